@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"context"
@@ -11,12 +11,15 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	protocodec "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -25,54 +28,54 @@ import (
 // which roles those are.
 func TestWhoMayMakeEachCall(t *testing.T) {
 	t.Attr("rules", "X1 X2")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		expired, _ := r.issue(t, "acme", auth.Operator)
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		expired, _ := r.Issue(t, "acme", auth.Operator)
 		time.Sleep(time.Hour)
-		revoked, id := r.issue(t, "acme", auth.Operator)
-		if _, err := r.gate.Keyring().Revoke(t.Context(), "acme", id, "ann", time.Now()); err != nil {
+		revoked, id := r.Issue(t, "acme", auth.Operator)
+		if _, err := r.Gate.Keyring().Revoke(t.Context(), "acme", id, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		bad := map[auth.Problem]context.Context{
-			auth.Missing: t.Context(), auth.Malformed: withToken(t.Context(), "secret"), auth.Revoked: withToken(t.Context(), revoked),
-			auth.Expired: withToken(t.Context(), expired), auth.BadSignature: withToken(t.Context(), expired[:len(expired)-4]+"AAAA"),
+			auth.Missing: t.Context(), auth.Malformed: wiretest.WithToken(t.Context(), "secret"), auth.Revoked: wiretest.WithToken(t.Context(), revoked),
+			auth.Expired: wiretest.WithToken(t.Context(), expired), auth.BadSignature: wiretest.WithToken(t.Context(), expired[:len(expired)-4]+"AAAA"),
 		}
-		cells, rules := 0, readAccessRules(t)
-		for _, method := range r.methods() {
+		cells, rules := 0, wiretest.ReadAccessRules(t)
+		for _, method := range r.Methods() {
 			for problem, ctx := range bad {
 				cells++
-				if err := r.invoke(ctx, method); rules.needsNoCredential(method) == (problemOf(err) == string(problem)) {
+				if err := r.Invoke(ctx, method); rules.NeedsNoCredential(method) == (wiretest.ProblemOf(err) == string(problem)) {
 					t.Errorf("%s with a credential that is %s: %v, want a refusal unless the call needs no credential", method, problem, err)
 				}
 			}
 		}
 		for role := auth.Worker; role <= auth.Viewer; role <<= 1 {
-			token, _ := r.issue(t, "acme", role)
-			for _, method := range r.methods() {
+			token, _ := r.Issue(t, "acme", role)
+			for _, method := range r.Methods() {
 				cells++
-				err := r.invoke(withToken(t.Context(), token), method)
+				err := r.Invoke(wiretest.WithToken(t.Context(), token), method)
 				refused := refusal.CodeOf(err) == refusal.CodeForbidden && status.Code(err) == codes.PermissionDenied
-				if status.Code(err) == codes.Unauthenticated || refused == (rules.allows(role, method) || rules.needsNoCredential(method)) {
+				if status.Code(err) == codes.Unauthenticated || refused == (rules.Allows(role, method) || rules.NeedsNoCredential(method)) {
 					t.Errorf("%s as %v: %v, want PERMISSION_DENIED: %v", method, role, err, !refused)
 				}
 			}
 		}
-		t.Logf("%d calls, %d cells", len(r.methods()), cells)
+		t.Logf("%d calls, %d cells", len(r.Methods()), cells)
 	})
 }
 
 // X1: an authorization header of a wrong form is refused, and so are two headers. The scheme may be in lower case.
 func TestAuthorizationHeaders(t *testing.T) {
 	t.Attr("rules", "X1")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		token, _ := r.issue(t, "acme", auth.Viewer)
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		token, _ := r.Issue(t, "acme", auth.Viewer)
 		for _, headers := range [][]string{{token}, {"Basic " + token}, {"Bearer"}, {"Bearer "}, {"Bearer " + token, "Bearer " + token}, {"Bearer  " + token}} {
 			ctx := metadata.NewOutgoingContext(t.Context(), metadata.MD{"authorization": headers})
-			if _, err := r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{}); problemOf(err) != string(auth.Malformed) {
+			if _, err := r.Tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{}); wiretest.ProblemOf(err) != string(auth.Malformed) {
 				t.Errorf("%d headers of %d bytes: %v, want a refusal as malformed", len(headers), len(headers[0]), err)
 			}
 		}
 		ctx := metadata.NewOutgoingContext(t.Context(), metadata.MD{"authorization": {"bearer " + token}})
-		if _, err := r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{}); err != nil {
+		if _, err := r.Tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{}); err != nil {
 			t.Errorf("the scheme in lower case: %v", err)
 		}
 	})
@@ -81,10 +84,10 @@ func TestAuthorizationHeaders(t *testing.T) {
 // X1: a caller without a good credential is refused for that reason, even if its request is also malformed.
 func TestCredentialsComeBeforeTheRequest(t *testing.T) {
 	t.Attr("rules", "X1")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
 		for _, method := range []string{lessorv1.TaskService_GetTask_FullMethodName, lessorv1.WorkerService_Complete_FullMethodName} {
-			err := r.conn.Invoke(t.Context(), method, rawBytes("\x0a\x02\xff\xfe"), &emptypb.Empty{}, grpc.ForceCodecV2(rawBytesCodec{newCodec()}))
-			if problemOf(err) != string(auth.Missing) {
+			err := r.Conn.Invoke(t.Context(), method, wiretest.RawBytes("\x0a\x02\xff\xfe"), &emptypb.Empty{}, grpc.ForceCodecV2(wiretest.RawBytesCodec{CodecV2: encoding.GetCodecV2(protocodec.Name)}))
+			if wiretest.ProblemOf(err) != string(auth.Missing) {
 				t.Errorf("%s: %v, want a refusal because the credential is missing", method, err)
 			}
 		}
@@ -94,19 +97,19 @@ func TestCredentialsComeBeforeTheRequest(t *testing.T) {
 // X1: the log contains no part of a token, whether the token is valid or revoked.
 func TestNoTokenInTheLog(t *testing.T) {
 	t.Attr("rules", "X1")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		operator, _ := r.issue(t, "acme", auth.Operator)
-		ctx := withToken(t.Context(), operator)
-		service := lessorv1.NewAuthServiceClient(r.conn)
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		operator, _ := r.Issue(t, "acme", auth.Operator)
+		ctx := wiretest.WithToken(t.Context(), operator)
+		service := lessorv1.NewAuthServiceClient(r.Conn)
 		made, err := service.CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_WORKER, Subject: "w"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, _ = service.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: made.GetInfo().GetTokenId()})
-		_ = r.invoke(withToken(t.Context(), made.GetToken()), lessorv1.WorkerService_Lease_FullMethodName)
-		_ = r.invoke(withToken(t.Context(), made.GetToken()), lessorv1.WorkerService_Session_FullMethodName)
+		_ = r.Invoke(wiretest.WithToken(t.Context(), made.GetToken()), lessorv1.WorkerService_Lease_FullMethodName)
+		_ = r.Invoke(wiretest.WithToken(t.Context(), made.GetToken()), lessorv1.WorkerService_Session_FullMethodName)
 		synctest.Wait()
-		log := r.log.String()
+		log := r.Log.String()
 		for _, token := range []string{operator, made.GetToken()} {
 			for _, part := range strings.Split(token, ".")[1:] {
 				if strings.Contains(log, part) {
@@ -123,10 +126,10 @@ func TestNoTokenInTheLog(t *testing.T) {
 // X1: a coordinator that requires no credentials refuses every call of AuthService.
 func TestOpenCoordinatorRefusesAuthService(t *testing.T) {
 	t.Attr("rules", "X1")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		for _, method := range r.methods() {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		for _, method := range r.Methods() {
 			ofAuth := strings.HasPrefix(method, "/lessor.v1.AuthService/")
-			if err := r.invoke(t.Context(), method); (refusal.CodeOf(err) == refusal.CodeOpen) != ofAuth {
+			if err := r.Invoke(t.Context(), method); (refusal.CodeOf(err) == refusal.CodeOpen) != ofAuth {
 				t.Errorf("%s: %v, want %s: %v", method, err, refusal.CodeOpen, ofAuth)
 			}
 		}
@@ -136,11 +139,11 @@ func TestOpenCoordinatorRefusesAuthService(t *testing.T) {
 // X1, X2: an operator lists, revokes and rotates only the tokens and keys of its own tenant.
 func TestTokensBelongToTheirTenant(t *testing.T) {
 	t.Attr("rules", "X1 X2")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		service := lessorv1.NewAuthServiceClient(r.conn)
-		operator, id := r.issue(t, "acme", auth.Operator)
-		stranger, _ := r.issue(t, "evil", auth.Operator)
-		evil, acme := withToken(t.Context(), stranger), withToken(t.Context(), operator)
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		service := lessorv1.NewAuthServiceClient(r.Conn)
+		operator, id := r.Issue(t, "acme", auth.Operator)
+		stranger, _ := r.Issue(t, "evil", auth.Operator)
+		evil, acme := wiretest.WithToken(t.Context(), stranger), wiretest.WithToken(t.Context(), operator)
 		for _, name := range []string{id, "k0000000000000000", "x"} {
 			if _, err := service.RevokeToken(evil, &lessorv1.RevokeTokenRequest{TokenId: name}); refusal.CodeOf(err) != refusal.CodeNoToken {
 				t.Errorf("revoke %s of another tenant: %v, want NOT_FOUND", name, err)

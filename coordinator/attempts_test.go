@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"context"
@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -18,18 +20,18 @@ const rejectBurst = 1000
 // are not delayed.
 func TestRejectedReportsAreDelayed(t *testing.T) {
 	t.Attr("rules", "X5")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		ctx, other := r.operatorContext(t, "acme"), r.operatorContext(t, "other")
-		if _, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}}); err != nil {
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		ctx, other := r.OperatorContext(t, "acme"), r.OperatorContext(t, "other")
+		if _, err := r.Tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}}); err != nil {
 			t.Fatal(err)
 		}
-		given, err := r.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}})
+		given, err := r.Workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		start := func(ctx context.Context, taskID, leaseID string, want lessorv1.Verdict) (took time.Duration) {
 			begin := time.Now()
-			res, err := r.workers.Start(ctx, &lessorv1.StartRequest{TaskId: taskID, LeaseId: leaseID})
+			res, err := r.Workers.Start(ctx, &lessorv1.StartRequest{TaskId: taskID, LeaseId: leaseID})
 			if err != nil || res.GetVerdict() != want {
 				t.Fatalf("%v (%v), want %v", res, err, want)
 			}
@@ -58,12 +60,12 @@ func TestRejectedReportsAreDelayed(t *testing.T) {
 // tenant are not delayed.
 func TestRefusalsByQuotasAreDelayed(t *testing.T) {
 	t.Attr("rules", "X5")
-	cfg := Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenants: map[string]quota.Limits{"loud": {Calls: quota.Rate{PerSecond: 1.0 / 60}}}}}
-	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
-		loud, quiet := r.operatorContext(t, "loud"), r.operatorContext(t, "quiet")
+	cfg := coordinator.Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenants: map[string]quota.Limits{"loud": {Calls: quota.Rate{PerSecond: 1.0 / 60}}}}}
+	wiretest.ServeWith(t, nil, cfg, func(t *testing.T, r *wiretest.Rig) {
+		loud, quiet := r.OperatorContext(t, "loud"), r.OperatorContext(t, "quiet")
 		call := func(ctx context.Context) (time.Duration, error) {
 			begin := time.Now()
-			_, err := r.admin.GetStatus(ctx, &lessorv1.GetStatusRequest{})
+			_, err := r.Admin.GetStatus(ctx, &lessorv1.GetStatusRequest{})
 			return time.Since(begin), err
 		}
 		if _, err := call(loud); err != nil {
@@ -76,14 +78,14 @@ func TestRefusalsByQuotasAreDelayed(t *testing.T) {
 				want = time.Second / 100
 			}
 			left := time.Minute - time.Duration(max(i-rejectBurst+1, 0))*time.Second/100
-			if wait := wantQuotaError(t, err, quota.Calls, "tenant", "0.016666666666666666/s"); took != want || wait != left {
+			if wait := wiretest.WantQuotaError(t, err, quota.Calls, "tenant", "0.016666666666666666/s"); took != want || wait != left {
 				t.Fatalf("refusal %d took %v with a wait of %v, want %v and %v", i, took, wait, want, left)
 			}
 		}
-		if n := strings.Count(r.log.String(), "quota used up"); n != 1 {
+		if n := strings.Count(r.Log.String(), "quota used up"); n != 1 {
 			t.Errorf("the log has %d lines about the refusals of less than a minute, want one", n)
 		}
-		if n := strings.Count(r.log.String(), `"level":"WARN"`); n != 1 {
+		if n := strings.Count(r.Log.String(), `"level":"WARN"`); n != 1 {
 			t.Errorf("the log has %d warnings, want no line of its own for each refused call", n)
 		}
 		if took, err := call(quiet); err != nil || took != 0 {

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"context"
@@ -13,16 +13,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/store/records"
@@ -73,10 +71,10 @@ type auditedCall struct {
 }
 
 // auditedCalls creates the tasks that the audited calls need, and returns the calls. They must be made in this order.
-func (r *rig) auditedCalls(ctx context.Context, t *testing.T) []auditedCall {
+func auditedCalls(ctx context.Context, t *testing.T, r *wiretest.Rig) []auditedCall {
 	t.Helper()
 	submit := func(queue string) string {
-		res, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{
+		res, err := r.Tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{
 			WorkspaceId: "ws", Queue: queue, Payload: []byte("classified"), HeartbeatTimeout: durationpb.New(time.Second), HeartbeatInterval: durationpb.New(time.Second / 2),
 		}})
 		if err != nil {
@@ -85,60 +83,60 @@ func (r *rig) auditedCalls(ctx context.Context, t *testing.T) []auditedCall {
 		return res.GetTask().GetTaskId()
 	}
 	one, late := submit("q"), submit("late")
-	r.reportLate(ctx, t, late)
+	reportLate(ctx, t, r, late)
 	submit("many")
 	submit("many")
-	tokens := lessorv1.NewAuthServiceClient(r.conn)
+	tokens := lessorv1.NewAuthServiceClient(r.Conn)
 	filter := &lessorv1.TaskFilter{WorkspaceId: "ws", Queue: "many"}
 	return []auditedCall{
 		{method: lessorv1.TaskService_AdoptResult_FullMethodName, object: late, changes: store.Task, call: func(ctx context.Context) error {
-			return errOf(r.tasks.AdoptResult(ctx, &lessorv1.AdoptResultRequest{TaskId: late, RequestId: "corr"}))
+			return wiretest.ErrOf(r.Tasks.AdoptResult(ctx, &lessorv1.AdoptResultRequest{TaskId: late, RequestId: "corr"}))
 		}},
 		{method: lessorv1.TaskService_CancelTask_FullMethodName, object: one, changes: store.Task, call: func(ctx context.Context) error {
-			return errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: one, Reason: "not needed", RequestId: "corr"}))
+			return wiretest.ErrOf(r.Tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: one, Reason: "not needed", RequestId: "corr"}))
 		}},
 		{method: lessorv1.TaskService_RetryTask_FullMethodName, object: one, changes: store.Task, call: func(ctx context.Context) error {
-			return errOf(r.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: one, RequestId: "corr"}))
+			return wiretest.ErrOf(r.Tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: one, RequestId: "corr"}))
 		}},
 		{method: lessorv1.TaskService_DeleteTask_FullMethodName, object: one, changes: store.Task, call: func(ctx context.Context) error {
-			return errOf(r.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: one, RequestId: "corr"}))
+			return wiretest.ErrOf(r.Tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: one, RequestId: "corr"}))
 		}},
 		{method: lessorv1.TaskService_BatchCancelTasks_FullMethodName, changes: store.Task, tasks: 2, call: func(ctx context.Context) error {
-			return errOf(r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{Filter: filter, RequestId: "corr"}))
+			return wiretest.ErrOf(r.Tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{Filter: filter, RequestId: "corr"}))
 		}},
 		{method: lessorv1.TaskService_BatchRetryTasks_FullMethodName, changes: store.Task, tasks: 2, call: func(ctx context.Context) error {
-			return errOf(r.tasks.BatchRetryTasks(ctx, &lessorv1.BatchRetryTasksRequest{Filter: filter, RequestId: "corr"}))
+			return wiretest.ErrOf(r.Tasks.BatchRetryTasks(ctx, &lessorv1.BatchRetryTasksRequest{Filter: filter, RequestId: "corr"}))
 		}},
 		{method: lessorv1.AdminService_UpdateQueue_FullMethodName, object: "many", changes: store.Settings, call: func(ctx context.Context) error {
-			return errOf(r.admin.UpdateQueue(ctx, &lessorv1.UpdateQueueRequest{WorkspaceId: "ws", Name: "many", MaxInflight: new(uint32(7))}))
+			return wiretest.ErrOf(r.Admin.UpdateQueue(ctx, &lessorv1.UpdateQueueRequest{WorkspaceId: "ws", Name: "many", MaxInflight: new(uint32(7))}))
 		}},
 		{method: lessorv1.AdminService_PurgeQueue_FullMethodName, object: "many", changes: store.Task, tasks: 2, call: func(ctx context.Context) error {
-			return errOf(r.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{WorkspaceId: "ws", Name: "many"}))
+			return wiretest.ErrOf(r.Admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{WorkspaceId: "ws", Name: "many"}))
 		}},
 		{method: lessorv1.TaskService_BatchDeleteTasks_FullMethodName, changes: store.Meta, call: func(ctx context.Context) error { // nothing is left to delete
-			return errOf(r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: filter, RequestId: "corr"}))
+			return wiretest.ErrOf(r.Tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: filter, RequestId: "corr"}))
 		}},
 		{method: lessorv1.AdminService_DrainWorker_FullMethodName, object: "w", changes: store.Meta, call: func(ctx context.Context) error {
-			return errOf(r.admin.DrainWorker(ctx, &lessorv1.DrainWorkerRequest{WorkerId: "w"}))
+			return wiretest.ErrOf(r.Admin.DrainWorker(ctx, &lessorv1.DrainWorkerRequest{WorkerId: "w"}))
 		}},
 		{method: lessorv1.AdminService_InstallPackage_FullMethodName, object: "model", changes: store.Meta, call: func(ctx context.Context) error {
-			return errOf(r.admin.InstallPackage(ctx, &lessorv1.InstallPackageRequest{Name: "model", Version: "1", Workers: &lessorv1.WorkerFilter{}}))
+			return wiretest.ErrOf(r.Admin.InstallPackage(ctx, &lessorv1.InstallPackageRequest{Name: "model", Version: "1", Workers: &lessorv1.WorkerFilter{}}))
 		}},
 		{method: lessorv1.AdminService_UninstallPackage_FullMethodName, object: "model", changes: store.Meta, call: func(ctx context.Context) error {
-			return errOf(r.admin.UninstallPackage(ctx, &lessorv1.UninstallPackageRequest{Name: "model", Version: "1", Workers: &lessorv1.WorkerFilter{}}))
+			return wiretest.ErrOf(r.Admin.UninstallPackage(ctx, &lessorv1.UninstallPackageRequest{Name: "model", Version: "1", Workers: &lessorv1.WorkerFilter{}}))
 		}},
 		{method: lessorv1.AdminService_KickWorker_FullMethodName, object: "w", changes: store.Meta, call: func(ctx context.Context) error {
-			return errOf(r.admin.KickWorker(ctx, &lessorv1.KickWorkerRequest{WorkerId: "w", Requeue: true}))
+			return wiretest.ErrOf(r.Admin.KickWorker(ctx, &lessorv1.KickWorkerRequest{WorkerId: "w", Requeue: true}))
 		}},
 		{method: lessorv1.AdminService_Backup_FullMethodName, changes: store.Meta, call: func(ctx context.Context) error {
-			stream, err := r.admin.Backup(ctx, &lessorv1.BackupRequest{})
+			stream, err := r.Admin.Backup(ctx, &lessorv1.BackupRequest{})
 			if err == nil {
-				_, _, _, err = receiveBackup(stream)
+				_, _, _, err = wiretest.ReceiveBackup(stream)
 			}
 			return err
 		}},
 		{method: lessorv1.AdminService_FollowStore_FullMethodName, changes: store.Meta, call: func(ctx context.Context) error {
-			stream, err := r.admin.FollowStore(ctx)
+			stream, err := r.Admin.FollowStore(ctx)
 			if err != nil {
 				return err
 			}
@@ -155,10 +153,10 @@ func (r *rig) auditedCalls(ctx context.Context, t *testing.T) []auditedCall {
 			return nil
 		}},
 		{method: lessorv1.AuthService_CreateToken_FullMethodName, changes: store.Token, needsAuth: true, call: func(ctx context.Context) error {
-			return errOf(tokens.CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_VIEWER, Subject: "v"}))
+			return wiretest.ErrOf(tokens.CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_VIEWER, Subject: "v"}))
 		}},
 		{method: lessorv1.AuthService_RotateKey_FullMethodName, changes: store.SigningKey, needsAuth: true, call: func(ctx context.Context) error {
-			return errOf(tokens.RotateKey(ctx, &lessorv1.RotateKeyRequest{}))
+			return wiretest.ErrOf(tokens.RotateKey(ctx, &lessorv1.RotateKeyRequest{}))
 		}},
 		{method: lessorv1.AuthService_RevokeToken_FullMethodName, changes: store.Token, needsAuth: true, call: func(ctx context.Context) error {
 			list, err := tokens.ListTokens(ctx, &lessorv1.ListTokensRequest{})
@@ -166,20 +164,20 @@ func (r *rig) auditedCalls(ctx context.Context, t *testing.T) []auditedCall {
 				return err
 			}
 			newest := list.GetTokens()[len(list.GetTokens())-1]
-			return errOf(tokens.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: newest.GetTokenId()}))
+			return wiretest.ErrOf(tokens.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: newest.GetTokenId()}))
 		}},
 	}
 }
 
 // reportLate leases the task of the queue "late", and reports its result after the lease has expired.
-func (r *rig) reportLate(ctx context.Context, t *testing.T, task string) {
+func reportLate(ctx context.Context, t *testing.T, r *wiretest.Rig, task string) {
 	t.Helper()
-	got, err := r.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "slow", WorkspaceId: "ws", Queues: []string{"late"}})
+	got, err := r.Workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "slow", WorkspaceId: "ws", Queues: []string{"late"}})
 	if err != nil || len(got.GetAssignments()) != 1 {
 		t.Fatalf("lease: %v (%v)", got, err)
 	}
 	time.Sleep(2 * time.Second)
-	res, err := r.workers.Complete(ctx, &lessorv1.CompleteRequest{TaskId: task, LeaseId: got.GetAssignments()[0].GetLeaseId(), Output: []byte("classified")})
+	res, err := r.Workers.Complete(ctx, &lessorv1.CompleteRequest{TaskId: task, LeaseId: got.GetAssignments()[0].GetLeaseId(), Output: []byte("classified")})
 	if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_CANCELLED {
 		t.Fatalf("the late Complete got %v (%v), want CANCELLED", res, err)
 	}
@@ -189,20 +187,20 @@ func (r *rig) reportLate(ctx context.Context, t *testing.T, task string) {
 // This also holds if the coordinator requires no credentials.
 func TestAuditedCallsLeaveAnEntry(t *testing.T) {
 	t.Attr("rules", "X4")
-	for name, cfg := range map[string]Config{"with credentials": {Auth: &gate.Auth{}}, "without credentials": {}} {
+	for name, cfg := range map[string]coordinator.Config{"with credentials": {Auth: &gate.Auth{}}, "without credentials": {}} {
 		t.Run(name, func(t *testing.T) {
 			st := &auditRecorder{Store: memstore.New()}
-			cfg.Sessions = noHeartbeats.Sessions
-			serveWith(t, st, cfg, func(t *testing.T, r *rig) {
+			cfg.Sessions = wiretest.NoHeartbeats.Sessions
+			wiretest.ServeWith(t, st, cfg, func(t *testing.T, r *wiretest.Rig) {
 				ctx, want := t.Context(), &lessorv1.AuditEvent{Tenant: gate.DefaultTenant, Subject: "anonymous"}
 				if cfg.Auth != nil {
-					token, id := r.issue(t, gate.DefaultTenant, auth.Operator)
-					ctx, r.token = withToken(ctx, token), token
+					token, id := r.Issue(t, gate.DefaultTenant, auth.Operator)
+					ctx, r.Token = wiretest.WithToken(ctx, token), token
 					want.Subject, want.CredentialId, want.Role = "default-operator", id, "operator"
 				}
-				all := r.auditedCalls(ctx, t)
-				r.openSession(t, "w", 1)
-				n := len(r.auditEvents(ctx, t, wholeAudit()))
+				all := auditedCalls(ctx, t, r)
+				r.OpenSession(t, "w", 1)
+				n := len(r.AuditEvents(ctx, t, wiretest.WholeAudit()))
 				for _, d := range all {
 					began := time.Now()
 					if err := d.call(ctx); (err != nil) != (d.needsAuth && cfg.Auth == nil) {
@@ -210,7 +208,7 @@ func TestAuditedCallsLeaveAnEntry(t *testing.T) {
 					} else if err != nil {
 						continue
 					}
-					events := r.auditEvents(ctx, t, wholeAudit())
+					events := r.AuditEvents(ctx, t, wiretest.WholeAudit())
 					if n++; len(events) != n {
 						t.Fatalf("%s: the audit has %d entries, want %d", d.method, len(events), n)
 					}
@@ -253,13 +251,13 @@ func (d auditedCall) check(t *testing.T, e, who *lessorv1.AuditEvent, at time.Ti
 // X4: the audited calls that docs/security.md names are those of deeds.
 func TestAuditedCallsAreTested(t *testing.T) {
 	t.Attr("rules", "X4")
-	serve(t, nil, func(t *testing.T, r *rig) {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		var tested []string
-		for _, d := range r.auditedCalls(t.Context(), t) {
+		for _, d := range auditedCalls(t.Context(), t, r) {
 			tested = append(tested, path.Base(d.method))
 		}
 		slices.Sort(tested)
-		if named := readAccessRules(t).audited(); !slices.Equal(tested, named) {
+		if named := wiretest.ReadAccessRules(t).Audited(); !slices.Equal(tested, named) {
 			t.Errorf("tested are %q\ndocs/security.md names %q", tested, named)
 		}
 	})
@@ -269,14 +267,14 @@ func TestAuditedCallsAreTested(t *testing.T) {
 // for audited calls. A call without a known credential leaves no entry.
 func TestRefusedCallsLeaveAnEntry(t *testing.T) {
 	t.Attr("rules", "X4")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		operator, _ := r.issue(t, "acme", auth.Operator)
-		viewer, viewerID := r.issue(t, "acme", auth.Viewer)
-		worker, workerID := r.issueFor(t, "acme", auth.Worker, time.Second)
-		if _, err := r.gate.Keyring().Revoke(t.Context(), "acme", workerID, "ann", time.Now()); err != nil {
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		operator, _ := r.Issue(t, "acme", auth.Operator)
+		viewer, viewerID := r.Issue(t, "acme", auth.Viewer)
+		worker, workerID := r.IssueFor(t, "acme", auth.Worker, time.Second)
+		if _, err := r.Gate.Keyring().Revoke(t.Context(), "acme", workerID, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		ctx := withToken(t.Context(), operator)
+		ctx := wiretest.WithToken(t.Context(), operator)
 		for _, tt := range []struct {
 			who, method, code, credential string
 		}{
@@ -290,11 +288,11 @@ func TestRefusedCallsLeaveAnEntry(t *testing.T) {
 			{"nonsense", lessorv1.TaskService_GetTask_FullMethodName, "", ""},
 			{worker[:len(worker)-4] + "AAAA", lessorv1.TaskService_GetTask_FullMethodName, "", ""},
 		} {
-			before := len(r.auditEvents(ctx, t, wholeAudit()))
-			if err := r.invoke(withToken(t.Context(), tt.who), tt.method); err == nil {
+			before := len(r.AuditEvents(ctx, t, wiretest.WholeAudit()))
+			if err := r.Invoke(wiretest.WithToken(t.Context(), tt.who), tt.method); err == nil {
 				t.Errorf("%s was not refused", tt.method)
 			}
-			events := r.auditEvents(ctx, t, wholeAudit())[before:]
+			events := r.AuditEvents(ctx, t, wiretest.WholeAudit())[before:]
 			switch {
 			case tt.code == "":
 				if len(events) > 0 {
@@ -312,52 +310,19 @@ func TestRefusedCallsLeaveAnEntry(t *testing.T) {
 	})
 }
 
-// X4, X2: an operator reads only the audit of its own tenant, and a page token is valid only for its tenant.
-func TestAuditBelongsToItsTenant(t *testing.T) {
-	t.Attr("rules", "X4 X2")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		ctxs := map[string]context.Context{}
-		for _, tenant := range []string{"acme", "acm", "evil"} {
-			token, _ := r.issue(t, tenant, auth.Operator)
-			ctxs[tenant] = withToken(t.Context(), token)
-		}
-		for _, queue := range []string{"a", "b", "c"} {
-			if _, err := r.admin.UpdateQueue(ctxs["acme"], &lessorv1.UpdateQueueRequest{Name: queue}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if all := r.auditEvents(ctxs["acme"], t, &lessorv1.ListAuditEventsRequest{PageSize: 1}); len(all) != 3 || all[0].GetObject() != "a" || all[2].GetObject() != "c" {
-			t.Errorf("the audit of acme, page by page, is %v, want the queues a, b and c", all)
-		}
-		page, err := r.admin.ListAuditEvents(ctxs["acme"], &lessorv1.ListAuditEventsRequest{PageSize: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, tenant := range []string{"acm", "evil"} {
-			if all := r.auditEvents(ctxs[tenant], t, wholeAudit()); len(all) > 0 {
-				t.Errorf("%s sees %v", tenant, all)
-			}
-			_, err := r.admin.ListAuditEvents(ctxs[tenant], &lessorv1.ListAuditEventsRequest{PageSize: 1, PageToken: page.GetNextPageToken()})
-			if status.Code(err) != codes.InvalidArgument {
-				t.Errorf("a page token of another tenant: %v, want INVALID_ARGUMENT", err)
-			}
-		}
-	})
-}
-
 // X4, X5: calls that no quota refuses do not fill the audit if they have no effect. Those that have one outside the store leave an entry each.
 func TestCallsWithoutEffectDoNotFillTheAudit(t *testing.T) {
 	t.Attr("rules", "X4 X5")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		token, id := r.issue(t, gate.DefaultTenant, auth.Operator)
-		ctx := withToken(t.Context(), token)
-		_, old := r.issue(t, gate.DefaultTenant, auth.Viewer)
-		made, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		token, id := r.Issue(t, gate.DefaultTenant, auth.Operator)
+		ctx := wiretest.WithToken(t.Context(), token)
+		_, old := r.Issue(t, gate.DefaultTenant, auth.Viewer)
+		made, err := r.Tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.withToken(token).openSession(t, "w", 1)
-		tokens := lessorv1.NewAuthServiceClient(r.conn)
+		r.WithToken(token).OpenSession(t, "w", 1)
+		tokens := lessorv1.NewAuthServiceClient(r.Conn)
 		const calls = 100
 		for _, tt := range []struct {
 			what    string
@@ -365,16 +330,16 @@ func TestCallsWithoutEffectDoNotFillTheAudit(t *testing.T) {
 			entries int
 		}{
 			{"DrainWorker", func() error {
-				return errOf(r.admin.DrainWorker(ctx, &lessorv1.DrainWorkerRequest{WorkerId: "w"}))
+				return wiretest.ErrOf(r.Admin.DrainWorker(ctx, &lessorv1.DrainWorkerRequest{WorkerId: "w"}))
 			}, calls},
 			{"CancelTask", func() error {
-				return errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: made.GetTask().GetTaskId()}))
+				return wiretest.ErrOf(r.Tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: made.GetTask().GetTaskId()}))
 			}, 3}, // the one that cancels, the first of the others, and the sum of those
 			{"BatchCancelTasks", func() error {
-				return errOf(r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "none"}}))
+				return wiretest.ErrOf(r.Tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "none"}}))
 			}, 2},
 			{"RevokeToken", func() error {
-				return errOf(tokens.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: old}))
+				return wiretest.ErrOf(tokens.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: old}))
 			}, 3},
 		} {
 			for range calls {
@@ -384,7 +349,7 @@ func TestCallsWithoutEffectDoNotFillTheAudit(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			all, sum := r.auditEvents(ctx, t, &lessorv1.ListAuditEventsRequest{Action: tt.what}), uint64(0)
+			all, sum := r.AuditEvents(ctx, t, &lessorv1.ListAuditEventsRequest{Action: tt.what}), uint64(0)
 			for _, e := range all {
 				sum += max(e.GetTimes(), 1)
 				if e.GetOutcome() != records.OutcomeOK || e.GetCredentialId() != id {
@@ -398,98 +363,25 @@ func TestCallsWithoutEffectDoNotFillTheAudit(t *testing.T) {
 	})
 }
 
-// X4: the audit can be filtered by subject, call, outcome and time.
-func TestAuditFilter(t *testing.T) {
-	t.Attr("rules", "X4")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		operator, _ := r.issue(t, "acme", auth.Operator)
-		viewer, _ := r.issue(t, "acme", auth.Viewer)
-		ctx := withToken(t.Context(), operator)
-		update := func(name string) {
-			if _, err := r.admin.UpdateQueue(ctx, &lessorv1.UpdateQueueRequest{Name: name}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		update("early")
-		time.Sleep(time.Minute)
-		noon := timestamppb.Now()
-		_ = r.invoke(withToken(t.Context(), viewer), lessorv1.AdminService_PurgeQueue_FullMethodName)
-		time.Sleep(time.Minute)
-		later := timestamppb.Now()
-		update("late")
-		for _, tt := range []struct {
-			req  *lessorv1.ListAuditEventsRequest
-			want string // queues of the updates, and the action of the refused call, which has no object
-		}{
-			{&lessorv1.ListAuditEventsRequest{}, "early PurgeQueue late"},
-			{&lessorv1.ListAuditEventsRequest{Subject: "acme-operator"}, "early late"},
-			{&lessorv1.ListAuditEventsRequest{Outcome: "E.AUTH."}, "PurgeQueue"},
-			{&lessorv1.ListAuditEventsRequest{Until: later}, "early PurgeQueue"},
-			{&lessorv1.ListAuditEventsRequest{Since: noon}, "PurgeQueue late"},
-			{&lessorv1.ListAuditEventsRequest{Outcome: "OK", Since: noon}, "late"},
-			{&lessorv1.ListAuditEventsRequest{Subject: "nobody"}, ""},
-			{&lessorv1.ListAuditEventsRequest{Action: "UpdateQueue"}, "early late"},
-		} {
-			var got []string
-			for _, e := range r.auditEvents(ctx, t, tt.req) {
-				if e.GetObject() != "" {
-					got = append(got, e.GetObject())
-				} else {
-					got = append(got, e.GetAction())
-				}
-			}
-			wantEqual(t, tt.req.String(), strings.Join(got, " "), tt.want)
-		}
-	})
-}
-
-// One call of ListAuditEvents reads no more than maxScan entries, so a page may be empty and still have a token for the next page.
-func TestAuditScansABoundedNumber(t *testing.T) {
-	st := memstore.New()
-	serve(t, st, func(t *testing.T, r *rig) {
-		var all store.Batch
-		for i := range maxScan + 1 {
-			a := &records.Audit{Tenant: gate.DefaultTenant, At: lease.Wall(time.Now().UnixNano()), Serving: lease.Instant(i), Subject: "ann", Outcome: records.OutcomeOK}
-			if i == maxScan {
-				a.Subject = "bob"
-			}
-			records.PutAudit(&all, a)
-		}
-		if err := st.Commit(t.Context(), &all); err != nil {
-			t.Fatal(err)
-		}
-		req := &lessorv1.ListAuditEventsRequest{Subject: "bob"}
-		res, err := r.admin.ListAuditEvents(t.Context(), req)
-		if err != nil || len(res.GetEvents()) != 0 || res.GetNextPageToken() == "" {
-			t.Fatalf("first page: %v (%v), want an empty one with a token", res, err)
-		}
-		req.PageToken = res.GetNextPageToken()
-		res, err = r.admin.ListAuditEvents(t.Context(), req)
-		if err != nil || len(res.GetEvents()) != 1 || res.GetEvents()[0].GetSubject() != "bob" || res.GetNextPageToken() != "" {
-			t.Errorf("second page: %v (%v), want the entry of bob and no token", res, err)
-		}
-	})
-}
-
 // X4: the audit contains no part of a token, no payload and no output. The details of very large requests are cut off.
 func TestNoSecretInTheAudit(t *testing.T) {
 	t.Attr("rules", "X4")
 	st := memstore.New()
-	serveWith(t, st, Config{Auth: &gate.Auth{}, Sessions: noHeartbeats.Sessions}, func(t *testing.T, r *rig) {
-		token, _ := r.issue(t, gate.DefaultTenant, auth.Operator)
-		ctx := withToken(t.Context(), token)
-		r.token = token
-		all := r.auditedCalls(ctx, t)
-		r.openSession(t, "w", 1)
+	wiretest.ServeWith(t, st, coordinator.Config{Auth: &gate.Auth{}, Sessions: wiretest.NoHeartbeats.Sessions}, func(t *testing.T, r *wiretest.Rig) {
+		token, _ := r.Issue(t, gate.DefaultTenant, auth.Operator)
+		ctx := wiretest.WithToken(t.Context(), token)
+		r.Token = token
+		all := auditedCalls(ctx, t, r)
+		r.OpenSession(t, "w", 1)
 		for _, d := range all {
 			if err := d.call(ctx); err != nil {
 				t.Fatalf("%s: %v", d.method, err)
 			}
 		}
 		large := strings.Repeat("ä", 300<<10)
-		_, _ = r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: large, Reason: large, RequestId: large})
-		viewer, _ := r.issue(t, gate.DefaultTenant, auth.Viewer)
-		_, _ = r.tasks.SubmitTask(withToken(t.Context(), viewer), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q", Payload: []byte("classified")}})
+		_, _ = r.Tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: large, Reason: large, RequestId: large})
+		viewer, _ := r.Issue(t, gate.DefaultTenant, auth.Viewer)
+		_, _ = r.Tasks.SubmitTask(wiretest.WithToken(t.Context(), viewer), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q", Payload: []byte("classified")}})
 		secrets := slices.Concat([]string{"classified"}, strings.Split(token, ".")[1:], strings.Split(viewer, ".")[1:])
 		entries := 0
 		err := st.View(func(rd store.Reader) error {
@@ -508,22 +400,6 @@ func TestNoSecretInTheAudit(t *testing.T) {
 		})
 		if err != nil || entries != len(all)+2 {
 			t.Errorf("the audit has %d entries (%v), want %d", entries, err, len(all)+2)
-		}
-	})
-}
-
-// X4: an entry whose object is not UTF-8 is shown with U+FFFD instead. Otherwise neither its page nor any later one could be read.
-func TestAuditEntryThatIsNotUTF8IsShown(t *testing.T) {
-	t.Attr("rules", "X4")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		for _, object := range []string{"o\xff", "later"} {
-			if err := r.trail.Record(records.Audit{Tenant: gate.DefaultTenant, Object: object}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		events := r.auditEvents(t.Context(), t, wholeAudit())
-		if len(events) != 2 || events[0].GetObject() != "o\ufffd" || events[1].GetObject() != "later" {
-			t.Errorf("the audit has %v, want entries of the objects o\ufffd and later", events)
 		}
 	})
 }

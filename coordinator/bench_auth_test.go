@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"context"
@@ -9,8 +9,10 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -54,7 +56,7 @@ func openBenchSession(ctx context.Context, b *testing.B, workers lessorv1.Worker
 	send = func(payload proto.Message) {
 		sent++
 		m := &lessorv1.SessionRequest{Id: strconv.Itoa(sent), Tenant: gate.DefaultTenant, Sender: &lessorv1.Sender{Role: "worker", Id: "w"}}
-		setPayload(m, payload)
+		wiretest.SetPayload(m, payload)
 		if err := stream.Send(m); err != nil {
 			b.Fatal(err)
 		}
@@ -64,23 +66,23 @@ func openBenchSession(ctx context.Context, b *testing.B, workers lessorv1.Worker
 			b.Fatal(err)
 		}
 	}
-	send(handshakeOf("w"))
+	send(wiretest.HandshakeOf("w"))
 	receive()
-	send(registration(1))
+	send(wiretest.Registration(1))
 	return send, receive
 }
 
 // startBenchmark starts a coordinator. It returns a context for calls of an operator, a client, and the Start of a leased task.
 func startBenchmark(b *testing.B, rules *gate.Auth) (context.Context, lessorv1.WorkerServiceClient, *lessorv1.StartRequest) {
 	b.Helper()
-	co, conn := startPlain(b, Config{Auth: rules})
+	co, conn := wiretest.StartPlain(b, coordinator.Config{Auth: rules})
 	calls := b.Context()
 	if rules != nil {
-		token, _, err := co.gate.Keyring().Create(calls, auth.Request{Tenant: gate.DefaultTenant, Role: auth.Operator, Subject: "w"}, time.Now())
+		token, _, err := co.Gate.Keyring().Create(calls, auth.Request{Tenant: gate.DefaultTenant, Role: auth.Operator, Subject: "w"}, time.Now())
 		if err != nil {
 			b.Fatal(err)
 		}
-		calls = withToken(calls, token)
+		calls = wiretest.WithToken(calls, token)
 	}
 	workers := lessorv1.NewWorkerServiceClient(conn)
 	_, err := lessorv1.NewTaskServiceClient(conn).SubmitTask(calls, &lessorv1.SubmitTaskRequest{

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"context"
@@ -14,8 +14,10 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/unread"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -26,50 +28,50 @@ import (
 // are not committed. A stream with another credential does not end.
 func TestStreamsEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3")
-	for problem, end := range credentialEndings {
+	for problem, end := range wiretest.CredentialEndings {
 		t.Run(string(problem), func(t *testing.T) {
-			cfg := noHeartbeats
+			cfg := wiretest.NoHeartbeats
 			cfg.Auth = &gate.Auth{}
-			serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
-				token, id := r.issueFor(t, gate.DefaultTenant, auth.Worker, shortLife)
-				operator, _ := r.issue(t, gate.DefaultTenant, auth.Operator)
-				long, _ := r.issue(t, "other", auth.Operator)
+			wiretest.ServeWith(t, nil, cfg, func(t *testing.T, r *wiretest.Rig) {
+				token, id := r.IssueFor(t, gate.DefaultTenant, auth.Worker, wiretest.ShortLife)
+				operator, _ := r.Issue(t, gate.DefaultTenant, auth.Operator)
+				long, _ := r.Issue(t, "other", auth.Operator)
 				for _, queue := range []string{"q", "q", "later"} {
-					_, err := r.tasks.SubmitTask(withToken(t.Context(), operator), &lessorv1.SubmitTaskRequest{
+					_, err := r.Tasks.SubmitTask(wiretest.WithToken(t.Context(), operator), &lessorv1.SubmitTaskRequest{
 						Task: &lessorv1.TaskSpec{Queue: queue, HeartbeatTimeout: durationpb.New(time.Hour)},
 					})
 					if err != nil {
 						t.Fatal(err)
 					}
 				}
-				worker := r.withToken(token).openSession(t, "w", 1)
-				work := worker.receiveAssignments(1)
-				other, err := r.tasks.SubmitStream(withToken(t.Context(), long))
+				worker := r.WithToken(token).OpenSession(t, "w", 1)
+				work := worker.ReceiveAssignments(1)
+				other, err := r.Tasks.SubmitStream(wiretest.WithToken(t.Context(), long))
 				if err != nil {
 					t.Fatal(err)
 				}
 				waiting := make(chan error, 1)
-				go func() { waiting <- errOf(waitForWork(withToken(t.Context(), token), r)) }()
+				go func() { waiting <- wiretest.ErrOf(waitForWork(wiretest.WithToken(t.Context(), token), r)) }()
 				synctest.Wait()
 
 				if err := end(r, id); err != nil {
 					t.Fatal(err)
 				}
 				began := time.Now()
-				_ = worker.stream.Send(worker.newFrame(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[0], "late")}}))
-				if reset := nextPayload[*lessorv1.Reset](worker); reset.GetCode() != refusal.CodeToken {
+				_ = worker.Stream.Send(worker.NewFrame(&lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Completed(work[0], "late")}}))
+				if reset := wiretest.NextPayload[*lessorv1.Reset](worker); reset.GetCode() != refusal.CodeToken {
 					t.Errorf("the reset is %v, want %s", reset, refusal.CodeToken)
 				}
-				if err := worker.waitForEnd(); status.Code(err) != codes.Unauthenticated || problemOf(err) != string(problem) {
+				if err := worker.WaitForEnd(); status.Code(err) != codes.Unauthenticated || wiretest.ProblemOf(err) != string(problem) {
 					t.Errorf("the session ended with %v, want UNAUTHENTICATED for %s", err, problem)
 				}
-				if err := <-waiting; problemOf(err) != string(problem) {
+				if err := <-waiting; wiretest.ProblemOf(err) != string(problem) {
 					t.Errorf("the waiting lease request ended with %v, want UNAUTHENTICATED for %s", err, problem)
 				}
 				if took := time.Since(began); took > time.Second {
 					t.Errorf("session and lease request ended after %v, want at most 1 s", took)
 				}
-				r.wantUncommitted(t, work[0])
+				wantUncommitted(t, r, work[0])
 				if err := other.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "q"}}}); err != nil {
 					t.Error(err)
 				}
@@ -84,37 +86,37 @@ func TestStreamsEndWithTheirCredential(t *testing.T) {
 // X3, W11: a session also ends with its credential if its worker reads nothing.
 func TestSlowStreamEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3 W11")
-	cfg := noHeartbeats
+	cfg := wiretest.NoHeartbeats
 	cfg.Auth = &gate.Auth{}
-	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
-		token, id := r.issue(t, gate.DefaultTenant, auth.Worker)
-		worker := r.withToken(token).openUnreadStream(t, "w")
-		worker.send(handshakeOf("w"))
-		worker.send(registration(1))
+	wiretest.ServeWith(t, nil, cfg, func(t *testing.T, r *wiretest.Rig) {
+		token, id := r.Issue(t, gate.DefaultTenant, auth.Worker)
+		worker := r.WithToken(token).OpenUnreadStream(t, "w")
+		worker.Send(wiretest.HandshakeOf("w"))
+		worker.Send(wiretest.Registration(1))
 		go func() {
-			for worker.stream.Send(worker.newFrame(&lessorv1.Reports{Reports: []*lessorv1.Report{{}}})) == nil {
+			for worker.Stream.Send(worker.NewFrame(&lessorv1.Reports{Reports: []*lessorv1.Report{{}}})) == nil {
 			}
 		}()
 		synctest.Wait()
-		if _, err := r.gate.Keyring().Revoke(t.Context(), gate.DefaultTenant, id, "ann", time.Now()); err != nil {
+		if _, err := r.Gate.Keyring().Revoke(t.Context(), gate.DefaultTenant, id, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		viewer, _ := r.issue(t, gate.DefaultTenant, auth.Viewer)
-		if _, err := r.admin.GetWorker(withToken(t.Context(), viewer), &lessorv1.GetWorkerRequest{WorkerId: "w"}); status.Code(err) != codes.NotFound {
+		viewer, _ := r.Issue(t, gate.DefaultTenant, auth.Viewer)
+		if _, err := r.Admin.GetWorker(wiretest.WithToken(t.Context(), viewer), &lessorv1.GetWorkerRequest{WorkerId: "w"}); status.Code(err) != codes.NotFound {
 			t.Errorf("the session is listed a second after its credential has ended: %v", err)
 		}
 		select {
-		case <-r.calls.none():
+		case <-r.Idle():
 		default:
 			t.Error("the session's handler has not returned a second after its credential has ended")
 		}
 		var err error
 		for err == nil {
-			_, err = worker.stream.Recv()
+			_, err = worker.Stream.Recv()
 		}
-		if problemOf(err) != string(auth.Revoked) {
+		if wiretest.ProblemOf(err) != string(auth.Revoked) {
 			t.Errorf("the session ended with %v, want UNAUTHENTICATED because the credential is revoked", err)
 		}
 	})
@@ -123,30 +125,30 @@ func TestSlowStreamEndsWithItsCredential(t *testing.T) {
 // X3, S5: a watch also ends with its credential if its reader reads nothing, and its handler returns.
 func TestSlowWatchEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3 S5")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		token, id := r.issue(t, gate.DefaultTenant, auth.Operator)
-		ctx := withToken(t.Context(), token)
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		token, id := r.Issue(t, gate.DefaultTenant, auth.Operator)
+		ctx := wiretest.WithToken(t.Context(), token)
 		batch := &lessorv1.BatchSubmitTasksRequest{}
 		for range 1000 {
 			batch.Tasks = append(batch.Tasks, &lessorv1.TaskSpec{Queue: "q", RunId: "run"})
 		}
 		for range 5 {
-			if _, err := r.tasks.BatchSubmitTasks(ctx, batch); err != nil {
+			if _, err := r.Tasks.BatchSubmitTasks(ctx, batch); err != nil {
 				t.Fatal(err)
 			}
 		}
-		stream, err := r.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{RunId: "run"})
+		stream, err := r.Tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{RunId: "run"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait() // until the buffers of the stream are full
-		if err := credentialEndings[auth.Revoked](r, id); err != nil {
+		if err := wiretest.CredentialEndings[auth.Revoked](r, id); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
 		select {
-		case <-r.calls.none():
+		case <-r.Idle():
 		default:
 			t.Error("the watch's handler has not returned a second after its credential has ended")
 		}
@@ -154,32 +156,32 @@ func TestSlowWatchEndsWithItsCredential(t *testing.T) {
 		for ; err == nil; n++ {
 			_, err = stream.Recv()
 		}
-		if problemOf(err) != string(auth.Revoked) || n > 4999 {
+		if wiretest.ProblemOf(err) != string(auth.Revoked) || n > 4999 {
 			t.Errorf("the watch ended with %v after %d events, want UNAUTHENTICATED before the last event", err, n)
 		}
 	})
 }
 
 // waitForWork makes a lease request that waits a minute.
-func waitForWork(ctx context.Context, r *rig) (*lessorv1.LeaseResponse, error) {
-	return r.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "u", Queues: []string{"none"}, Wait: durationpb.New(time.Minute)})
+func waitForWork(ctx context.Context, r *wiretest.Rig) (*lessorv1.LeaseResponse, error) {
+	return r.Workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "u", Queues: []string{"none"}, Wait: durationpb.New(time.Minute)})
 }
 
 // X3: watches, waits and submit streams end with their credential. Tasks that are submitted after that are not created.
 func TestOtherStreamsEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		token, id := r.issue(t, gate.DefaultTenant, auth.Operator)
-		ctx := withToken(t.Context(), token)
-		made, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		token, id := r.Issue(t, gate.DefaultTenant, auth.Operator)
+		ctx := wiretest.WithToken(t.Context(), token)
+		made, err := r.Tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		stream, err := r.tasks.SubmitStream(ctx)
+		stream, err := r.Tasks.SubmitStream(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		waits, err := r.tasks.AwaitTasks(ctx)
+		waits, err := r.Tasks.AwaitTasks(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,23 +190,23 @@ func TestOtherStreamsEndWithTheirCredential(t *testing.T) {
 		}
 		ended := make(chan error, 3)
 		go func() {
-			ended <- errOf(watchAll(ctx, r, &lessorv1.WatchTaskRequest{TaskId: made.GetTask().GetTaskId()}))
+			ended <- wiretest.ErrOf(wiretest.WatchAll(ctx, r, &lessorv1.WatchTaskRequest{TaskId: made.GetTask().GetTaskId()}))
 		}()
-		go func() { ended <- errOf(waits.Recv()) }()
-		go func() { ended <- errOf(stream.Recv()) }()
+		go func() { ended <- wiretest.ErrOf(waits.Recv()) }()
+		go func() { ended <- wiretest.ErrOf(stream.Recv()) }()
 		synctest.Wait()
-		if err := credentialEndings[auth.Revoked](r, id); err != nil {
+		if err := wiretest.CredentialEndings[auth.Revoked](r, id); err != nil {
 			t.Fatal(err)
 		}
 		_ = stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "late"}}})
 		for range cap(ended) {
-			if err := <-ended; problemOf(err) != string(auth.Revoked) {
+			if err := <-ended; wiretest.ProblemOf(err) != string(auth.Revoked) {
 				t.Errorf("a stream ended with %v, want UNAUTHENTICATED because the credential is revoked", err)
 			}
 		}
 		synctest.Wait()
-		again, _ := r.issue(t, gate.DefaultTenant, auth.Viewer)
-		list, err := r.tasks.ListTasks(withToken(t.Context(), again), &lessorv1.ListTasksRequest{})
+		again, _ := r.Issue(t, gate.DefaultTenant, auth.Viewer)
+		list, err := r.Tasks.ListTasks(wiretest.WithToken(t.Context(), again), &lessorv1.ListTasksRequest{})
 		if err != nil || len(list.GetTasks()) != 1 {
 			t.Errorf("%d tasks (%v), want only the one from before the credential ended", len(list.GetTasks()), err)
 		}
@@ -214,19 +216,19 @@ func TestOtherStreamsEndWithTheirCredential(t *testing.T) {
 // X1: no call or stream fails while keys are rotated.
 func TestRotationUnderLoad(t *testing.T) {
 	t.Attr("rules", "X1")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		token, _ := r.issue(t, gate.DefaultTenant, auth.Operator)
-		ctx, stop := context.WithCancel(withToken(t.Context(), token))
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		token, _ := r.Issue(t, gate.DefaultTenant, auth.Operator)
+		ctx, stop := context.WithCancel(wiretest.WithToken(t.Context(), token))
 		failed := make(chan error, 4)
 		for range cap(failed) {
 			go func() {
-				stream, err := r.tasks.SubmitStream(ctx)
+				stream, err := r.Tasks.SubmitStream(ctx)
 				for err == nil && ctx.Err() == nil {
 					if err = stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "q"}}}); err == nil {
 						_, err = stream.Recv()
 					}
 					if err == nil {
-						_, err = r.admin.GetStatus(ctx, &lessorv1.GetStatusRequest{})
+						_, err = r.Admin.GetStatus(ctx, &lessorv1.GetStatusRequest{})
 					}
 				}
 				if ctx.Err() != nil || errors.Is(err, io.EOF) {
@@ -235,7 +237,7 @@ func TestRotationUnderLoad(t *testing.T) {
 				failed <- err
 			}()
 		}
-		service := lessorv1.NewAuthServiceClient(r.conn)
+		service := lessorv1.NewAuthServiceClient(r.Conn)
 		for range 50 {
 			if _, err := service.RotateKey(ctx, &lessorv1.RotateKeyRequest{}); err != nil {
 				t.Fatal(err)
@@ -251,10 +253,10 @@ func TestRotationUnderLoad(t *testing.T) {
 }
 
 // wantUncommitted checks that a task is still LEASED.
-func (r *rig) wantUncommitted(t *testing.T, a *lessorv1.Assignment) {
+func wantUncommitted(t *testing.T, r *wiretest.Rig, a *lessorv1.Assignment) {
 	t.Helper()
-	viewer, _ := r.issue(t, gate.DefaultTenant, auth.Viewer)
-	res, err := r.tasks.GetTask(withToken(t.Context(), viewer), &lessorv1.GetTaskRequest{TaskId: a.GetTask().GetTaskId()})
+	viewer, _ := r.Issue(t, gate.DefaultTenant, auth.Viewer)
+	res, err := r.Tasks.GetTask(wiretest.WithToken(t.Context(), viewer), &lessorv1.GetTaskRequest{TaskId: a.GetTask().GetTaskId()})
 	if s := res.GetTask().GetState(); err != nil || s != lessorv1.TaskState_TASK_STATE_LEASED {
 		t.Errorf("the task is %v (%v), want LEASED", s, err)
 	}
@@ -264,28 +266,28 @@ func (r *rig) wantUncommitted(t *testing.T, a *lessorv1.Assignment) {
 // has stolen it could make others that survive it. A call whose caller has left issues none either, because nobody would have the token.
 func TestRevokedCredentialIssuesNoToken(t *testing.T) {
 	t.Attr("rules", "X3")
-	st := &slowStore{Store: memstore.New()}
-	serveWith(t, st, Config{Auth: &gate.Auth{}}, func(t *testing.T, r *rig) {
-		stolen, id := r.issue(t, "acme", auth.Operator)
-		owner, _ := r.issue(t, "acme", auth.Operator)
-		service := lessorv1.NewAuthServiceClient(r.conn)
-		st.commitTime.Store(int64(time.Second))
+	st := &wiretest.SlowStore{Store: memstore.New()}
+	wiretest.ServeWith(t, st, coordinator.Config{Auth: &gate.Auth{}}, func(t *testing.T, r *wiretest.Rig) {
+		stolen, id := r.Issue(t, "acme", auth.Operator)
+		owner, _ := r.Issue(t, "acme", auth.Operator)
+		service := lessorv1.NewAuthServiceClient(r.Conn)
+		st.CommitTime.Store(int64(time.Second))
 		create := func(ctx context.Context) <-chan error {
 			ended := make(chan error, 1)
 			go func() {
-				ended <- errOf(service.CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_OPERATOR, Subject: "eve"}))
+				ended <- wiretest.ErrOf(service.CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_OPERATOR, Subject: "eve"}))
 			}()
 			synctest.Wait()
 			return ended
 		}
 		left, leave := context.WithCancel(t.Context())
-		before, gone := create(withToken(t.Context(), stolen)), create(withToken(left, owner))
+		before, gone := create(wiretest.WithToken(t.Context(), stolen)), create(wiretest.WithToken(left, owner))
 		revoked := make(chan error, 1)
 		go func() {
-			revoked <- errOf(service.RevokeToken(withToken(t.Context(), owner), &lessorv1.RevokeTokenRequest{TokenId: id}))
+			revoked <- wiretest.ErrOf(service.RevokeToken(wiretest.WithToken(t.Context(), owner), &lessorv1.RevokeTokenRequest{TokenId: id}))
 		}()
 		synctest.Wait()
-		after := create(withToken(t.Context(), stolen))
+		after := create(wiretest.WithToken(t.Context(), stolen))
 		leave()
 		if err := <-before; err != nil {
 			t.Errorf("the call before the revocation: %v", err)
@@ -296,14 +298,14 @@ func TestRevokedCredentialIssuesNoToken(t *testing.T) {
 		if err := <-revoked; err != nil {
 			t.Fatal(err)
 		}
-		if err := <-after; problemOf(err) != string(auth.Revoked) {
+		if err := <-after; wiretest.ProblemOf(err) != string(auth.Revoked) {
 			t.Errorf("the call that waited longer than the revocation: %v, want UNAUTHENTICATED because the credential is revoked", err)
 		}
 		time.Sleep(time.Minute)
-		if all := r.gate.Keyring().List("acme"); len(all) != 3 {
+		if all := r.Gate.Keyring().List("acme"); len(all) != 3 {
 			t.Errorf("the tenant has %d tokens, want the two of the operators and the one that was issued before the revocation", len(all))
 		}
-		r.wantRefusalInAudit(t, owner, "CreateToken")
+		wantRefusalInAudit(t, r, owner, "CreateToken")
 	})
 }
 
@@ -311,59 +313,59 @@ func TestRevokedCredentialIssuesNoToken(t *testing.T) {
 func TestBulkVerbEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3")
 	const tasks, perBatch = 3000, 1000
-	st := &slowStore{Store: memstore.New()}
-	serveWith(t, st, Config{Auth: &gate.Auth{}}, func(t *testing.T, r *rig) {
-		stolen, id := r.issue(t, "acme", auth.Operator)
-		token, _ := r.issue(t, "acme", auth.Operator)
-		owner := withToken(t.Context(), token)
+	st := &wiretest.SlowStore{Store: memstore.New()}
+	wiretest.ServeWith(t, st, coordinator.Config{Auth: &gate.Auth{}}, func(t *testing.T, r *wiretest.Rig) {
+		stolen, id := r.Issue(t, "acme", auth.Operator)
+		token, _ := r.Issue(t, "acme", auth.Operator)
+		owner := wiretest.WithToken(t.Context(), token)
 		specs := make([]*lessorv1.TaskSpec, perBatch)
 		for i := range specs {
 			specs[i] = &lessorv1.TaskSpec{Queue: "q"}
 		}
 		for range tasks / perBatch {
-			if _, err := r.tasks.BatchSubmitTasks(owner, &lessorv1.BatchSubmitTasksRequest{Tasks: specs}); err != nil {
+			if _, err := r.Tasks.BatchSubmitTasks(owner, &lessorv1.BatchSubmitTasksRequest{Tasks: specs}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		left := func() uint64 {
-			res, err := r.admin.GetQueue(owner, &lessorv1.GetQueueRequest{Name: "q"})
+			res, err := r.Admin.GetQueue(owner, &lessorv1.GetQueueRequest{Name: "q"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return res.GetQueue().GetReady()
 		}
-		st.commitTime.Store(int64(time.Second))
+		st.CommitTime.Store(int64(time.Second))
 		for what, call := range map[string]func(context.Context) error{
 			"BatchDeleteTasks": func(ctx context.Context) error {
-				return errOf(r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{All: true}))
+				return wiretest.ErrOf(r.Tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{All: true}))
 			},
 			"PurgeQueue": func(ctx context.Context) error {
-				return errOf(r.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{Name: "q"}))
+				return wiretest.ErrOf(r.Admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{Name: "q"}))
 			},
 		} {
 			ended := make(chan error, 1)
-			go func() { ended <- call(withToken(t.Context(), stolen)) }()
+			go func() { ended <- call(wiretest.WithToken(t.Context(), stolen)) }()
 			time.Sleep(time.Second / 2)
-			if _, err := lessorv1.NewAuthServiceClient(r.conn).RevokeToken(owner, &lessorv1.RevokeTokenRequest{TokenId: id}); err != nil {
+			if _, err := lessorv1.NewAuthServiceClient(r.Conn).RevokeToken(owner, &lessorv1.RevokeTokenRequest{TokenId: id}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
 			after := left()
-			if err := <-ended; problemOf(err) != string(auth.Revoked) {
+			if err := <-ended; wiretest.ProblemOf(err) != string(auth.Revoked) {
 				t.Errorf("%s: %v, want UNAUTHENTICATED because the credential is revoked", what, err)
 			}
 			if now := left(); now != after {
 				t.Errorf("%s went on for more than a second after its credential was revoked: %d tasks were left then, and %d at the end", what, after, now)
 			}
-			stolen, id = r.issue(t, "acme", auth.Operator)
+			stolen, id = r.Issue(t, "acme", auth.Operator)
 		}
 	})
 }
 
 // wantRefusalInAudit checks that the audit has a refusal of a call because of its credential.
-func (r *rig) wantRefusalInAudit(t *testing.T, token, action string) {
+func wantRefusalInAudit(t *testing.T, r *wiretest.Rig, token, action string) {
 	t.Helper()
-	all := r.auditEvents(withToken(t.Context(), token), t, &lessorv1.ListAuditEventsRequest{Action: action, Outcome: refusal.CodeToken})
+	all := r.AuditEvents(wiretest.WithToken(t.Context(), token), t, &lessorv1.ListAuditEventsRequest{Action: action, Outcome: refusal.CodeToken})
 	if len(all) != 1 {
 		t.Errorf("the audit has %v, want one refusal", all)
 	}
@@ -373,19 +375,19 @@ func (r *rig) wantRefusalInAudit(t *testing.T, token, action string) {
 // what happened in between.
 func TestCallOfAClientThatDoesNotReadEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3")
-	for problem, end := range credentialEndings {
+	for problem, end := range wiretest.CredentialEndings {
 		t.Run(string(problem), func(t *testing.T) {
-			withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-				token, id := r.issueFor(t, gate.DefaultTenant, auth.Viewer, shortLife)
+			wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+				token, id := r.IssueFor(t, gate.DefaultTenant, auth.Viewer, wiretest.ShortLife)
 				ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "Bearer "+token))
 				ctx = unread.Handler{}.TagConn(ctx, nil)
 				ctx, abort := context.WithCancel(ctx)
 				defer abort()
-				leaveUnread(ctx)
+				wiretest.LeaveUnread(ctx)
 				ended := make(chan error, 1)
 				go func() {
 					info := &grpc.UnaryServerInfo{FullMethod: lessorv1.TaskService_ListTasks_FullMethodName}
-					_, err := newChain(r.cfg.Logger, newCalls(), newCallMetrics(), r.gate).callUnary(ctx, &lessorv1.ListTasksRequest{}, info, func(context.Context, any) (any, error) {
+					_, err := coordinator.CallThrough(ctx, r.Gate, &lessorv1.ListTasksRequest{}, info, func(context.Context, any) (any, error) {
 						t.Error("the call was made after its credential had ended")
 						return &lessorv1.ListTasksResponse{}, nil
 					})
@@ -398,7 +400,7 @@ func TestCallOfAClientThatDoesNotReadEndsWithItsCredential(t *testing.T) {
 				time.Sleep(time.Second)
 				select {
 				case err := <-ended:
-					if problemOf(err) != string(problem) {
+					if wiretest.ProblemOf(err) != string(problem) {
 						t.Errorf("ended with %v, want UNAUTHENTICATED for %s", err, problem)
 					}
 				default:

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"net/http"
@@ -9,6 +9,8 @@ import (
 
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/lessor-dev/lessor/coordinator"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -17,17 +19,17 @@ import (
 // a repeated submit finds its task (T1).
 func TestNoTasksWhileTheDiskIsFull(t *testing.T) {
 	var full atomic.Bool
-	serveWith(t, nil, Config{DiskFull: full.Load}, func(t *testing.T, r *rig) {
-		r.submit(t, nil)
-		doomed := r.submit(t, nil).GetTaskId()
-		known := r.submit(t, func(s *lessorv1.TaskSpec) { s.IdempotencyKey = "k" })
+	wiretest.ServeWith(t, nil, coordinator.Config{DiskFull: full.Load}, func(t *testing.T, r *wiretest.Rig) {
+		r.Submit(t, nil)
+		doomed := r.Submit(t, nil).GetTaskId()
+		known := r.Submit(t, func(s *lessorv1.TaskSpec) { s.IdempotencyKey = "k" })
 		full.Store(true)
 		spec := &lessorv1.TaskSpec{Queue: "q"}
-		_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: spec})
-		wantDiskFull(t, "SubmitTask", err)
-		_, err = r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{spec, spec}})
-		wantDiskFull(t, "BatchSubmitTasks", err)
-		stream, err := r.tasks.SubmitStream(t.Context())
+		_, err := r.Tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: spec})
+		wiretest.WantDiskFull(t, "SubmitTask", err)
+		_, err = r.Tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{spec, spec}})
+		wiretest.WantDiskFull(t, "BatchSubmitTasks", err)
+		stream, err := r.Tasks.SubmitStream(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,18 +40,18 @@ func TestNoTasksWhileTheDiskIsFull(t *testing.T) {
 		if err != nil || res.GetResults()[0].GetError().GetCode() != refusal.CodeDiskFull || res.GetResults()[0].GetError().GetRetryAfter().AsDuration() != 5*time.Second {
 			t.Errorf("SubmitStream: %v (%v), want %s with a wait of 5 s", res, err, refusal.CodeDiskFull)
 		}
-		again := r.submit(t, func(s *lessorv1.TaskSpec) { s.IdempotencyKey = "k" })
+		again := r.Submit(t, func(s *lessorv1.TaskSpec) { s.IdempotencyKey = "k" })
 		if again.GetTaskId() != known.GetTaskId() {
 			t.Errorf("a repeated submit returns %v, want the task %s that exists", again, known.GetTaskId())
 		}
-		if a := r.lease(t); r.complete(t, a, "").GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+		if a := r.Lease(t); r.Complete(t, a, "").GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 			t.Error("a result was not committed")
 		}
-		if _, err := r.tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: doomed}); err != nil {
+		if _, err := r.Tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: doomed}); err != nil {
 			t.Errorf("CancelTask while the disk is full: %v", err)
 		}
 		full.Store(false)
-		r.submit(t, nil)
+		r.Submit(t, nil)
 	})
 }
 
@@ -57,7 +59,7 @@ func TestNoTasksWhileTheDiskIsFull(t *testing.T) {
 // is granted.
 func TestSpentDiskIsShown(t *testing.T) {
 	var full, spent atomic.Bool
-	serveWith(t, nil, Config{DiskFull: full.Load, DiskSpent: spent.Load}, func(t *testing.T, r *rig) {
+	wiretest.ServeWith(t, nil, coordinator.Config{DiskFull: full.Load, DiskSpent: spent.Load}, func(t *testing.T, r *wiretest.Rig) {
 		for _, c := range []struct {
 			full, spent bool
 			ready       string
@@ -69,18 +71,18 @@ func TestSpentDiskIsShown(t *testing.T) {
 		} {
 			full.Store(c.full)
 			spent.Store(c.spent)
-			if text := getPath(t, r, "/readyz", http.StatusOK); text != c.ready {
+			if text := wiretest.GetPath(t, r, "/readyz", http.StatusOK); text != c.ready {
 				t.Errorf("full %v, spent %v: /readyz says %q, want %q", c.full, c.spent, text, c.ready)
 			}
-			metrics := getPath(t, r, "/metrics", http.StatusOK)
+			metrics := wiretest.GetPath(t, r, "/metrics", http.StatusOK)
 			if has := strings.Contains(metrics, "\nlessor_grants_stopped 1\n"); has != c.spent {
 				t.Errorf("spent %v: lessor_grants_stopped is %v", c.spent, has)
 			}
-			s, err := r.admin.GetStatus(t.Context(), &lessorv1.GetStatusRequest{})
+			s, err := r.Admin.GetStatus(t.Context(), &lessorv1.GetStatusRequest{})
 			if err != nil || s.GetDiskFull() != c.full || s.GetGrantsStopped() != c.spent {
 				t.Errorf("GetStatus: disk_full %v, grants_stopped %v (%v), want %v and %v", s.GetDiskFull(), s.GetGrantsStopped(), err, c.full, c.spent)
 			}
-			if got := r.healthStatus(t); got != healthv1.HealthCheckResponse_SERVING {
+			if got := r.HealthStatus(t); got != healthv1.HealthCheckResponse_SERVING {
 				t.Errorf("health is %v, want SERVING", got)
 			}
 		}

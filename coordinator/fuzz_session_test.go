@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"bytes"
@@ -17,11 +17,12 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/internal/inside"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
-	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-	"github.com/lessor-dev/lessor/store/memstore"
 )
 
 // The bytes of a script are steps of two workers, a producer and the clock; step lists them. Whatever the script is, nothing panics, every report gets a
@@ -48,13 +49,11 @@ func FuzzSession(f *testing.F) {
 type scriptRun struct {
 	t        *testing.T
 	script   []byte
-	c        *Coordinator
-	tasks    *taskService
-	admin    *adminService
-	streams  *session.Server
+	c        inside.Parts
+	tasks    lessorv1.TaskServiceServer
+	admin    lessorv1.AdminServiceServer
 	log      *bytes.Buffer
-	stop     context.CancelFunc
-	ran      chan error
+	stop     func() error
 	actors   [2]*scriptWorker
 	leases   []*lessorv1.Assignment // as the workers received them
 	tokens   map[string]uint64      // the newest fencing token of each task
@@ -86,19 +85,11 @@ type scriptWorker struct {
 func newPlay(t *testing.T) *scriptRun {
 	t.Helper()
 	p := &scriptRun{
-		t: t, log: &bytes.Buffer{}, ran: make(chan error, 1),
+		t: t, log: &bytes.Buffer{},
 		tokens: map[string]uint64{}, verdicts: map[string]*lessorv1.ReportVerdict{}, outputs: map[string]string{},
 	}
-	var err error
-	p.c, err = New(memstore.New(), Config{Logger: slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelError}))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	sessions := session.NewRegistry()
-	p.stop, p.tasks, p.streams = stop, &taskService{edge: p.c.edge}, p.c.edge.streams(sessions)
-	p.admin = &adminService{edge: p.c.edge, sessions: sessions}
-	go func() { p.ran <- p.c.engine.Run(ctx) }()
+	p.c, p.stop = wiretest.Unserved(t, coordinator.Config{Logger: slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelError}))})
+	p.tasks, p.admin = p.c.Services.Tasks, p.c.Services.Admin
 	for i, name := range []string{"ann", "bob"} {
 		p.actors[i] = &scriptWorker{name: name, sent: map[string]*lessorv1.SessionRequest{}}
 	}
@@ -134,9 +125,7 @@ func (p *scriptRun) end() {
 			p.t.Errorf("W13: all sessions are over, and the operation is %v", op)
 		}
 	}
-	p.c.stopAll()
-	p.stop()
-	if err := <-p.ran; err != nil {
+	if err := p.stop(); err != nil {
 		p.t.Errorf("the engine ended: %v", err)
 	}
 	if strings.Contains(p.log.String(), "panic") {
@@ -172,7 +161,7 @@ func (p *scriptRun) checkHistory(id string) {
 	}
 }
 
-func (p *scriptRun) ctx() context.Context { return contextAfterGate(p.t.Context(), p.t) }
+func (p *scriptRun) ctx() context.Context { return wiretest.ContextAfterGate(p.t.Context(), p.t) }
 
 // nextByte returns the next byte of the script; 0 after its end.
 func (p *scriptRun) nextByte() byte {
@@ -196,21 +185,24 @@ func (p *scriptRun) step(b byte) {
 		a.stream = newFakeStream(p.ctx())
 		a.newest, a.sent = 0, map[string]*lessorv1.SessionRequest{}
 		stream := a.stream
-		go func() { defer close(stream.ended); stream.err = p.streams.Serve(stream, opener(stream.Context())) }()
+		go func() {
+			defer close(stream.ended)
+			stream.err = p.c.Services.Workers.Session(stream)
+		}()
 	case 'X':
 		p.cut(a)
 	case 'H':
-		p.send(a, handshakeOf(a.name))
+		p.send(a, wiretest.HandshakeOf(a.name))
 	case 'U': // resume
-		h := handshakeOf(a.name)
+		h := wiretest.HandshakeOf(a.name)
 		h.Resume = &lessorv1.Resume{SessionId: a.accept.GetSessionId(), SessionToken: a.accept.GetSessionToken(), LastSeenSeq: a.newest}
 		p.send(a, h)
 	case 'W': // a new instance that replaces the worker's first one
-		h := handshakeOf(a.name)
+		h := wiretest.HandshakeOf(a.name)
 		h.Worker.InstanceId, h.ReplacesInstanceId = a.name+"2", a.name
 		p.send(a, h)
 	case 'R':
-		p.send(a, registration(2))
+		p.send(a, wiretest.Registration(2))
 	case 'Q':
 		p.send(a, &lessorv1.Capacity{MaxParallel: uint32(p.nextByte() % 4)})
 	case 'D':
@@ -224,7 +216,7 @@ func (p *scriptRun) step(b byte) {
 	case 'B':
 		m := &lessorv1.WorkerHeartbeat{Healthy: true}
 		if l := p.pickLease(); l != nil {
-			m.Leases = append(m.Leases, renewal(l), renewal(l))
+			m.Leases = append(m.Leases, wiretest.Renewal(l), wiretest.Renewal(l))
 		}
 		p.send(a, m)
 	case 'G', 'C', 'F', 'L':
@@ -318,15 +310,15 @@ func (p *scriptRun) report(a *scriptWorker, b byte) {
 	var r *lessorv1.Report
 	switch b {
 	case 'G':
-		r = started(l)
+		r = wiretest.Started(l)
 	case 'C':
-		r = completed(l, fmt.Sprint(a.name, a.sentFrames))
+		r = wiretest.Completed(l, fmt.Sprint(a.name, a.sentFrames))
 	case 'F':
 		r = &lessorv1.Report{Report: &lessorv1.Report_Fail{Fail: &lessorv1.FailRequest{
 			TaskId: l.GetTask().GetTaskId(), LeaseId: l.GetLeaseId(), Error: &lessorv1.TaskError{Message: "no"},
 		}}}
 	case 'L':
-		r = released(l)
+		r = wiretest.Released(l)
 	}
 	p.send(a, &lessorv1.Reports{Reports: []*lessorv1.Report{r, r}})
 }
@@ -341,7 +333,7 @@ func (p *scriptRun) send(a *scriptWorker, payload proto.Message) {
 	if a.seq > 0 {
 		a.seq++
 	}
-	setPayload(m, payload)
+	wiretest.SetPayload(m, payload)
 	p.sendFrame(a, m)
 }
 
@@ -486,7 +478,7 @@ func (s *fakeStream) Context() context.Context { return s.ctx }
 func (s *fakeStream) RecvMsg(m any) error {
 	select {
 	case raw := <-s.in:
-		return newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, m)
+		return wiretest.Codec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, m)
 	case <-s.ctx.Done():
 		return io.ErrUnexpectedEOF
 	case <-s.ended:
@@ -496,7 +488,7 @@ func (s *fakeStream) RecvMsg(m any) error {
 
 // Send encodes a frame with the codec of the gRPC server.
 func (s *fakeStream) Send(m *lessorv1.SessionResponse) error {
-	b, err := newCodec().Marshal(m)
+	b, err := wiretest.Codec().Marshal(m)
 	if err != nil {
 		return err
 	}

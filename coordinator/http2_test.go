@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"errors"
@@ -6,13 +6,16 @@ import (
 	"testing"
 
 	"golang.org/x/net/http2"
+
+	"github.com/lessor-dev/lessor/coordinator"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 )
 
 // X5: the coordinator announces how many streams a connection may have. It closes a connection that pings too often, and the GOAWAY says why.
 func TestConnectionThatPingsTooOftenIsClosed(t *testing.T) {
 	t.Attr("rules", "X5")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		conn, err := r.listener.DialContext(t.Context())
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		conn, err := r.Listener.DialContext(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,8 +50,8 @@ func TestConnectionThatPingsTooOftenIsClosed(t *testing.T) {
 				why = f.ErrCode.String() + " " + string(f.DebugData())
 			}
 		}
-		if want := "ENHANCE_YOUR_CALM too_many_pings"; why != want || streams != maxStreams {
-			t.Errorf("%d streams are allowed and the GOAWAY is %q, want %d and %q", streams, why, maxStreams, want)
+		if want := "ENHANCE_YOUR_CALM too_many_pings"; why != want || streams != coordinator.MaxStreams {
+			t.Errorf("%d streams are allowed and the GOAWAY is %q, want %d and %q", streams, why, coordinator.MaxStreams, want)
 		}
 	})
 }

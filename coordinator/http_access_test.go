@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"bufio"
@@ -16,6 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/httpapi"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store/records"
@@ -42,10 +43,10 @@ var routeRequests = map[string]struct{ path, body string }{
 }
 
 // callRoute sends the request of a route. token may be empty.
-func (w *httpClient) callRoute(route, token, id string) httpResponse {
-	w.t.Helper()
+func callRoute(w *wiretest.HTTPClient, route, token, id string) wiretest.HTTPResponse {
+	w.T.Helper()
 	method, _, _ := strings.Cut(route, " ")
-	return w.send(method, strings.ReplaceAll(routeRequests[route].path, "ID", id), token, routeRequests[route].body)
+	return w.Send(method, strings.ReplaceAll(routeRequests[route].path, "ID", id), token, routeRequests[route].body)
 }
 
 // X2: routeRequests has a request for each route, and docs/security.md has a rule for each.
@@ -55,7 +56,7 @@ func TestEveryRouteHasARequestAndARule(t *testing.T) {
 	if asked := slices.Sorted(maps.Keys(routeRequests)); !slices.Equal(routes, asked) {
 		t.Errorf("routes %q\nroutes with a request %q", routes, asked)
 	}
-	if ruled := slices.Sorted(maps.Keys(readAccessRules(t).routes())); !slices.Equal(routes, ruled) {
+	if ruled := slices.Sorted(maps.Keys(wiretest.ReadAccessRules(t).Routes())); !slices.Equal(routes, ruled) {
 		t.Errorf("routes %q\nroutes with a rule %q", routes, ruled)
 	}
 }
@@ -64,42 +65,42 @@ func TestEveryRouteHasARequestAndARule(t *testing.T) {
 // accepts only the task token. Any other request gets the same refusal whatever its body is, and changes nothing.
 func TestWhoMayCallEachRoute(t *testing.T) {
 	t.Attr("rules", "X1 X2 H1")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		w, rules := r.web(t), readAccessRules(t)
-		expired, _ := r.issue(t, "acme", auth.Operator)
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		w, rules := r.Web(t), wiretest.ReadAccessRules(t)
+		expired, _ := r.Issue(t, "acme", auth.Operator)
 		time.Sleep(time.Hour)
-		operator, _ := r.issue(t, "acme", auth.Operator)
-		revoked, revokedID := r.issue(t, "acme", auth.Operator)
-		if _, err := r.gate.Keyring().Revoke(t.Context(), "acme", revokedID, "ann", time.Now()); err != nil {
+		operator, _ := r.Issue(t, "acme", auth.Operator)
+		revoked, revokedID := r.Issue(t, "acme", auth.Operator)
+		if _, err := r.Gate.Keyring().Revoke(t.Context(), "acme", revokedID, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		work := w.submitAndLease(operator, "q")
-		show := func() string { return w.send(http.MethodGet, "/v1/tasks/"+work.id, operator, "").text }
+		work := w.SubmitAndLease(operator, "q")
+		show := func() string { return w.Send(http.MethodGet, "/v1/tasks/"+work.ID, operator, "").Text }
 		before := show()
 		wantRefused := func(route, token, what string, status int, code string) {
 			t.Helper()
 			method, _, _ := strings.Cut(route, " ")
 			for _, body := range []string{routeRequests[route].body, `{"attempt`} {
-				w.send(method, strings.ReplaceAll(routeRequests[route].path, "ID", work.id), token, body).named(what).want(t, status, "code", code, "verdict", nil)
+				w.Send(method, strings.ReplaceAll(routeRequests[route].path, "ID", work.ID), token, body).Named(what).Want(t, status, "code", code, "verdict", nil)
 			}
 		}
 		bad := map[string]string{"none": "", "no token": "secret", "expired": expired, "revoked": revoked, "forged": operator[:len(operator)-4] + "AAAA"}
-		for route, rule := range rules.routes() {
-			if rule.everyone {
-				w.callRoute(route, "", work.id).want(t, http.StatusOK)
+		for route, rule := range rules.Routes() {
+			if rule.Everyone {
+				callRoute(w, route, "", work.ID).Want(t, http.StatusOK)
 				continue
 			}
 			for what, token := range bad {
 				wantRefused(route, token, what, http.StatusUnauthorized, refusal.CodeToken)
 			}
-			if rule.holder {
+			if rule.Holder {
 				wantRefused(route, operator, "a credential", http.StatusUnauthorized, refusal.CodeToken)
 				continue
 			}
-			wantRefused(route, work.token, "a task token", http.StatusUnauthorized, refusal.CodeToken)
+			wantRefused(route, work.Token, "a task token", http.StatusUnauthorized, refusal.CodeToken)
 			for role := auth.Worker; role <= auth.Viewer; role <<= 1 {
-				if !rules.may(role, rule) {
-					token, _ := r.issue(t, "acme", role)
+				if !rules.May(role, rule) {
+					token, _ := r.Issue(t, "acme", role)
 					wantRefused(route, token, role.String(), http.StatusForbidden, refusal.CodeForbidden)
 				}
 			}
@@ -107,8 +108,8 @@ func TestWhoMayCallEachRoute(t *testing.T) {
 		if after := show(); after != before {
 			t.Errorf("refused requests changed the task from\n%s\nto\n%s", before, after)
 		}
-		r.wantAllowed(t, w)
-		log := r.log.String()
+		wantAllowed(t, r, w)
+		log := r.Log.String()
 		if !strings.Contains(log, `"msg":"request refused","type":"POST /v1/leases","peer.address":"bufconn","status":401,"code":"E.AUTH.INVALID_TOKEN","error":"the credential has expired"`) {
 			t.Errorf("the log does not have the address of the refused caller and the reason: %s", log)
 		}
@@ -116,27 +117,27 @@ func TestWhoMayCallEachRoute(t *testing.T) {
 }
 
 // wantAllowed checks that each route accepts the credentials that its rule names.
-func (r *rig) wantAllowed(t *testing.T, w *httpClient) {
+func wantAllowed(t *testing.T, r *wiretest.Rig, w *wiretest.HTTPClient) {
 	t.Helper()
-	rules := readAccessRules(t)
-	operator, _ := r.issue(t, "acme", auth.Operator)
-	for route, rule := range rules.routes() {
+	rules := wiretest.ReadAccessRules(t)
+	operator, _ := r.Issue(t, "acme", auth.Operator)
+	for route, rule := range rules.Routes() {
 		for role := auth.Worker; role <= auth.Viewer; role <<= 1 {
-			if !rules.may(role, rule) {
+			if !rules.May(role, rule) {
 				continue
 			}
-			id := w.submitTask(operator, "q-"+role.String())
-			token, _ := r.issue(t, "acme", role)
+			id := w.SubmitTask(operator, "q-"+role.String())
+			token, _ := r.Issue(t, "acme", role)
 			if strings.HasSuffix(route, "events") || strings.HasSuffix(route, "retry") { // the stream ends when the task does
-				w.callRoute("POST /v1/tasks/{task_id}:cancel", operator, id).want(t, http.StatusOK)
+				callRoute(w, "POST /v1/tasks/{task_id}:cancel", operator, id).Want(t, http.StatusOK)
 			}
-			if a := w.callRoute(route, token, id); a.StatusCode >= http.StatusBadRequest {
-				t.Errorf("%s as %v: status %d %s, want it to be allowed", route, role, a.StatusCode, a.text)
+			if a := callRoute(w, route, token, id); a.StatusCode >= http.StatusBadRequest {
+				t.Errorf("%s as %v: status %d %s, want it to be allowed", route, role, a.StatusCode, a.Text)
 			}
 		}
-		if rule.holder {
-			work := w.submitAndLease(operator, "held")
-			w.callRoute(route, work.token, work.id).want(t, http.StatusOK, "verdict", "COMMITTED")
+		if rule.Holder {
+			work := w.SubmitAndLease(operator, "held")
+			callRoute(w, route, work.Token, work.ID).Want(t, http.StatusOK, "verdict", "COMMITTED")
 		}
 	}
 }
@@ -144,37 +145,37 @@ func (r *rig) wantAllowed(t *testing.T, w *httpClient) {
 // X2, S4: each route answers for a task of another tenant exactly as for a task that does not exist, and does not change the other tenant's tasks.
 func TestOtherTenantsTasksDoNotExistOverHTTP(t *testing.T) {
 	t.Attr("rules", "X2 S4")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		w, rules := r.web(t), readAccessRules(t)
-		victim, _ := r.issue(t, "victim", auth.Operator)
-		evil, _ := r.issue(t, "evil", auth.Operator)
-		id := w.submitAndLease(victim, "theirs").id
-		waiting := w.submitTask(victim, "theirs")
-		own := w.submitAndLease(evil, "own").token
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		w, rules := r.Web(t), wiretest.ReadAccessRules(t)
+		victim, _ := r.Issue(t, "victim", auth.Operator)
+		evil, _ := r.Issue(t, "evil", auth.Operator)
+		id := w.SubmitAndLease(victim, "theirs").ID
+		waiting := w.SubmitTask(victim, "theirs")
+		own := w.SubmitAndLease(evil, "own").Token
 		show := func() string {
-			return w.callRoute("GET /v1/tasks/{task_id}", victim, id).text + w.callRoute("GET /v1/tasks/{task_id}", victim, waiting).text
+			return callRoute(w, "GET /v1/tasks/{task_id}", victim, id).Text + callRoute(w, "GET /v1/tasks/{task_id}", victim, waiting).Text
 		}
 		before := show()
-		for route, rule := range rules.routes() {
+		for route, rule := range rules.Routes() {
 			token := evil
-			if rule.holder {
+			if rule.Holder {
 				token = own
 			}
 			if !strings.Contains(route, "{task_id}") {
 				continue
 			}
-			unknown := w.callRoute(route, token, "t0000200000000zzz")
+			unknown := callRoute(w, route, token, "t0000200000000zzz")
 			for _, theirs := range []string{id, waiting} {
-				if got := w.callRoute(route, token, theirs); got.StatusCode < 400 || got.StatusCode != unknown.StatusCode || got.text != unknown.text {
+				if got := callRoute(w, route, token, theirs); got.StatusCode < 400 || got.StatusCode != unknown.StatusCode || got.Text != unknown.Text {
 					t.Errorf("%s of another tenant's task: %d %s, want the same as of an unknown task: %d %s",
-						route, got.StatusCode, got.text, unknown.StatusCode, unknown.text)
+						route, got.StatusCode, got.Text, unknown.StatusCode, unknown.Text)
 				}
 			}
 		}
 		// Queues with the same name in two tenants are two queues.
-		none := w.send(http.MethodPost, "/v1/leases", evil, `{"workerId": "w", "queues": ["theirs"]}`)
-		if none.text != `{"assignments":[]}`+"\n" {
-			t.Errorf("a lease request for the name of another tenant's queue got %s, want no assignment", none.text)
+		none := w.Send(http.MethodPost, "/v1/leases", evil, `{"workerId": "w", "queues": ["theirs"]}`)
+		if none.Text != `{"assignments":[]}`+"\n" {
+			t.Errorf("a lease request for the name of another tenant's queue got %s, want no assignment", none.Text)
 		}
 		if after := show(); after != before {
 			t.Errorf("the other tenant's tasks changed from\n%s\nto\n%s", before, after)
@@ -185,21 +186,21 @@ func TestOtherTenantsTasksDoNotExistOverHTTP(t *testing.T) {
 // X3: when a credential ends, its streams of events and its waiting lease requests end within a second.
 func TestHTTPStreamsEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3")
-	for problem, end := range credentialEndings {
+	for problem, end := range wiretest.CredentialEndings {
 		t.Run(string(problem), func(t *testing.T) {
-			withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-				w := r.web(t)
-				operator, _ := r.issue(t, gate.DefaultTenant, auth.Operator)
-				id := w.submitTask(operator, "q")
-				token, tokenID := r.issueFor(t, gate.DefaultTenant, auth.Operator, shortLife)
-				events := w.sendWithoutReading(http.MethodGet, "/v1/tasks/"+id+"/events", token, nil, nil)
+			wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+				w := r.Web(t)
+				operator, _ := r.Issue(t, gate.DefaultTenant, auth.Operator)
+				id := w.SubmitTask(operator, "q")
+				token, tokenID := r.IssueFor(t, gate.DefaultTenant, auth.Operator, wiretest.ShortLife)
+				events := w.SendWithoutReading(http.MethodGet, "/v1/tasks/"+id+"/events", token, nil, nil)
 				read := bufio.NewReader(events.Body)
 				if e, ok := nextEvent(read); !ok || e.name != "node.state" {
 					t.Fatalf("the first event is %v, want node.state", e)
 				}
-				waited := make(chan httpResponse, 1)
+				waited := make(chan wiretest.HTTPResponse, 1)
 				go func() {
-					waited <- w.send(http.MethodPost, "/v1/leases", token, `{"workerId": "w", "queues": ["none"], "waitMs": 60000}`)
+					waited <- w.Send(http.MethodPost, "/v1/leases", token, `{"workerId": "w", "queues": ["none"], "waitMs": 60000}`)
 				}()
 				synctest.Wait()
 				if err := end(r, tokenID); err != nil {
@@ -211,11 +212,11 @@ func TestHTTPStreamsEndWithTheirCredential(t *testing.T) {
 					t.Errorf("the stream sent %s (%v) after the credential had ended, want no event and the end", rest, err)
 				}
 				_ = events.Body.Close()
-				(<-waited).want(t, http.StatusUnauthorized, "code", refusal.CodeToken, "reason", "AUTH_INVALID_TOKEN", "verdict", nil)
+				(<-waited).Want(t, http.StatusUnauthorized, "code", refusal.CodeToken, "reason", "AUTH_INVALID_TOKEN", "verdict", nil)
 				if took := time.Since(began); took > time.Second {
 					t.Errorf("stream and lease request ended after %v, want at most 1 s", took)
 				}
-				again := w.sendWithoutReading(http.MethodGet, "/v1/tasks/"+id+"/events", token, nil, http.Header{"Last-Event-Id": {"1"}})
+				again := w.SendWithoutReading(http.MethodGet, "/v1/tasks/"+id+"/events", token, nil, http.Header{"Last-Event-Id": {"1"}})
 				_ = again.Body.Close()
 				if again.StatusCode != http.StatusUnauthorized {
 					t.Errorf("a new stream with the ended credential: status %d, want 401", again.StatusCode)
@@ -228,25 +229,25 @@ func TestHTTPStreamsEndWithTheirCredential(t *testing.T) {
 // X3, S5: a stream of events also ends with its credential if its reader reads nothing.
 func TestUnreadEventsEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3 S5")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		w := r.web(t)
-		token, tokenID := r.issue(t, gate.DefaultTenant, auth.Operator)
-		work := w.submitAndLease(token, "q")
-		res := w.sendWithoutReading(http.MethodGet, "/v1/tasks/"+work.id+"/events", token, nil, nil)
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		token, tokenID := r.Issue(t, gate.DefaultTenant, auth.Operator)
+		work := w.SubmitAndLease(token, "q")
+		res := w.SendWithoutReading(http.MethodGet, "/v1/tasks/"+work.ID+"/events", token, nil, nil)
 		defer func() { _ = res.Body.Close() }()
-		news := engine.Feed{TaskID: work.id, LeaseID: work.lease, Chunks: []lease.Chunk{{Channel: "out", Text: strings.Repeat("x", 60<<10)}}}
+		news := engine.Feed{TaskID: work.ID, LeaseID: work.LeaseID, Chunks: []lease.Chunk{{Channel: "out", Text: strings.Repeat("x", 60<<10)}}}
 		for range 40 { // more than the buffers between the coordinator and the reader hold
-			r.engine.FeedAll(gate.DefaultTenant, r.engine.ResolveFeeds(gate.DefaultTenant, []engine.Feed{news}), func(bool) {})
+			r.Engine.FeedAll(gate.DefaultTenant, r.Engine.ResolveFeeds(gate.DefaultTenant, []engine.Feed{news}), func(bool) {})
 			synctest.Wait()
 		}
-		if err := credentialEndings[auth.Revoked](r, tokenID); err != nil {
+		if err := wiretest.CredentialEndings[auth.Revoked](r, tokenID); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
 		const over = `lessor_http_requests_total{route="GET /v1/tasks/{task_id}/events",status="200"} 1`
-		viewer, _ := r.issue(t, gate.DefaultTenant, auth.Viewer)
-		if metrics := w.send(http.MethodGet, "/metrics", viewer, "").text; !strings.Contains(metrics, over) {
+		viewer, _ := r.Issue(t, gate.DefaultTenant, auth.Viewer)
+		if metrics := w.Send(http.MethodGet, "/metrics", viewer, "").Text; !strings.Contains(metrics, over) {
 			t.Error("the stream has not ended a second after its credential")
 		}
 	})
@@ -255,20 +256,20 @@ func TestUnreadEventsEndWithTheirCredential(t *testing.T) {
 // X4: requests over HTTP are audited like calls over gRPC, whether they succeed or are refused. The log names the caller, and shows nothing of the request.
 func TestHTTPIsAudited(t *testing.T) {
 	t.Attr("rules", "X4")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		w := r.web(t)
-		operator, _ := r.issue(t, "acme", auth.Operator)
-		viewer, _ := r.issue(t, "acme", auth.Viewer)
-		id := w.submitTask(operator, "q")
-		w.callRoute("POST /v1/tasks/{task_id}:cancel", viewer, id).want(t, http.StatusForbidden)
-		w.callRoute("POST /v1/leases", viewer, id).want(t, http.StatusForbidden)
-		w.send(http.MethodPost, "/v1/tasks/"+id+":cancel", operator, `{"hidden": "hidden"}`).want(t, http.StatusBadRequest, "field", "hidden")
-		w.callRoute("POST /v1/tasks/{task_id}:cancel", operator, id).want(t, http.StatusOK)
-		if strings.Contains(r.log.String(), "hidden") || !strings.Contains(r.log.String(), `"type":"CancelTask","tenant":"acme","subject":"acme-operator"`) {
-			t.Errorf("the log shows a part of the request, or does not name the caller:\n%s", r.log)
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		operator, _ := r.Issue(t, "acme", auth.Operator)
+		viewer, _ := r.Issue(t, "acme", auth.Viewer)
+		id := w.SubmitTask(operator, "q")
+		callRoute(w, "POST /v1/tasks/{task_id}:cancel", viewer, id).Want(t, http.StatusForbidden)
+		callRoute(w, "POST /v1/leases", viewer, id).Want(t, http.StatusForbidden)
+		w.Send(http.MethodPost, "/v1/tasks/"+id+":cancel", operator, `{"hidden": "hidden"}`).Want(t, http.StatusBadRequest, "field", "hidden")
+		callRoute(w, "POST /v1/tasks/{task_id}:cancel", operator, id).Want(t, http.StatusOK)
+		if strings.Contains(r.Log.String(), "hidden") || !strings.Contains(r.Log.String(), `"type":"CancelTask","tenant":"acme","subject":"acme-operator"`) {
+			t.Errorf("the log shows a part of the request, or does not name the caller:\n%s", r.Log)
 		}
 		var got []string
-		for _, e := range r.auditEvents(withToken(t.Context(), operator), t, wholeAudit()) {
+		for _, e := range r.AuditEvents(wiretest.WithToken(t.Context(), operator), t, wiretest.WholeAudit()) {
 			if e.GetAction() != "CreateToken" {
 				got = append(got, fmt.Sprint(e.GetAction(), " by ", e.GetSubject(), ": ", e.GetOutcome(), " ", e.GetObject()))
 			}
@@ -290,9 +291,9 @@ func TestHTTPIsAudited(t *testing.T) {
 // that entry and all later ones.
 func TestPathsThatAreNotUTF8LeaveTheAuditReadable(t *testing.T) {
 	t.Attr("rules", "X2 X4")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		w := r.web(t)
-		operator, _ := r.issue(t, "acme", auth.Operator)
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		operator, _ := r.Issue(t, "acme", auth.Operator)
 		for _, id := range []string{"%ff", "t%C0%AF", "%ED%A0%80", "\xff"} {
 			for route, request := range routeRequests {
 				if !strings.Contains(request.path, "ID") {
@@ -300,11 +301,11 @@ func TestPathsThatAreNotUTF8LeaveTheAuditReadable(t *testing.T) {
 				}
 				for _, body := range []string{request.body, `{"attempt`} {
 					method, _, _ := strings.Cut(route, " ")
-					w.send(method, strings.ReplaceAll(request.path, "ID", id), operator, body).want(t, http.StatusNotFound, "code", "E.REQUEST.NO_ROUTE")
+					w.Send(method, strings.ReplaceAll(request.path, "ID", id), operator, body).Want(t, http.StatusNotFound, "code", "E.REQUEST.NO_ROUTE")
 				}
 			}
 		}
-		for _, e := range r.auditEvents(withToken(t.Context(), operator), t, wholeAudit()) {
+		for _, e := range r.AuditEvents(wiretest.WithToken(t.Context(), operator), t, wiretest.WholeAudit()) {
 			if e.GetAction() != "CreateToken" {
 				t.Errorf("the audit has %v, want no entry for requests without a route", e)
 			}

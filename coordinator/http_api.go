@@ -35,12 +35,12 @@ func (c *Coordinator) newHTTP(inside *local, m *metrics) *http.Server {
 	return newHTTPServer(c.closingEnded(api), c.cfg.Logger)
 }
 
-// malformedOverHTTP is edge.malformedOverHTTP for a caller whose credential may have ended while the body was read.
+// malformedOverHTTP is Services.RejectMalformed for a caller whose credential may have ended while the body was read.
 func (c *Coordinator) malformedOverHTTP(ctx context.Context, of httpapi.Holder, said lease.Kind, wrong *lease.FieldError) error {
 	if err := c.gate.Recheck(ctx); err != nil {
 		return err
 	}
-	return c.edge.malformedOverHTTP(ctx, of, said, wrong)
+	return c.services.RejectMalformed(ctx, of.Ticket.Task, of.LeaseID, said, wrong)
 }
 
 // closingEnded closes a connection after an answer if its client certificate has expired, because a client can present a new certificate only on a new

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"bufio"
@@ -15,16 +15,24 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
+	"github.com/lessor-dev/lessor/coordinator/tasktoken"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
 
+// tokensOf returns what issues the task tokens of a coordinator.
+func tokensOf(r *wiretest.Rig) convert.Tokens {
+	return convert.Tokens{Signer: tasktoken.New(r.Engine.DeriveKey(tasktoken.Purpose), tasktoken.DefaultTTL)}
+}
+
 // taskTokenOfOtherTenant leases a task as the tenant "other", and returns its task token and id.
-func (r *rig) taskTokenOfOtherTenant(t *testing.T) (token, id string) {
+func taskTokenOfOtherTenant(t *testing.T, r *wiretest.Rig) (token, id string) {
 	t.Helper()
-	task, now := r.leaseOfOtherTenant(t).Task, r.engine.Now()
-	token, _ = r.edge.assigner.Tokens.Of(&convert.Times{Now: now}, task.Holding(), task.ExpiresAt(now))
+	task, now := r.LeaseOfOtherTenant(t).Task, r.Engine.Now()
+	token, _ = tokensOf(r).Of(&convert.Times{Now: now}, task.Holding(), task.ExpiresAt(now))
 	return token, task.ID.String()
 }
 
@@ -45,12 +53,12 @@ var badBodies = []badBody{
 func TestBadCallbacksAreRejected(t *testing.T) {
 	t.Attr("rules", "H2 V1")
 	deep := strings.Repeat(`{"a":`, 10_000) + "1" + strings.Repeat("}", 10_000)
-	serve(t, nil, func(t *testing.T, r *rig) {
-		w := r.web(t)
-		r.submit(t, nil)
-		a := r.lease(t)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		r.Submit(t, nil)
+		a := r.Lease(t)
 		show := func() string {
-			task := r.get(t, a.GetTask().GetTaskId())
+			task := r.Get(t, a.GetTask().GetTaskId())
 			task.History = nil // the history records refusals (T10)
 			return task.String()
 		}
@@ -98,14 +106,14 @@ func TestBadCallbacksAreRejected(t *testing.T) {
 			},
 		} {
 			for _, c := range append(bodies, badBodies...) {
-				w.postCallback(verb, a.GetTask().GetTaskId(), a.GetTaskToken(), c.body).named(c.name).want(t, http.StatusBadRequest,
+				w.PostCallback(verb, a.GetTask().GetTaskId(), a.GetTaskToken(), c.body).Named(c.name).Want(t, http.StatusBadRequest,
 					"error", "invalid_request", "code", "E.REQUEST.INVALID", "field", c.field, "verdict", "REJECTED", "reason", "INVALID_REQUEST")
 			}
 		}
 		if after := show(); after != before {
 			t.Errorf("bad callbacks changed the task from\n%s\nto\n%s", before, after)
 		}
-		w.callback("heartbeat", a, `, "newerThanThis": {"any": []}`).want(t, http.StatusOK) // unknown fields are accepted, because a worker may be newer
+		w.Callback("heartbeat", a, `, "newerThanThis": {"any": []}`).Want(t, http.StatusOK) // unknown fields are accepted, because a worker may be newer
 	})
 }
 
@@ -114,8 +122,8 @@ func TestBadCallbacksAreRejected(t *testing.T) {
 func TestBadCallbacksAreInTheHistory(t *testing.T) {
 	t.Attr("rules", "T10 V1")
 	deep := strings.Repeat(`{"a_long_name_that_makes_the_path_of_the_field_long":`, 20) + `{"a": 1, "a": 2}` + strings.Repeat("}", 20)
-	serve(t, nil, func(t *testing.T, r *rig) {
-		w := r.web(t)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
 		for _, c := range []struct{ verb, body, kind, detail string }{
 			{"started", `{"attempt": 1`, "START", "body: ends before its JSON object is complete"},
 			{"heartbeat", `{"attempt": 1, "progressPct": 101}`, "HEARTBEAT", "progressPct: is 101; the range is 0 to 100"},
@@ -126,13 +134,13 @@ func TestBadCallbacksAreInTheHistory(t *testing.T) {
 			{"completed", `{"attempt": 1, "outcome": "SUCCEEDED", "error": {}}`, "COMPLETE", "error: cannot be sent with the outcome SUCCEEDED"},
 			{"completed", `{"attempt": 1, "outcome": "CANCELLED", "output": 1}`, "FAIL", "output: cannot be sent with the outcome CANCELLED"},
 		} {
-			r.submit(t, nil)
-			a := r.lease(t)
+			r.Submit(t, nil)
+			a := r.Lease(t)
 			for range 3 {
-				w.postCallback(c.verb, a.GetTask().GetTaskId(), a.GetTaskToken(), c.body).want(t, http.StatusBadRequest, "verdict", "REJECTED")
+				w.PostCallback(c.verb, a.GetTask().GetTaskId(), a.GetTaskToken(), c.body).Want(t, http.StatusBadRequest, "verdict", "REJECTED")
 			}
 			var got []*lessorv1.HistoryEvent
-			for _, e := range r.get(t, a.GetTask().GetTaskId()).GetHistory() {
+			for _, e := range r.Get(t, a.GetTask().GetTaskId()).GetHistory() {
 				if e.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_REFUSED {
 					got = append(got, e)
 				}
@@ -143,7 +151,7 @@ func TestBadCallbacksAreInTheHistory(t *testing.T) {
 			}
 		}
 		const want = `lessor_verdicts_total{kind="complete",reason="INVALID_REQUEST",verdict="REJECTED"} 6`
-		if metrics := w.send(http.MethodGet, "/metrics", "", "").text; !strings.Contains(metrics, want) {
+		if metrics := w.Send(http.MethodGet, "/metrics", "", "").Text; !strings.Contains(metrics, want) {
 			t.Errorf("the metrics have no %s:\n%s", want, metrics)
 		}
 	})
@@ -152,19 +160,19 @@ func TestBadCallbacksAreInTheHistory(t *testing.T) {
 // H2: a callback whose body was cut off in transfer is no report: the answer has no verdict, and the task does not change.
 func TestBrokenCallbacksHaveNoVerdict(t *testing.T) {
 	t.Attr("rules", "H2")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		r.submit(t, nil)
-		a := r.lease(t)
-		before := r.get(t, a.GetTask().GetTaskId()).String()
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		r.Submit(t, nil)
+		a := r.Lease(t)
+		before := r.Get(t, a.GetTask().GetTaskId()).String()
 		body := io.MultiReader(strings.NewReader(`{"attempt": 1`), iotest.ErrReader(io.ErrUnexpectedEOF))
 		res, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+"/started", body)
 		req.Host = "localhost"
 		req.Header.Set("Authorization", "Bearer "+a.GetTaskToken())
-		r.http.Handler.ServeHTTP(res, req)
+		r.HTTP.Handler.ServeHTTP(res, req)
 		if res.Code != http.StatusBadRequest || !strings.Contains(res.Body.String(), `"verdict":null`) {
 			t.Errorf("status %d: %s, want 400 without a verdict", res.Code, res.Body)
 		}
-		if after := r.get(t, a.GetTask().GetTaskId()).String(); after != before {
+		if after := r.Get(t, a.GetTask().GetTaskId()).String(); after != before {
 			t.Errorf("the broken callback changed the task from\n%s\nto\n%s", before, after)
 		}
 	})
@@ -173,10 +181,10 @@ func TestBrokenCallbacksHaveNoVerdict(t *testing.T) {
 // H2: a body with a Content-Encoding is refused, and the answer names that header. "identity" is allowed.
 func TestEncodedBodiesAreRefused(t *testing.T) {
 	t.Attr("rules", "H2")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		w := r.web(t)
-		r.submit(t, nil)
-		a := r.lease(t)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		r.Submit(t, nil)
+		a := r.Lease(t)
 		var packed bytes.Buffer
 		z := gzip.NewWriter(&packed)
 		_, _ = z.Write([]byte(`{"attempt": 1}`)) // bytes.Buffer returns no error
@@ -192,10 +200,10 @@ func TestEncodedBodiesAreRefused(t *testing.T) {
 			{"/v1/tasks", "", packed.String(), []string{"gzip"}, nil, http.StatusBadRequest},
 			{"/v1/tasks/" + a.GetTask().GetTaskId() + "/heartbeat", a.GetTaskToken(), `{"attempt": 1}`, []string{"Identity"}, "COMMITTED", http.StatusOK},
 		} {
-			res := w.sendWith(http.MethodPost, c.path, c.token, strings.NewReader(c.body), http.Header{"Content-Encoding": c.encodings})
-			res.named(strings.Join(c.encodings, ", ")).want(t, c.status, "verdict", c.verdict)
+			res := w.SendWith(http.MethodPost, c.path, c.token, strings.NewReader(c.body), http.Header{"Content-Encoding": c.encodings})
+			res.Named(strings.Join(c.encodings, ", ")).Want(t, c.status, "verdict", c.verdict)
 			if c.status == http.StatusBadRequest {
-				res.want(t, c.status, "field", "Content-Encoding", "code", "E.REQUEST.INVALID")
+				res.Want(t, c.status, "field", "Content-Encoding", "code", "E.REQUEST.INVALID")
 			}
 		}
 	})
@@ -204,15 +212,15 @@ func TestEncodedBodiesAreRefused(t *testing.T) {
 // H2, V11: an output over the inline limit is REJECTED, and the lease stays live. A body over the limit of bodies is refused without being read.
 func TestLargeCallbacksAreRefused(t *testing.T) {
 	t.Attr("rules", "H2 V11")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		w := r.web(t)
-		r.submit(t, nil)
-		a := r.lease(t)
-		w.callback("completed", a, succeeded+`, "output": "`+strings.Repeat("x", 1<<20)+`"`).
-			want(t, http.StatusRequestEntityTooLarge, "error", "too_large", "verdict", "REJECTED", "reason", "RESULT_TOO_LARGE")
-		w.callback("completed", a, succeeded+`, "output": "`+strings.Repeat("x", 10<<20)+`"`).
-			want(t, http.StatusRequestEntityTooLarge, "error", "too_large", "code", "E.REQUEST.TOO_LARGE", "verdict", nil)
-		w.callback("completed", a, succeeded+`, "output": "small"`).want(t, http.StatusOK)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		r.Submit(t, nil)
+		a := r.Lease(t)
+		w.Callback("completed", a, succeeded+`, "output": "`+strings.Repeat("x", 1<<20)+`"`).
+			Want(t, http.StatusRequestEntityTooLarge, "error", "too_large", "verdict", "REJECTED", "reason", "RESULT_TOO_LARGE")
+		w.Callback("completed", a, succeeded+`, "output": "`+strings.Repeat("x", 10<<20)+`"`).
+			Want(t, http.StatusRequestEntityTooLarge, "error", "too_large", "code", "E.REQUEST.TOO_LARGE", "verdict", nil)
+		w.Callback("completed", a, succeeded+`, "output": "small"`).Want(t, http.StatusOK)
 	})
 }
 
@@ -220,10 +228,10 @@ func TestLargeCallbacksAreRefused(t *testing.T) {
 // the server closed the connection earlier, such a client would not learn the reason and would send the same request again.
 func TestLargeRefusedRequestsAreReadToTheEnd(t *testing.T) {
 	t.Attr("rules", "H2")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		w := r.web(t)
-		r.submit(t, nil)
-		a := r.lease(t)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		r.Submit(t, nil)
+		a := r.Lease(t)
 		path := "/v1/tasks/" + a.GetTask().GetTaskId() + "/completed"
 		for name, c := range map[string]struct {
 			path, token   string
@@ -256,8 +264,8 @@ func TestLargeRefusedRequestsAreReadToTheEnd(t *testing.T) {
 // H2: a client that sends "Expect: 100-continue" gets the refusal of a too large body at once, and does not have to send the body.
 func TestLargeBodyIsRefusedBeforeItIsSent(t *testing.T) {
 	t.Attr("rules", "H2")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		w := r.web(t)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
 		conn, err := w.Transport.(*http.Transport).DialContext(t.Context(), "", "")
 		if err != nil {
 			t.Fatal(err)
@@ -279,20 +287,20 @@ func TestLargeBodyIsRefusedBeforeItIsSent(t *testing.T) {
 // H2: a request whose body does not arrive is answered with 408 after a time limit.
 func TestSlowBodyIsAnsweredWith408(t *testing.T) {
 	t.Attr("rules", "H2")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		w := r.web(t)
-		r.submit(t, nil)
-		a := r.lease(t)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		r.Submit(t, nil)
+		a := r.Lease(t)
 		body, rest := io.Pipe()
 		go func() { _, _ = rest.Write([]byte(`{"attempt":`)) }()
-		res := w.sendWithoutReading(http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+"/started", a.GetTaskToken(), body, nil)
+		res := w.SendWithoutReading(http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+"/started", a.GetTaskToken(), body, nil)
 		_ = rest.Close()
 		text, _ := io.ReadAll(res.Body)
 		_ = res.Body.Close()
 		if res.StatusCode != http.StatusRequestTimeout || !strings.Contains(string(text), "E.TIMEOUT") {
 			t.Errorf("status %d %s, want 408 with E.TIMEOUT", res.StatusCode, text)
 		}
-		if state := r.get(t, a.GetTask().GetTaskId()).GetState(); state != lessorv1.TaskState_TASK_STATE_LEASED {
+		if state := r.Get(t, a.GetTask().GetTaskId()).GetState(); state != lessorv1.TaskState_TASK_STATE_LEASED {
 			t.Errorf("the task is %v, want LEASED", state)
 		}
 	})
@@ -303,8 +311,8 @@ func TestTimeLimitOfALongBody(t *testing.T) {
 	t.Attr("rules", "H2 X5")
 	limits := lease.DefaultLimits()
 	limits.Output = 64 << 20
-	serveWith(t, nil, Config{Limits: limits}, func(t *testing.T, r *rig) {
-		w := r.web(t)
+	wiretest.ServeWith(t, nil, coordinator.Config{Limits: limits}, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
 		for name, c := range map[string]struct {
 			bytes, perSecond, status int
 			within                   time.Duration
@@ -343,8 +351,8 @@ func TestTimeLimitOfALongBody(t *testing.T) {
 // H2, S4: a request with a bad body is refused, and the answer names the bad field.
 func TestBadRequestsAreRefused(t *testing.T) {
 	t.Attr("rules", "H2 S4")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		w := r.web(t)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
 		for path, bodies := range map[string][]badBody{
 			"/v1/tasks": {
 				{"no queue", `{}`, "queue"},
@@ -395,48 +403,48 @@ func TestBadRequestsAreRefused(t *testing.T) {
 				if c.body == "" && strings.Contains(path, "1:") || strings.Contains(c.body, "attempt") && strings.HasSuffix(c.name, "documents") {
 					continue // :cancel and :retry may have an empty body; of two documents with an unknown field, the field is reported first
 				}
-				refused := w.send(http.MethodPost, path, "", c.body).named(c.name)
-				refused.want(t, http.StatusBadRequest, "error", "invalid_request", "code", "E.REQUEST.INVALID", "verdict", nil)
-				if got, _ := refused.body["field"].(string); c.field != "" && got != c.field {
-					t.Errorf("%s: the field is %q, want %q: %s", refused.what, got, c.field, refused.text)
+				refused := w.Send(http.MethodPost, path, "", c.body).Named(c.name)
+				refused.Want(t, http.StatusBadRequest, "error", "invalid_request", "code", "E.REQUEST.INVALID", "verdict", nil)
+				if got, _ := refused.Body["field"].(string); c.field != "" && got != c.field {
+					t.Errorf("%s: the field is %q, want %q: %s", refused.What, got, c.field, refused.Text)
 				}
 			}
 		}
-		w.send(http.MethodGet, "/v1/tasks/t0000200000000001", "", "").want(t, http.StatusNotFound, "error", "not_found", "code", "E.TASK.NOT_FOUND")
+		w.Send(http.MethodGet, "/v1/tasks/t0000200000000001", "", "").Want(t, http.StatusNotFound, "error", "not_found", "code", "E.TASK.NOT_FOUND")
 	})
 }
 
 // H2: a path that is similar to a route, but is no route, is answered with 404, and the request changes nothing.
 func TestPathsSimilarToARouteAreNotFound(t *testing.T) {
 	t.Attr("rules", "H2")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		w := r.web(t)
-		id := r.submit(t, nil).GetTaskId()
-		before := r.get(t, id).String()
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		id := r.Submit(t, nil).GetTaskId()
+		before := r.Get(t, id).String()
 		for _, path := range []string{
 			"/v1/", "/v1/nothing", "/v1/tasks/ID/finished", "/v1/tasks/ID/events/", "/v1/tasks/ID/", "/V1/tasks/ID", "/v1/tasks/ID./x",
 			"//v1/tasks/ID", "/v1//tasks/ID", "/v1/./tasks/ID", "/v1/leases/../tasks/ID", "/v1/tasks/ID/.", "/v1/tasks/x/../ID", "/../v1/tasks/ID",
 			"/v1/tasks/ID:redo", "/v1/tasks/ID:", "/v1/tasks/ID//events", "/v1/tasks:", "/v1/tasks/", "/v1/tasks:list", "/v1/tasks/%2e%2e/tasks/ID", "/v1/%2E/tasks/ID", "/v1%2Ftasks%2FID", "/v1/tasks/..%2FID", "/v1/tasks%2fID", "/%2Fv1/tasks/ID",
 		} {
 			path = strings.ReplaceAll(path, "ID", id)
-			w.send(http.MethodGet, path, "", "").want(t, http.StatusNotFound, "error", "not_found", "code", "E.REQUEST.NO_ROUTE", "verdict", nil)
+			w.Send(http.MethodGet, path, "", "").Want(t, http.StatusNotFound, "error", "not_found", "code", "E.REQUEST.NO_ROUTE", "verdict", nil)
 		}
 		for _, path := range []string{
 			"/v1/tasks/ID:redo", "/v1/tasks/:batchSubmit", "/v1/tasks:batchsubmit", "/v1/tasks:batchSubmit/", "/v1/tasks/ID:cancel:cancel", "/v1/tasks/ID:CANCEL", "/v1/tasks/ID:", "/v1/tasks/ID:cancel/",
 			"/v1/tasks/ID/started/", "/v1/tasks/ID//started", "/v1/tasks/ID/../ID:cancel", "/v1/tasks/ID:cancel%2F..", "/v1/tasks/ID%3Acancel%3A",
 		} {
-			w.send(http.MethodPost, strings.ReplaceAll(path, "ID", id), "", "").want(t, http.StatusNotFound, "code", "E.REQUEST.NO_ROUTE")
+			w.Send(http.MethodPost, strings.ReplaceAll(path, "ID", id), "", "").Want(t, http.StatusNotFound, "code", "E.REQUEST.NO_ROUTE")
 		}
 		synctest.Wait() // until the last request is counted
-		if metrics := w.send(http.MethodGet, "/metrics", "", "").text; !strings.Contains(metrics, `{route="none",status="404"}`) || strings.Contains(metrics, "verb") {
+		if metrics := w.Send(http.MethodGet, "/metrics", "", "").Text; !strings.Contains(metrics, `{route="none",status="404"}`) || strings.Contains(metrics, "verb") {
 			t.Errorf("requests of no route are not counted as route=\"none\":\n%s", metrics)
 		}
 		for _, name := range []string{"%20ID", "ID%20", "ID.", "ID%2Fevents", "ID;a=b", "*"} { // these are routes, of tasks that do not exist
 			path := "/v1/tasks/" + strings.ReplaceAll(name, "ID", id)
-			w.send(http.MethodGet, path, "", "").want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
-			w.send(http.MethodPost, path+":cancel", "", "").want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
+			w.Send(http.MethodGet, path, "", "").Want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
+			w.Send(http.MethodPost, path+":cancel", "", "").Want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
 		}
-		if after := r.get(t, id).String(); after != before {
+		if after := r.Get(t, id).String(); after != before {
 			t.Errorf("requests of no route changed the task from\n%s\nto\n%s", before, after)
 		}
 	})
@@ -446,9 +454,9 @@ func TestPathsSimilarToARouteAreNotFound(t *testing.T) {
 // refused if it could change something. The answer to a GET has no CORS headers, so that the browser does not show it to such a page.
 func TestMethods(t *testing.T) {
 	t.Attr("rules", "H2")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		w := r.web(t)
-		id := r.submit(t, nil).GetTaskId()
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		id := r.Submit(t, nil).GetTaskId()
 		for path, allowed := range map[string]string{
 			"/v1/leases": "POST", "/v1/tasks": "GET, HEAD, POST", "/v1/tasks:batchSubmit": "POST", "/v1/tasks/ID/started": "POST", "/v1/tasks/ID/events": "GET, HEAD", "/openapi.json": "GET, HEAD",
 			"/metrics": "GET, HEAD", "/metrics/queues": "GET, HEAD", "/v1/tasks/ID": "DELETE, GET, HEAD", "/v1/tasks/ID:cancel": "POST",
@@ -462,38 +470,38 @@ func TestMethods(t *testing.T) {
 				if slices.Contains(strings.Split(allowed, ", "), method) {
 					continue
 				}
-				refused := w.send(method, path, "", "")
+				refused := w.Send(method, path, "", "")
 				if got := refused.Header.Get("Allow"); refused.StatusCode != http.StatusMethodNotAllowed || got != allowed {
 					t.Errorf("%s %s: status %d, allowed are %q; want 405, %q", method, path, refused.StatusCode, got, allowed)
 				}
 				if method != http.MethodHead {
-					refused.want(t, http.StatusMethodNotAllowed, "error", "method_not_allowed", "code", "E.REQUEST.NO_ROUTE")
+					refused.Want(t, http.StatusMethodNotAllowed, "error", "method_not_allowed", "code", "E.REQUEST.NO_ROUTE")
 				}
 			}
 		}
 		for _, path := range []string{"/v1/tasks", "/v1/tasks/" + id, "/v1/tasks/" + id + "/events"} {
-			if head := w.send(http.MethodHead, path, "", ""); head.StatusCode != http.StatusOK || head.text != "" {
-				t.Errorf("HEAD %s: status %d with body %q, want 200 without a body", path, head.StatusCode, head.text)
+			if head := w.Send(http.MethodHead, path, "", ""); head.StatusCode != http.StatusOK || head.Text != "" {
+				t.Errorf("HEAD %s: status %d with body %q, want 200 without a body", path, head.StatusCode, head.Text)
 			}
 		}
 		overridden := http.Header{"X-Http-Method-Override": {"DELETE"}, "X-Http-Method": {"POST"}, "X-Method-Override": {"POST"}}
-		res := w.sendWithoutReading(http.MethodGet, "/v1/tasks/"+id, "", nil, overridden)
+		res := w.SendWithoutReading(http.MethodGet, "/v1/tasks/"+id, "", nil, overridden)
 		_ = res.Body.Close()
 		if res.StatusCode != http.StatusOK {
 			t.Errorf("a GET with headers that name another method: status %d, want 200", res.StatusCode)
 		}
 		for _, header := range []http.Header{{"Origin": {"http://evil.example"}}, {"Sec-Fetch-Site": {"cross-site"}}} {
-			res := w.sendWithoutReading(http.MethodPost, "/v1/tasks/"+id+":cancel", "", nil, header.Clone())
+			res := w.SendWithoutReading(http.MethodPost, "/v1/tasks/"+id+":cancel", "", nil, header.Clone())
 			_ = res.Body.Close()
 			if res.StatusCode != http.StatusForbidden {
 				t.Errorf("a POST from a page of another origin: status %d, want 403", res.StatusCode)
 			}
-			res = w.sendWithoutReading(http.MethodDelete, "/v1/tasks/"+id, "", nil, header.Clone())
+			res = w.SendWithoutReading(http.MethodDelete, "/v1/tasks/"+id, "", nil, header.Clone())
 			_ = res.Body.Close()
 			if res.StatusCode != http.StatusForbidden {
 				t.Errorf("a DELETE from a page of another origin: status %d, want 403", res.StatusCode)
 			}
-			res = w.sendWithoutReading(http.MethodGet, "/v1/tasks/"+id, "", nil, header.Clone())
+			res = w.SendWithoutReading(http.MethodGet, "/v1/tasks/"+id, "", nil, header.Clone())
 			_ = res.Body.Close()
 			for name := range res.Header {
 				if strings.HasPrefix(name, "Access-Control-") {
@@ -501,9 +509,9 @@ func TestMethods(t *testing.T) {
 				}
 			}
 		}
-		if task := r.get(t, id); task.GetState() != lessorv1.TaskState_TASK_STATE_READY {
+		if task := r.Get(t, id); task.GetState() != lessorv1.TaskState_TASK_STATE_READY {
 			t.Errorf("the task is %v, want READY", task.GetState())
 		}
-		w.send(http.MethodGet, "/openapi.json", "", "").want(t, http.StatusOK, "openapi", "3.1.0")
+		w.Send(http.MethodGet, "/openapi.json", "", "").Want(t, http.StatusOK, "openapi", "3.1.0")
 	})
 }

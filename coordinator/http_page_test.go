@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"net/http"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -19,54 +20,54 @@ func pagePaths(task string) []string {
 }
 
 // openPage asks for a page as a browser does, with a token as the password; empty: without one.
-func (r *rig) openPage(t *testing.T, path, token string) *httptest.ResponseRecorder {
+func openPage(t *testing.T, r *wiretest.Rig, path, token string) *httptest.ResponseRecorder {
 	t.Helper()
 	w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
 	if token != "" {
 		req.SetBasicAuth("anybody", token)
 	}
-	r.http.Handler.ServeHTTP(w, req)
+	r.HTTP.Handler.ServeHTTP(w, req)
 	return w
 }
 
 // X1, X2: viewers and operators may see the page of their own tenant, with their token as a password or a bearer. A browser is told to ask for it.
 func TestWhoMaySeeThePage(t *testing.T) {
 	t.Attr("rules", "X1 X2")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		producer, _ := r.issue(t, "acme", auth.Producer)
-		made, err := r.tasks.SubmitTask(withToken(t.Context(), producer), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "letters"}})
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		producer, _ := r.Issue(t, "acme", auth.Producer)
+		made, err := r.Tasks.SubmitTask(wiretest.WithToken(t.Context(), producer), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "letters"}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		task := made.GetTask().GetTaskId()
 		for _, role := range []auth.Role{auth.Worker, auth.Producer, auth.Viewer, auth.Operator} {
-			token, _ := r.issue(t, "acme", role)
+			token, _ := r.Issue(t, "acme", role)
 			want := http.StatusForbidden
 			if role.Has(auth.Viewer | auth.Operator) {
 				want = http.StatusOK
 			}
 			for _, path := range pagePaths(task) {
-				if w := r.openPage(t, path, token); w.Code != want || strings.Contains(w.Body.String(), "letters") != (want == http.StatusOK && path != "/ui/workers") {
+				if w := openPage(t, r, path, token); w.Code != want || strings.Contains(w.Body.String(), "letters") != (want == http.StatusOK && path != "/ui/workers") {
 					t.Errorf("%s for a %v: status %d, want %d and, if allowed, the queue:\n%s", path, role, w.Code, want, w.Body)
 				}
 			}
 			w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ui/", nil)
 			req.Header.Set("Authorization", "Bearer "+token)
-			if r.http.Handler.ServeHTTP(w, req); w.Code != want {
+			if r.HTTP.Handler.ServeHTTP(w, req); w.Code != want {
 				t.Errorf("/ui/ for the bearer token of a %v: status %d, want %d", role, w.Code, want)
 			}
 			if refused := strings.HasPrefix(w.Body.String(), "/ui/ requires the role"); refused != (want == http.StatusForbidden) {
 				t.Errorf("/ui/ for a %v says %s", role, w.Body)
 			}
 		}
-		stranger, _ := r.issue(t, "umbra", auth.Operator)
+		stranger, _ := r.Issue(t, "umbra", auth.Operator)
 		for _, path := range pagePaths(task) {
-			foreign, absent := r.openPage(t, path, stranger), r.openPage(t, strings.NewReplacer(task, "t000020000000000z", "letters", "nothing").Replace(path), stranger)
+			foreign, absent := openPage(t, r, path, stranger), openPage(t, r, strings.NewReplacer(task, "t000020000000000z", "letters", "nothing").Replace(path), stranger)
 			if told := strings.NewReplacer("t000020000000000z", task, "nothing", "letters").Replace(absent.Body.String()); foreign.Code != absent.Code || foreign.Body.String() != told {
 				t.Errorf("%s for another tenant: status %d, want what is not there, %d:\n%s", path, foreign.Code, absent.Code, foreign.Body)
 			}
 			for _, token := range []string{"", "nonsense"} {
-				w := r.openPage(t, path, token)
+				w := openPage(t, r, path, token)
 				if w.Code != http.StatusUnauthorized || !strings.HasPrefix(w.Header().Get("WWW-Authenticate"), "Basic ") || strings.Contains(w.Body.String(), "letters") {
 					t.Errorf("%s with the password %q: status %d, challenge %q, want 401 and Basic", path, token, w.Code, w.Header().Get("WWW-Authenticate"))
 				}
@@ -78,10 +79,10 @@ func TestWhoMaySeeThePage(t *testing.T) {
 // X5: pages count as calls of their reader's tenant, and one that the quota refuses says so.
 func TestPagesCountAsCalls(t *testing.T) {
 	t.Attr("rules", "X5")
-	withQuotas(t, quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 3}}, func(t *testing.T, r *rig) {
+	wiretest.WithQuotas(t, quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 3}}, func(t *testing.T, r *wiretest.Rig) {
 		codes := []int{}
 		for range 4 {
-			codes = append(codes, r.openPage(t, "/ui/workers", "").Code)
+			codes = append(codes, openPage(t, r, "/ui/workers", "").Code)
 		}
 		if !slices.Equal(codes, []int{200, 200, 200, 429}) {
 			t.Errorf("with three calls at once allowed: %v, want 429 for the fourth", codes)
@@ -92,20 +93,20 @@ func TestPagesCountAsCalls(t *testing.T) {
 // X5: what a page of another site embeds of ours costs its reader no call, and asks nobody for a password. Neither does what is no page.
 func TestOtherSitesSpendNoCalls(t *testing.T) {
 	t.Attr("rules", "X5")
-	withQuotas(t, quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}, func(t *testing.T, r *rig) {
+	wiretest.WithQuotas(t, quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}, func(t *testing.T, r *wiretest.Rig) {
 		for range 5 {
 			w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ui/workers", nil)
 			req.Header.Set("Sec-Fetch-Site", "cross-site")
 			req.Header.Set("Sec-Fetch-Mode", "no-cors")
-			r.http.Handler.ServeHTTP(w, req)
+			r.HTTP.Handler.ServeHTTP(w, req)
 			if w.Code != http.StatusForbidden || w.Header().Get("WWW-Authenticate") != "" {
 				t.Errorf("an image of another site: status %d, challenge %q, want 403 and none", w.Code, w.Header().Get("WWW-Authenticate"))
 			}
-			if w := r.openPage(t, "/ui/nothing", ""); w.Code != http.StatusNotFound || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
+			if w := openPage(t, r, "/ui/nothing", ""); w.Code != http.StatusNotFound || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
 				t.Errorf("no page: status %d, %s, want 404 and a page", w.Code, w.Header().Get("Content-Type"))
 			}
 		}
-		if w := r.openPage(t, "/ui/workers", ""); w.Code != http.StatusOK {
+		if w := openPage(t, r, "/ui/workers", ""); w.Code != http.StatusOK {
 			t.Errorf("the reader's own request: status %d, want 200", w.Code)
 		}
 	})

@@ -1,10 +1,9 @@
-package coordinator
+package coordinator_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -16,8 +15,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/records"
@@ -26,10 +27,10 @@ import (
 // X1, X2: viewers and operators may read /metrics, and operators may take profiles. /healthz and /readyz need no credential.
 func TestWhoMayReadMetricsAndProfiles(t *testing.T) {
 	t.Attr("rules", "X1 X2")
-	serveWith(t, nil, Config{Auth: &gate.Auth{}, Pprof: true}, func(t *testing.T, r *rig) {
+	wiretest.ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}, Pprof: true}, func(t *testing.T, r *wiretest.Rig) {
 		bearers := map[string]string{"nobody": "", "a stranger": "Bearer nonsense"}
 		for _, role := range []auth.Role{auth.Worker, auth.Producer, auth.Viewer, auth.Operator} {
-			token, _ := r.issue(t, "acme", role)
+			token, _ := r.Issue(t, "acme", role)
 			bearers[role.String()] = "Bearer " + token
 		}
 		for path, allowed := range map[string]string{
@@ -48,7 +49,7 @@ func TestWhoMayReadMetricsAndProfiles(t *testing.T) {
 				if header != "" {
 					req.Header.Set("Authorization", header)
 				}
-				r.http.Handler.ServeHTTP(w, req)
+				r.HTTP.Handler.ServeHTTP(w, req)
 				if w.Code != want || (w.Code == http.StatusUnauthorized) != (w.Header().Get("WWW-Authenticate") == "Bearer") {
 					t.Errorf("%s for %s: status %d, want %d; WWW-Authenticate is %q", path, who, w.Code, want, w.Header().Get("WWW-Authenticate"))
 				}
@@ -60,9 +61,9 @@ func TestWhoMayReadMetricsAndProfiles(t *testing.T) {
 // X3: a request for metrics or a profile ends with the credential of its caller, who gets nothing of the answer.
 func TestProfileEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		token, id := r.issue(t, "acme", auth.Operator)
-		page := roleCheck{gate: r.gate, log: slog.New(slog.DiscardHandler)}.require(auth.Operator, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		token, id := r.Issue(t, "acme", auth.Operator)
+		page := coordinator.RequireRole(r.Gate, auth.Operator, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			select {
 			case <-r.Context().Done():
 			case <-time.After(30 * time.Second):
@@ -90,7 +91,7 @@ func TestProfileEndsWithItsCredential(t *testing.T) {
 		}
 		const revokedAfter = 10 * time.Second
 		time.AfterFunc(revokedAfter, func() {
-			if _, err := r.gate.Keyring().Revoke(context.Background(), "acme", id, "ann", time.Now()); err != nil {
+			if _, err := r.Gate.Keyring().Revoke(context.Background(), "acme", id, "ann", time.Now()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -105,14 +106,14 @@ func TestProfileEndsWithItsCredential(t *testing.T) {
 // allowed is in neither.
 func TestRefusalsOverHTTPAreLoggedAndAudited(t *testing.T) {
 	t.Attr("rules", "X4")
-	serveWith(t, nil, Config{Auth: &gate.Auth{}, Pprof: true}, func(t *testing.T, r *rig) {
-		operator, _ := r.issue(t, "acme", auth.Operator)
-		worker, _ := r.issue(t, "acme", auth.Worker)
-		revoked, id := r.issue(t, "acme", auth.Viewer)
-		if _, err := r.gate.Keyring().Revoke(t.Context(), "acme", id, "ann", time.Now()); err != nil {
+	wiretest.ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}, Pprof: true}, func(t *testing.T, r *wiretest.Rig) {
+		operator, _ := r.Issue(t, "acme", auth.Operator)
+		worker, _ := r.Issue(t, "acme", auth.Worker)
+		revoked, id := r.Issue(t, "acme", auth.Viewer)
+		if _, err := r.Gate.Keyring().Revoke(t.Context(), "acme", id, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		r.log.Reset()
+		r.Log.Reset()
 		var want []string
 		for path, action := range map[string]string{"/metrics": "metrics", "/debug/pprof/heap": "pprof", "/debug/pprof/profile": "profile", "/v1/tasks/t1": "GetTask"} {
 			for who, token := range map[string]string{"acme-operator": operator, "acme-worker": worker, "acme-viewer": revoked} {
@@ -121,7 +122,7 @@ func TestRefusalsOverHTTPAreLoggedAndAudited(t *testing.T) {
 				}
 				w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
 				req.Header.Set("Authorization", "Bearer "+token)
-				r.http.Handler.ServeHTTP(w, req)
+				r.HTTP.Handler.ServeHTTP(w, req)
 				switch w.Code {
 				case http.StatusForbidden:
 					want = append(want, action+" by "+who+" from 192.0.2.1: "+refusal.CodeForbidden)
@@ -130,11 +131,11 @@ func TestRefusalsOverHTTPAreLoggedAndAudited(t *testing.T) {
 				}
 			}
 		}
-		if lines := strings.Count(r.log.String(), `"tenant":"acme","subject":"acme-`); len(want) != 8 || lines != len(want) {
-			t.Errorf("%d requests are refused and %d are in the log, want 8:\n%s", len(want), lines, r.log)
+		if lines := strings.Count(r.Log.String(), `"tenant":"acme","subject":"acme-`); len(want) != 8 || lines != len(want) {
+			t.Errorf("%d requests are refused and %d are in the log, want 8:\n%s", len(want), lines, r.Log)
 		}
 		var got []string
-		for _, e := range r.auditEvents(withToken(t.Context(), operator), t, wholeAudit()) {
+		for _, e := range r.AuditEvents(wiretest.WithToken(t.Context(), operator), t, wiretest.WholeAudit()) {
 			if e.GetOutcome() != records.OutcomeOK {
 				got = append(got, fmt.Sprint(e.GetAction(), " by ", e.GetSubject(), " from ", e.GetPeer(), ": ", e.GetOutcome()))
 			}
@@ -151,8 +152,8 @@ func TestRefusalsOverHTTPAreLoggedAndAudited(t *testing.T) {
 // refusals with 429 leave nothing in the log. A request with a good credential from the same address is not delayed.
 func TestBadCredentialsOverHTTPAreDelayed(t *testing.T) {
 	t.Attr("rules", "X5")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		token, _ := r.issue(t, "acme", auth.Viewer)
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		token, _ := r.Issue(t, "acme", auth.Viewer)
 		get := func(path, ip, token string) int {
 			method := http.MethodGet
 			if strings.HasSuffix(path, "/started") {
@@ -161,8 +162,8 @@ func TestBadCredentialsOverHTTPAreDelayed(t *testing.T) {
 			w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), method, path, nil)
 			req.RemoteAddr = ip + ":4711"
 			req.Header.Set("Authorization", "Bearer "+token)
-			r.http.Handler.ServeHTTP(w, req)
-			wantDescribed(t, method, path, w.Code, nil)
+			r.HTTP.Handler.ServeHTTP(w, req)
+			wiretest.WantDescribed(t, method, path, w.Code, nil)
 			return w.Code
 		}
 		const evil, burst = "192.0.2.1", 1000 // as in package preauth
@@ -178,19 +179,19 @@ func TestBadCredentialsOverHTTPAreDelayed(t *testing.T) {
 			go func() { answered <- get("/metrics", evil, "guess") }()
 		}
 		synctest.Wait()
-		r.log.Reset()
+		r.Log.Reset()
 		for range 10 {
 			for _, path := range []string{"/metrics", "/v1/tasks/t1", "/v1/tasks/t1/started"} {
 				if code := get(path, evil, "guess"); code != http.StatusTooManyRequests {
 					t.Errorf("%s beyond the delayed requests: status %d, want 429", path, code)
 				}
 			}
-			if code := status.Code(errOf(r.admin.GetStatus(t.Context(), &lessorv1.GetStatusRequest{}))); code != codes.Unauthenticated {
+			if code := status.Code(wiretest.ErrOf(r.Admin.GetStatus(t.Context(), &lessorv1.GetStatusRequest{}))); code != codes.Unauthenticated {
 				t.Errorf("a call of another address: %v, want UNAUTHENTICATED", code)
 			}
 		}
-		if lines := strings.Count(r.log.String(), `"level":"INFO"`); lines != 10 || strings.Contains(r.log.String(), `"WARN"`) {
-			t.Errorf("the log has %d lines, want only the 10 of the other address:\n%s", lines, r.log)
+		if lines := strings.Count(r.Log.String(), `"level":"INFO"`); lines != 10 || strings.Contains(r.Log.String(), `"WARN"`) {
+			t.Errorf("the log has %d lines, want only the 10 of the other address:\n%s", lines, r.Log)
 		}
 		if code := get("/metrics", evil, token); code != http.StatusOK || time.Since(begin) != 0 {
 			t.Errorf("a good credential: status %d after %v, want 200 at once", code, time.Since(begin))
@@ -206,10 +207,10 @@ func TestBadCredentialsOverHTTPAreDelayed(t *testing.T) {
 // X2: an execution trace is for operators, like a profile. It cannot be taken within a bubble.
 func TestTraceIsForOperators(t *testing.T) {
 	t.Attr("rules", "X2")
-	for want, cfg := range map[int]Config{http.StatusOK: {Pprof: true}, http.StatusUnauthorized: {Pprof: true, Auth: &gate.Auth{}}, http.StatusNotFound: {}} {
-		c, _ := startPlain(t, cfg)
+	for want, cfg := range map[int]coordinator.Config{http.StatusOK: {Pprof: true}, http.StatusUnauthorized: {Pprof: true, Auth: &gate.Auth{}}, http.StatusNotFound: {}} {
+		c, _ := wiretest.StartPlain(t, cfg)
 		w := httptest.NewRecorder()
-		c.http.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/pprof/trace?seconds=0.01", nil))
+		c.HTTP.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/pprof/trace?seconds=0.01", nil))
 		if w.Code != want || want == http.StatusOK && !strings.HasPrefix(w.Body.String(), "go 1.") {
 			t.Errorf("a trace is answered with %d %.20q, want %d", w.Code, w.Body, want)
 		}

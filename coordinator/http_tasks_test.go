@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"bufio"
@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -23,33 +24,33 @@ import (
 // H2, T1: a repeated submit returns the same task, and a GET returns its spec as it was sent.
 func TestSubmitOverHTTP(t *testing.T) {
 	t.Attr("rules", "H2 T1")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		w := r.web(t)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
 		const spec = `{"queue": "q", "type": "t", "payload": {"z": 1, "a": [1.50]}, "idempotencyKey": "k", "heartbeatTimeoutMs": 60000,
 			"retryPolicy": {"maxAttempts": 2, "nonRetryableCategories": ["TIMEOUT"]}, "labels": {"a": "b"}, "requirements": {"resources": {"gb": 2}},
 			"affinity": {"key": "k", "mode": "STICKY", "ttlMs": 5000}, "traceMeta": {"chainIndex": 0, "middlewareChain": ["m"]},
 			"resourceRefs": [{"resourceId": "r", "workerId": "w"}], "runAt": "2020-01-01T00:00:00Z", "requestId": "x"}`
-		created := w.send(http.MethodPost, "/v1/tasks", "", spec)
-		created.want(t, http.StatusCreated, "created", true)
-		again := w.send(http.MethodPost, "/v1/tasks", "", spec)
-		again.want(t, http.StatusOK, "created", false)
-		id, _ := created.body["task"].(map[string]any)["taskId"].(string)
+		created := w.Send(http.MethodPost, "/v1/tasks", "", spec)
+		created.Want(t, http.StatusCreated, "created", true)
+		again := w.Send(http.MethodPost, "/v1/tasks", "", spec)
+		again.Want(t, http.StatusOK, "created", false)
+		id, _ := created.Body["task"].(map[string]any)["taskId"].(string)
 		if at := created.Header.Get("Location"); at != "/v1/tasks/"+id {
 			t.Errorf("the header Location is %q, want /v1/tasks/%s", at, id)
 		}
-		w.send(http.MethodPost, "/v1/tasks", "", strings.Replace(spec, "1.50", "2", 1)).want(t, http.StatusConflict,
+		w.Send(http.MethodPost, "/v1/tasks", "", strings.Replace(spec, "1.50", "2", 1)).Want(t, http.StatusConflict,
 			"code", "E.TASK.EXISTS", "field", "idempotencyKey", "taskId", id, "message", `idempotencyKey: "k" was already used by task `+id+" with a different spec")
-		shown := w.send(http.MethodGet, "/v1/tasks/"+id, "", "")
+		shown := w.Send(http.MethodGet, "/v1/tasks/"+id, "", "")
 		var sent, got map[string]any
 		_ = json.Unmarshal([]byte(spec), &sent)
-		got, _ = shown.body["task"].(map[string]any)["spec"].(map[string]any)
+		got, _ = shown.Body["task"].(map[string]any)["spec"].(map[string]any)
 		delete(sent, "requestId")
 		for name, want := range sent {
 			if a, b := asText(want), asText(got[name]); name != "retryPolicy" && a != b {
 				t.Errorf("%s is %s, want it as it was sent: %s", name, b, a)
 			}
 		}
-		if task := r.get(t, id); string(task.GetSpec().GetPayload()) != `{"z":1,"a":[1.50]}` {
+		if task := r.Get(t, id); string(task.GetSpec().GetPayload()) != `{"z":1,"a":[1.50]}` {
 			t.Errorf("the payload is %s, want the JSON as it was sent, without spaces", task.GetSpec().GetPayload())
 		}
 	})
@@ -65,22 +66,22 @@ func asText(v any) string {
 // same leases again.
 func TestLeaseOverHTTP(t *testing.T) {
 	t.Attr("rules", "H1 H2 S2")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		w := r.web(t)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
 		const ask = `{"workerId": "w", "queues": ["q"], "maxTasks": 2, "requestId": "x", "capabilities": {"resources": {"gb": 4}}}`
-		if none := w.send(http.MethodPost, "/v1/leases", "", ask); none.text != `{"assignments":[]}`+"\n" {
-			t.Errorf("a lease request without waiting tasks got %s, want no assignments", none.text)
+		if none := w.Send(http.MethodPost, "/v1/leases", "", ask); none.Text != `{"assignments":[]}`+"\n" {
+			t.Errorf("a lease request without waiting tasks got %s, want no assignments", none.Text)
 		}
-		r.submit(t, func(s *lessorv1.TaskSpec) {
+		r.Submit(t, func(s *lessorv1.TaskSpec) {
 			s.Payload, s.RunId, s.TaskKey, s.AssetId = []byte(`{"a": 1}`), "run", "key", "asset"
 			s.Requirements = &lessorv1.Requirements{Resources: map[string]float64{"gb": 2}}
 		})
-		r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = []byte{0, 1} })
-		granted := w.send(http.MethodPost, "/v1/leases", "", ask)
-		granted.want(t, http.StatusOK)
-		all, _ := granted.body["assignments"].([]any)
+		r.Submit(t, func(s *lessorv1.TaskSpec) { s.Payload = []byte{0, 1} })
+		granted := w.Send(http.MethodPost, "/v1/leases", "", ask)
+		granted.Want(t, http.StatusOK)
+		all, _ := granted.Body["assignments"].([]any)
 		if len(all) != 2 {
-			t.Fatalf("the answer is %s, want two assignments", granted.text)
+			t.Fatalf("the answer is %s, want two assignments", granted.Text)
 		}
 		first, second := all[0].(map[string]any), all[1].(map[string]any)
 		for name, want := range map[string]any{
@@ -93,14 +94,14 @@ func TestLeaseOverHTTP(t *testing.T) {
 			}
 		}
 		if asText(first["payload"]) != `{"a":1}` || asText(first["resources"]) != `{"gb":2}` || second["payloadBase64"] != "AAE=" {
-			t.Errorf("the answer is %s, want payload and resources as they were sent, and the second payload in base64", granted.text)
+			t.Errorf("the answer is %s, want payload and resources as they were sent, and the second payload in base64", granted.Text)
 		}
-		again := w.send(http.MethodPost, "/v1/leases", "", ask)
-		if same, _ := again.body["assignments"].([]any); len(same) != 2 || same[0].(map[string]any)["leaseId"] != first["leaseId"] {
-			t.Errorf("the repeated request got %s, want the same two leases", again.text)
+		again := w.Send(http.MethodPost, "/v1/leases", "", ask)
+		if same, _ := again.Body["assignments"].([]any); len(same) != 2 || same[0].(map[string]any)["leaseId"] != first["leaseId"] {
+			t.Errorf("the repeated request got %s, want the same two leases", again.Text)
 		}
 		id, token := first["taskId"].(string), first["taskToken"].(string)
-		w.postCallback("started", id, token, `{"attempt": 1, "attemptId": "`+first["attemptId"].(string)+`"}`).want(t, http.StatusOK)
+		w.PostCallback("started", id, token, `{"attempt": 1, "attemptId": "`+first["attemptId"].(string)+`"}`).Want(t, http.StatusOK)
 	})
 }
 
@@ -108,17 +109,17 @@ func TestLeaseOverHTTP(t *testing.T) {
 // no task.
 func TestLongPoll(t *testing.T) {
 	t.Attr("rules", "H2 W5")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		w := r.web(t)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
 		begun := time.Now()
-		w.send(http.MethodPost, "/v1/leases", "", `{"workerId": "w", "queues": ["q"], "waitMs": 55000}`).want(t, http.StatusOK)
+		w.Send(http.MethodPost, "/v1/leases", "", `{"workerId": "w", "queues": ["q"], "waitMs": 55000}`).Want(t, http.StatusOK)
 		if waited := time.Since(begun); waited != 55*time.Second {
 			t.Errorf("the lease request waited for %v, want 55 s", waited)
 		}
-		go func() { time.Sleep(50 * time.Second); r.submit(t, nil) }()
-		granted := w.send(http.MethodPost, "/v1/leases", "", `{"workerId": "w", "queues": ["q"], "waitMs": 60000}`)
-		if all, _ := granted.body["assignments"].([]any); len(all) != 1 {
-			t.Errorf("the answer is %s, want one assignment", granted.text)
+		go func() { time.Sleep(50 * time.Second); r.Submit(t, nil) }()
+		granted := w.Send(http.MethodPost, "/v1/leases", "", `{"workerId": "w", "queues": ["q"], "waitMs": 60000}`)
+		if all, _ := granted.Body["assignments"].([]any); len(all) != 1 {
+			t.Errorf("the answer is %s, want one assignment", granted.Text)
 		}
 		ctx, leave := context.WithTimeout(t.Context(), 20*time.Second)
 		defer leave()
@@ -129,7 +130,7 @@ func TestLongPoll(t *testing.T) {
 			t.Error("the lease request was answered after its caller had left")
 		}
 		synctest.Wait()
-		if task := r.get(t, r.submit(t, nil).GetTaskId()); task.GetState() != lessorv1.TaskState_TASK_STATE_READY {
+		if task := r.Get(t, r.Submit(t, nil).GetTaskId()); task.GetState() != lessorv1.TaskState_TASK_STATE_READY {
 			t.Errorf("a task that is submitted after the caller has left is %v, want READY", task.GetState())
 		}
 	})
@@ -138,23 +139,23 @@ func TestLongPoll(t *testing.T) {
 // H2, T7: a cancel needs no body. The worker gets shouldCancel with its next heartbeat.
 func TestCancelOverHTTP(t *testing.T) {
 	t.Attr("rules", "H2 T7")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		w := r.web(t)
-		waiting := r.submit(t, func(s *lessorv1.TaskSpec) { s.Queue = "idle" }).GetTaskId()
-		done := w.send(http.MethodPost, "/v1/tasks/"+waiting+":cancel", "", "")
-		done.want(t, http.StatusOK)
-		if task := done.body["task"].(map[string]any); task["state"] != "CANCELLED" {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		waiting := r.Submit(t, func(s *lessorv1.TaskSpec) { s.Queue = "idle" }).GetTaskId()
+		done := w.Send(http.MethodPost, "/v1/tasks/"+waiting+":cancel", "", "")
+		done.Want(t, http.StatusOK)
+		if task := done.Body["task"].(map[string]any); task["state"] != "CANCELLED" {
 			t.Errorf("the cancelled task is %v, want CANCELLED", task["state"])
 		}
 		nothing := struct{ io.Reader }{strings.NewReader("")} // a body of unknown length that is empty
-		w.sendWith(http.MethodPost, "/v1/tasks/"+waiting+":cancel", "", nothing, nil).want(t, http.StatusOK)
-		r.submit(t, nil)
-		a := r.lease(t)
-		w.callback("started", a, "").want(t, http.StatusOK)
-		w.send(http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+":cancel", "", `{"reason": "user_requested"}`).want(t, http.StatusOK)
-		w.callback("heartbeat", a, "").want(t, http.StatusOK, "shouldCancel", true, "cancelReason", "user_requested")
-		w.callback("completed", a, succeeded).want(t, http.StatusOK, "finalState", "SUCCEEDED")
-		w.send(http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+":cancel", "", "").want(t, http.StatusConflict, "code", "E.TASK.STATE",
+		w.SendWith(http.MethodPost, "/v1/tasks/"+waiting+":cancel", "", nothing, nil).Want(t, http.StatusOK)
+		r.Submit(t, nil)
+		a := r.Lease(t)
+		w.Callback("started", a, "").Want(t, http.StatusOK)
+		w.Send(http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+":cancel", "", `{"reason": "user_requested"}`).Want(t, http.StatusOK)
+		w.Callback("heartbeat", a, "").Want(t, http.StatusOK, "shouldCancel", true, "cancelReason", "user_requested")
+		w.Callback("completed", a, succeeded).Want(t, http.StatusOK, "finalState", "SUCCEEDED")
+		w.Send(http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+":cancel", "", "").Want(t, http.StatusConflict, "code", "E.TASK.STATE",
 			"taskState", "COMPLETED")
 	})
 }
@@ -200,22 +201,22 @@ func readEvents(body io.Reader) (events []sse) {
 // resume is answered with 204.
 func TestEventsOverHTTP(t *testing.T) {
 	t.Attr("rules", "H2 S5")
-	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
-		w := r.web(t)
-		id := r.submit(t, nil).GetTaskId()
+	wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		id := r.Submit(t, nil).GetTaskId()
 		path := "/v1/tasks/" + id + "/events"
-		res := w.sendWithoutReading(http.MethodGet, path, "", nil, nil)
+		res := w.SendWithoutReading(http.MethodGet, path, "", nil, nil)
 		defer func() { _ = res.Body.Close() }()
 		if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/event-stream" {
 			t.Fatalf("status %d with Content-Type %q, want 200 with text/event-stream", res.StatusCode, res.Header.Get("Content-Type"))
 		}
 		time.Sleep(2 * time.Minute) // longer than the server's usual time limit
-		worker := r.openSession(t, "w", 1)
-		a := worker.receiveAssignments(1)[0]
-		wantCommitted(t, worker.report(started(a)))
-		worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, "half way", "half")}})
+		worker := r.OpenSession(t, "w", 1)
+		a := worker.ReceiveAssignments(1)[0]
+		wiretest.WantCommitted(t, worker.Report(wiretest.Started(a)))
+		worker.Send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{wiretest.Feedback(a, "half way", "half")}})
 		synctest.Wait()
-		wantCommitted(t, worker.report(completed(a, "done")))
+		wiretest.WantCommitted(t, worker.Report(wiretest.Completed(a, "done")))
 		var names, data []string
 		lastID := ""
 		for _, e := range readEvents(res.Body) {
@@ -233,13 +234,13 @@ func TestEventsOverHTTP(t *testing.T) {
 				t.Errorf("the events lack %s:\n%s", want, strings.Join(data, "\n"))
 			}
 		}
-		again := w.sendWithoutReading(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {"3"}})
+		again := w.SendWithoutReading(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {"3"}})
 		resumed := readEvents(again.Body)
 		_ = again.Body.Close()
 		if len(resumed) != 2 || resumed[0].id != "4" || resumed[1].id != lastID {
 			t.Errorf("a resume after event 3 got %v, want event 4 and the last event", resumed)
 		}
-		over := w.sendWithoutReading(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {lastID}})
+		over := w.SendWithoutReading(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {lastID}})
 		_ = over.Body.Close()
 		if over.StatusCode != http.StatusNoContent {
 			t.Errorf("a resume after the last event: status %d, want 204", over.StatusCode)
@@ -250,27 +251,27 @@ func TestEventsOverHTTP(t *testing.T) {
 // H2, S5: a stream without new events sends a comment within two seconds. A Last-Event-ID of no event is refused.
 func TestIdleEventStreamSendsAComment(t *testing.T) {
 	t.Attr("rules", "H2 S5")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		w := r.web(t)
-		id := r.submit(t, nil).GetTaskId()
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		id := r.Submit(t, nil).GetTaskId()
 		path := "/v1/tasks/" + id + "/events"
 		begun := time.Now()
-		res := w.sendWithoutReading(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {"1"}})
+		res := w.SendWithoutReading(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {"1"}})
 		if e, ok := nextEvent(bufio.NewReader(res.Body)); !ok || e.name != "" || time.Since(begun) > 2*time.Second {
 			t.Errorf("got %v after %v, want a comment within 2 s", e, time.Since(begun))
 		}
 		_ = res.Body.Close()
 		for _, last := range []string{"99", "-1", "x"} {
-			refused := w.sendWithoutReading(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {last}})
+			refused := w.SendWithoutReading(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {last}})
 			_ = refused.Body.Close()
 			if refused.StatusCode != http.StatusBadRequest {
 				t.Errorf("Last-Event-ID %s: status %d, want 400", last, refused.StatusCode)
 			}
-			w.sendWith(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {last}}).want(t, http.StatusBadRequest, "field", "Last-Event-ID")
+			w.SendWith(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {last}}).Want(t, http.StatusBadRequest, "field", "Last-Event-ID")
 		}
-		res = w.sendWithoutReading(http.MethodGet, path, "", nil, nil)
+		res = w.SendWithoutReading(http.MethodGet, path, "", nil, nil)
 		defer func() { _ = res.Body.Close() }()
-		r.stop() // ends the stream
+		r.Stop() // ends the stream
 		if events := readEvents(res.Body); len(events) != 1 {
 			t.Errorf("the events before the stop are %v, want one", events)
 		}
@@ -280,24 +281,24 @@ func TestIdleEventStreamSendsAComment(t *testing.T) {
 // H2, S5: HEAD of events has the status that GET has, within two seconds, as the head of GET.
 func TestHeadOfEventsHasTheStatusOfGet(t *testing.T) {
 	t.Attr("rules", "H2 S5")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		w := r.web(t)
-		waiting, ended := r.submit(t, nil).GetTaskId(), r.submit(t, nil).GetTaskId()
-		cancelled := w.send(http.MethodPost, "/v1/tasks/"+ended+":cancel", "", "")
-		cancelled.want(t, http.StatusOK)
-		history := r.get(t, ended).GetHistory()
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		waiting, ended := r.Submit(t, nil).GetTaskId(), r.Submit(t, nil).GetTaskId()
+		cancelled := w.Send(http.MethodPost, "/v1/tasks/"+ended+":cancel", "", "")
+		cancelled.Want(t, http.StatusOK)
+		history := r.Get(t, ended).GetHistory()
 		newest := history[len(history)-1].GetSequence()
 		got := map[int]bool{}
 		for _, id := range []string{waiting, ended, "t0000200000000zzz", "x"} {
 			for _, last := range []string{"", "0", "1", fmt.Sprint(newest), fmt.Sprint(newest + 1), "-1", "x"} {
 				path, header := "/v1/tasks/"+id+"/events", http.Header{"Last-Event-Id": {last}}
 				began := time.Now()
-				head := w.sendWithoutReading(http.MethodHead, path, "", nil, header.Clone())
+				head := w.SendWithoutReading(http.MethodHead, path, "", nil, header.Clone())
 				_ = head.Body.Close()
 				if waited := time.Since(began); waited > 2*time.Second {
 					t.Errorf("HEAD %s after %q took %v, want at most 2 s", path, last, waited)
 				}
-				get := w.sendWithoutReading(http.MethodGet, path, "", nil, header)
+				get := w.SendWithoutReading(http.MethodGet, path, "", nil, header)
 				_ = get.Body.Close()
 				if got[get.StatusCode] = true; head.StatusCode != get.StatusCode {
 					t.Errorf("HEAD %s after %q: status %d, want %d as for GET", path, last, head.StatusCode, get.StatusCode)
@@ -314,17 +315,17 @@ func TestHeadOfEventsHasTheStatusOfGet(t *testing.T) {
 func TestStoreFailureGivesNoVerdictOverHTTP(t *testing.T) {
 	t.Attr("rules", "H2 A6")
 	st := memstore.New()
-	serve(t, st, func(t *testing.T, r *rig) {
-		w := r.web(t)
-		r.submit(t, nil)
-		a := r.lease(t)
+	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		r.Submit(t, nil)
+		a := r.Lease(t)
 		st.SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("no space") })
-		refused := w.callback("completed", a, succeeded)
-		refused.want(t, http.StatusServiceUnavailable, "error", "unavailable", "code", "E.STORE.FAILED", "verdict", nil, "retryAfterMs", 1000.0)
+		refused := w.Callback("completed", a, succeeded)
+		refused.Want(t, http.StatusServiceUnavailable, "error", "unavailable", "code", "E.STORE.FAILED", "verdict", nil, "retryAfterMs", 1000.0)
 		if refused.Header.Get("Retry-After") != "1" {
 			t.Errorf("Retry-After is %q, want 1", refused.Header.Get("Retry-After"))
 		}
-		if err := <-r.served; !errors.Is(err, engine.ErrStore) {
+		if err := <-r.Served; !errors.Is(err, engine.ErrStore) {
 			t.Errorf("Serve returned %v, want ErrStore", err)
 		}
 	})
@@ -334,22 +335,22 @@ func TestStoreFailureGivesNoVerdictOverHTTP(t *testing.T) {
 // none.
 func TestTaskTokensOnAStream(t *testing.T) {
 	t.Attr("rules", "H1 W3")
-	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
-		w, worker := r.web(t), r.openSession(t, "w", 1)
-		r.submit(t, nil)
-		a := worker.receiveAssignments(1)[0]
+	wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
+		w, worker := r.Web(t), r.OpenSession(t, "w", 1)
+		r.Submit(t, nil)
+		a := worker.ReceiveAssignments(1)[0]
 		id := a.GetTask().GetTaskId()
-		w.postCallback("heartbeat", id, a.GetTaskToken(), `{"attempt": 1}`).want(t, http.StatusOK)
+		w.PostCallback("heartbeat", id, a.GetTaskToken(), `{"attempt": 1}`).Want(t, http.StatusOK)
 		time.Sleep(time.Second)
-		begun := worker.report(started(a))[0]
-		w.postCallback("heartbeat", id, begun.GetTaskToken(), `{"attempt": 1}`).want(t, http.StatusOK)
+		begun := worker.Report(wiretest.Started(a))[0]
+		w.PostCallback("heartbeat", id, begun.GetTaskToken(), `{"attempt": 1}`).Want(t, http.StatusOK)
 		time.Sleep(time.Second)
-		beat := worker.heartbeat(a)[0]
-		w.postCallback("heartbeat", id, beat.GetTaskToken(), `{"attempt": 1}`).want(t, http.StatusOK)
+		beat := worker.Heartbeat(a)[0]
+		w.PostCallback("heartbeat", id, beat.GetTaskToken(), `{"attempt": 1}`).Want(t, http.StatusOK)
 		if !beat.GetTokenExpiresAt().AsTime().After(begun.GetTokenExpiresAt().AsTime()) {
 			t.Error("the renewed token is not valid for longer than the one before")
 		}
-		if v := worker.report(completed(a, ""))[0]; v.GetTaskToken() != "" || v.GetTokenExpiresAt() != nil {
+		if v := worker.Report(wiretest.Completed(a, ""))[0]; v.GetTaskToken() != "" || v.GetTokenExpiresAt() != nil {
 			t.Error("the verdict on a Complete has a task token, want none")
 		}
 	})

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"context"
@@ -11,14 +11,15 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// stateOf returns the state of the task in an answer.
-func (a httpResponse) stateOf() string {
-	task, _ := a.body["task"].(map[string]any)
+// taskState returns the state of the task in an answer.
+func taskState(a wiretest.HTTPResponse) string {
+	task, _ := a.Body["task"].(map[string]any)
 	state, _ := task["state"].(string)
 	return state
 }
@@ -30,20 +31,20 @@ func later(d time.Duration, do func()) { go func() { time.Sleep(d); do() }() }
 // time. The wait may be longer than the server's usual time limit. The answer is that of a get without a wait.
 func TestWaitForTheEndOfATask(t *testing.T) {
 	t.Attr("rules", "H2")
-	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
-		w := r.web(t)
-		id := r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = []byte(`{"in":1}`) }).GetTaskId()
+	wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		id := r.Submit(t, func(s *lessorv1.TaskSpec) { s.Payload = []byte(`{"in":1}`) }).GetTaskId()
 		path := "/v1/tasks/" + id
 		wait := func(query, state string, takes time.Duration) {
 			t.Helper()
 			begun := time.Now()
-			got := w.send(http.MethodGet, path+query, "", "")
-			got.want(t, http.StatusOK)
-			if took := time.Since(begun); took != takes || got.stateOf() != state {
-				t.Errorf("%s: %s after %v, want %s after %v", query, got.stateOf(), took, state, takes)
+			got := w.Send(http.MethodGet, path+query, "", "")
+			got.Want(t, http.StatusOK)
+			if took := time.Since(begun); took != takes || taskState(got) != state {
+				t.Errorf("%s: %s after %v, want %s after %v", query, taskState(got), took, state, takes)
 			}
-			if plain := w.send(http.MethodGet, path, "", ""); got.text != plain.text {
-				t.Errorf("%s: %s, want as without a wait: %s", query, got.text, plain.text)
+			if plain := w.Send(http.MethodGet, path, "", ""); got.Text != plain.Text {
+				t.Errorf("%s: %s, want as without a wait: %s", query, got.Text, plain.Text)
 			}
 		}
 		wait("?waitMs=0", "READY", 0)
@@ -51,17 +52,17 @@ func TestWaitForTheEndOfATask(t *testing.T) {
 		wait("?waitMs=55000", "READY", 55*time.Second)
 		wait("?waitMs=60001", "READY", time.Minute)
 		wait("?waitMs=9223372036854775807", "READY", time.Minute)
-		a := r.lease(t)
-		later(40*time.Second, func() { r.complete(t, a, `{"out":2}`) })
+		a := r.Lease(t)
+		later(40*time.Second, func() { r.Complete(t, a, `{"out":2}`) })
 		wait("?waitMs=60000", "COMPLETED", 40*time.Second)
 		wait("?waitMs=60000", "COMPLETED", 0)
-		if log := r.log.String(); strings.Contains(log, `"WARN"`) || strings.Contains(log, `"ERROR"`) {
+		if log := r.Log.String(); strings.Contains(log, `"WARN"`) || strings.Contains(log, `"ERROR"`) {
 			t.Errorf("waits that are over are in the log as errors:\n%s", log)
 		}
-		const whole = 700 << 10 // with its payload as large, more than AwaitTasks tells
-		id = r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, whole) }).GetTaskId()
-		path, a = "/v1/tasks/"+id, r.lease(t)
-		later(time.Second, func() { r.complete(t, a, text(whole)) })
+		const whole = 700 << 10 // with its wiretest.Payload as large, more than AwaitTasks tells
+		id = r.Submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, whole) }).GetTaskId()
+		path, a = "/v1/tasks/"+id, r.Lease(t)
+		later(time.Second, func() { r.Complete(t, a, wiretest.Text(whole)) })
 		wait("?waitMs=5000", "COMPLETED", time.Second)
 	})
 }
@@ -69,26 +70,26 @@ func TestWaitForTheEndOfATask(t *testing.T) {
 // H2, T9: a cancel and a deletion end a wait. A task that does not exist is not waited for, and the answer is that of a get without a wait.
 func TestWaitForATaskThatIsGone(t *testing.T) {
 	t.Attr("rules", "H2")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		w := r.web(t)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
 		begun := time.Now()
-		for _, id := range []string{"t0000200000000zzz", "nothing", text(257)} {
-			plain := w.send(http.MethodGet, "/v1/tasks/"+id, "", "")
-			got := w.send(http.MethodGet, "/v1/tasks/"+id+"?waitMs=5000", "", "")
-			if got.StatusCode < http.StatusBadRequest || got.StatusCode != plain.StatusCode || got.text != plain.text || time.Since(begun) != 0 {
-				t.Errorf("a wait for %.20s: %d %s after %v, want as without it, at once: %d %s", id, got.StatusCode, got.text, time.Since(begun), plain.StatusCode, plain.text)
+		for _, id := range []string{"t0000200000000zzz", "nothing", wiretest.Text(257)} {
+			plain := w.Send(http.MethodGet, "/v1/tasks/"+id, "", "")
+			got := w.Send(http.MethodGet, "/v1/tasks/"+id+"?waitMs=5000", "", "")
+			if got.StatusCode < http.StatusBadRequest || got.StatusCode != plain.StatusCode || got.Text != plain.Text || time.Since(begun) != 0 {
+				t.Errorf("a wait for %.20s: %d %s after %v, want as without it, at once: %d %s", id, got.StatusCode, got.Text, time.Since(begun), plain.StatusCode, plain.Text)
 			}
 		}
-		gone, cancelled := r.submit(t, nil).GetTaskId(), r.submit(t, nil).GetTaskId()
+		gone, cancelled := r.Submit(t, nil).GetTaskId(), r.Submit(t, nil).GetTaskId()
 		later(2*time.Second, func() {
-			if _, err := r.tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: gone}); err != nil {
+			if _, err := r.Tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: gone}); err != nil {
 				t.Error(err)
 			}
 		})
-		w.send(http.MethodGet, "/v1/tasks/"+gone+"?waitMs=5000", "", "").want(t, http.StatusNotFound, "code", refusal.CodeNotFound)
-		later(time.Second, func() { r.cancelTask(t, cancelled) })
-		if got := w.send(http.MethodGet, "/v1/tasks/"+cancelled+"?waitMs=5000", "", ""); got.stateOf() != "CANCELLED" || time.Since(begun) != 3*time.Second {
-			t.Errorf("a wait for a task that is cancelled ends with %s after %v, want CANCELLED after 3s", got.text, time.Since(begun))
+		w.Send(http.MethodGet, "/v1/tasks/"+gone+"?waitMs=5000", "", "").Want(t, http.StatusNotFound, "code", refusal.CodeNotFound)
+		later(time.Second, func() { r.CancelTask(t, cancelled) })
+		if got := w.Send(http.MethodGet, "/v1/tasks/"+cancelled+"?waitMs=5000", "", ""); taskState(got) != "CANCELLED" || time.Since(begun) != 3*time.Second {
+			t.Errorf("a wait for a task that is cancelled ends with %s after %v, want CANCELLED after 3s", got.Text, time.Since(begun))
 		}
 	})
 }
@@ -96,9 +97,9 @@ func TestWaitForATaskThatIsGone(t *testing.T) {
 // H2, S4: what is wrong with the parameters of a get is refused with the name of the parameter, also on a task that does not exist.
 func TestBadWaits(t *testing.T) {
 	t.Attr("rules", "H2 S4")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		w := r.web(t)
-		for _, id := range []string{r.submit(t, nil).GetTaskId(), "nothing"} {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		for _, id := range []string{r.Submit(t, nil).GetTaskId(), "nothing"} {
 			begun := time.Now()
 			for query, says := range map[string]string{
 				"waitMs=":                    "waitMs: must not be empty; leave it out",
@@ -112,9 +113,9 @@ func TestBadWaits(t *testing.T) {
 				"wait=1":                     "wait: is not a field of this request",
 			} {
 				field, _, _ := strings.Cut(says, ":")
-				w.send(http.MethodGet, "/v1/tasks/"+id+"?"+query, "", "").want(t, http.StatusBadRequest, "code", refusal.CodeInvalid, "field", field, "message", says)
+				w.Send(http.MethodGet, "/v1/tasks/"+id+"?"+query, "", "").Want(t, http.StatusBadRequest, "code", refusal.CodeInvalid, "field", field, "message", says)
 			}
-			w.send(http.MethodGet, "/v1/tasks/"+id, "", `{"waitMs": 1}`).want(t, http.StatusBadRequest, "message", "a GET has no body; its fields are parameters of the URL")
+			w.Send(http.MethodGet, "/v1/tasks/"+id, "", `{"waitMs": 1}`).Want(t, http.StatusBadRequest, "message", "a GET has no body; its fields are parameters of the URL")
 			if took := time.Since(begun); took != 0 {
 				t.Errorf("the refusals took %v, want no wait", took)
 			}
@@ -125,13 +126,13 @@ func TestBadWaits(t *testing.T) {
 // H2, A6: a wait ends when the coordinator stops, and the answer says when to ask again.
 func TestWaitEndsWithAStop(t *testing.T) {
 	t.Attr("rules", "H2 A6")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		w := r.web(t)
-		id := r.submit(t, nil).GetTaskId()
-		later(2*time.Second, r.stop)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		id := r.Submit(t, nil).GetTaskId()
+		later(2*time.Second, r.Stop)
 		begun := time.Now()
-		got := w.send(http.MethodGet, "/v1/tasks/"+id+"?waitMs=60000", "", "")
-		got.want(t, http.StatusServiceUnavailable, "error", "unavailable", "code", refusal.CodeStopping, "verdict", nil, "retryAfterMs", 1000.0)
+		got := w.Send(http.MethodGet, "/v1/tasks/"+id+"?waitMs=60000", "", "")
+		got.Want(t, http.StatusServiceUnavailable, "error", "unavailable", "code", refusal.CodeStopping, "verdict", nil, "retryAfterMs", 1000.0)
 		if took := time.Since(begun); took != 2*time.Second || got.Header.Get("Retry-After") != "1" {
 			t.Errorf("after %v, with Retry-After %q; want at the stop after 2s, with 1", took, got.Header.Get("Retry-After"))
 		}
@@ -141,21 +142,21 @@ func TestWaitEndsWithAStop(t *testing.T) {
 // X3: a wait ends within a second of the credential.
 func TestWaitEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3")
-	for problem, end := range credentialEndings {
+	for problem, end := range wiretest.CredentialEndings {
 		t.Run(string(problem), func(t *testing.T) {
-			withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-				w := r.web(t)
-				operator, _ := r.issue(t, gate.DefaultTenant, auth.Operator)
-				id := w.submitTask(operator, "q")
-				token, tokenID := r.issueFor(t, gate.DefaultTenant, auth.Viewer, shortLife)
-				waited := make(chan httpResponse, 1)
-				go func() { waited <- w.send(http.MethodGet, "/v1/tasks/"+id+"?waitMs=60000", token, "") }()
+			wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+				w := r.Web(t)
+				operator, _ := r.Issue(t, gate.DefaultTenant, auth.Operator)
+				id := w.SubmitTask(operator, "q")
+				token, tokenID := r.IssueFor(t, gate.DefaultTenant, auth.Viewer, wiretest.ShortLife)
+				waited := make(chan wiretest.HTTPResponse, 1)
+				go func() { waited <- w.Send(http.MethodGet, "/v1/tasks/"+id+"?waitMs=60000", token, "") }()
 				synctest.Wait()
 				if err := end(r, tokenID); err != nil {
 					t.Fatal(err)
 				}
 				ended := time.Now()
-				(<-waited).want(t, http.StatusUnauthorized, "code", refusal.CodeToken, "verdict", nil)
+				(<-waited).Want(t, http.StatusUnauthorized, "code", refusal.CodeToken, "verdict", nil)
 				if took := time.Since(ended); took > time.Second {
 					t.Errorf("the wait ended %v after its credential, want at most 1s", took)
 				}
@@ -168,31 +169,31 @@ func TestWaitEndsWithItsCredential(t *testing.T) {
 // refused at once, with a wait; a task that has ended is told all the same.
 func TestQuotaOfWaitsOverHTTP(t *testing.T) {
 	t.Attr("rules", "X5")
-	withQuotas(t, quota.Limits{Waits: 1}, func(t *testing.T, r *rig) {
-		w := r.web(t)
-		ended, waiting := r.cancelled(t, 1, 0)[0], r.submit(t, nil).GetTaskId()
+	wiretest.WithQuotas(t, quota.Limits{Waits: 1}, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		ended, waiting := r.Cancelled(t, 1, 0)[0], r.Submit(t, nil).GetTaskId()
 		path := "/v1/tasks/" + waiting + "?waitMs=10000"
 		uses := func(what string, n int) {
 			t.Helper()
 			synctest.Wait()
-			all := r.edge.quotas.Usage(quota.Caller{Tenant: gate.DefaultTenant})
-			if !hasUse(all, quota.Waits, n) || !hasUse(all, quota.Streams, n) {
+			all := r.Quotas.Usage(quota.Caller{Tenant: gate.DefaultTenant})
+			if !wiretest.HasUse(all, quota.Waits, n) || !wiretest.HasUse(all, quota.Streams, n) {
 				t.Errorf("%s the quotas say %v, want %d waits and streams", what, all, n)
 			}
 		}
-		first := make(chan httpResponse, 1)
-		go func() { first <- w.send(http.MethodGet, path, "", "") }()
+		first := make(chan wiretest.HTTPResponse, 1)
+		go func() { first <- w.Send(http.MethodGet, path, "", "") }()
 		uses("during a wait", 1)
 		begun := time.Now()
-		refused := w.send(http.MethodGet, path, "", "")
-		refused.want(t, http.StatusTooManyRequests, "error", "too_many_requests", "code", refusal.CodeQuotaWaits, "reason", "QUOTA_WAITS", "verdict", nil, "retryAfterMs", 1000.0)
+		refused := w.Send(http.MethodGet, path, "", "")
+		refused.Want(t, http.StatusTooManyRequests, "error", "too_many_requests", "code", refusal.CodeQuotaWaits, "reason", "QUOTA_WAITS", "verdict", nil, "retryAfterMs", 1000.0)
 		if refused.Header.Get("Retry-After") != "1" || time.Since(begun) != 0 {
 			t.Errorf("Retry-After is %q, after %v; want 1, at once", refused.Header.Get("Retry-After"), time.Since(begun))
 		}
-		if got := w.send(http.MethodGet, "/v1/tasks/"+ended+"?waitMs=10000", "", ""); got.stateOf() != "CANCELLED" {
-			t.Errorf("a task that has ended: %d %s, want it told", got.StatusCode, got.text)
+		if got := w.Send(http.MethodGet, "/v1/tasks/"+ended+"?waitMs=10000", "", ""); taskState(got) != "CANCELLED" {
+			t.Errorf("a task that has ended: %d %s, want it told", got.StatusCode, got.Text)
 		}
-		(<-first).want(t, http.StatusOK)
+		(<-first).Want(t, http.StatusOK)
 		uses("after the wait", 0)
 		ctx, leave := context.WithTimeout(t.Context(), time.Second)
 		defer leave()
@@ -208,19 +209,19 @@ func TestQuotaOfWaitsOverHTTP(t *testing.T) {
 // H2: many requests may wait, for one task or for many, and each is answered when its task ends.
 func TestManyWaits(t *testing.T) {
 	t.Attr("rules", "H2")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		w := r.web(t)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
 		const tasks, each = 20, 10
 		answers := make(chan string, tasks*each)
 		for i := range tasks {
-			id := r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = fmt.Sprint("r", i%2) }).GetTaskId()
+			id := r.Submit(t, func(s *lessorv1.TaskSpec) { s.RunId = fmt.Sprint("r", i%2) }).GetTaskId()
 			for range each {
-				go func() { answers <- w.send(http.MethodGet, "/v1/tasks/"+id+"?waitMs=60000", "", "").stateOf() }()
+				go func() { answers <- taskState(w.Send(http.MethodGet, "/v1/tasks/"+id+"?waitMs=60000", "", "")) }()
 			}
 		}
 		for _, run := range []string{"r0", "r1"} {
 			time.Sleep(time.Second)
-			if _, err := r.tasks.BatchCancelTasks(t.Context(), &lessorv1.BatchCancelTasksRequest{Filter: &lessorv1.TaskFilter{RunId: run}}); err != nil {
+			if _, err := r.Tasks.BatchCancelTasks(t.Context(), &lessorv1.BatchCancelTasksRequest{Filter: &lessorv1.TaskFilter{RunId: run}}); err != nil {
 				t.Fatal(err)
 			}
 			if synctest.Wait(); len(answers) != tasks*each/2 {

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"bytes"
@@ -23,9 +23,11 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/decode"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -41,27 +43,27 @@ func emptyEntries(number protowire.Number, n int) []byte {
 // is decoded, or tens if it is a string. Without a valid credential, a large message is not decoded at all; with one, it is refused for the number of its entries.
 func TestMessagesOfManyEmptyEntries(t *testing.T) {
 	t.Attr("rules", "X5")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		token, _ := r.issue(t, "acme", auth.Operator)
-		expired, _ := r.issueFor(t, "acme", auth.Operator, time.Second)
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		token, _ := r.Issue(t, "acme", auth.Operator)
+		expired, _ := r.IssueFor(t, "acme", auth.Operator, time.Second)
 		time.Sleep(time.Second)
-		tasks := rawBytes(emptyEntries(1, 512<<10))
+		tasks := wiretest.RawBytes(emptyEntries(1, 512<<10))
 		trace := (&lessorv1.TaskSpec{}).ProtoReflect().Descriptor().Fields().ByName("trace_meta").Number()
 		names := emptyEntries((&lessorv1.TraceMeta{}).ProtoReflect().Descriptor().Fields().ByName("middleware_chain").Number(), 2<<20-64)
 		task := protowire.AppendBytes(protowire.AppendTag(nil, trace, protowire.BytesType), names)
 		for who, tt := range map[string]struct {
 			ctx     context.Context
-			message rawBytes
+			message wiretest.RawBytes
 			want    codes.Code
 		}{
 			"without a credential":             {t.Context(), tasks, codes.Unauthenticated},
-			"with an expired token":            {withToken(t.Context(), expired), tasks, codes.Unauthenticated},
-			"with a valid credential":          {withToken(t.Context(), token), tasks, codes.InvalidArgument},
-			"strings, with a valid credential": {withToken(t.Context(), token), protowire.AppendBytes([]byte{0x0a}, task), codes.InvalidArgument},
+			"with an expired token":            {wiretest.WithToken(t.Context(), expired), tasks, codes.Unauthenticated},
+			"with a valid credential":          {wiretest.WithToken(t.Context(), token), tasks, codes.InvalidArgument},
+			"strings, with a valid credential": {wiretest.WithToken(t.Context(), token), protowire.AppendBytes([]byte{0x0a}, task), codes.InvalidArgument},
 		} {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			err := r.conn.Invoke(tt.ctx, lessorv1.TaskService_BatchSubmitTasks_FullMethodName, tt.message, &emptypb.Empty{}, grpc.ForceCodecV2(rawBytesCodec{newCodec()}))
+			err := r.Conn.Invoke(tt.ctx, lessorv1.TaskService_BatchSubmitTasks_FullMethodName, tt.message, &emptypb.Empty{}, grpc.ForceCodecV2(wiretest.RawBytesCodec{CodecV2: coordinator.NewCodec()}))
 			runtime.ReadMemStats(&after)
 			if status.Code(err) != tt.want {
 				t.Errorf("%s: %v, want %v", who, err, tt.want)
@@ -77,37 +79,37 @@ func TestMessagesOfManyEmptyEntries(t *testing.T) {
 // with an error frame, after which the session goes on.
 func TestTooManyEntriesAreRefused(t *testing.T) {
 	t.Attr("rules", "S7 V1")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		raw := grpc.ForceCodecV2(rawBytesCodec{newCodec()})
-		err := r.conn.Invoke(t.Context(), lessorv1.TaskService_BatchSubmitTasks_FullMethodName, rawBytes(emptyEntries(1, decode.MaxEntries+1)), &emptypb.Empty{}, raw)
-		wantContains(t, "a batch", err.Error(), "request: has 100001 entries in its lists; the limit is 100000")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		raw := grpc.ForceCodecV2(wiretest.RawBytesCodec{CodecV2: coordinator.NewCodec()})
+		err := r.Conn.Invoke(t.Context(), lessorv1.TaskService_BatchSubmitTasks_FullMethodName, wiretest.RawBytes(emptyEntries(1, decode.MaxEntries+1)), &emptypb.Empty{}, raw)
+		wiretest.WantContains(t, "a batch", err.Error(), "request: has 100001 entries in its lists; the limit is 100000")
 		var told lessorv1.CompleteResponse
 		artifacts := (&lessorv1.CompleteRequest{}).ProtoReflect().Descriptor().Fields().ByName("artifacts").Number()
-		err = r.conn.Invoke(t.Context(), lessorv1.WorkerService_Complete_FullMethodName, rawBytes(emptyEntries(artifacts, decode.MaxEntries+1)), &told, raw)
+		err = r.Conn.Invoke(t.Context(), lessorv1.WorkerService_Complete_FullMethodName, wiretest.RawBytes(emptyEntries(artifacts, decode.MaxEntries+1)), &told, raw)
 		if err != nil || told.GetVerdict() != lessorv1.Verdict_VERDICT_REJECTED || told.GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST {
 			t.Errorf("a report: %v (%v), want REJECTED for INVALID_REQUEST", &told, err)
 		}
-		worker := r.openSession(t, "w", 1)
+		worker := r.OpenSession(t, "w", 1)
 		fields := (&lessorv1.SessionRequest{}).ProtoReflect().Descriptor().Fields()
 		frame := protowire.AppendTag(nil, fields.ByName("reports").Number(), protowire.BytesType)
-		if err := worker.stream.SendMsg(rawBytes(protowire.AppendBytes(frame, emptyEntries(1, decode.MaxEntries+1)))); err != nil {
+		if err := worker.Stream.SendMsg(wiretest.RawBytes(protowire.AppendBytes(frame, emptyEntries(1, decode.MaxEntries+1)))); err != nil {
 			t.Fatal(err)
 		}
-		worker.wantError("", refusal.CodeInvalid, "has 100001 entries in its lists")
-		worker.heartbeat()
+		worker.WantError("", refusal.CodeInvalid, "has 100001 entries in its lists")
+		worker.Heartbeat()
 	})
 }
 
 // X5: health checks need no credential, and a watch keeps its request for as long as it lasts. So a request for another service than ours must be short.
 func TestLongHealthChecksAreRefused(t *testing.T) {
 	t.Attr("rules", "X5")
-	serve(t, nil, func(t *testing.T, r *rig) {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		for size, want := range map[int]codes.Code{decode.MaxOfOthers - 3: codes.NotFound, decode.MaxOfOthers: codes.Internal} {
-			request := &healthv1.HealthCheckRequest{Service: text(size)}
-			if _, err := r.health.Check(t.Context(), request); status.Code(err) != want {
+			request := &healthv1.HealthCheckRequest{Service: wiretest.Text(size)}
+			if _, err := r.Health.Check(t.Context(), request); status.Code(err) != want {
 				t.Errorf("a check of a service with a name of %d bytes: %v, want %v", size, err, want)
 			}
-			watch, err := r.health.Watch(t.Context(), request)
+			watch, err := r.Health.Watch(t.Context(), request)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -132,12 +134,12 @@ func TestManyEntriesAreRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(batch)}, &lessorv1.BatchSubmitTasksRequest{}); err != nil {
+	if err := coordinator.NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(batch)}, &lessorv1.BatchSubmitTasksRequest{}); err != nil {
 		t.Errorf("the largest batch: %v", err)
 	}
 	var m lessorv1.BatchSubmitTasksRequest
 	data := mem.BufferSlice{mem.SliceBuffer(emptyEntries(1, decode.MaxEntries)), mem.SliceBuffer("\x12\x01r")}
-	if err := newCodec().Unmarshal(data, &m); err != nil || len(m.GetTasks()) != decode.MaxEntries || m.GetRequestId() != "r" {
+	if err := coordinator.NewCodec().Unmarshal(data, &m); err != nil || len(m.GetTasks()) != decode.MaxEntries || m.GetRequestId() != "r" {
 		t.Errorf("error %v, %d tasks, request_id %q, want %d tasks and r", err, len(m.GetTasks()), m.GetRequestId(), decode.MaxEntries)
 	}
 }
@@ -146,8 +148,8 @@ func TestManyEntriesAreRead(t *testing.T) {
 // credential, a message is read only if the audit gets something of it, and decoded only if it is short (X5).
 func TestCallThatWasNotDecoded(t *testing.T) {
 	t.Attr("rules", "K5 X5")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		expired, _ := r.issueFor(t, "acme", auth.Operator, time.Second)
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		expired, _ := r.IssueFor(t, "acme", auth.Operator, time.Second)
 		time.Sleep(time.Second)
 		const report, audited = lessorv1.WorkerService_Complete_FullMethodName, lessorv1.TaskService_CancelTask_FullMethodName
 		for _, tt := range []struct {
@@ -165,11 +167,11 @@ func TestCallThatWasNotDecoded(t *testing.T) {
 			if tt.token != "" {
 				ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", "Bearer "+tt.token))
 			}
-			ctx, err := preauth.NewCallLimiter(r.gate, 1).Tap(ctx, &tap.Info{FullMethodName: tt.method})
+			ctx, err := preauth.NewCallLimiter(r.Gate, 1).Tap(ctx, &tap.Info{FullMethodName: tt.method})
 			if err != nil {
 				t.Fatal(err)
 			}
-			codec, read, handled := newCodec(), false, false
+			codec, read, handled := coordinator.NewCodec(), false, false
 			unmarshal := func(m any) error {
 				read = true
 				return codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(protowire.AppendBytes([]byte{0x7a}, make([]byte, max(tt.size-3, 1))))}, m)

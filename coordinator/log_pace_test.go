@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -15,23 +16,23 @@ import (
 // line says how many were left out. At level debug the log has all.
 func TestFloodsDoNotFillTheLog(t *testing.T) {
 	const flood = 1500
-	for message, once := range map[string]func(t *testing.T, r *rig, worker *testWorker){
-		"finished call": func(t *testing.T, r *rig, _ *testWorker) {
-			_, _ = r.tasks.GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: "nonsense"})
+	for message, once := range map[string]func(t *testing.T, r *wiretest.Rig, worker *wiretest.Worker){
+		"finished call": func(t *testing.T, r *wiretest.Rig, _ *wiretest.Worker) {
+			_, _ = r.Tasks.GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: "nonsense"})
 		},
-		"frame refused": func(_ *testing.T, _ *rig, worker *testWorker) {
-			worker.wantError(worker.send(handshakeOf("again")), "E.CMD.UNKNOWN", "handshake")
+		"frame refused": func(_ *testing.T, _ *wiretest.Rig, worker *wiretest.Worker) {
+			worker.WantError(worker.Send(wiretest.HandshakeOf("again")), "E.CMD.UNKNOWN", "handshake")
 		},
-		"worker reports an error": func(_ *testing.T, _ *rig, worker *testWorker) {
-			worker.send(&lessorv1.Error{Code: "E.INTERNAL", Message: "oh"})
+		"worker reports an error": func(_ *testing.T, _ *wiretest.Rig, worker *wiretest.Worker) {
+			worker.Send(&lessorv1.Error{Code: "E.INTERNAL", Message: "oh"})
 		},
 	} {
 		for level, want := range map[slog.Level]int{slog.LevelInfo: 1000, slog.LevelDebug: flood} {
-			log := &logBuffer{}
-			cfg := noHeartbeats
+			log := &wiretest.LogBuffer{}
+			cfg := wiretest.NoHeartbeats
 			cfg.Logger = slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: level}))
-			serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
-				worker := r.openSession(t, "w", 1)
+			wiretest.ServeWith(t, nil, cfg, func(t *testing.T, r *wiretest.Rig) {
+				worker := r.OpenSession(t, "w", 1)
 				begin := time.Now()
 				for range flood {
 					once(t, r, worker)
@@ -67,7 +68,7 @@ type pacedLine struct {
 	Left int `json:"left_out"`
 }
 
-func linesWith(t *testing.T, log *logBuffer, message string) (found []pacedLine) {
+func linesWith(t *testing.T, log *wiretest.LogBuffer, message string) (found []pacedLine) {
 	t.Helper()
 	for line := range strings.Lines(log.String()) {
 		var told pacedLine

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"context"
@@ -16,7 +16,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/decode"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
 )
@@ -37,7 +39,7 @@ func callMethod(t *testing.T, desc *grpc.ServiceDesc, method string, req proto.M
 		t.Fatal(err)
 	}
 	raw = []byte(strings.ReplaceAll(string(raw), invalidMark, "\xff\xfe\xfd\xfc"))
-	codec := newCodec()
+	codec := coordinator.NewCodec()
 	decode := func(m any) error { return codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, m) }
 	for _, m := range desc.Methods {
 		if m.MethodName == method {
@@ -78,11 +80,11 @@ func TestInvalidUTF8NamesItsField(t *testing.T) {
 // count the verdict like any other.
 func TestInvalidUTF8InReportIsRejected(t *testing.T) {
 	t.Attr("rules", "V1")
-	serve(t, nil, rejectsInvalidUTF8)
+	wiretest.Serve(t, nil, rejectsInvalidUTF8)
 }
 
-func rejectsInvalidUTF8(t *testing.T, r *rig) {
-	desc := decode.Guard(&lessorv1.WorkerService_ServiceDesc, false, malformedReports(r.edge))
+func rejectsInvalidUTF8(t *testing.T, r *wiretest.Rig) {
+	desc := decode.Guard(&lessorv1.WorkerService_ServiceDesc, false, r.Services.MalformedReports())
 	for _, tt := range []struct {
 		method, field string
 		req           proto.Message
@@ -103,12 +105,12 @@ func rejectsInvalidUTF8(t *testing.T, r *rig) {
 			!strings.HasPrefix(v.GetDetail(), tt.field+": ") {
 			t.Errorf("%s: %v (%v), want REJECTED / INVALID_REQUEST of %s", tt.method, res, err, tt.field)
 		}
-		r.wantMetric(t, fmt.Sprintf(`lessor_verdicts_total{kind=%q,reason="INVALID_REQUEST",verdict="REJECTED"}`, strings.ToLower(tt.method)), 1)
+		r.WantMetric(t, fmt.Sprintf(`lessor_verdicts_total{kind=%q,reason="INVALID_REQUEST",verdict="REJECTED"}`, strings.ToLower(tt.method)), 1)
 		served := res.(proto.Message).ProtoReflect().New().Interface().(interface {
 			proto.Message
 			GetVerdict() lessorv1.Verdict
 		})
-		err = r.conn.Invoke(t.Context(), "/"+desc.ServiceName+"/"+tt.method, rawBytes("\x0a\x01\xff"), served, grpc.ForceCodecV2(rawBytesCodec{encoding.GetCodecV2(protocodec.Name)}))
+		err = r.Conn.Invoke(t.Context(), "/"+desc.ServiceName+"/"+tt.method, wiretest.RawBytes("\x0a\x01\xff"), served, grpc.ForceCodecV2(wiretest.RawBytesCodec{CodecV2: encoding.GetCodecV2(protocodec.Name)}))
 		if err != nil || served.GetVerdict() != lessorv1.Verdict_VERDICT_REJECTED {
 			t.Errorf("%s with an invalid task_id on the wire: %v (%v), want REJECTED", tt.method, served, err)
 		}
@@ -125,21 +127,21 @@ func TestStreamWithAMessageThatCannotBeDecoded(t *testing.T) {
 		lessorv1.TaskService_AwaitTasks_FullMethodName
 	for _, tt := range []struct {
 		method string
-		raw    rawBytes
+		raw    wiretest.RawBytes
 		field  string
 	}{
-		{submits, rawBytes("\x0a\x01\xff"), "request_id"},
-		{submits, rawBytes("\x12\x03\x12\x01\xff"), "tasks[0].queue"},
-		{submits, rawBytes("\xff\xff"), "request"},
-		{watch, rawBytes("\x0a\x01\xff"), "task_id"},
-		{watch, rawBytes("\xff\xff"), "request"},
-		{backup, rawBytes("\xff\xff"), "request"},
-		{await, rawBytes("\x0a\x01\xff"), "add[0]"},
-		{await, rawBytes("\xff\xff"), "request"},
+		{submits, wiretest.RawBytes("\x0a\x01\xff"), "request_id"},
+		{submits, wiretest.RawBytes("\x12\x03\x12\x01\xff"), "tasks[0].queue"},
+		{submits, wiretest.RawBytes("\xff\xff"), "request"},
+		{watch, wiretest.RawBytes("\x0a\x01\xff"), "task_id"},
+		{watch, wiretest.RawBytes("\xff\xff"), "request"},
+		{backup, wiretest.RawBytes("\xff\xff"), "request"},
+		{await, wiretest.RawBytes("\x0a\x01\xff"), "add[0]"},
+		{await, wiretest.RawBytes("\xff\xff"), "request"},
 	} {
-		serve(t, nil, func(t *testing.T, r *rig) {
+		wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 			desc := &grpc.StreamDesc{ClientStreams: tt.method == submits, ServerStreams: true}
-			stream, err := r.conn.NewStream(t.Context(), desc, tt.method, grpc.ForceCodecV2(rawBytesCodec{newCodec()}))
+			stream, err := r.Conn.NewStream(t.Context(), desc, tt.method, grpc.ForceCodecV2(wiretest.RawBytesCodec{CodecV2: coordinator.NewCodec()}))
 			if err != nil {
 				t.Fatal(err)
 			}

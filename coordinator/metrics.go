@@ -13,6 +13,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/room"
+	"github.com/lessor-dev/lessor/coordinator/service"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -200,8 +201,8 @@ func (m *metrics) watch(sessions *session.Registry, eng *engine.Engine, st store
 	m.registry.MustRegister(sessions.Collectors()...)
 	gauge("lessor_sessions_active", "Open sessions of workers.", func() float64 { return float64(sessions.Len()) })
 	m.registry.MustRegister(&taskCounts{eng})
-	oldest := &oldestReady{store: st, now: eng.Now, log: cfg.Logger}
-	gauge("lessor_oldest_ready_seconds", "How long the task has been READY that has been so the longest; PARKED ones are left out.", oldest.seconds)
+	oldest := service.NewOldestReady(st, eng.Now, cfg.Logger)
+	gauge("lessor_oldest_ready_seconds", "How long the task has been READY that has been so the longest; PARKED ones are left out.", oldest.Seconds)
 	gauge("lessor_submits_waiting", "Submits that are not read because those under way take all the room.", func() float64 {
 		_, waiting := submits.Usage()
 		return float64(waiting)

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"context"
@@ -17,8 +17,10 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
@@ -27,57 +29,57 @@ import (
 // tasks begin at 0 at each start.
 func TestTasksAreCounted(t *testing.T) {
 	st := memstore.New()
-	serve(t, st, func(t *testing.T, r *rig) {
+	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
 		want := func(ready, parked, scheduled, leased int) {
 			t.Helper()
-			r.wantMetric(t, `lessor_tasks{state="READY"}`, ready)
-			r.wantMetric(t, `lessor_tasks{state="PARKED"}`, parked)
-			r.wantMetric(t, `lessor_tasks{state="SCHEDULED"}`, scheduled)
-			r.wantMetric(t, `lessor_tasks{state="LEASED"}`, leased)
-			r.wantMetric(t, "lessor_leases_live", leased)
+			r.WantMetric(t, `lessor_tasks{state="READY"}`, ready)
+			r.WantMetric(t, `lessor_tasks{state="PARKED"}`, parked)
+			r.WantMetric(t, `lessor_tasks{state="SCHEDULED"}`, scheduled)
+			r.WantMetric(t, `lessor_tasks{state="LEASED"}`, leased)
+			r.WantMetric(t, "lessor_leases_live", leased)
 		}
 		keyed := func(s *lessorv1.TaskSpec) { s.ConcurrencyKey = "k" }
 		want(0, 0, 0, 0)
-		r.wantMetric(t, `lessor_tasks_ended_total{state="FAILED"}`, 0)
-		r.submit(t, keyed)
-		a := r.lease(t)
-		r.submit(t, keyed)
-		r.submit(t, func(s *lessorv1.TaskSpec) { s.WorkspaceId, s.Queue = "other", "far" })
+		r.WantMetric(t, `lessor_tasks_ended_total{state="FAILED"}`, 0)
+		r.Submit(t, keyed)
+		a := r.Lease(t)
+		r.Submit(t, keyed)
+		r.Submit(t, func(s *lessorv1.TaskSpec) { s.WorkspaceId, s.Queue = "other", "far" })
 		asked := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}} // a task is parked only when somebody asks for work
-		if _, err := r.workers.Lease(t.Context(), asked); err != nil {
+		if _, err := r.Workers.Lease(t.Context(), asked); err != nil {
 			t.Fatal(err)
 		}
-		later := r.submit(t, func(s *lessorv1.TaskSpec) { s.RunAt = timestamppb.New(time.Now().Add(time.Hour)) })
+		later := r.Submit(t, func(s *lessorv1.TaskSpec) { s.RunAt = timestamppb.New(time.Now().Add(time.Hour)) })
 		want(1, 1, 1, 1)
 
-		r.close(t)
-		r = newRig(t, st)
+		r.Close(t)
+		r = wiretest.New(t, st)
 		want(1, 1, 1, 1)
-		r.complete(t, a, "")
-		if _, err := r.tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: later.GetTaskId()}); err != nil {
+		r.Complete(t, a, "")
+		if _, err := r.Tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: later.GetTaskId()}); err != nil {
 			t.Fatal(err)
 		}
 		want(2, 0, 0, 0)
-		r.wantMetric(t, "lessor_tasks_submitted_total", 0)
-		r.submit(t, nil)
-		r.wantMetric(t, "lessor_tasks_submitted_total", 1)
-		r.wantMetric(t, `lessor_tasks_ended_total{state="COMPLETED"}`, 1)
-		r.wantMetric(t, `lessor_tasks_ended_total{state="CANCELLED"}`, 1)
-		r.close(t)
+		r.WantMetric(t, "lessor_tasks_submitted_total", 0)
+		r.Submit(t, nil)
+		r.WantMetric(t, "lessor_tasks_submitted_total", 1)
+		r.WantMetric(t, `lessor_tasks_ended_total{state="COMPLETED"}`, 1)
+		r.WantMetric(t, `lessor_tasks_ended_total{state="CANCELLED"}`, 1)
+		r.Close(t)
 	})
 }
 
 // The wait of a task is measured from when it became READY, and again after an attempt.
 func TestWaitsAreMeasured(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
-		r.submit(t, func(s *lessorv1.TaskSpec) { s.RunAt = timestamppb.New(time.Now().Add(time.Hour)) })
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		r.Submit(t, func(s *lessorv1.TaskSpec) { s.RunAt = timestamppb.New(time.Now().Add(time.Hour)) })
 		time.Sleep(time.Hour + 100*time.Second)
-		r.lease(t) // nobody acknowledges it
-		r.wantMetric(t, "lessor_wait_seconds_sum", 100)
+		r.Lease(t) // nobody acknowledges it
+		r.WantMetric(t, "lessor_wait_seconds_sum", 100)
 		time.Sleep(time.Hour)
-		r.lease(t)
-		r.wantMetric(t, "lessor_wait_seconds_count", 2)
-		metrics := getPath(t, r, "/metrics", http.StatusOK)
+		r.Lease(t)
+		r.WantMetric(t, "lessor_wait_seconds_count", 2)
+		metrics := wiretest.GetPath(t, r, "/metrics", http.StatusOK)
 		sum, err := strconv.ParseFloat(regexp.MustCompile(`lessor_wait_seconds_sum (\S+)`).FindStringSubmatch(metrics)[1], 64)
 		if err != nil || sum <= 3600 || sum >= 3700 {
 			t.Errorf("the waits add up to %v s (%v), want an hour, without the first attempt, and 100 s", sum, err)
@@ -87,24 +89,24 @@ func TestWaitsAreMeasured(t *testing.T) {
 
 // Calls are counted by method and code, over gRPC and over HTTP, refused ones included. Only calls that are not streams are measured.
 func TestCallsAreCounted(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
-		r.wantMetric(t, `lessor_calls_total{code="OK",method="SubmitTask"}`, 0)
-		r.submit(t, nil)
-		if _, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{}); err == nil {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		r.WantMetric(t, `lessor_calls_total{code="OK",method="SubmitTask"}`, 0)
+		r.Submit(t, nil)
+		if _, err := r.Tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{}); err == nil {
 			t.Fatal("a task without a queue was accepted")
 		}
-		getPath(t, r, "/v1/tasks/t0000200000000001", http.StatusOK)
-		getPath(t, r, "/v1/tasks/t0000200000000002", http.StatusNotFound)
-		if err := r.takeBackup(t); err != nil {
+		wiretest.GetPath(t, r, "/v1/tasks/t0000200000000001", http.StatusOK)
+		wiretest.GetPath(t, r, "/v1/tasks/t0000200000000002", http.StatusNotFound)
+		if err := r.TakeBackup(t); err != nil {
 			t.Fatal(err)
 		}
-		r.wantMetric(t, `lessor_calls_total{code="OK",method="SubmitTask"}`, 1)
-		r.wantMetric(t, `lessor_calls_total{code="InvalidArgument",method="SubmitTask"}`, 1)
-		r.wantMetric(t, `lessor_call_seconds_count{method="SubmitTask"}`, 2)
-		r.wantMetric(t, `lessor_calls_total{code="OK",method="GetTask"}`, 1)
-		r.wantMetric(t, `lessor_calls_total{code="NotFound",method="GetTask"}`, 1)
-		r.wantMetric(t, `lessor_calls_total{code="OK",method="Backup"}`, 1)
-		if strings.Contains(getPath(t, r, "/metrics", http.StatusOK), `lessor_call_seconds_count{method="Backup"}`) {
+		r.WantMetric(t, `lessor_calls_total{code="OK",method="SubmitTask"}`, 1)
+		r.WantMetric(t, `lessor_calls_total{code="InvalidArgument",method="SubmitTask"}`, 1)
+		r.WantMetric(t, `lessor_call_seconds_count{method="SubmitTask"}`, 2)
+		r.WantMetric(t, `lessor_calls_total{code="OK",method="GetTask"}`, 1)
+		r.WantMetric(t, `lessor_calls_total{code="NotFound",method="GetTask"}`, 1)
+		r.WantMetric(t, `lessor_calls_total{code="OK",method="Backup"}`, 1)
+		if strings.Contains(wiretest.GetPath(t, r, "/metrics", http.StatusOK), `lessor_call_seconds_count{method="Backup"}`) {
 			t.Error("the duration of a stream is measured")
 		}
 	})
@@ -113,49 +115,49 @@ func TestCallsAreCounted(t *testing.T) {
 // The metrics say when the last backup was sent completely, and when the last one failed, also after a restart.
 func TestTimesOfBackups(t *testing.T) {
 	st := memstore.New()
-	serve(t, st, func(t *testing.T, r *rig) {
-		r.wantMetric(t, "lessor_backup_last_success_timestamp_seconds", 0)
-		if err := r.takeBackup(t); err != nil {
+	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
+		r.WantMetric(t, "lessor_backup_last_success_timestamp_seconds", 0)
+		if err := r.TakeBackup(t); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait() // the time is noted after the last message
-		r.wantTimestamp(t, "lessor_backup_last_success_timestamp_seconds", time.Now())
-		r.wantMetric(t, "lessor_backup_last_failure_timestamp_seconds", 0)
+		wantTimestamp(t, r, "lessor_backup_last_success_timestamp_seconds", time.Now())
+		r.WantMetric(t, "lessor_backup_last_failure_timestamp_seconds", 0)
 	})
 	began := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // of the fake clock
 	for range 2 {
-		serve(t, shortStore{st}, func(t *testing.T, r *rig) {
-			r.wantTimestamp(t, "lessor_backup_last_success_timestamp_seconds", began)
+		wiretest.Serve(t, wiretest.ShortStore{Store: st}, func(t *testing.T, r *wiretest.Rig) {
+			wantTimestamp(t, r, "lessor_backup_last_success_timestamp_seconds", began)
 			time.Sleep(time.Minute)
-			if err := r.takeBackup(t); err == nil {
+			if err := r.TakeBackup(t); err == nil {
 				t.Fatal("the backup succeeded")
 			}
-			r.wantTimestamp(t, "lessor_backup_last_success_timestamp_seconds", began)
-			r.wantTimestamp(t, "lessor_backup_last_failure_timestamp_seconds", began.Add(time.Minute))
+			wantTimestamp(t, r, "lessor_backup_last_success_timestamp_seconds", began)
+			wantTimestamp(t, r, "lessor_backup_last_failure_timestamp_seconds", began.Add(time.Minute))
 		})
 	}
 }
 
 // wantTimestamp checks a metric that is a time.
-func (r *rig) wantTimestamp(t *testing.T, name string, want time.Time) {
+func wantTimestamp(t *testing.T, r *wiretest.Rig, name string, want time.Time) {
 	t.Helper()
 	line := "\n" + name + " " + strconv.FormatFloat(float64(want.UnixNano())/1e9, 'g', -1, 64) + "\n"
-	if !strings.Contains(getPath(t, r, "/metrics", http.StatusOK), line) {
+	if !strings.Contains(wiretest.GetPath(t, r, "/metrics", http.StatusOK), line) {
 		t.Errorf("the metrics lack %q", line)
 	}
 }
 
 // Refused credentials are counted by what is wrong with them, on gRPC and HTTP. A caller with a good credential of a wrong role is none of them.
 func TestRefusedCredentialsAreCounted(t *testing.T) {
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		viewer, _ := r.issue(t, "acme", auth.Viewer)
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		viewer, _ := r.Issue(t, "acme", auth.Viewer)
 		get := func(path, token string) string {
 			w := httptest.NewRecorder()
 			asked := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
 			if token != "" {
 				asked.Header.Set("Authorization", "Bearer "+token)
 			}
-			r.http.Handler.ServeHTTP(w, asked)
+			r.HTTP.Handler.ServeHTTP(w, asked)
 			return w.Body.String()
 		}
 		want := func(reason string, n int) {
@@ -167,15 +169,15 @@ func TestRefusedCredentialsAreCounted(t *testing.T) {
 		for _, p := range auth.Problems() {
 			want(string(p), 0)
 		}
-		for _, ctx := range []context.Context{t.Context(), withToken(t.Context(), "secret"), withToken(t.Context(), viewer)} {
-			if err := r.invoke(ctx, lessorv1.WorkerService_Lease_FullMethodName); err == nil {
+		for _, ctx := range []context.Context{t.Context(), wiretest.WithToken(t.Context(), "secret"), wiretest.WithToken(t.Context(), viewer)} {
+			if err := r.Invoke(ctx, lessorv1.WorkerService_Lease_FullMethodName); err == nil {
 				t.Fatal("the call was let in")
 			}
 		}
 		get("/metrics", "")
 		get("/v1/tasks/t0000200000000001", "")
 		w := httptest.NewRecorder()
-		r.http.Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/tasks/t0000200000000001/started", strings.NewReader("{}")))
+		r.HTTP.Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/tasks/t0000200000000001/started", strings.NewReader("{}")))
 		want("missing", 3)
 		want("malformed", 1)
 		want("task_token", 1)
@@ -189,11 +191,11 @@ func TestMetricsAreServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serve(t, nil, func(t *testing.T, r *rig) {
-		r.submit(t, nil)
-		r.complete(t, r.lease(t), "")
-		getPath(t, r, "/metrics", http.StatusOK) // counts itself when it has been answered
-		served := getPath(t, r, "/metrics", http.StatusOK) + getPath(t, r, "/metrics/queues", http.StatusOK)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		r.Submit(t, nil)
+		r.Complete(t, r.Lease(t), "")
+		wiretest.GetPath(t, r, "/metrics", http.StatusOK) // counts itself when it has been answered
+		served := wiretest.GetPath(t, r, "/metrics", http.StatusOK) + wiretest.GetPath(t, r, "/metrics/queues", http.StatusOK)
 		rows := regexp.MustCompile("(?m)^\\| `(lessor_[a-z_]+)`").FindAllStringSubmatch(string(page), -1)
 		for _, row := range rows {
 			if !strings.Contains(served, "\n# TYPE "+row[1]+" ") {
@@ -213,15 +215,15 @@ func TestExpiryOfTheCertificate(t *testing.T) {
 	}
 	newest := until(2000)
 	again := &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return newest, nil }}
-	wantExpiry := func(t *testing.T, r *rig, want string) {
+	wantExpiry := func(t *testing.T, r *wiretest.Rig, want string) {
 		t.Helper()
-		if metrics := getPath(t, r, "/metrics", http.StatusOK); !strings.Contains(metrics, "\nlessor_certificate_expiry_timestamp_seconds "+want+"\n") {
+		if metrics := wiretest.GetPath(t, r, "/metrics", http.StatusOK); !strings.Contains(metrics, "\nlessor_certificate_expiry_timestamp_seconds "+want+"\n") {
 			t.Errorf("the metrics do not have the expiry %s", want)
 		}
 	}
-	serveWith(t, nil, Config{}, func(t *testing.T, r *rig) { wantExpiry(t, r, "NaN") })
-	serveWith(t, nil, Config{TLS: until(1000)}, func(t *testing.T, r *rig) { wantExpiry(t, r, "1000") })
-	serveWith(t, nil, Config{TLS: again}, func(t *testing.T, r *rig) {
+	wiretest.ServeWith(t, nil, coordinator.Config{}, func(t *testing.T, r *wiretest.Rig) { wantExpiry(t, r, "NaN") })
+	wiretest.ServeWith(t, nil, coordinator.Config{TLS: until(1000)}, func(t *testing.T, r *wiretest.Rig) { wantExpiry(t, r, "1000") })
+	wiretest.ServeWith(t, nil, coordinator.Config{TLS: again}, func(t *testing.T, r *wiretest.Rig) {
 		wantExpiry(t, r, "2000")
 		newest = until(3000)
 		wantExpiry(t, r, "3000")

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"crypto/tls"
@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/internal/certs"
 )
 
@@ -37,7 +38,7 @@ func TestProbesAreAnsweredWhileTheStoreIsOpened(t *testing.T) {
 			t.Fatal(err)
 		}
 		client := &http.Client{Transport: &http.Transport{TLSClientConfig: trust}}
-		stop := AnswerProbes(Config{TLS: cfg, Logger: slog.New(slog.DiscardHandler)}, lis.(*net.TCPListener))
+		stop := coordinator.AnswerProbes(coordinator.Config{TLS: cfg, Logger: slog.New(slog.DiscardHandler)}, lis.(*net.TCPListener))
 		for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusServiceUnavailable, "/v1/tasks": http.StatusServiceUnavailable} {
 			res, err := client.Get(scheme + "://" + lis.Addr().String() + path) //nolint:noctx // it answers
 			if err != nil {

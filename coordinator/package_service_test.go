@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -29,7 +30,7 @@ const (
 
 // installer returns a registration for queue q of a worker that installs packages and has the given ones, each NAME@VERSION.
 func installer(packages ...string) *lessorv1.Register {
-	m := registration(1)
+	m := wiretest.Registration(1)
 	m.InstallsPackages = true
 	for _, id := range packages {
 		name, version, _ := strings.Cut(id, "@")
@@ -39,19 +40,19 @@ func installer(packages ...string) *lessorv1.Register {
 }
 
 // openInstaller opens a session of a worker that installs packages.
-func (r *rig) openInstaller(t *testing.T, name string, packages ...string) *testWorker {
+func openInstaller(t *testing.T, r *wiretest.Rig, name string, packages ...string) *wiretest.Worker {
 	t.Helper()
-	worker := r.openStream(t, name)
-	worker.handshake()
-	worker.send(installer(packages...))
+	worker := r.OpenStream(t, name)
+	worker.Handshake()
+	worker.Send(installer(packages...))
 	synctest.Wait()
 	return worker
 }
 
 // install asks the workers of a filter for package model, version 2, and returns the answer at once.
-func (r *rig) install(t *testing.T, workers *lessorv1.WorkerFilter) *lessorv1.PackageOperation {
+func install(t *testing.T, r *wiretest.Rig, workers *lessorv1.WorkerFilter) *lessorv1.PackageOperation {
 	t.Helper()
-	res, err := r.admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{Name: "model", Version: "2", Workers: workers, RequestId: "op"})
+	res, err := r.Admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{Name: "model", Version: "2", Workers: workers, RequestId: "op"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,22 +75,22 @@ func wantOperation(t *testing.T, what string, m *lessorv1.PackageOperation, s le
 }
 
 // wantPackages checks the inventory of a worker, as operators see it.
-func (r *rig) wantPackages(t *testing.T, worker string, want ...string) {
+func wantPackages(t *testing.T, r *wiretest.Rig, worker string, want ...string) {
 	t.Helper()
 	var got []string
-	for _, p := range r.listedWorker(t, worker).GetPackages() {
+	for _, p := range r.ListedWorker(t, worker).GetPackages() {
 		got = append(got, fmt.Sprintf("%s@%s %s %s", p.GetName(), p.GetVersion(), strings.TrimPrefix(p.GetStatus().String(), "PACKAGE_STATUS_"), p.GetDetail()))
 	}
 	for i := range got {
 		got[i] = strings.TrimSpace(got[i])
 	}
-	wantEqual(t, "the packages of "+worker, strings.Join(got, ", "), strings.Join(want, ", "))
+	wiretest.WantEqual(t, "the packages of "+worker, strings.Join(got, ", "), strings.Join(want, ", "))
 }
 
 // submitFor submits a task to queue q that requires a package.
-func (r *rig) submitFor(t *testing.T, pkg string) {
+func submitFor(t *testing.T, r *wiretest.Rig, pkg string) {
 	t.Helper()
-	r.submit(t, func(s *lessorv1.TaskSpec) { s.Requirements = &lessorv1.Requirements{Package: pkg} })
+	r.Submit(t, func(s *lessorv1.TaskSpec) { s.Requirements = &lessorv1.Requirements{Package: pkg} })
 	synctest.Wait()
 }
 
@@ -97,28 +98,28 @@ func (r *rig) submitFor(t *testing.T, pkg string) {
 // a session says its packages with Lease.
 func TestTasksAreGrantedByPackage(t *testing.T) {
 	t.Attr("rules", "W13 W12")
-	serve(t, nil, func(t *testing.T, r *rig) {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		for _, pkg := range []string{"model@2", "model", "@s/tool@1", "@s/tool"} {
-			r.submitFor(t, pkg)
+			submitFor(t, r, pkg)
 		}
-		plain := r.openSession(t, "plain", 10)
+		plain := r.OpenSession(t, "plain", 10)
 		register := installer("mode@2", "model@20", "models@2")
 		register.Packages = append(register.Packages, &lessorv1.Package{Name: "model", Version: "2", Status: broken})
 		register.Capabilities.Concurrency.MaxParallel = 10
-		other := r.openStream(t, "other")
-		other.handshake()
-		other.send(register)
-		if got := other.receiveAssignments(1)[0].GetTask().GetSpec().GetRequirements().GetPackage(); got != "model" {
+		other := r.OpenStream(t, "other")
+		other.Handshake()
+		other.Send(register)
+		if got := other.ReceiveAssignments(1)[0].GetTask().GetSpec().GetRequirements().GetPackage(); got != "model" {
 			t.Errorf("the task of %q is granted to a worker that has model@20 only, want that of any version", got)
 		}
 		for id, want := range map[string]int{"model@3": 0, "@s/tool@1": 2, "model@2": 1} {
-			res, err := r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "unary", Queues: []string{"q"}, MaxTasks: 10, Packages: []string{id}})
+			res, err := r.Workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "unary", Queues: []string{"q"}, MaxTasks: 10, Packages: []string{id}})
 			if err != nil || len(res.GetAssignments()) != want {
 				t.Errorf("%d tasks (%v) for a caller that has %s, want %d", len(res.GetAssignments()), err, id, want)
 			}
 		}
-		plain.wantNoFrame()
-		other.wantNoFrame()
+		plain.WantNoFrame()
+		other.WantNoFrame()
 	})
 }
 
@@ -126,12 +127,12 @@ func TestTasksAreGrantedByPackage(t *testing.T) {
 // then on, and its tasks are granted.
 func TestInstallPackage(t *testing.T) {
 	t.Attr("rules", "W13")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openInstaller(t, "w", "base@1")
-		r.submitFor(t, "model@2")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := openInstaller(t, r, "w", "base@1")
+		submitFor(t, r, "model@2")
 		answers := make(chan *lessorv1.InstallPackageResponse, 1)
 		go func() {
-			res, err := r.admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{
+			res, err := r.Admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{
 				Name: "model", Version: "2", Source: "https://models.example/2?key=secret", Sha256: strings.Repeat("AB", 32), Workers: &lessorv1.WorkerFilter{},
 				Wait: durationpb.New(time.Minute), RequestId: "op",
 			})
@@ -140,87 +141,87 @@ func TestInstallPackage(t *testing.T) {
 			}
 			answers <- res
 		}()
-		m := nextPayload[*lessorv1.PkgInstall](worker)
+		m := wiretest.NextPayload[*lessorv1.PkgInstall](worker)
 		if m.GetOperationId() != "op" || m.GetName() != "model" || m.GetVersion() != "2" || m.GetSource() != "https://models.example/2?key=secret" ||
 			m.GetSha256() != strings.Repeat("ab", 32) {
 			t.Errorf("the worker is asked %v, want what the operator has sent", m)
 		}
-		r.wantPackages(t, "w", "base@1 INSTALLED", "model@2 INSTALLING")
-		worker.send(event(installing, "", "half"))
+		wantPackages(t, r, "w", "base@1 INSTALLED", "model@2 INSTALLING")
+		worker.Send(event(installing, "", "half"))
 		synctest.Wait()
-		r.wantPackages(t, "w", "base@1 INSTALLED", "model@2 INSTALLING half")
-		worker.wantNoFrame()
+		wantPackages(t, r, "w", "base@1 INSTALLED", "model@2 INSTALLING half")
+		worker.WantNoFrame()
 		if len(answers) != 0 {
 			t.Error("the call is answered while the worker installs, want an answer after the end")
 		}
-		worker.send(event(installed, "", ""))
+		worker.Send(event(installed, "", ""))
 		wantOperation(t, "after the event", (<-answers).GetOperation(), installed, "", 1, 0)
-		worker.receiveAssignments(1)
-		r.wantPackages(t, "w", "base@1 INSTALLED", "model@2 INSTALLED")
-		r.wantMetric(t, `lessor_package_operations_total{op="install",outcome="done"}`, 1)
+		worker.ReceiveAssignments(1)
+		wantPackages(t, r, "w", "base@1 INSTALLED", "model@2 INSTALLED")
+		r.WantMetric(t, `lessor_package_operations_total{op="install",outcome="done"}`, 1)
 
 		var events []string
-		for _, a := range r.auditEvents(t.Context(), t, wholeAudit()) {
+		for _, a := range r.AuditEvents(t.Context(), t, wiretest.WholeAudit()) {
 			events = append(events, fmt.Sprintf("%s %s %s %s", a.GetAction(), a.GetObject(), a.GetRequestId(), a.GetOutcome()))
 			if strings.Contains(a.GetDetail(), "secret") || a.GetAction() == "InstallPackage" && !strings.Contains(a.GetDetail(), "models.example") {
 				t.Errorf("the detail of an entry is %q, want the source without its query", a.GetDetail())
 			}
 		}
-		wantEqual(t, "the audit", strings.Join(events, ", "), "InstallPackage model op OK, PkgEvent model@2 op OK")
+		wiretest.WantEqual(t, "the audit", strings.Join(events, ", "), "InstallPackage model op OK, PkgEvent model@2 op OK")
 	})
 }
 
 // W13: the entry of an install is in the audit while its call still waits (X4).
 func TestInstallIsAuditedBeforeItsEnd(t *testing.T) {
 	t.Attr("rules", "W13 X4")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openInstaller(t, "w")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := openInstaller(t, r, "w")
 		ctx, leave := context.WithCancel(t.Context())
 		go func() {
-			_, _ = r.admin.InstallPackage(ctx, &lessorv1.InstallPackageRequest{
+			_, _ = r.Admin.InstallPackage(ctx, &lessorv1.InstallPackageRequest{
 				Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}, Wait: durationpb.New(time.Minute), RequestId: "op",
 			})
 		}()
-		nextPayload[*lessorv1.PkgInstall](worker)
-		if all := r.auditEvents(t.Context(), t, wholeAudit()); len(all) != 1 {
+		wiretest.NextPayload[*lessorv1.PkgInstall](worker)
+		if all := r.AuditEvents(t.Context(), t, wiretest.WholeAudit()); len(all) != 1 {
 			t.Errorf("%d entries while the worker installs, want 1", len(all))
 		}
 		leave() // the operation goes on
 		synctest.Wait()
-		worker.send(event(broken, "", "no room"))
+		worker.Send(event(broken, "", "no room"))
 		synctest.Wait()
-		if all := r.auditEvents(t.Context(), t, wholeAudit()); len(all) != 2 || all[1].GetOutcome() != refusal.CodeInternal {
+		if all := r.AuditEvents(t.Context(), t, wiretest.WholeAudit()); len(all) != 2 || all[1].GetOutcome() != refusal.CodeInternal {
 			t.Errorf("the audit is %v after the worker has failed, want an entry with %s", all, refusal.CodeInternal)
 		}
-		r.wantMetric(t, `lessor_package_operations_total{op="install",outcome="failed"}`, 1)
+		r.WantMetric(t, `lessor_package_operations_total{op="install",outcome="failed"}`, 1)
 	})
 }
 
 // W13: a package that is to be removed is not promised to tasks any more, and is forgotten when the worker has removed it.
 func TestUninstallPackage(t *testing.T) {
 	t.Attr("rules", "W13")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openInstaller(t, "w", "model@2", "base@1")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := openInstaller(t, r, "w", "model@2", "base@1")
 		req := &lessorv1.UninstallPackageRequest{Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{WorkerId: "w"}, RequestId: "op"}
-		res, err := r.admin.UninstallPackage(t.Context(), req)
+		res, err := r.Admin.UninstallPackage(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
 		}
 		wantOperation(t, "at once", res.GetOperation(), uninstalling, "", 0, 0)
-		r.submitFor(t, "model")
-		if m := nextPayload[*lessorv1.PkgUninstall](worker); m.GetName() != "model" || m.GetVersion() != "2" || m.GetOperationId() != "op" {
+		submitFor(t, r, "model")
+		if m := wiretest.NextPayload[*lessorv1.PkgUninstall](worker); m.GetName() != "model" || m.GetVersion() != "2" || m.GetOperationId() != "op" {
 			t.Errorf("the worker is asked %v, want to remove model@2", m)
 		}
-		r.wantPackages(t, "w", "base@1 INSTALLED", "model@2 UNINSTALLING")
-		worker.send(event(uninstalled, "", ""))
+		wantPackages(t, r, "w", "base@1 INSTALLED", "model@2 UNINSTALLING")
+		worker.Send(event(uninstalled, "", ""))
 		synctest.Wait()
-		r.wantPackages(t, "w", "base@1 INSTALLED")
-		worker.wantNoFrame()
-		if res, err = r.admin.UninstallPackage(t.Context(), req); err != nil {
+		wantPackages(t, r, "w", "base@1 INSTALLED")
+		worker.WantNoFrame()
+		if res, err = r.Admin.UninstallPackage(t.Context(), req); err != nil {
 			t.Fatal(err)
 		}
 		wantOperation(t, "repeated", res.GetOperation(), uninstalled, "", 1, 0)
-		worker.wantNoFrame()
+		worker.WantNoFrame()
 	})
 }
 
@@ -240,17 +241,17 @@ func TestPackageOperationsThatFail(t *testing.T) {
 		"anything else, in a word": {nil, "E.INTERNAL", "E.INTERNAL", []string{"model@2 FAILED why"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
-				worker := r.openInstaller(t, "w", c.has...)
-				wantOperation(t, "at once", r.install(t, &lessorv1.WorkerFilter{}), installing, "", 0, 0)
-				nextPayload[*lessorv1.PkgInstall](worker)
-				worker.send(event(broken, c.code, "why"))
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				worker := openInstaller(t, r, "w", c.has...)
+				wantOperation(t, "at once", install(t, r, &lessorv1.WorkerFilter{}), installing, "", 0, 0)
+				wiretest.NextPayload[*lessorv1.PkgInstall](worker)
+				worker.Send(event(broken, c.code, "why"))
 				synctest.Wait()
-				op := r.install(t, &lessorv1.WorkerFilter{})
+				op := install(t, r, &lessorv1.WorkerFilter{})
 				wantOperation(t, "after the event", op, broken, c.want, 0, 1)
-				wantEqual(t, "the detail", op.GetResults()[0].GetDetail(), "why")
-				r.wantPackages(t, "w", c.listed...)
-				worker.wantNoFrame()
+				wiretest.WantEqual(t, "the detail", op.GetResults()[0].GetDetail(), "why")
+				wantPackages(t, r, "w", c.listed...)
+				worker.WantNoFrame()
 			})
 		})
 	}
@@ -268,20 +269,20 @@ func TestPackageOperationRefusedAfterAnother(t *testing.T) {
 		"refused":   {event(broken, "E.PKG.PERMISSION", "why"), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
-				worker := r.openInstaller(t, "w")
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				worker := openInstaller(t, r, "w")
 				for _, id := range []string{"op", "op2"} {
-					_, err := r.admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}, RequestId: id})
+					_, err := r.Admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}, RequestId: id})
 					if err != nil {
 						t.Fatal(err)
 					}
 				}
-				worker.send(c.first)
+				worker.Send(c.first)
 				refused := event(broken, "E.PKG.PERMISSION", "no")
 				refused.OperationId = "op2"
-				worker.send(refused)
+				worker.Send(refused)
 				synctest.Wait()
-				r.wantPackages(t, "w", c.listed...)
+				wantPackages(t, r, "w", c.listed...)
 			})
 		})
 	}
@@ -303,12 +304,12 @@ func TestWorkersThatInstallNothing(t *testing.T) {
 		"with one else": {[]*lessorv1.Package{{Name: "model", Version: "1"}}, broken, refusal.CodePkgPermission, uninstalled, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
-				worker := r.openStream(t, "w")
-				worker.handshake()
-				register := registration(1)
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				worker := r.OpenStream(t, "w")
+				worker.Handshake()
+				register := wiretest.Registration(1)
 				register.Packages = c.packages
-				worker.send(register)
+				worker.Send(register)
 				synctest.Wait()
 				count := func(s lessorv1.PackageStatus) (done, failed uint32) {
 					if s == broken {
@@ -317,14 +318,14 @@ func TestWorkersThatInstallNothing(t *testing.T) {
 					return 1, 0
 				}
 				done, failed := count(c.install)
-				wantOperation(t, "installed", r.install(t, &lessorv1.WorkerFilter{}), c.install, c.code, done, failed)
-				res, err := r.admin.UninstallPackage(t.Context(), &lessorv1.UninstallPackageRequest{Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}})
+				wantOperation(t, "installed", install(t, r, &lessorv1.WorkerFilter{}), c.install, c.code, done, failed)
+				res, err := r.Admin.UninstallPackage(t.Context(), &lessorv1.UninstallPackageRequest{Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}})
 				if err != nil {
 					t.Fatal(err)
 				}
 				done, failed = count(c.uninstall)
 				wantOperation(t, "removed", res.GetOperation(), c.uninstall, c.removeCode, done, failed)
-				worker.wantNoFrame()
+				worker.WantNoFrame()
 			})
 		})
 	}
@@ -334,23 +335,23 @@ func TestWorkersThatInstallNothing(t *testing.T) {
 // of many such leaves a bounded number of entries.
 func TestUnknownPackageOperationsAreAudited(t *testing.T) {
 	t.Attr("rules", "W13 X4")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openInstaller(t, "w")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := openInstaller(t, r, "w")
 		for range 20 {
-			worker.send(event(installed, "", ""))
+			worker.Send(event(installed, "", ""))
 		}
-		worker.send(&lessorv1.PkgEvent{Name: "own", Version: "1", Status: installed})
+		worker.Send(&lessorv1.PkgEvent{Name: "own", Version: "1", Status: installed})
 		synctest.Wait()
 		time.Sleep(2 * time.Minute)
 		var times uint64
-		all := r.auditEvents(t.Context(), t, wholeAudit())
+		all := r.AuditEvents(t.Context(), t, wiretest.WholeAudit())
 		for _, a := range all {
 			times += max(a.GetTimes(), 1)
 		}
 		if len(all) != 2 || times != 20 {
 			t.Errorf("%d entries about %d ends, want 2 about 20: %v", len(all), times, all)
 		}
-		r.wantMetric(t, `lessor_package_operations_total{op="install",outcome="done"}`, 0)
+		r.WantMetric(t, `lessor_package_operations_total{op="install",outcome="done"}`, 0)
 	})
 }
 
@@ -358,50 +359,50 @@ func TestUnknownPackageOperationsAreAudited(t *testing.T) {
 // answer comes on the new stream. The worker registers what it has then.
 func TestPackageOperationOutlastsItsStream(t *testing.T) {
 	t.Attr("rules", "W13 W8")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		old := r.openStream(t, "w")
-		a := old.handshake()
-		old.send(installer())
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		old := r.OpenStream(t, "w")
+		a := old.Handshake()
+		old.Send(installer())
 		synctest.Wait()
-		r.install(t, &lessorv1.WorkerFilter{})
-		nextPayload[*lessorv1.PkgInstall](old)
-		old.cut()
+		install(t, r, &lessorv1.WorkerFilter{})
+		wiretest.NextPayload[*lessorv1.PkgInstall](old)
+		old.Cut()
 		synctest.Wait()
-		worker := r.openStream(t, "w")
-		h := handshakeOf("w")
-		resumeFrom(a, 1)(h)
-		worker.send(h)
-		nextPayload[*lessorv1.Accept](worker)
+		worker := r.OpenStream(t, "w")
+		h := wiretest.HandshakeOf("w")
+		wiretest.ResumeFrom(a, 1)(h)
+		worker.Send(h)
+		wiretest.NextPayload[*lessorv1.Accept](worker)
 		register := installer("base@1")
 		register.Packages = append(register.Packages, &lessorv1.Package{Name: "model", Version: "2", Status: installing, Detail: "half"})
-		worker.send(register)
+		worker.Send(register)
 		synctest.Wait()
-		if m := nextPayload[*lessorv1.PkgInstall](worker); m.GetOperationId() != "op" {
+		if m := wiretest.NextPayload[*lessorv1.PkgInstall](worker); m.GetOperationId() != "op" {
 			t.Errorf("the frame that is sent again is %v, want that of the operation", m)
 		}
-		r.wantPackages(t, "w", "base@1 INSTALLED", "model@2 INSTALLING half")
-		worker.send(event(installed, "", ""))
+		wantPackages(t, r, "w", "base@1 INSTALLED", "model@2 INSTALLING half")
+		worker.Send(event(installed, "", ""))
 		synctest.Wait()
-		wantOperation(t, "after the event", r.install(t, &lessorv1.WorkerFilter{}), installed, "", 1, 0)
-		worker.wantNoFrame()
+		wantOperation(t, "after the event", install(t, r, &lessorv1.WorkerFilter{}), installed, "", 1, 0)
+		worker.WantNoFrame()
 	})
 }
 
 // W13, X4: if the session is over for good before the worker has told, the operator is told that, and the audit has it.
 func TestPackageOperationOfASessionThatEnds(t *testing.T) {
 	t.Attr("rules", "W13 W8 X4")
-	for name, lose := range map[string]func(*testWorker){
-		"goodbye": func(worker *testWorker) { worker.send(&lessorv1.Goodbye{}) },
-		"lost":    func(worker *testWorker) { worker.cut(); time.Sleep(keepFor) },
+	for name, lose := range map[string]func(*wiretest.Worker){
+		"goodbye": func(worker *wiretest.Worker) { worker.Send(&lessorv1.Goodbye{}) },
+		"lost":    func(worker *wiretest.Worker) { worker.Cut(); time.Sleep(keepFor) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
-				worker := r.openInstaller(t, "w")
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				worker := openInstaller(t, r, "w")
 				answers := make(chan *lessorv1.InstallPackageResponse, 1)
 				go func() {
 					var op *lessorv1.InstallPackageResponse
 					for range 2 { // a call waits for a minute at most
-						op, _ = r.admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{
+						op, _ = r.Admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{
 							Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}, Wait: durationpb.New(time.Minute), RequestId: "op",
 						})
 						if op.GetOperation().GetFailed() > 0 {
@@ -410,15 +411,15 @@ func TestPackageOperationOfASessionThatEnds(t *testing.T) {
 					}
 					answers <- op
 				}()
-				nextPayload[*lessorv1.PkgInstall](worker)
+				wiretest.NextPayload[*lessorv1.PkgInstall](worker)
 				lose(worker)
 				wantOperation(t, "at the end", (<-answers).GetOperation(), broken, refusal.CodeSessionEnded, 0, 1)
-				got := r.auditEvents(t.Context(), t, &lessorv1.ListAuditEventsRequest{Action: "PkgEvent"})
+				got := r.AuditEvents(t.Context(), t, &lessorv1.ListAuditEventsRequest{Action: "PkgEvent"})
 				if len(got) != 1 || got[0].GetOutcome() != refusal.CodeSessionEnded || got[0].GetObject() != "model@2" || got[0].GetRequestId() != "op" ||
 					got[0].GetDetail() != `worker_id:"w" status:PACKAGE_STATUS_FAILED` {
 					t.Errorf("the audit has %v of the end, want one entry", got)
 				}
-				r.wantMetric(t, `lessor_package_operations_total{op="install",outcome="failed"}`, 1)
+				r.WantMetric(t, `lessor_package_operations_total{op="install",outcome="failed"}`, 1)
 			})
 		})
 	}
@@ -428,30 +429,30 @@ func TestPackageOperationOfASessionThatEnds(t *testing.T) {
 // entry for each.
 func TestRepeatJoinsThePackageOperation(t *testing.T) {
 	t.Attr("rules", "W13")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		first, second := r.openInstaller(t, "a"), r.openInstaller(t, "b")
-		r.install(t, &lessorv1.WorkerFilter{})
-		nextPayload[*lessorv1.PkgInstall](first)
-		nextPayload[*lessorv1.PkgInstall](second)
-		first.send(event(installed, "", ""))
-		late := r.openInstaller(t, "c")
-		second.send(&lessorv1.Goodbye{})
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		first, second := openInstaller(t, r, "a"), openInstaller(t, r, "b")
+		install(t, r, &lessorv1.WorkerFilter{})
+		wiretest.NextPayload[*lessorv1.PkgInstall](first)
+		wiretest.NextPayload[*lessorv1.PkgInstall](second)
+		first.Send(event(installed, "", ""))
+		late := openInstaller(t, r, "c")
+		second.Send(&lessorv1.Goodbye{})
 		synctest.Wait()
 		for range 3 {
-			op := r.install(t, &lessorv1.WorkerFilter{WorkerId: "nobody"})
+			op := install(t, r, &lessorv1.WorkerFilter{WorkerId: "nobody"})
 			if got := op.GetResults(); len(got) != 2 || op.GetDone() != 1 || op.GetFailed() != 1 || got[0].GetStatus() != installed ||
 				got[1].GetCode() != refusal.CodeSessionEnded {
 				t.Errorf("the operation is %v, want a INSTALLED and b gone", op)
 			}
 		}
-		late.wantNoFrame()
-		if n := len(r.auditEvents(t.Context(), t, &lessorv1.ListAuditEventsRequest{Action: "InstallPackage"})); n > 2 {
+		late.WantNoFrame()
+		if n := len(r.AuditEvents(t.Context(), t, &lessorv1.ListAuditEventsRequest{Action: "InstallPackage"})); n > 2 {
 			t.Errorf("%d entries in the audit for an install and its repeats, want one, and one for all repeats of a minute", n)
 		}
-		_, err := r.admin.UninstallPackage(t.Context(), &lessorv1.UninstallPackageRequest{
+		_, err := r.Admin.UninstallPackage(t.Context(), &lessorv1.UninstallPackageRequest{
 			Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{WorkerId: "c"}, RequestId: "op",
 		})
-		if m := nextPayload[*lessorv1.PkgUninstall](late); err != nil || m.GetOperationId() != "op" {
+		if m := wiretest.NextPayload[*lessorv1.PkgUninstall](late); err != nil || m.GetOperationId() != "op" {
 			t.Errorf("an uninstall with the request_id of an install asks the worker %v (%v), want an operation of its own", m, err)
 		}
 	})
@@ -460,17 +461,17 @@ func TestRepeatJoinsThePackageOperation(t *testing.T) {
 // W13: the filter selects sessions by worker, session, queue, workspace, pool and labels, only of the caller's tenant and only registered ones.
 func TestInstallSelectsSessions(t *testing.T) {
 	t.Attr("rules", "W13")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		r.openInstaller(t, "a")
-		special := r.openStream(t, "b")
-		special.handshake()
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		openInstaller(t, r, "a")
+		special := r.OpenStream(t, "b")
+		special.Handshake()
 		register := installer()
 		register.Queues, register.WorkspaceId, register.PoolId = []string{"x", "y"}, "lab", "gpus"
 		register.Capabilities.Labels = map[string]string{"zone": "1", "disk": "ssd"}
-		special.send(register)
-		r.openStream(t, "c").handshake()
+		special.Send(register)
+		r.OpenStream(t, "c").Handshake()
 		synctest.Wait()
-		session := r.listedWorker(t, "b").GetSessionId()
+		session := r.ListedWorker(t, "b").GetSessionId()
 		for name, c := range map[string]struct {
 			filter *lessorv1.WorkerFilter
 			want   string
@@ -486,7 +487,7 @@ func TestInstallSelectsSessions(t *testing.T) {
 			"both":           {&lessorv1.WorkerFilter{WorkerId: "a", PoolId: "gpus"}, ""},
 			"not registered": {&lessorv1.WorkerFilter{WorkerId: "c"}, ""},
 		} {
-			res, err := r.admin.UninstallPackage(t.Context(), &lessorv1.UninstallPackageRequest{Name: "n", Version: "1", Workers: c.filter})
+			res, err := r.Admin.UninstallPackage(t.Context(), &lessorv1.UninstallPackageRequest{Name: "n", Version: "1", Workers: c.filter})
 			var got []string
 			for _, p := range res.GetOperation().GetResults() {
 				got = append(got, p.GetWorkerId())
@@ -501,8 +502,8 @@ func TestInstallSelectsSessions(t *testing.T) {
 // W13, S4: a bad call names the field and the limit, and changes nothing.
 func TestBadPackageCalls(t *testing.T) {
 	t.Attr("rules", "W13 S4")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openInstaller(t, "w")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := openInstaller(t, r, "w")
 		good := func(change func(*lessorv1.InstallPackageRequest)) *lessorv1.InstallPackageRequest {
 			m := &lessorv1.InstallPackageRequest{Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}}
 			change(m)
@@ -511,74 +512,74 @@ func TestBadPackageCalls(t *testing.T) {
 		for want, req := range map[string]*lessorv1.InstallPackageRequest{
 			"name: has no name":             good(func(m *lessorv1.InstallPackageRequest) { m.Name = "" }),
 			"name: has a name":              good(func(m *lessorv1.InstallPackageRequest) { m.Name = "a@b" }),
-			"name: has 257 bytes":           good(func(m *lessorv1.InstallPackageRequest) { m.Name = text(257) }),
+			"name: has 257 bytes":           good(func(m *lessorv1.InstallPackageRequest) { m.Name = wiretest.Text(257) }),
 			"version: has no version":       good(func(m *lessorv1.InstallPackageRequest) { m.Version = "" }),
 			"version: has a version":        good(func(m *lessorv1.InstallPackageRequest) { m.Version = "1@" }),
-			"source: has 2049 bytes":        good(func(m *lessorv1.InstallPackageRequest) { m.Source = text(2049) }),
+			"source: has 2049 bytes":        good(func(m *lessorv1.InstallPackageRequest) { m.Source = wiretest.Text(2049) }),
 			"source: is a URL with a user":  good(func(m *lessorv1.InstallPackageRequest) { m.Source = "https://me:pw@models.example" }),
 			"source: has a control":         good(func(m *lessorv1.InstallPackageRequest) { m.Source = "a\nb" }),
 			"sha256: must have 64":          good(func(m *lessorv1.InstallPackageRequest) { m.Sha256 = "ab" }),
 			"wait: is 1m0.001s; the limit":  good(func(m *lessorv1.InstallPackageRequest) { m.Wait = durationpb.New(time.Minute + time.Millisecond) }),
 			"workers: must be set":          good(func(m *lessorv1.InstallPackageRequest) { m.Workers = nil }),
-			"workers.queue: has 257 bytes":  good(func(m *lessorv1.InstallPackageRequest) { m.Workers.Queue = text(257) }),
-			"request_id: has 257 bytes":     good(func(m *lessorv1.InstallPackageRequest) { m.RequestId = text(257) }),
-			"workers.worker_id: has 257 by": good(func(m *lessorv1.InstallPackageRequest) { m.Workers.WorkerId = text(257) }),
+			"workers.queue: has 257 bytes":  good(func(m *lessorv1.InstallPackageRequest) { m.Workers.Queue = wiretest.Text(257) }),
+			"request_id: has 257 bytes":     good(func(m *lessorv1.InstallPackageRequest) { m.RequestId = wiretest.Text(257) }),
+			"workers.worker_id: has 257 by": good(func(m *lessorv1.InstallPackageRequest) { m.Workers.WorkerId = wiretest.Text(257) }),
 		} {
-			_, err := r.admin.InstallPackage(t.Context(), req)
+			_, err := r.Admin.InstallPackage(t.Context(), req)
 			if status.Code(err) != codes.InvalidArgument || !strings.HasPrefix(status.Convert(err).Message(), want) {
 				t.Errorf("%v, want INVALID_ARGUMENT with %q", err, want)
 			}
 		}
-		worker.wantNoFrame()
-		r.wantPackages(t, "w")
+		worker.WantNoFrame()
+		wantPackages(t, r, "w")
 	})
 }
 
 // W13, W1: a bad pkg_event, or bad packages in a register, are refused with the field, and change nothing. pkg_event may come once the worker has registered.
 func TestBadPackageFrames(t *testing.T) {
 	t.Attr("rules", "W13 W1")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		early := r.openStream(t, "early")
-		early.handshake()
-		early.wantError(early.send(event(installed, "", "")), refusal.CodeUnknown, "pkg_event")
-		worker := r.openInstaller(t, "w", "base@1")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		early := r.OpenStream(t, "early")
+		early.Handshake()
+		early.WantError(early.Send(event(installed, "", "")), refusal.CodeUnknown, "pkg_event")
+		worker := openInstaller(t, r, "w", "base@1")
 		for want, m := range map[string]*lessorv1.PkgEvent{
 			"pkg_event.name":          {Version: "2", Status: installed},
 			"pkg_event.version":       {Name: "model", Status: installed},
 			"pkg_event.status":        {Name: "model", Version: "2"},
 			"pkg_event.status: is 99": {Name: "model", Version: "2", Status: 99},
-			"pkg_event.operation_id":  {Name: "model", Version: "2", Status: installed, OperationId: text(257)},
-			"pkg_event.detail":        {Name: "model", Version: "2", Status: installed, Detail: text(1025)},
+			"pkg_event.operation_id":  {Name: "model", Version: "2", Status: installed, OperationId: wiretest.Text(257)},
+			"pkg_event.detail":        {Name: "model", Version: "2", Status: installed, Detail: wiretest.Text(1025)},
 			"pkg_event.code":          {Name: "model", Version: "2", Status: installed, Code: "E.PKG.INVALID"},
 			"must be E.PKG.INVALID":   {Name: "model", Version: "2", Status: broken, Code: "E.WHAT"},
 		} {
-			worker.wantError(worker.send(m), refusal.CodePkgInvalid, want)
+			worker.WantError(worker.Send(m), refusal.CodePkgInvalid, want)
 		}
 		for want, list := range map[string][]*lessorv1.Package{
 			"register.packages[0].name":            {{Version: "1"}},
 			"register.packages[1].version":         {{Name: "a", Version: "1"}, {Name: "a"}},
 			"packages[1].version: comes twice":     {{Name: "a", Version: "1"}, {Name: "a", Version: "1"}},
 			"register.packages[0].status":          {{Name: "a", Version: "1", Status: 99}},
-			"register.packages[0].detail":          {{Name: "a", Version: "1", Detail: text(1025)}},
+			"register.packages[0].detail":          {{Name: "a", Version: "1", Detail: wiretest.Text(1025)}},
 			"register.packages: has 257 entries":   make([]*lessorv1.Package, 257),
 			"register.packages[0].name: has a nam": {{Name: "a@b", Version: "1"}},
 		} {
 			m := installer()
 			m.Packages = list
-			worker.wantError(worker.send(m), refusal.CodeInvalid, want)
+			worker.WantError(worker.Send(m), refusal.CodeInvalid, want)
 		}
 		for i := range 255 {
-			worker.send(&lessorv1.PkgEvent{Name: fmt.Sprint("p", i), Version: "1", Status: installed})
+			worker.Send(&lessorv1.PkgEvent{Name: fmt.Sprint("p", i), Version: "1", Status: installed})
 		}
 		synctest.Wait()
-		worker.wantError(worker.send(event(installed, "", "")), refusal.CodePkgInvalid, "the limit is 256")
-		op := r.install(t, &lessorv1.WorkerFilter{WorkerId: "w"})
+		worker.WantError(worker.Send(event(installed, "", "")), refusal.CodePkgInvalid, "the limit is 256")
+		op := install(t, r, &lessorv1.WorkerFilter{WorkerId: "w"})
 		wantOperation(t, "with 256 packages", op, broken, refusal.CodePkgInvalid, 0, 1)
-		if n := len(r.listedWorker(t, "w").GetPackages()); n != 256 {
+		if n := len(r.ListedWorker(t, "w").GetPackages()); n != 256 {
 			t.Errorf("the worker has %d packages, want 256", n)
 		}
-		worker.wantNoFrame()
-		if _, err := r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "x", Queues: []string{"q"}, Packages: []string{"a@1", "a"}}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "packages[1]: has no version") {
+		worker.WantNoFrame()
+		if _, err := r.Workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "x", Queues: []string{"q"}, Packages: []string{"a@1", "a"}}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "packages[1]: has no version") {
 			t.Errorf("Lease with a package without a version: %v, want INVALID_ARGUMENT for packages[1]", err)
 		}
 	})
@@ -587,10 +588,10 @@ func TestBadPackageFrames(t *testing.T) {
 // W13: a worker can have 64 operations under way; the next one is refused until one has ended.
 func TestPackageOperationsAreBounded(t *testing.T) {
 	t.Attr("rules", "W13")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openInstaller(t, "w")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := openInstaller(t, r, "w")
 		order := func(i int) *lessorv1.PackageResult {
-			res, err := r.admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{
+			res, err := r.Admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{
 				Name: "p", Version: fmt.Sprint(i), Workers: &lessorv1.WorkerFilter{}, RequestId: fmt.Sprint(i),
 			})
 			if err != nil {
@@ -604,7 +605,7 @@ func TestPackageOperationsAreBounded(t *testing.T) {
 		if got := order(64); got.GetCode() != refusal.CodeOverloaded {
 			t.Errorf("the result of the operation after 64 is %v, want %s", got, refusal.CodeOverloaded)
 		}
-		worker.send(&lessorv1.PkgEvent{OperationId: "5", Name: "p", Version: "5", Status: installed})
+		worker.Send(&lessorv1.PkgEvent{OperationId: "5", Name: "p", Version: "5", Status: installed})
 		synctest.Wait()
 		if got := order(65); got.GetStatus() != installing {
 			t.Errorf("the result is %v after another operation has ended, want INSTALLING", got)
@@ -619,33 +620,33 @@ func TestRefusalChangesNoPackage(t *testing.T) {
 	const refused = refusal.CodePkgPermission
 	for name, has := range map[string][]string{"absent": nil, "installed": {"model@2"}} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
-				worker := r.openInstaller(t, "w", has...)
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				worker := openInstaller(t, r, "w", has...)
 				var listed []string
 				for _, id := range has {
 					listed = append(listed, id+" INSTALLED")
 				}
-				worker.send(event(broken, refused, "")) // of an operation that is not known
+				worker.Send(event(broken, refused, "")) // of an operation that is not known
 				synctest.Wait()
-				r.wantPackages(t, "w", listed...)
-				r.install(t, &lessorv1.WorkerFilter{})
-				if _, err := r.admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{
+				wantPackages(t, r, "w", listed...)
+				install(t, r, &lessorv1.WorkerFilter{})
+				if _, err := r.Admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{
 					Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}, RequestId: "again",
 				}); err != nil {
 					t.Fatal(err)
 				}
-				worker.send(event(installing, "", "half"))
+				worker.Send(event(installing, "", "half"))
 				register := installer()
 				register.Packages = []*lessorv1.Package{{Name: "model", Version: "2", Status: installing, Detail: "half"}}
-				worker.send(register)
-				worker.send(event(broken, refused, ""))
+				worker.Send(register)
+				worker.Send(event(broken, refused, ""))
 				synctest.Wait()
-				r.wantPackages(t, "w", "model@2 INSTALLING half")
+				wantPackages(t, r, "w", "model@2 INSTALLING half")
 				second := event(broken, refused, "")
 				second.OperationId = "again"
-				worker.send(second)
+				worker.Send(second)
 				synctest.Wait()
-				r.wantPackages(t, "w", listed...)
+				wantPackages(t, r, "w", listed...)
 			})
 		})
 	}
@@ -654,40 +655,40 @@ func TestRefusalChangesNoPackage(t *testing.T) {
 // W13: a package that is to go away is not promised to tasks any more, also if the worker registers before it has read that it has to remove it.
 func TestRegisterBesideAPackageOrder(t *testing.T) {
 	t.Attr("rules", "W13")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openInstaller(t, "w", "model@2")
-		if _, err := r.admin.UninstallPackage(t.Context(), &lessorv1.UninstallPackageRequest{
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := openInstaller(t, r, "w", "model@2")
+		if _, err := r.Admin.UninstallPackage(t.Context(), &lessorv1.UninstallPackageRequest{
 			Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}, RequestId: "op",
 		}); err != nil {
 			t.Fatal(err)
 		}
-		nextPayload[*lessorv1.PkgUninstall](worker)
-		worker.send(installer("model@2"))
-		r.submitFor(t, "model")
-		worker.wantNoFrame()
-		r.wantPackages(t, "w", "model@2 UNINSTALLING")
-		worker.send(event(broken, "E.INTERNAL", ""))
-		worker.send(&lessorv1.PkgEvent{Name: "model", Version: "2", Status: installed})
-		worker.receiveAssignments(1)
+		wiretest.NextPayload[*lessorv1.PkgUninstall](worker)
+		worker.Send(installer("model@2"))
+		submitFor(t, r, "model")
+		worker.WantNoFrame()
+		wantPackages(t, r, "w", "model@2 UNINSTALLING")
+		worker.Send(event(broken, "E.INTERNAL", ""))
+		worker.Send(&lessorv1.PkgEvent{Name: "model", Version: "2", Status: installed})
+		worker.ReceiveAssignments(1)
 	})
 }
 
 // W13, X4: the end of an operation that a worker tells twice, because it has not got the acknowledgement, has one entry in the audit.
 func TestRepeatedEndOfAPackageOperation(t *testing.T) {
 	t.Attr("rules", "W13 X4")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openInstaller(t, "w")
-		r.install(t, &lessorv1.WorkerFilter{})
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := openInstaller(t, r, "w")
+		install(t, r, &lessorv1.WorkerFilter{})
 		for range 3 {
-			worker.send(event(installed, "", ""))
+			worker.Send(event(installed, "", ""))
 		}
 		synctest.Wait()
-		if n := len(r.auditEvents(t.Context(), t, &lessorv1.ListAuditEventsRequest{Action: "PkgEvent"})); n != 1 {
+		if n := len(r.AuditEvents(t.Context(), t, &lessorv1.ListAuditEventsRequest{Action: "PkgEvent"})); n != 1 {
 			t.Errorf("%d entries, want 1", n)
 		}
-		worker.send(event(broken, "", "")) // is no repeat
+		worker.Send(event(broken, "", "")) // is no repeat
 		synctest.Wait()
-		if n := len(r.auditEvents(t.Context(), t, &lessorv1.ListAuditEventsRequest{Action: "PkgEvent"})); n != 2 {
+		if n := len(r.AuditEvents(t.Context(), t, &lessorv1.ListAuditEventsRequest{Action: "PkgEvent"})); n != 2 {
 			t.Errorf("%d entries after another end, want 2", n)
 		}
 	})
@@ -696,64 +697,64 @@ func TestRepeatedEndOfAPackageOperation(t *testing.T) {
 // W13: an install and a removal of the same package with the same request_id are not under way at once: nobody could tell which of the two has failed.
 func TestOppositePackageOrders(t *testing.T) {
 	t.Attr("rules", "W13")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openInstaller(t, "w")
-		r.install(t, &lessorv1.WorkerFilter{})
-		nextPayload[*lessorv1.PkgInstall](worker)
-		res, err := r.admin.UninstallPackage(t.Context(), &lessorv1.UninstallPackageRequest{
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := openInstaller(t, r, "w")
+		install(t, r, &lessorv1.WorkerFilter{})
+		wiretest.NextPayload[*lessorv1.PkgInstall](worker)
+		res, err := r.Admin.UninstallPackage(t.Context(), &lessorv1.UninstallPackageRequest{
 			Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}, RequestId: "op",
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		wantOperation(t, "the removal", res.GetOperation(), broken, refusal.CodePkgInvalid, 0, 1)
-		worker.wantNoFrame()
-		worker.send(event(installed, "", ""))
+		worker.WantNoFrame()
+		worker.Send(event(installed, "", ""))
 		synctest.Wait()
-		wantOperation(t, "the install", r.install(t, &lessorv1.WorkerFilter{}), installed, "", 1, 0)
+		wantOperation(t, "the install", install(t, r, &lessorv1.WorkerFilter{}), installed, "", 1, 0)
 	})
 }
 
 // W13: a package that cannot be noted because the worker has too many can fail all the same.
 func TestPackageOperationOfAFullWorker(t *testing.T) {
 	t.Attr("rules", "W13")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openInstaller(t, "w")
-		r.install(t, &lessorv1.WorkerFilter{})
-		nextPayload[*lessorv1.PkgInstall](worker)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := openInstaller(t, r, "w")
+		install(t, r, &lessorv1.WorkerFilter{})
+		wiretest.NextPayload[*lessorv1.PkgInstall](worker)
 		for i := range 256 {
-			worker.send(&lessorv1.PkgEvent{Name: "p", Version: fmt.Sprint(i), Status: installed})
+			worker.Send(&lessorv1.PkgEvent{Name: "p", Version: fmt.Sprint(i), Status: installed})
 		}
 		synctest.Wait()
-		worker.send(event(broken, "", "full"))
+		worker.Send(event(broken, "", "full"))
 		synctest.Wait()
-		worker.wantNoFrame()
-		wantOperation(t, "after the event", r.install(t, &lessorv1.WorkerFilter{}), broken, refusal.CodeInternal, 0, 1)
+		worker.WantNoFrame()
+		wantOperation(t, "after the event", install(t, r, &lessorv1.WorkerFilter{}), broken, refusal.CodeInternal, 0, 1)
 	})
 }
 
 // X4: a password in the source of a package is not kept in the audit, although the call is.
 func TestPasswordInASource(t *testing.T) {
 	t.Attr("rules", "W13 X4")
-	serve(t, nil, func(t *testing.T, r *rig) {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		for _, source := range []string{
 			"https://me:secret@models.example/2", "https://me:100%secret@models.example/2", "https://me:a?secret@models.example", "https://me:a/secret@models.example",
 		} {
-			_, err := r.admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{
+			_, err := r.Admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{
 				Name: "model", Version: "2", Source: source, Workers: &lessorv1.WorkerFilter{},
 			})
 			if status.Code(err) != codes.InvalidArgument {
 				t.Errorf("%s: %v, want INVALID_ARGUMENT", source, err)
 			}
 		}
-		for _, a := range r.auditEvents(t.Context(), t, wholeAudit()) {
+		for _, a := range r.AuditEvents(t.Context(), t, wiretest.WholeAudit()) {
 			if strings.Contains(a.GetDetail(), "secret") || strings.Contains(a.GetDetail(), "me:") {
 				t.Errorf("the audit has %q, want no password", a.GetDetail())
 			}
 		}
-		r.openInstaller(t, "w")
+		openInstaller(t, r, "w")
 		for _, source := range []string{"registry.example:5000/model@sha256:00", "docker://registry.example/model@sha256:00", `C:\models@2`, "me@host:model"} {
-			if _, err := r.admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{
+			if _, err := r.Admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{
 				Name: "model", Version: "2", Source: source, Workers: &lessorv1.WorkerFilter{},
 			}); err != nil {
 				t.Errorf("%s: %v, want it taken", source, err)
@@ -770,9 +771,9 @@ func TestPackageOrderToAStreamThatWasDisplaced(t *testing.T) {
 		p := newPlay(t)
 		defer p.end()
 		p.play([]byte("OHV"))
-		selected := p.admin.sessions.Select(gate.DefaultTenant, session.Filter{})
+		selected := p.c.Sessions.Select(gate.DefaultTenant, session.Filter{})
 		p.play([]byte("OUV"))
-		p.admin.sessions.CarryOut(gate.DefaultTenant, session.PackageOrder{Operation: "op", Name: "p", Version: "0", Remove: true}, selected)
+		p.c.Sessions.CarryOut(gate.DefaultTenant, session.PackageOrder{Operation: "op", Name: "p", Version: "0", Remove: true}, selected)
 		p.play([]byte("M"))
 		if len(selected) != 1 || len(p.leases) > 0 {
 			t.Errorf("%d sessions, %d tasks are granted to the worker that has to remove their package, want 1 and none", len(selected), len(p.leases))

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"context"
@@ -16,8 +16,10 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -31,9 +33,9 @@ const (
 )
 
 // beginCall opens a call and sends no message. The channel gets the error with which the call ends.
-func (r *rig) beginCall(ctx context.Context, t *testing.T, method string) <-chan error {
+func beginCall(ctx context.Context, t *testing.T, r *wiretest.Rig, method string) <-chan error {
 	t.Helper()
-	stream, err := r.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+	stream, err := r.Conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,21 +66,21 @@ func countEnds(all []<-chan error) map[codes.Code]int {
 // X5: a call without a good credential is refused before its message has arrived, unless the audit gets something of it.
 func TestCallsAreRefusedBeforeTheirMessage(t *testing.T) {
 	t.Attr("rules", "X5")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		token, _ := r.issueFor(t, "acme", auth.Operator, time.Second)
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		token, _ := r.IssueFor(t, "acme", auth.Operator, time.Second)
 		time.Sleep(time.Second)
 		all := []<-chan error{
-			r.beginCall(t.Context(), t, lessorv1.TaskService_SubmitTask_FullMethodName),
-			r.beginCall(t.Context(), t, lessorv1.TaskService_CancelTask_FullMethodName),
-			r.beginCall(withToken(t.Context(), token), t, lessorv1.TaskService_SubmitTask_FullMethodName),
+			beginCall(t.Context(), t, r, lessorv1.TaskService_SubmitTask_FullMethodName),
+			beginCall(t.Context(), t, r, lessorv1.TaskService_CancelTask_FullMethodName),
+			beginCall(wiretest.WithToken(t.Context(), token), t, r, lessorv1.TaskService_SubmitTask_FullMethodName),
 		}
 		if n := countEnds(all); n[codes.Unauthenticated] != len(all) {
 			t.Errorf("calls that ended at once: %v, want %d with UNAUTHENTICATED", n, len(all))
 		}
-		if _, err := r.edge.room.Take(t.Context(), "", mostRoom); err != nil { // callers without a credential do not wait for room
+		if _, err := r.Room.Take(t.Context(), "", *coordinator.MostRoom); err != nil { // callers without a credential do not wait for room
 			t.Fatal(err)
 		}
-		if n := countEnds([]<-chan error{r.beginCall(t.Context(), t, lessorv1.TaskService_SubmitTask_FullMethodName)}); n[codes.Unauthenticated] != 1 {
+		if n := countEnds([]<-chan error{beginCall(t.Context(), t, r, lessorv1.TaskService_SubmitTask_FullMethodName)}); n[codes.Unauthenticated] != 1 {
 			t.Errorf("a call while the room for submits is full: %v, want UNAUTHENTICATED", n)
 		}
 	})
@@ -97,31 +99,31 @@ func TestUnauthenticatedCallsAreBounded(t *testing.T) {
 		"an expired token": {"expired", 0},
 	} {
 		t.Run(what, func(t *testing.T) {
-			withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
+			wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
 				ctx, method := t.Context(), tt.method
 				if method == "expired" {
-					token, _ := r.issueFor(t, "acme", auth.Operator, time.Second)
-					ctx, method = withToken(ctx, token), lessorv1.TaskService_CancelTask_FullMethodName // its refusal is audited, so its message is read
+					token, _ := r.IssueFor(t, "acme", auth.Operator, time.Second)
+					ctx, method = wiretest.WithToken(ctx, token), lessorv1.TaskService_CancelTask_FullMethodName // its refusal is audited, so its message is read
 					time.Sleep(time.Second)
 				}
 				const more = 10
 				var all []<-chan error
 				for range maxCallsOfPeer + more {
-					all = append(all, r.beginCall(ctx, t, method))
+					all = append(all, beginCall(ctx, t, r, method))
 				}
 				if n := countEnds(all); n[codes.ResourceExhausted] != more || len(n) != 1 {
 					t.Errorf("calls that ended at once: %v, want %d with RESOURCE_EXHAUSTED", n, more)
 				}
-				token, _ := r.issue(t, "acme", auth.Operator)
+				token, _ := r.Issue(t, "acme", auth.Operator)
 				var good []<-chan error
 				for range maxCallsOfPeer + more {
-					good = append(good, r.beginCall(withToken(t.Context(), token), t, lessorv1.TaskService_SubmitTask_FullMethodName))
+					good = append(good, beginCall(wiretest.WithToken(t.Context(), token), t, r, lessorv1.TaskService_SubmitTask_FullMethodName))
 				}
 				if n := countEnds(good); len(n) != 0 {
 					t.Errorf("good calls have ended: %v", n)
 				}
 				if method == lessorv1.TaskService_CancelTask_FullMethodName {
-					if _, err := r.health.Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
+					if _, err := r.Health.Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
 						t.Errorf("health: %v", err)
 					}
 				}
@@ -132,7 +134,7 @@ func TestUnauthenticatedCallsAreBounded(t *testing.T) {
 				if n := countEnds(good); len(n) != 0 {
 					t.Errorf("good calls have ended: %v", n)
 				}
-				again := []<-chan error{r.beginCall(ctx, t, method)}
+				again := []<-chan error{beginCall(ctx, t, r, method)}
 				if n := countEnds(again); n[codes.ResourceExhausted] != tt.lasting/maxCallsOfPeer {
 					t.Errorf("a later call ended with %v, want %d with RESOURCE_EXHAUSTED", n, tt.lasting/maxCallsOfPeer)
 				}
@@ -144,21 +146,21 @@ func TestUnauthenticatedCallsAreBounded(t *testing.T) {
 // X3: if a credential ends before the message of a call has arrived, the call is refused.
 func TestCredentialEndsBeforeTheMessage(t *testing.T) {
 	t.Attr("rules", "X3")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		token, id := r.issue(t, "acme", auth.Operator)
-		stream, err := r.conn.NewStream(withToken(t.Context(), token), &grpc.StreamDesc{ClientStreams: true}, lessorv1.TaskService_SubmitTask_FullMethodName)
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		token, id := r.Issue(t, "acme", auth.Operator)
+		stream, err := r.Conn.NewStream(wiretest.WithToken(t.Context(), token), &grpc.StreamDesc{ClientStreams: true}, lessorv1.TaskService_SubmitTask_FullMethodName)
 		if err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait() // until its headers have arrived
-		if _, err := r.gate.Keyring().Revoke(t.Context(), "acme", id, "ann", time.Now()); err != nil {
+		if _, err := r.Gate.Keyring().Revoke(t.Context(), "acme", id, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		if err := stream.SendMsg(&lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}}); err != nil {
 			t.Fatal(err)
 		}
 		_ = stream.CloseSend()
-		if err := stream.RecvMsg(&lessorv1.SubmitTaskResponse{}); problemOf(err) != string(auth.Revoked) {
+		if err := stream.RecvMsg(&lessorv1.SubmitTaskResponse{}); wiretest.ProblemOf(err) != string(auth.Revoked) {
 			t.Errorf("the call ended with %v, want a refusal because the credential is revoked", err)
 		}
 	})
@@ -167,7 +169,7 @@ func TestCredentialEndsBeforeTheMessage(t *testing.T) {
 // X5: the limit of connections holds for both listeners together.
 func TestListenersShareTheConnectionLimit(t *testing.T) {
 	t.Attr("rules", "X5")
-	co, err := New(memstore.New(), Config{Version: "test", Logger: slog.New(slog.DiscardHandler), Connections: preauth.Connections{Most: 1}})
+	co, err := coordinator.New(memstore.New(), coordinator.Config{Version: "test", Logger: slog.New(slog.DiscardHandler), Connections: preauth.Connections{Most: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"context"
@@ -15,7 +15,9 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -27,16 +29,16 @@ import (
 // can be refused.
 func TestCallsThatNoQuotaRefuses(t *testing.T) {
 	t.Attr("rules", "X5")
-	withQuotas(t, quota.Limits{Calls: quota.Rate{PerSecond: 1.0 / 3600}}, func(t *testing.T, r *rig) {
+	wiretest.WithQuotas(t, quota.Limits{Calls: quota.Rate{PerSecond: 1.0 / 3600}}, func(t *testing.T, r *wiretest.Rig) {
 		var never []string
-		_ = r.invoke(t.Context(), lessorv1.AdminService_GetStatus_FullMethodName)
-		for _, method := range r.methods() {
-			err := r.invoke(t.Context(), method)
+		_ = r.Invoke(t.Context(), lessorv1.AdminService_GetStatus_FullMethodName)
+		for _, method := range r.Methods() {
+			err := r.Invoke(t.Context(), method)
 			if status.Code(err) != codes.ResourceExhausted {
 				never = append(never, method[strings.LastIndexByte(method, '/')+1:])
 				continue
 			}
-			wantQuotaError(t, err, quota.Calls, "tenant", "0.0002777777777777778/s")
+			wiretest.WantQuotaError(t, err, quota.Calls, "tenant", "0.0002777777777777778/s")
 		}
 		slices.Sort(never)
 		want := []string{
@@ -54,21 +56,21 @@ func TestCallsThatNoQuotaRefuses(t *testing.T) {
 // X5: a call over the rate is refused with the wait after which it succeeds. Heartbeats and reports are not refused, nor are calls of other tenants.
 func TestQuotaOfCalls(t *testing.T) {
 	t.Attr("rules", "X5")
-	cfg := Config{Auth: &gate.Auth{}, Quotas: quota.Config{
+	cfg := coordinator.Config{Auth: &gate.Auth{}, Quotas: quota.Config{
 		Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 2, Burst: 6}}, Credential: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 4}},
 	}}
-	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
-		ctx := r.operatorContext(t, "acme")
-		if _, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}}); err != nil {
+	wiretest.ServeWith(t, nil, cfg, func(t *testing.T, r *wiretest.Rig) {
+		ctx := r.OperatorContext(t, "acme")
+		if _, err := r.Tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}}); err != nil {
 			t.Fatal(err)
 		}
-		given, err := r.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}})
+		given, err := r.Workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}})
 		if err != nil || len(given.GetAssignments()) != 1 {
 			t.Fatal(given, err)
 		}
 		a := given.GetAssignments()[0]
 		get := func(ctx context.Context) error {
-			_, err := r.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: a.GetTask().GetTaskId()})
+			_, err := r.Tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: a.GetTask().GetTaskId()})
 			return err
 		}
 		for range 2 {
@@ -76,28 +78,28 @@ func TestQuotaOfCalls(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		wait := wantQuotaError(t, get(ctx), quota.Calls, "credential", "1/s:4")
+		wait := wiretest.WantQuotaError(t, get(ctx), quota.Calls, "credential", "1/s:4")
 		for range 100 {
-			res, err := r.workers.Heartbeat(ctx, &lessorv1.HeartbeatRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
+			res, err := r.Workers.Heartbeat(ctx, &lessorv1.HeartbeatRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
 			if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 				t.Fatalf("heartbeat: %v (%v)", res, err)
 			}
 		}
-		if err := get(r.operatorContext(t, "other")); err == nil || status.Code(err) != codes.NotFound {
+		if err := get(r.OperatorContext(t, "other")); err == nil || status.Code(err) != codes.NotFound {
 			t.Errorf("another tenant's call: %v, want NOT_FOUND", err)
 		}
-		second := r.operatorContext(t, "acme")
+		second := r.OperatorContext(t, "acme")
 		for range 2 {
 			if err := get(second); err != nil {
 				t.Fatal(err)
 			}
 		}
-		wantQuotaError(t, get(second), quota.Calls, "tenant", "2/s:6")
+		wiretest.WantQuotaError(t, get(second), quota.Calls, "tenant", "2/s:6")
 		time.Sleep(wait)
 		if err := get(ctx); err != nil {
 			t.Errorf("a call after the wait of the refusal: %v", err)
 		}
-		res, err := r.workers.Complete(ctx, &lessorv1.CompleteRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
+		res, err := r.Workers.Complete(ctx, &lessorv1.CompleteRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
 		if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 			t.Errorf("complete: %v (%v)", res, err)
 		}
@@ -107,11 +109,11 @@ func TestQuotaOfCalls(t *testing.T) {
 // X5: each HTTP request counts as one call, also if its body is bad. With a burst of one and one call per second, every second request is refused.
 func TestHTTPRequestCountsAsOneCall(t *testing.T) {
 	t.Attr("rules", "X5")
-	serveWith(t, nil, Config{Quotas: quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}}}, func(t *testing.T, r *rig) {
-		w := r.web(t)
-		made := w.send(http.MethodPost, "/v1/tasks", "", `{"queue": "q"}`)
-		made.want(t, http.StatusCreated)
-		path := "/v1/tasks/" + made.body["task"].(map[string]any)["taskId"].(string)
+	wiretest.ServeWith(t, nil, coordinator.Config{Quotas: quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}}}, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		made := w.Send(http.MethodPost, "/v1/tasks", "", `{"queue": "q"}`)
+		made.Want(t, http.StatusCreated)
+		path := "/v1/tasks/" + made.Body["task"].(map[string]any)["taskId"].(string)
 		for _, c := range []struct {
 			method, path, body, after string
 			status                    int
@@ -130,12 +132,12 @@ func TestHTTPRequestCountsAsOneCall(t *testing.T) {
 			{http.MethodPost, "/v1/leases", `{"workerId": "w", "queues": ["q"]}`, "", http.StatusOK},
 		} {
 			time.Sleep(time.Second)
-			w.sendWith(c.method, c.path, "", strings.NewReader(c.body), http.Header{"Last-Event-Id": {c.after}}).named(c.after).want(t, c.status)
+			w.SendWith(c.method, c.path, "", strings.NewReader(c.body), http.Header{"Last-Event-Id": {c.after}}).Named(c.after).Want(t, c.status)
 			if c.status >= http.StatusBadRequest {
-				w.send(c.method, c.path, "", c.body).want(t, http.StatusTooManyRequests, "code", "E.QUOTA.CALLS")
+				w.Send(c.method, c.path, "", c.body).Want(t, http.StatusTooManyRequests, "code", "E.QUOTA.CALLS")
 			}
 			if c.path != path+":cancel" { // quotas neither refuse nor count a cancel
-				w.send(http.MethodGet, path, "", "").want(t, http.StatusTooManyRequests, "code", "E.QUOTA.CALLS")
+				w.Send(http.MethodGet, path, "", "").Want(t, http.StatusTooManyRequests, "code", "E.QUOTA.CALLS")
 			}
 		}
 	})
@@ -144,23 +146,23 @@ func TestHTTPRequestCountsAsOneCall(t *testing.T) {
 // X4, X5: a refusal by a quota is in the audit, once a minute, if the call is audited. Refusals of other calls are not.
 func TestRefusalsByQuotasAreAudited(t *testing.T) {
 	t.Attr("rules", "X4 X5")
-	cfg := Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}}, Backup: Backup{Tenant: "acme"}}
-	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
-		ctx := r.operatorContext(t, "acme")
+	cfg := coordinator.Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}}, Backup: coordinator.Backup{Tenant: "acme"}}
+	wiretest.ServeWith(t, nil, cfg, func(t *testing.T, r *wiretest.Rig) {
+		ctx := r.OperatorContext(t, "acme")
 		id := lease.TaskID{Space: 1, Seq: 1}.String()
-		_ = errOf(r.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id}))
+		_ = wiretest.ErrOf(r.Tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id}))
 		for range 3 {
-			wantQuotaError(t, errOf(r.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: id, RequestId: "r1"})), quota.Calls, "tenant", "1/s:1")
-			wantQuotaError(t, errOf(r.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})), quota.Calls, "tenant", "1/s:1")
-			copied, err := r.admin.Backup(ctx, &lessorv1.BackupRequest{})
+			wiretest.WantQuotaError(t, wiretest.ErrOf(r.Tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: id, RequestId: "r1"})), quota.Calls, "tenant", "1/s:1")
+			wiretest.WantQuotaError(t, wiretest.ErrOf(r.Tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})), quota.Calls, "tenant", "1/s:1")
+			copied, err := r.Admin.Backup(ctx, &lessorv1.BackupRequest{})
 			if err == nil {
 				_, err = copied.Recv()
 			}
-			wantQuotaError(t, err, quota.Calls, "tenant", "1/s:1")
+			wiretest.WantQuotaError(t, err, quota.Calls, "tenant", "1/s:1")
 		}
 		time.Sleep(time.Second)
 		var got []string
-		for _, e := range r.auditEvents(ctx, t, wholeAudit()) {
+		for _, e := range r.AuditEvents(ctx, t, wiretest.WholeAudit()) {
 			if e.GetAction() != "CreateToken" {
 				got = append(got, strings.Join([]string{e.GetAction(), e.GetObject(), e.GetRequestId(), e.GetOutcome()}, " "))
 			}
@@ -174,16 +176,16 @@ func TestRefusalsByQuotasAreAudited(t *testing.T) {
 // X5: submits over the rate are refused and make no task. A batch is refused as a whole; each item of a stream's frame is refused on its own.
 func TestQuotaOfSubmits(t *testing.T) {
 	t.Attr("rules", "X5")
-	withQuotas(t, quota.Limits{Submits: quota.Rate{PerSecond: 10, Burst: 20}}, func(t *testing.T, r *rig) {
+	wiretest.WithQuotas(t, quota.Limits{Submits: quota.Rate{PerSecond: 10, Burst: 20}}, func(t *testing.T, r *wiretest.Rig) {
 		specs := slices.Repeat([]*lessorv1.TaskSpec{{Queue: "q"}}, 15)
-		if _, err := r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: specs}); err != nil {
+		if _, err := r.Tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: specs}); err != nil {
 			t.Fatal(err)
 		}
-		_, err := r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: specs})
-		if wait := wantQuotaError(t, err, quota.Submits, "tenant", "10/s:20"); wait != time.Second {
+		_, err := r.Tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: specs})
+		if wait := wiretest.WantQuotaError(t, err, quota.Submits, "tenant", "10/s:20"); wait != time.Second {
 			t.Errorf("wait %v, want 1 s", wait)
 		}
-		stream, err := r.tasks.SubmitStream(t.Context())
+		stream, err := r.Tasks.SubmitStream(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +208,7 @@ func TestQuotaOfSubmits(t *testing.T) {
 				t.Fatalf("after the wait of the refusal: %v, want a created task", one)
 			}
 		}
-		q, err := r.admin.GetQueue(t.Context(), &lessorv1.GetQueueRequest{Name: "q"})
+		q, err := r.Admin.GetQueue(t.Context(), &lessorv1.GetQueueRequest{Name: "q"})
 		if err != nil || q.GetQueue().GetReady() != 30 {
 			t.Errorf("the queue is %v (%v), want 30 ready tasks", q, err)
 		}
@@ -216,15 +218,15 @@ func TestQuotaOfSubmits(t *testing.T) {
 // X5: the status has each limit of the tenant with its use. The use of the quota of tasks is the number of tasks that have not ended.
 func TestStatusHasTheUseOfQuotas(t *testing.T) {
 	t.Attr("rules", "X5")
-	withQuotas(t, quota.Limits{Tasks: 5, Streams: 4, Watches: 3}, func(t *testing.T, r *rig) {
+	wiretest.WithQuotas(t, quota.Limits{Tasks: 5, Streams: 4, Watches: 3}, func(t *testing.T, r *wiretest.Rig) {
 		for range 3 {
-			r.submit(t, nil)
+			r.Submit(t, nil)
 		}
-		a := r.lease(t)
-		defer watchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: a.GetTask().GetTaskId()})()
-		other := r.lease(t)
-		r.complete(t, other, "")
-		res, err := r.admin.GetStatus(t.Context(), &lessorv1.GetStatusRequest{})
+		a := r.Lease(t)
+		defer wiretest.WatchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: a.GetTask().GetTaskId()})()
+		other := r.Lease(t)
+		r.Complete(t, other, "")
+		res, err := r.Admin.GetStatus(t.Context(), &lessorv1.GetStatusRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,7 +235,7 @@ func TestStatusHasTheUseOfQuotas(t *testing.T) {
 			got[q.GetLimit()] = fmt.Sprint(q.GetOf(), " ", q.GetUsed(), " of ", q.GetValue())
 		}
 		for limit, want := range map[string]string{"tasks": "tenant 2 of 5", "streams": "tenant 1 of 4", "watches": "tenant 1 of 3"} {
-			wantEqual(t, limit, got[limit], want)
+			wiretest.WantEqual(t, limit, got[limit], want)
 		}
 	})
 }
@@ -241,11 +243,11 @@ func TestStatusHasTheUseOfQuotas(t *testing.T) {
 // X5: a stream or a watch counts until it ends, however it ends. A refused one does not count.
 func TestQuotaOfStreams(t *testing.T) {
 	t.Attr("rules", "X5")
-	withQuotas(t, quota.Limits{Streams: 3, Watches: 2}, func(t *testing.T, r *rig) {
-		task := r.submit(t, nil)
+	wiretest.WithQuotas(t, quota.Limits{Streams: 3, Watches: 2}, func(t *testing.T, r *wiretest.Rig) {
+		task := r.Submit(t, nil)
 		watch := func() (context.CancelFunc, error) {
 			ctx, cancel := context.WithCancel(t.Context())
-			stream, err := r.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: task.GetTaskId()})
+			stream, err := r.Tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: task.GetTaskId()})
 			if err == nil {
 				_, err = stream.Recv()
 			}
@@ -262,16 +264,16 @@ func TestQuotaOfStreams(t *testing.T) {
 			}
 			for range 3 {
 				cancel, err := watch()
-				wantQuotaError(t, err, quota.Watches, "tenant", "2")
+				wiretest.WantQuotaError(t, err, quota.Watches, "tenant", "2")
 				cancel()
 			}
 			ctx, cancel := context.WithCancel(t.Context())
-			if _, err := r.tasks.SubmitStream(ctx); err != nil {
+			if _, err := r.Tasks.SubmitStream(ctx); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
-			_, err := r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"empty"}})
-			wantQuotaError(t, err, quota.Streams, "tenant", "3")
+			_, err := r.Workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"empty"}})
+			wiretest.WantQuotaError(t, err, quota.Streams, "tenant", "3")
 			for _, end := range append(open, cancel) {
 				end()
 			}
@@ -283,10 +285,10 @@ func TestQuotaOfStreams(t *testing.T) {
 // X5: a health watch with a credential counts as a stream, because that credential lifts the limit of those without one. Nothing else is asked of health checks.
 func TestQuotaOfHealthWatches(t *testing.T) {
 	t.Attr("rules", "X5")
-	serveWith(t, nil, Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenant: quota.Limits{Streams: 1}}}, func(t *testing.T, r *rig) {
-		ctx := r.operatorContext(t, "acme")
+	wiretest.ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenant: quota.Limits{Streams: 1}}}, func(t *testing.T, r *wiretest.Rig) {
+		ctx := r.OperatorContext(t, "acme")
 		watch := func(ctx context.Context) error {
-			stream, err := r.health.Watch(ctx, &healthv1.HealthCheckRequest{})
+			stream, err := r.Health.Watch(ctx, &healthv1.HealthCheckRequest{})
 			if err == nil {
 				_, err = stream.Recv()
 			}
@@ -295,12 +297,12 @@ func TestQuotaOfHealthWatches(t *testing.T) {
 		if err := watch(ctx); err != nil {
 			t.Fatal(err)
 		}
-		wantQuotaError(t, watch(ctx), quota.Streams, "tenant", "1")
+		wiretest.WantQuotaError(t, watch(ctx), quota.Streams, "tenant", "1")
 		for range 3 {
 			if err := watch(t.Context()); err != nil {
 				t.Errorf("a health watch without a credential: %v", err)
 			}
-			if _, err := r.health.Check(ctx, &healthv1.HealthCheckRequest{}); err != nil {
+			if _, err := r.Health.Check(ctx, &healthv1.HealthCheckRequest{}); err != nil {
 				t.Errorf("a health check: %v", err)
 			}
 		}
@@ -310,29 +312,29 @@ func TestQuotaOfHealthWatches(t *testing.T) {
 // X5: a session over the quota is refused on its stream, and may try again. A worker that resumes its session or holds a live lease is not refused.
 func TestQuotaOfSessions(t *testing.T) {
 	t.Attr("rules", "X5")
-	withQuotas(t, quota.Limits{Sessions: 2}, func(t *testing.T, r *rig) {
-		r.submitAll(t, 1)
-		holder := r.openSession(t, "holder", 1)
-		held := holder.receiveAssignments(1)
-		idle := r.openStream(t, "idle")
-		accepted := idle.handshake()
-		idle.send(registration(1))
-		more := r.openStream(t, "more")
-		more.wantError(more.send(handshakeOf("more")), "E.QUOTA.SESSIONS", "sessions")
-		wantQuotaError(t, more.waitForEnd(), quota.Sessions, "tenant", "2")
+	wiretest.WithQuotas(t, quota.Limits{Sessions: 2}, func(t *testing.T, r *wiretest.Rig) {
+		r.SubmitAll(t, 1)
+		holder := r.OpenSession(t, "holder", 1)
+		held := holder.ReceiveAssignments(1)
+		idle := r.OpenStream(t, "idle")
+		accepted := idle.Handshake()
+		idle.Send(wiretest.Registration(1))
+		more := r.OpenStream(t, "more")
+		more.WantError(more.Send(wiretest.HandshakeOf("more")), "E.QUOTA.SESSIONS", "sessions")
+		wiretest.WantQuotaError(t, more.WaitForEnd(), quota.Sessions, "tenant", "2")
 
-		holder.cut()
+		holder.Cut()
 		synctest.Wait()
-		r.openSession(t, "more", 1)
-		back := r.openSession(t, "holder", 1) // not refused, because it holds a live lease
-		if ack := back.heartbeat(held...); ack[0].GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+		r.OpenSession(t, "more", 1)
+		back := r.OpenSession(t, "holder", 1) // not refused, because it holds a live lease
+		if ack := back.Heartbeat(held...); ack[0].GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 			t.Errorf("the heartbeat of the worker that came back: %v, want COMMITTED", ack)
 		}
-		again := r.openStream(t, "idle") // replaces its first stream
-		h := handshakeOf("idle")
+		again := r.OpenStream(t, "idle") // replaces its first stream
+		h := wiretest.HandshakeOf("idle")
 		h.Resume = &lessorv1.Resume{SessionId: accepted.GetSessionId(), SessionToken: accepted.GetSessionToken()}
-		again.send(h)
-		if !nextPayload[*lessorv1.Accept](again).GetResumed() {
+		again.Send(h)
+		if !wiretest.NextPayload[*lessorv1.Accept](again).GetResumed() {
 			t.Error("the session was not resumed")
 		}
 	})
@@ -341,18 +343,18 @@ func TestQuotaOfSessions(t *testing.T) {
 // X5: at most twice as many streams as sessions may be open before their handshake. A stream that ends makes room for another.
 func TestStreamsBeforeTheirHandshake(t *testing.T) {
 	t.Attr("rules", "X5")
-	withQuotas(t, quota.Limits{Sessions: 2}, func(t *testing.T, r *rig) {
-		var silent []*testWorker
+	wiretest.WithQuotas(t, quota.Limits{Sessions: 2}, func(t *testing.T, r *wiretest.Rig) {
+		var silent []*wiretest.Worker
 		for range 4 {
-			silent = append(silent, r.openStream(t, "silent"))
+			silent = append(silent, r.OpenStream(t, "silent"))
 			synctest.Wait()
 		}
-		wantQuotaError(t, r.openStream(t, "late").waitForEnd(), quota.Sessions, "tenant", "2")
+		wiretest.WantQuotaError(t, r.OpenStream(t, "late").WaitForEnd(), quota.Sessions, "tenant", "2")
 		for _, worker := range silent {
-			worker.cut()
+			worker.Cut()
 		}
 		synctest.Wait()
-		r.openStream(t, "late").handshake()
+		r.OpenStream(t, "late").Handshake()
 	})
 }
 
@@ -360,33 +362,33 @@ func TestStreamsBeforeTheirHandshake(t *testing.T) {
 // retry has changed before it reaches the quota stay changed.
 func TestQuotaOfTasksThatAreRetried(t *testing.T) {
 	t.Attr("rules", "X5 T9")
-	serveWith(t, nil, Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3}}}, func(t *testing.T, r *rig) {
+	wiretest.ServeWith(t, nil, coordinator.Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3}}}, func(t *testing.T, r *wiretest.Rig) {
 		var ids []string
 		for range 5 {
-			id := r.submit(t, nil).GetTaskId()
-			if _, err := r.tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: id}); err != nil {
+			id := r.Submit(t, nil).GetTaskId()
+			if _, err := r.Tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: id}); err != nil {
 				t.Fatal(err)
 			}
 			ids = append(ids, id)
 		}
 		retry := func(id string) error {
-			return errOf(r.tasks.RetryTask(t.Context(), &lessorv1.RetryTaskRequest{TaskId: id}))
+			return wiretest.ErrOf(r.Tasks.RetryTask(t.Context(), &lessorv1.RetryTaskRequest{TaskId: id}))
 		}
 		if err := retry(ids[4]); err != nil {
 			t.Fatal(err)
 		}
 		all := func() error {
-			return errOf(r.tasks.BatchRetryTasks(t.Context(), &lessorv1.BatchRetryTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "q"}}))
+			return wiretest.ErrOf(r.Tasks.BatchRetryTasks(t.Context(), &lessorv1.BatchRetryTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "q"}}))
 		}
 		for range 2 {
-			wantQuotaError(t, all(), quota.Tasks, "tenant", "3")
+			wiretest.WantQuotaError(t, all(), quota.Tasks, "tenant", "3")
 		}
-		wantQuotaError(t, retry(ids[2]), quota.Tasks, "tenant", "3")
+		wiretest.WantQuotaError(t, retry(ids[2]), quota.Tasks, "tenant", "3")
 		for i, want := range []lessorv1.TaskState{
 			lessorv1.TaskState_TASK_STATE_READY, lessorv1.TaskState_TASK_STATE_READY, lessorv1.TaskState_TASK_STATE_CANCELLED,
 			lessorv1.TaskState_TASK_STATE_CANCELLED, lessorv1.TaskState_TASK_STATE_READY,
 		} {
-			if got := r.get(t, ids[i]).GetState(); got != want {
+			if got := r.Get(t, ids[i]).GetState(); got != want {
 				t.Errorf("task %d is %v, want %v", i, got, want)
 			}
 		}
@@ -396,7 +398,7 @@ func TestQuotaOfTasksThatAreRetried(t *testing.T) {
 		if err := retry("t0000200000009999"); status.Code(err) != codes.NotFound {
 			t.Errorf("retry of an unknown task: %v, want NOT_FOUND", err)
 		}
-		r.complete(t, r.lease(t), "")
+		r.Complete(t, r.Lease(t), "")
 		if err := retry(ids[2]); err != nil {
 			t.Errorf("retry after another task has ended: %v", err)
 		}
@@ -407,23 +409,23 @@ func TestQuotaOfTasksThatAreRetried(t *testing.T) {
 // an existing task is not refused. A task that ends or is deleted makes room for another.
 func TestQuotaOfTasks(t *testing.T) {
 	t.Attr("rules", "X5")
-	cfg := Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3}}}
+	cfg := coordinator.Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3}}}
 	st := memstore.New()
-	serveWith(t, st, cfg, func(t *testing.T, r *rig) {
+	wiretest.ServeWith(t, st, cfg, func(t *testing.T, r *wiretest.Rig) {
 		spec := func(key string) *lessorv1.TaskSpec { return &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: key} }
-		batch := func(r *rig, keys ...string) error {
+		batch := func(r *wiretest.Rig, keys ...string) error {
 			req := &lessorv1.BatchSubmitTasksRequest{}
 			for _, key := range keys {
 				req.Tasks = append(req.Tasks, spec(key))
 			}
-			_, err := r.tasks.BatchSubmitTasks(t.Context(), req)
+			_, err := r.Tasks.BatchSubmitTasks(t.Context(), req)
 			return err
 		}
-		wantFull := func(r *rig) {
+		wantFull := func(r *wiretest.Rig) {
 			t.Helper()
-			wantQuotaError(t, batch(r, "", "a"), quota.Tasks, "tenant", "3")
-			wantQuotaError(t, batch(r, "new", "new", "new", "new"), quota.Tasks, "tenant", "3") // one task
-			stream, err := r.tasks.SubmitStream(t.Context())
+			wiretest.WantQuotaError(t, batch(r, "", "a"), quota.Tasks, "tenant", "3")
+			wiretest.WantQuotaError(t, batch(r, "new", "new", "new", "new"), quota.Tasks, "tenant", "3") // one task
+			stream, err := r.Tasks.SubmitStream(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -443,21 +445,21 @@ func TestQuotaOfTasks(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantFull(r)
-		r.complete(t, r.lease(t), "")
-		id := r.submit(t, nil).GetTaskId()
+		r.Complete(t, r.Lease(t), "")
+		id := r.Submit(t, nil).GetTaskId()
 		wantFull(r)
-		if _, err := r.tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: id}); err != nil {
+		if _, err := r.Tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: id}); err != nil {
 			t.Fatal(err)
 		}
-		r.submit(t, nil)
-		r.lease(t)
+		r.Submit(t, nil)
+		r.Lease(t)
 		wantFull(r)
 
-		r.close(t)
-		next := newRigWith(t, st, cfg)
-		defer next.close(t)
+		r.Close(t)
+		next := wiretest.NewWith(t, st, cfg)
+		defer next.Close(t)
 		wantFull(next)
-		if _, err := next.tasks.BatchCancelTasks(t.Context(), &lessorv1.BatchCancelTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "q"}}); err != nil {
+		if _, err := next.Tasks.BatchCancelTasks(t.Context(), &lessorv1.BatchCancelTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "q"}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := batch(next, "e", "f"); err != nil { // the third place has the leased task
@@ -471,13 +473,13 @@ func TestQuotaOfTasks(t *testing.T) {
 func TestSubmitsWithoutRoomAreNotCharged(t *testing.T) {
 	t.Attr("rules", "X5")
 	var full atomic.Bool
-	cfg := Config{DiskFull: full.Load, Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3, Submits: quota.Rate{PerSecond: 1, Burst: 5}}}}
-	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
+	cfg := coordinator.Config{DiskFull: full.Load, Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3, Submits: quota.Rate{PerSecond: 1, Burst: 5}}}}
+	wiretest.ServeWith(t, nil, cfg, func(t *testing.T, r *wiretest.Rig) {
 		batch := func(n int) error {
-			_, err := r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: slices.Repeat([]*lessorv1.TaskSpec{{Queue: "q"}}, n)})
+			_, err := r.Tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: slices.Repeat([]*lessorv1.TaskSpec{{Queue: "q"}}, n)})
 			return err
 		}
-		stream, err := r.tasks.SubmitStream(t.Context())
+		stream, err := r.Tasks.SubmitStream(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -489,7 +491,7 @@ func TestSubmitsWithoutRoomAreNotCharged(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, one := range res.GetResults() {
-				wantEqual(t, "the code of a submit without room", one.GetError().GetCode(), code)
+				wiretest.WantEqual(t, "the code of a submit without room", one.GetError().GetCode(), code)
 			}
 		}
 		if err := batch(200); status.Code(err) != codes.InvalidArgument {
@@ -499,35 +501,35 @@ func TestSubmitsWithoutRoomAreNotCharged(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			wantQuotaError(t, batch(2), quota.Tasks, "tenant", "3")
+			wiretest.WantQuotaError(t, batch(2), quota.Tasks, "tenant", "3")
 			wantRefused("E.QUOTA.TASKS")
 		}
 		full.Store(true)
 		for range 3 {
-			wantDiskFull(t, "BatchSubmitTasks", batch(2))
+			wiretest.WantDiskFull(t, "BatchSubmitTasks", batch(2))
 			wantRefused(refusal.CodeDiskFull)
 		}
 		full.Store(false)
 		for range 2 {
-			r.complete(t, r.lease(t), "")
+			r.Complete(t, r.Lease(t), "")
 		}
 		if err := batch(2); err != nil {
 			t.Errorf("submits within their rate, once there is room: %v", err)
 		}
-		wantQuotaError(t, batch(1), quota.Submits, "tenant", "1/s:5")
+		wiretest.WantQuotaError(t, batch(1), quota.Submits, "tenant", "1/s:5")
 	})
 }
 
 // X5: a tenant may have a quota of tasks of its own. The refusal names this quota, and not that of the other tenants.
 func TestQuotaOfTasksOfOneTenant(t *testing.T) {
 	t.Attr("rules", "X5")
-	cfg := Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3}, Tenants: map[string]quota.Limits{gate.DefaultTenant: {Tasks: 5}}}}
-	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
+	cfg := coordinator.Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3}, Tenants: map[string]quota.Limits{gate.DefaultTenant: {Tasks: 5}}}}
+	wiretest.ServeWith(t, nil, cfg, func(t *testing.T, r *wiretest.Rig) {
 		for range 5 {
-			r.submit(t, nil)
+			r.Submit(t, nil)
 		}
-		_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
-		wantQuotaError(t, err, quota.Tasks, "tenant", "5")
+		_, err := r.Tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
+		wiretest.WantQuotaError(t, err, quota.Tasks, "tenant", "5")
 	})
 }
 
@@ -535,14 +537,14 @@ func TestQuotaOfTasksOfOneTenant(t *testing.T) {
 func TestLoweredQuotaOfTasks(t *testing.T) {
 	t.Attr("rules", "X5 T1")
 	st := memstore.New()
-	serveWith(t, st, Config{}, func(t *testing.T, r *rig) {
+	wiretest.ServeWith(t, st, coordinator.Config{}, func(t *testing.T, r *wiretest.Rig) {
 		spec := func(key string) *lessorv1.TaskSpec { return &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: key} }
-		batch := func(r *rig, keys ...string) (made int, err error) {
+		batch := func(r *wiretest.Rig, keys ...string) (made int, err error) {
 			req := &lessorv1.BatchSubmitTasksRequest{}
 			for _, key := range keys {
 				req.Tasks = append(req.Tasks, spec(key))
 			}
-			res, err := r.tasks.BatchSubmitTasks(t.Context(), req)
+			res, err := r.Tasks.BatchSubmitTasks(t.Context(), req)
 			for _, one := range res.GetResults() {
 				if one.GetCreated() {
 					made++
@@ -553,13 +555,13 @@ func TestLoweredQuotaOfTasks(t *testing.T) {
 		if made, err := batch(r, "a", "b", "c"); made != 3 || err != nil {
 			t.Fatal(made, err)
 		}
-		r.close(t)
-		r = newRigWith(t, st, Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 1}}})
-		defer r.close(t)
+		r.Close(t)
+		r = wiretest.NewWith(t, st, coordinator.Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 1}}})
+		defer r.Close(t)
 		if made, err := batch(r, "c", "a"); made != 0 || err != nil {
 			t.Errorf("%d tasks were made (%v), want 0: the two tasks exist", made, err)
 		}
 		_, err := batch(r, "d")
-		wantQuotaError(t, err, quota.Tasks, "tenant", "1")
+		wiretest.WantQuotaError(t, err, quota.Tasks, "tenant", "1")
 	})
 }

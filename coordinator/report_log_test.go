@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -31,22 +32,22 @@ func TestReportsAreLogged(t *testing.T) {
 		}
 		return all
 	}
-	check := func(t *testing.T, r *rig, all ...string) {
+	check := func(t *testing.T, r *wiretest.Rig, all ...string) {
 		t.Helper()
 		synctest.Wait()
 		for _, want := range all {
-			if n := strings.Count(r.log.String(), want); n != 1 {
-				t.Errorf("%d lines of the log have %s, want one:\n%s", n, want, r.log.String())
+			if n := strings.Count(r.Log.String(), want); n != 1 {
+				t.Errorf("%d lines of the log have %s, want one:\n%s", n, want, r.Log.String())
 			}
 		}
 	}
 	t.Run("calls", func(t *testing.T) {
-		serve(t, nil, func(t *testing.T, r *rig) {
-			id := r.submit(t, nil).GetTaskId()
-			start, beat, complete := messages(r.lease(t))
-			_, err1 := r.workers.Start(t.Context(), start)
-			_, err2 := r.workers.Heartbeat(t.Context(), beat)
-			_, err3 := r.workers.Complete(t.Context(), complete)
+		wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+			id := r.Submit(t, nil).GetTaskId()
+			start, beat, complete := messages(r.Lease(t))
+			_, err1 := r.Workers.Start(t.Context(), start)
+			_, err2 := r.Workers.Heartbeat(t.Context(), beat)
+			_, err3 := r.Workers.Complete(t.Context(), complete)
 			if err1 != nil || err2 != nil || err3 != nil {
 				t.Fatal(err1, err2, err3)
 			}
@@ -54,14 +55,14 @@ func TestReportsAreLogged(t *testing.T) {
 		})
 	})
 	t.Run("stream", func(t *testing.T) {
-		serve(t, nil, func(t *testing.T, r *rig) {
-			worker := r.openSession(t, "w", 1)
-			id := r.submit(t, nil).GetTaskId()
-			start, beat, complete := messages(worker.receiveAssignments(1)[0])
-			renew := worker.newFrame(&lessorv1.WorkerHeartbeat{Healthy: true, Leases: []*lessorv1.HeartbeatRequest{beat}})
+		wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+			worker := r.OpenSession(t, "w", 1)
+			id := r.Submit(t, nil).GetTaskId()
+			start, beat, complete := messages(worker.ReceiveAssignments(1)[0])
+			renew := worker.NewFrame(&lessorv1.WorkerHeartbeat{Healthy: true, Leases: []*lessorv1.HeartbeatRequest{beat}})
 			renew.Ts = at(2034)
-			worker.sendFrame(renew)
-			worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{
+			worker.SendFrame(renew)
+			worker.Send(&lessorv1.Reports{Reports: []*lessorv1.Report{
 				{Report: &lessorv1.Report_Start{Start: start}}, {Report: &lessorv1.Report_Complete{Complete: complete}},
 			}})
 			check(t, r, append(wants(id), `"worker_time":"2034-01-02T03:04:05Z"`)...)

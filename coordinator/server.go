@@ -21,12 +21,16 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/decode"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/internal/inside"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/room"
+	"github.com/lessor-dev/lessor/coordinator/service"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	"github.com/lessor-dev/lessor/coordinator/tasktoken"
 	"github.com/lessor-dev/lessor/coordinator/tracing"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/every"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/standby"
 )
@@ -41,7 +45,8 @@ const (
 type Coordinator struct {
 	cfg         Config
 	engine      *engine.Engine
-	edge        *edge
+	services    *service.Services
+	assigner    *convert.Assigner
 	health      *health.Server
 	grpc        *grpc.Server
 	calls       *calls
@@ -54,6 +59,7 @@ type Coordinator struct {
 	feed        *standby.Feed
 	endFollows  context.CancelFunc // ends the streams of standbys
 	storeFile   *storeFile
+	parts       inside.Parts // for tests
 }
 
 // New returns a coordinator over a store, and reads the state of the store. The caller closes the store after Serve has returned.
@@ -114,36 +120,35 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	unfinished := newUnfinished(cfg.Logger)
 	m.registry.MustRegister(unfinished.Closed())
 	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.connLimiter, unfinished), grpc.StatsHandler(m.frames), grpc.InTapHandle(callLimiter.Tap))...)
-	c.edge = &edge{
-		engine: eng, store: st, cfg: cfg, stopping: stopping, quotas: quotas, rejects: quota.NewRejects(),
-		assigner: &convert.Assigner{Tokens: tokens, Tracer: tracer}, room: submits, auditPackage: c.gate.AuditPackage,
-	}
-	backups, err := lastBackups(st)
-	if err != nil {
+	c.assigner = &convert.Assigner{Tokens: tokens, Tracer: tracer}
+	if c.services, err = service.New(service.Deps{
+		Engine: eng, Store: st, Gate: c.gate, Quotas: quotas, Room: submits, Sessions: sessions, Assigner: c.assigner, Feed: feed,
+		Limits: cfg.Limits, SessionConfig: cfg.Sessions, Version: cfg.Version, Owner: cfg.Backup.Tenant, BackupTimeout: cfg.Backup.Timeout,
+		BackupStall: cfg.Backup.Stall, StandbyWait: cfg.Standbys.Wait, Logger: cfg.Logger,
+		DiskFull: cfg.DiskFull, DiskSpent: cfg.DiskSpent, StoreGone: cfg.StoreGone, ShowBackups: m.showBackups, Stopping: stopping, Following: following,
+	}); err != nil {
 		return nil, err
 	}
-	m.showBackups(backups)
-	inside := newLocal(through)
-	c.register(&adminService{
-		edge: c.edge, noAuth: c.gate.Open(), sessions: sessions, started: eng.Now().Wall, backups: backups, showBackups: m.showBackups,
-		feed: feed, following: following,
-	}, inside)
-	c.http = c.newHTTP(inside, m)
+	within := newLocal(through)
+	c.register(submits, within)
+	c.http = c.newHTTP(within, m)
+	c.parts = inside.Parts{
+		Engine: eng, Gate: c.gate, Quotas: quotas, Services: c.services, Sessions: sessions, Room: submits, GRPC: c.grpc, HTTP: c.http,
+		EndCalls: stop, Idle: c.calls.none,
+	}
 	return c, nil
 }
 
-// register adds the services to the gRPC server and to inside, which serves calls from within the process. The gRPC handlers are wrapped, see decode.Guard.
-func (c *Coordinator) register(admin *adminService, inside *local) {
-	e := admin.edge
-	tasks := &taskService{edge: e}
-	workers := &workerService{edge: e, streams: e.streams(admin.sessions)}
-	c.grpc.RegisterService(e.room.Unary(decode.Guard(&lessorv1.TaskService_ServiceDesc, true, nil)), tasks)
-	c.grpc.RegisterService(decode.Guard(&lessorv1.WorkerService_ServiceDesc, false, malformedReports(e)), workers)
-	c.grpc.RegisterService(decode.Guard(&lessorv1.AdminService_ServiceDesc, true, nil), admin)
-	c.grpc.RegisterService(decode.Guard(&lessorv1.AuthService_ServiceDesc, true, nil), &authService{edge: e, keyring: c.gate.Keyring()})
-	inside.RegisterService(&lessorv1.TaskService_ServiceDesc, tasks)
-	inside.RegisterService(&lessorv1.WorkerService_ServiceDesc, workers)
-	inside.RegisterService(&lessorv1.AdminService_ServiceDesc, admin)
+// register adds the services to the gRPC server and to within, which serves calls from within the process. The gRPC handlers are wrapped, see decode.Guard.
+func (c *Coordinator) register(submits *room.Room, within *local) {
+	s := c.services
+	c.grpc.RegisterService(submits.Unary(decode.Guard(&lessorv1.TaskService_ServiceDesc, true, nil)), s.Tasks)
+	c.grpc.RegisterService(decode.Guard(&lessorv1.WorkerService_ServiceDesc, false, s.MalformedReports()), s.Workers)
+	c.grpc.RegisterService(decode.Guard(&lessorv1.AdminService_ServiceDesc, true, nil), s.Admin)
+	c.grpc.RegisterService(decode.Guard(&lessorv1.AuthService_ServiceDesc, true, nil), s.Auth)
+	within.RegisterService(&lessorv1.TaskService_ServiceDesc, s.Tasks)
+	within.RegisterService(&lessorv1.WorkerService_ServiceDesc, s.Workers)
+	within.RegisterService(&lessorv1.AdminService_ServiceDesc, s.Admin)
 	healthv1.RegisterHealthServer(c.grpc, c.health)
 	reflection.Register(c.grpc)
 	c.health.SetServingStatus("", healthv1.HealthCheckResponse_NOT_SERVING)
@@ -163,7 +168,7 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 			scheme, httpLis = "https", tls.NewListener(httpLis, withProtocol(c.cfg.TLS, "http/1.1"))
 		}
 	}
-	c.edge.assigner.CallbackURL = c.cfg.Callbacks.at(httpLis, scheme)
+	c.assigner.CallbackURL = c.cfg.Callbacks.at(httpLis, scheme)
 	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopEngine()
 	engineEnded := make(chan struct{})
@@ -176,7 +181,7 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 		parts = append(parts, func() error { return c.serveHTTP(httpLis) })
 	}
 	defer c.gate.Start()()
-	defer every(storeCheckInterval, c.storeFile.look)()
+	defer every.Interval(storeCheckInterval, c.storeFile.look)()
 	stopTrail := c.trail.Start()
 	ended := make(chan error, len(parts))
 	for _, part := range parts {
@@ -212,28 +217,6 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	}
 	c.cfg.Logger.Info("stopped")
 	return nil
-}
-
-// every calls do once in each interval until stop is called, which waits for a call under way.
-func every(interval time.Duration, do func()) (stop func()) {
-	ended := make(chan struct{})
-	var running sync.WaitGroup
-	running.Go(func() {
-		tick := time.NewTicker(interval)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ended:
-				return
-			case <-tick.C:
-				do()
-			}
-		}
-	})
-	return func() {
-		close(ended)
-		running.Wait()
-	}
 }
 
 // addressOf returns the address of a listener, empty if lis is nil.

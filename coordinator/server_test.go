@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"bytes"
@@ -23,9 +23,11 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -37,36 +39,38 @@ import (
 
 // A stop ends watches and waiting calls with UNAVAILABLE, so that clients try again elsewhere or later. Serve returns nil.
 func TestStopEndsWatchesAndWaitingCalls(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
-		id := r.submit(t, nil).GetTaskId()
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		id := r.Submit(t, nil).GetTaskId()
 		ended := make(chan error, 2)
-		go func() { ended <- errOf(watchAll(t.Context(), r, &lessorv1.WatchTaskRequest{TaskId: id})) }()
 		go func() {
-			ended <- errOf(r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{
+			ended <- wiretest.ErrOf(wiretest.WatchAll(t.Context(), r, &lessorv1.WatchTaskRequest{TaskId: id}))
+		}()
+		go func() {
+			ended <- wiretest.ErrOf(r.Workers.Lease(t.Context(), &lessorv1.LeaseRequest{
 				WorkerId: "w", Queues: []string{"other"}, Wait: durationpb.New(time.Minute),
 			}))
 		}()
 		synctest.Wait()
 		began := time.Now()
-		r.stop()
+		r.Stop()
 		for range 2 {
 			if err := <-ended; status.Code(err) != codes.Unavailable {
 				t.Errorf("ended with %v, want UNAVAILABLE", err)
 			}
 		}
-		if err := <-r.served; err != nil {
+		if err := <-r.Served; err != nil {
 			t.Errorf("Serve returned %v", err)
 		}
-		if d := time.Since(began); d >= gracefulStop {
-			t.Errorf("the stop took %v, want less than %v", d, gracefulStop)
+		if d := time.Since(began); d >= coordinator.GracefulStop {
+			t.Errorf("the stop took %v, want less than %v", d, coordinator.GracefulStop)
 		}
 	})
 }
 
 // A stream of the health service that stays open does not delay a stop.
 func TestStopDoesNotWaitForHealthWatches(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
-		watch, err := r.health.Watch(t.Context(), &healthv1.HealthCheckRequest{})
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		watch, err := r.Health.Watch(t.Context(), &healthv1.HealthCheckRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,15 +78,15 @@ func TestStopDoesNotWaitForHealthWatches(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		r.stop()
+		r.Stop()
 		if res, err := watch.Recv(); err != nil || res.GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {
 			t.Errorf("at the stop, the watch says %v (%v), want NOT_SERVING", res, err)
 		}
-		if err := <-r.served; err != nil {
+		if err := <-r.Served; err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); took > lastWords {
-			t.Errorf("the stop took %v of fake time, want at most %v", took, lastWords)
+		if took := time.Since(began); took > coordinator.LastWords {
+			t.Errorf("the stop took %v of fake time, want at most %v", took, coordinator.LastWords)
 		}
 	})
 }
@@ -90,9 +94,9 @@ func TestStopDoesNotWaitForHealthWatches(t *testing.T) {
 // Calls over gRPC and calls over HTTP have the same ten seconds to end, not one after the other.
 func TestStopWaitsForGRPCAndHTTPTogether(t *testing.T) {
 	st := memstore.New()
-	serve(t, st, func(t *testing.T, r *rig) {
+	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
 		lis := bufconn.Listen(1 << 10)
-		go func() { _ = r.serveHTTP(lis) }()
+		go func() { _ = r.HTTP.Serve(lis) }()
 		conn, err := lis.DialContext(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -100,17 +104,17 @@ func TestStopWaitsForGRPCAndHTTPTogether(t *testing.T) {
 		if _, err := io.WriteString(conn, "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil { // and never read the answer
 			t.Fatal(err)
 		}
-		release := r.submitAndBlockCommit(t, st)
-		time.AfterFunc(gracefulStop-time.Second, release)
+		release := r.SubmitAndBlockCommit(t, st)
+		time.AfterFunc(coordinator.GracefulStop-time.Second, release)
 		began := time.Now()
-		r.stop()
-		if err := <-r.served; err != nil {
+		r.Stop()
+		if err := <-r.Served; err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(began); took != gracefulStop {
-			t.Errorf("the stop took %v of fake time, want %v", took, gracefulStop)
+		if took := time.Since(began); took != coordinator.GracefulStop {
+			t.Errorf("the stop took %v of fake time, want %v", took, coordinator.GracefulStop)
 		}
-		wantContains(t, "the log", r.log.String(), "HTTP server did not stop in time")
+		wiretest.WantContains(t, "the log", r.Log.String(), "HTTP server did not stop in time")
 		_ = conn.Close()
 	})
 }
@@ -118,13 +122,13 @@ func TestStopWaitsForGRPCAndHTTPTogether(t *testing.T) {
 // A stop during a handshake ends the session, and leaves no goroutine behind.
 func TestStopDuringAHandshake(t *testing.T) {
 	for range 20 {
-		serve(t, nil, func(t *testing.T, r *rig) {
-			stream, err := r.workers.Session(t.Context())
+		wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+			stream, err := r.Workers.Session(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
-			go r.stop()
+			go r.Stop()
 			_ = stream.Send(&lessorv1.SessionRequest{
 				Id: "1", Tenant: gate.DefaultTenant, Sender: &lessorv1.Sender{Role: "worker", Id: "w"},
 				Payload: &lessorv1.SessionRequest_Handshake{Handshake: &lessorv1.Handshake{Protocol: session.Protocol, Worker: &lessorv1.WorkerInfo{Name: "w"}}},
@@ -141,28 +145,28 @@ func TestStopDuringAHandshake(t *testing.T) {
 func TestStoreFailureEndsTheCoordinator(t *testing.T) {
 	t.Attr("rules", "A10")
 	st := memstore.New()
-	serve(t, st, func(t *testing.T, r *rig) {
-		if got := r.healthStatus(t); got != healthv1.HealthCheckResponse_SERVING {
+	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
+		if got := r.HealthStatus(t); got != healthv1.HealthCheckResponse_SERVING {
 			t.Errorf("before the failure health is %v, want SERVING", got)
 		}
-		id := r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" }).GetTaskId()
+		id := r.Submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" }).GetTaskId()
 		watches := make(chan error, 2)
 		for _, req := range []*lessorv1.WatchTaskRequest{{TaskId: id}, {RunId: "run"}} {
 			go func() {
-				events, err := watchAll(t.Context(), r, req)
-				if eventNames(events) != "SUBMITTED" {
-					err = fmt.Errorf("%s (%w)", eventNames(events), err)
+				events, err := wiretest.WatchAll(t.Context(), r, req)
+				if wiretest.EventNames(events) != "SUBMITTED" {
+					err = fmt.Errorf("%s (%w)", wiretest.EventNames(events), err)
 				}
 				watches <- err
 			}()
 		}
 		synctest.Wait()
 		st.SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("no space") })
-		_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
+		_, err := r.Tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
 		if status.Code(err) != codes.Unavailable || detail.Of[*errdetails.RetryInfo](status.Convert(err)) == nil {
 			t.Errorf("submit: %v, want UNAVAILABLE with RetryInfo", err)
 		}
-		if err := <-r.served; !errors.Is(err, engine.ErrStore) {
+		if err := <-r.Served; !errors.Is(err, engine.ErrStore) {
 			t.Errorf("Serve returned %v, want ErrStore", err)
 		}
 		for range cap(watches) {
@@ -170,9 +174,7 @@ func TestStoreFailureEndsTheCoordinator(t *testing.T) {
 				t.Errorf("a watch ended with %v, want UNAVAILABLE after the one event, and no word of a deletion", err)
 			}
 		}
-		if r.ready.Load() {
-			t.Error("the coordinator is still ready after its store has failed")
-		}
+		wiretest.GetPath(t, r, "/readyz", http.StatusServiceUnavailable)
 	})
 }
 
@@ -181,10 +183,10 @@ func TestStoreFailureEndsTheCoordinator(t *testing.T) {
 func TestStoreFailureEndsAnIdleCoordinator(t *testing.T) {
 	t.Attr("rules", "A10")
 	st := &failingStore{Store: memstore.New()}
-	serve(t, st, func(t *testing.T, r *rig) {
+	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
 		st.failed.Store(true)
 		select {
-		case err := <-r.served:
+		case err := <-r.Served:
 			if !errors.Is(err, engine.ErrStore) || !errors.As(err, new(*store.CommitError)) {
 				t.Errorf("Serve returned %v, want ErrStore and why the store has failed", err)
 			}
@@ -218,18 +220,18 @@ func (s *failingStore) Begin(ctx context.Context) (store.Tx, error) {
 func TestTokenIsDurableBeforeItIsGiven(t *testing.T) {
 	t.Attr("rules", "A10")
 	st := memstore.New()
-	serveWith(t, st, Config{Auth: &gate.Auth{}}, func(t *testing.T, r *rig) {
-		ctx := r.operatorContext(t, "acme")
-		have := len(r.gate.Keyring().List("acme"))
+	wiretest.ServeWith(t, st, coordinator.Config{Auth: &gate.Auth{}}, func(t *testing.T, r *wiretest.Rig) {
+		ctx := r.OperatorContext(t, "acme")
+		have := len(r.Gate.Keyring().List("acme"))
 		st.SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("no space") })
-		made, err := lessorv1.NewAuthServiceClient(r.conn).CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_WORKER, Subject: "s"})
+		made, err := lessorv1.NewAuthServiceClient(r.Conn).CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_WORKER, Subject: "s"})
 		if status.Code(err) != codes.Unavailable || made.GetToken() != "" {
 			t.Errorf("CreateToken: %v, want UNAVAILABLE and no token", err)
 		}
-		if n := len(r.gate.Keyring().List("acme")); n != have {
+		if n := len(r.Gate.Keyring().List("acme")); n != have {
 			t.Errorf("the keyring has %d tokens, want %d", n, have)
 		}
-		if err := <-r.served; !errors.Is(err, engine.ErrStore) {
+		if err := <-r.Served; !errors.Is(err, engine.ErrStore) {
 			t.Errorf("Serve returned %v, want ErrStore", err)
 		}
 	})
@@ -241,8 +243,8 @@ func TestServeReturnsAfterTheLastCommit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				st := memstore.New()
-				r := newRig(t, st)
-				defer func() { _ = r.conn.Close() }()
+				r := wiretest.New(t, st)
+				defer func() { _ = r.Conn.Close() }()
 				release := make(chan struct{})
 				st.SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
 					<-release
@@ -253,19 +255,19 @@ func TestServeReturnsAfterTheLastCommit(t *testing.T) {
 				})
 				ctx, leave := context.WithCancel(t.Context())
 				go func() {
-					_, _ = r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
+					_, _ = r.Tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
 				}()
 				synctest.Wait()
 				leave() // no call is under way, but a commit is
-				r.stop()
+				r.Stop()
 				time.Sleep(time.Hour)
 				select {
-				case err := <-r.served:
+				case err := <-r.Served:
 					t.Fatalf("Serve returned %v during a commit", err)
 				default:
 				}
 				close(release)
-				if err := <-r.served; broken == nil && err != nil || broken != nil && !errors.Is(err, engine.ErrStore) {
+				if err := <-r.Served; broken == nil && err != nil || broken != nil && !errors.Is(err, engine.ErrStore) {
 					t.Errorf("Serve returned %v after a commit with the error %v", err, broken)
 				}
 			})
@@ -278,9 +280,9 @@ func TestRestartFindsTheTasks(t *testing.T) {
 	t.Attr("rules", "A6")
 	st := memstore.New()
 	var id string
-	serve(t, st, func(t *testing.T, r *rig) { id = r.submit(t, nil).GetTaskId() })
-	serve(t, st.Reopen(), func(t *testing.T, r *rig) {
-		if got := r.get(t, id); got.GetState() != lessorv1.TaskState_TASK_STATE_READY {
+	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) { id = r.Submit(t, nil).GetTaskId() })
+	wiretest.Serve(t, st.Reopen(), func(t *testing.T, r *wiretest.Rig) {
+		if got := r.Get(t, id); got.GetState() != lessorv1.TaskState_TASK_STATE_READY {
 			t.Errorf("the task is %v, want it READY", got)
 		}
 	})
@@ -297,8 +299,8 @@ func (rawCodec) Name() string                         { return "proto" }
 
 // Invalid UTF-8 in a request is refused with INVALID_ARGUMENT and the name of the field; malformed_test.go has the details.
 func TestInvalidUTF8OnTheWire(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
-		err := r.conn.Invoke(t.Context(), lessorv1.TaskService_GetTask_FullMethodName, []byte("\x0a\x02\xff\xff"), new([]byte),
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		err := r.Conn.Invoke(t.Context(), lessorv1.TaskService_GetTask_FullMethodName, []byte("\x0a\x02\xff\xff"), new([]byte),
 			grpc.ForceCodecV2(rawCodec{}))
 		v := detail.Of[*errdetails.BadRequest](status.Convert(err)).GetFieldViolations()
 		if status.Code(err) != codes.InvalidArgument || len(v) != 1 || v[0].GetField() != "task_id" {
@@ -309,18 +311,18 @@ func TestInvalidUTF8OnTheWire(t *testing.T) {
 
 // The log has a line for each call, with tenant, type, sender, id, corr and the outcome; it never has payloads or lease ids.
 func TestLogOfACall(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
-		_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		_, err := r.Tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{
 			Task: &lessorv1.TaskSpec{Queue: "q", Payload: []byte("secret-payload")}, RequestId: "req-1",
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := r.lease(t)
-		r.complete(t, a, "secret-output")
-		_, _ = r.tasks.GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: "nonsense"})
+		a := r.Lease(t)
+		r.Complete(t, a, "secret-output")
+		_, _ = r.Tasks.GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: "nonsense"})
 		synctest.Wait()
-		log := r.log.String()
+		log := r.Log.String()
 		id := a.GetTask().GetTaskId()
 		for _, want := range []string{
 			`"tenant":"default"`, `"type":"SubmitTask"`, `"corr":"req-1"`, `"id":"` + id + `"`, `"sender":"w"`,
@@ -343,23 +345,23 @@ func TestLogOfACall(t *testing.T) {
 
 // While the disk is full, or after a stop, every call is refused. Each refused call is logged only at level debug; the stop is logged once.
 func TestFullDiskAndStopDoNotFillTheLog(t *testing.T) {
-	serveWith(t, nil, Config{DiskFull: func() bool { return true }}, func(t *testing.T, r *rig) {
-		_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
-		wantDiskFull(t, "SubmitTask", err)
+	wiretest.ServeWith(t, nil, coordinator.Config{DiskFull: func() bool { return true }}, func(t *testing.T, r *wiretest.Rig) {
+		_, err := r.Tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
+		wiretest.WantDiskFull(t, "SubmitTask", err)
 		waiting := make(chan error, 1)
 		go func() {
-			_, err := r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, MaxTasks: 1, Wait: durationpb.New(time.Minute)})
+			_, err := r.Workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, MaxTasks: 1, Wait: durationpb.New(time.Minute)})
 			waiting <- err
 		}()
 		synctest.Wait()
-		r.stop()
+		r.Stop()
 		if err := <-waiting; refusal.CodeOf(err) != refusal.CodeStopping {
 			t.Errorf("a waiting lease request ended with %v, want %s", err, refusal.CodeStopping)
 		}
-		if err := <-r.served; err != nil {
+		if err := <-r.Served; err != nil {
 			t.Error(err)
 		}
-		log := r.log.String()
+		log := r.Log.String()
 		if strings.Count(log, `"msg":"stopping`) != 1 {
 			t.Errorf("the log does not have the stop exactly once:\n%s", log)
 		}
@@ -375,8 +377,8 @@ func TestFullDiskAndStopDoNotFillTheLog(t *testing.T) {
 // rate() sees only what is added to a sample, so each cause of the end of a lease, an attempt or a session is counted from 0 on: otherwise no alert would
 // notice that all workers of a new coordinator died at once.
 func TestEndsAreCountedFromZero(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
-		metrics := getPath(t, r, "/metrics", http.StatusOK)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		metrics := wiretest.GetPath(t, r, "/metrics", http.StatusOK)
 		wants := []string{`lessor_retries_total{reason="LEASE_EXPIRED"} 0`, `lessor_session_resets_total{code="E.TIMEOUT"} 0`}
 		for _, cause := range []lease.Reason{
 			lease.CoordinatorRecovered, lease.LeaseExpired, lease.DispatchUnacked, lease.TaskCancelled, lease.CancelTimeout, lease.DeadlineExceeded,
@@ -395,10 +397,10 @@ func TestEndsAreCountedFromZero(t *testing.T) {
 // /metrics has the counters by kind, verdict and reason. /healthz says whether the process lives, and /readyz whether it is ready. Profiles exist only
 // with Config.Pprof.
 func TestHTTP(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
-		r.submit(t, nil)
-		r.complete(t, r.lease(t), "")
-		metrics := getPath(t, r, "/metrics", http.StatusOK)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		r.Submit(t, nil)
+		r.Complete(t, r.Lease(t), "")
+		metrics := wiretest.GetPath(t, r, "/metrics", http.StatusOK)
 		for _, want := range []string{
 			`lessor_verdicts_total{kind="complete",reason="NONE",verdict="COMMITTED"} 1`, "lessor_dispatch_total 1",
 			"lessor_leases_live 0", "lessor_sessions_active 0", `lessor_leases_ended_total{cause="REPORTED"} 1`,
@@ -408,42 +410,42 @@ func TestHTTP(t *testing.T) {
 				t.Errorf("the metrics lack %s", want)
 			}
 		}
-		getPath(t, r, "/healthz", http.StatusOK)
-		getPath(t, r, "/readyz", http.StatusOK)
-		getPath(t, r, "/", http.StatusFound) // to the page
-		getPath(t, r, "/debug/pprof/", http.StatusNotFound)
-		r.stop()
+		wiretest.GetPath(t, r, "/healthz", http.StatusOK)
+		wiretest.GetPath(t, r, "/readyz", http.StatusOK)
+		wiretest.GetPath(t, r, "/", http.StatusFound) // to the page
+		wiretest.GetPath(t, r, "/debug/pprof/", http.StatusNotFound)
+		r.Stop()
 		synctest.Wait()
-		getPath(t, r, "/healthz", http.StatusOK)
-		getPath(t, r, "/readyz", http.StatusServiceUnavailable)
+		wiretest.GetPath(t, r, "/healthz", http.StatusOK)
+		wiretest.GetPath(t, r, "/readyz", http.StatusServiceUnavailable)
 	})
 }
 
 // GetStatus counts the leases and says since when the coordinator runs and whether it asks for credentials, ListQueues lists the queues by name in pages, and ListWorkers lists no worker without a session.
 func TestStatusAndQueues(t *testing.T) {
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		token, _ := r.issue(t, "acme", auth.Viewer)
-		st, err := r.admin.GetStatus(withToken(t.Context(), token), &lessorv1.GetStatusRequest{})
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		token, _ := r.Issue(t, "acme", auth.Viewer)
+		st, err := r.Admin.GetStatus(wiretest.WithToken(t.Context(), token), &lessorv1.GetStatusRequest{})
 		if end := time.Now().Add(time.Hour); err != nil || st.GetOpen() || !st.GetCredentialEndsAt().AsTime().Equal(end) {
 			t.Errorf("with credentials the status is %v (%v), want open to be false, and the end of the token at %v", st, err, end)
 		}
 	})
-	serve(t, nil, func(t *testing.T, r *rig) {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		ctx, started := t.Context(), time.Now()
 		time.Sleep(time.Minute)
 		for _, q := range []string{"b", "a", "c"} {
-			r.submit(t, func(s *lessorv1.TaskSpec) { s.Queue = q })
+			r.Submit(t, func(s *lessorv1.TaskSpec) { s.Queue = q })
 		}
-		r.submit(t, nil)
-		r.lease(t)
-		st, err := r.admin.GetStatus(ctx, &lessorv1.GetStatusRequest{})
+		r.Submit(t, nil)
+		r.Lease(t)
+		st, err := r.Admin.GetStatus(ctx, &lessorv1.GetStatusRequest{})
 		if err != nil || st.GetLeases() != 1 || st.GetVersion() != "test" || !st.GetOpen() || st.GetEpoch() == 0 || !st.GetStartedAt().AsTime().Equal(started) || st.GetCredentialEndsAt() != nil {
 			t.Errorf("status is %v (%v), want one lease, version test, no credentials asked for and none that ends, an epoch, and the start at %v", st, err, started)
 		}
 		var names []string
 		req := &lessorv1.ListQueuesRequest{PageSize: 2}
 		for {
-			res, err := r.admin.ListQueues(ctx, req)
+			res, err := r.Admin.ListQueues(ctx, req)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -455,8 +457,8 @@ func TestStatusAndQueues(t *testing.T) {
 			}
 			names = append(names, "|")
 		}
-		wantEqual(t, "the list of the queues by two", strings.Join(names, " "), "a b | c q")
-		workers, err := r.admin.ListWorkers(ctx, &lessorv1.ListWorkersRequest{})
+		wiretest.WantEqual(t, "the list of the queues by two", strings.Join(names, " "), "a b | c q")
+		workers, err := r.Admin.ListWorkers(ctx, &lessorv1.ListWorkersRequest{})
 		if err != nil || len(workers.GetWorkers()) != 0 {
 			t.Errorf("workers: %v (%v), want none without a session", workers, err)
 		}
@@ -466,8 +468,8 @@ func TestStatusAndQueues(t *testing.T) {
 // The log says which version serves which epoch at which addresses, and that it has stopped.
 func TestLogHasTheStartAndTheStop(t *testing.T) {
 	var log bytes.Buffer
-	serveWith(t, nil, Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, func(*testing.T, *rig) {})
+	wiretest.ServeWith(t, nil, coordinator.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, func(*testing.T, *wiretest.Rig) {})
 	for _, want := range []string{`msg=serving version=test epoch=1 grpc=bufconn `, "msg=stopped"} {
-		wantContains(t, "the log", log.String(), want)
+		wiretest.WantContains(t, "the log", log.String(), want)
 	}
 }

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"fmt"
@@ -10,48 +10,49 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
 
 // wantLeaseEnded checks that the next frame is a cancel which says that the lease of a has ended for this reason.
-func (worker *testWorker) wantLeaseEnded(a *lessorv1.Assignment, reason lessorv1.Reason) {
-	worker.t.Helper()
-	m := worker.nextFrame()
-	c := wantPayload[*lessorv1.Cancel](worker, m)
+func wantLeaseEnded(worker *wiretest.Worker, a *lessorv1.Assignment, reason lessorv1.Reason) {
+	worker.T.Helper()
+	m := worker.NextFrame()
+	c := wiretest.WantPayload[*lessorv1.Cancel](worker, m)
 	if c.GetLeaseId() != a.GetLeaseId() || c.GetTaskId() != a.GetTask().GetTaskId() || c.GetReason() != reason || c.GetGrace() != nil {
-		worker.t.Fatalf("%s: received %v, want the end of the lease %s for %v", worker.name, c, a.GetLeaseId(), reason)
+		worker.T.Fatalf("%s: received %v, want the end of the lease %s for %v", worker.Name, c, a.GetLeaseId(), reason)
 	}
-	wantEqual(worker.t, "corr", m.GetCorr(), c.GetTaskId())
+	wiretest.WantEqual(worker.T, "corr", m.GetCorr(), c.GetTaskId())
 }
 
 // W5: a dispatch that is not acknowledged within 5 s is taken back, and counts neither as a loss nor as a failure. The session gets no tasks until it
 // sends a frame. A late acknowledgement is answered with a cancel.
 func TestUnacknowledgedDispatchIsTakenBack(t *testing.T) {
 	t.Attr("rules", "W5")
-	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		r.submitAll(t, 1)
-		m := worker.nextFrame()
-		a := wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
+	wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		r.SubmitAll(t, 1)
+		m := worker.NextFrame()
+		a := wiretest.WantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
 		time.Sleep(lease.DefaultAckWithin - time.Millisecond)
-		worker.wantNoFrame()
+		worker.WantNoFrame()
 		began := time.Now()
-		worker.wantLeaseEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
+		wantLeaseEnded(worker, a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
 		if late := time.Since(began); late > 100*time.Millisecond {
 			t.Errorf("the cancel came %v after the 5 s, want at most 100 ms", late)
 		}
 		time.Sleep(30 * time.Second)
-		worker.wantNoFrame()
-		got := r.get(t, a.GetTask().GetTaskId())
+		worker.WantNoFrame()
+		got := r.Get(t, a.GetTask().GetTaskId())
 		if got.GetState() != lessorv1.TaskState_TASK_STATE_READY || got.GetLosses() != 0 || got.GetFailures() != 0 {
 			t.Errorf("the task is %v, want READY without losses and failures", got)
 		}
-		worker.ack(m)
+		worker.Ack(m)
 		synctest.Wait()
-		worker.wantLeaseEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
-		if again := worker.receiveAssignments(1)[0]; again.GetAttempt() != 2 { // the late ack counts as a frame
+		wantLeaseEnded(worker, a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
+		if again := worker.ReceiveAssignments(1)[0]; again.GetAttempt() != 2 { // the late ack counts as a frame
 			t.Errorf("the task was dispatched again as %v, want attempt 2", again)
 		}
 	})
@@ -60,18 +61,18 @@ func TestUnacknowledgedDispatchIsTakenBack(t *testing.T) {
 // W5: if the task has been granted to another worker in the meantime, a late acknowledgement is answered with SUPERSEDED.
 func TestLateAckOfATaskThatAnotherWorkerHas(t *testing.T) {
 	t.Attr("rules", "W5")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		r.submitAll(t, 1)
-		m := worker.nextFrame()
-		a := wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		r.SubmitAll(t, 1)
+		m := worker.NextFrame()
+		a := wiretest.WantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
 		time.Sleep(lease.DefaultAckWithin)
-		worker.wantLeaseEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
-		r.openSession(t, "other", 1).receiveAssignments(1)
-		worker.ack(m)
-		worker.wantLeaseEnded(a, lessorv1.Reason_REASON_SUPERSEDED)
-		worker.ack(m) // only the first ack of a frame counts
-		worker.wantNoFrame()
+		wantLeaseEnded(worker, a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
+		r.OpenSession(t, "other", 1).ReceiveAssignments(1)
+		worker.Ack(m)
+		wantLeaseEnded(worker, a, lessorv1.Reason_REASON_SUPERSEDED)
+		worker.Ack(m) // only the first ack of a frame counts
+		worker.WantNoFrame()
 	})
 }
 
@@ -79,20 +80,20 @@ func TestLateAckOfATaskThatAnotherWorkerHas(t *testing.T) {
 // lease has ended.
 func TestLateAckBesideARefusedStart(t *testing.T) {
 	t.Attr("rules", "W5")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		r.submitAll(t, 1)
-		m := worker.nextFrame()
-		a := wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
-		worker.wantLeaseEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
-		bad := started(a)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		r.SubmitAll(t, 1)
+		m := worker.NextFrame()
+		a := wiretest.WantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
+		wantLeaseEnded(worker, a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
+		bad := wiretest.Started(a)
 		bad.GetStart().Attempt = a.GetAttempt() + 1
-		f := worker.newFrame(&lessorv1.Reports{Reports: []*lessorv1.Report{bad}})
+		f := worker.NewFrame(&lessorv1.Reports{Reports: []*lessorv1.Report{bad}})
 		f.Ack = &lessorv1.Ack{For: m.GetId()}
-		worker.sendFrame(f)
+		worker.SendFrame(f)
 		var cancels, verdicts int
 		for range 3 { // the third frame dispatches the task again
-			switch m := payload(worker.nextFrame()).(type) {
+			switch m := wiretest.Payload(worker.NextFrame()).(type) {
 			case *lessorv1.Cancel:
 				cancels++
 				if m.GetLeaseId() != a.GetLeaseId() || m.GetReason() != lessorv1.Reason_REASON_DISPATCH_UNACKED {
@@ -114,80 +115,82 @@ func TestLateAckBesideARefusedStart(t *testing.T) {
 // W5: a dispatch is acknowledged by an ack, by a Start, or by a heartbeat that names the lease. None of them is answered with a cancel.
 func TestWhatAcknowledgesADispatch(t *testing.T) {
 	t.Attr("rules", "W5")
-	for name, acknowledge := range map[string]func(*testWorker, *lessorv1.SessionResponse, *lessorv1.Assignment){
-		"ack": func(worker *testWorker, m *lessorv1.SessionResponse, _ *lessorv1.Assignment) { worker.ack(m) },
-		"start": func(worker *testWorker, _ *lessorv1.SessionResponse, a *lessorv1.Assignment) {
-			wantCommitted(worker.t, worker.report(started(a)))
+	for name, acknowledge := range map[string]func(*wiretest.Worker, *lessorv1.SessionResponse, *lessorv1.Assignment){
+		"ack": func(worker *wiretest.Worker, m *lessorv1.SessionResponse, _ *lessorv1.Assignment) { worker.Ack(m) },
+		"start": func(worker *wiretest.Worker, _ *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+			wiretest.WantCommitted(worker.T, worker.Report(wiretest.Started(a)))
 		},
-		"heartbeat": func(worker *testWorker, _ *lessorv1.SessionResponse, a *lessorv1.Assignment) { worker.heartbeat(a) },
-		"ack beside the start": func(worker *testWorker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
-			wantCommitted(worker.t, worker.reportWithAck(m, started(a)))
+		"heartbeat": func(worker *wiretest.Worker, _ *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+			worker.Heartbeat(a)
 		},
-		"ack beside a start that is refused": func(worker *testWorker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
-			bad := started(a)
+		"ack beside the start": func(worker *wiretest.Worker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+			wiretest.WantCommitted(worker.T, worker.ReportWithAck(m, wiretest.Started(a)))
+		},
+		"ack beside a start that is refused": func(worker *wiretest.Worker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+			bad := wiretest.Started(a)
 			bad.GetStart().Attempt = a.GetAttempt() + 1
-			if v := worker.reportWithAck(m, bad)[0]; v.GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST {
-				worker.t.Errorf("a start of another attempt got %v", v)
+			if v := worker.ReportWithAck(m, bad)[0]; v.GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST {
+				worker.T.Errorf("a start of another attempt got %v", v)
 			}
 		},
-		"ack beside the start of another lease": func(worker *testWorker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
-			bad := started(a)
+		"ack beside the start of another lease": func(worker *wiretest.Worker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+			bad := wiretest.Started(a)
 			bad.GetStart().LeaseId = "another"
-			if v := worker.reportWithAck(m, bad)[0]; v.GetReason() != lessorv1.Reason_REASON_INVALID_LEASE {
-				worker.t.Errorf("a start under another lease got %v", v)
+			if v := worker.ReportWithAck(m, bad)[0]; v.GetReason() != lessorv1.Reason_REASON_INVALID_LEASE {
+				worker.T.Errorf("a start under another lease got %v", v)
 			}
 		},
-		"ack beside a start with a bad field": func(worker *testWorker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
-			bad := started(a)
-			bad.GetStart().WorkerId = text(257)
-			if v := worker.reportWithAck(m, bad)[0]; v.GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST {
-				worker.t.Errorf("a start with a bad field got %v", v)
+		"ack beside a start with a bad field": func(worker *wiretest.Worker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+			bad := wiretest.Started(a)
+			bad.GetStart().WorkerId = wiretest.Text(257)
+			if v := worker.ReportWithAck(m, bad)[0]; v.GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST {
+				worker.T.Errorf("a start with a bad field got %v", v)
 			}
 		},
-		"ack beside a result that is too large": func(worker *testWorker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
-			if v := worker.reportWithAck(m, completed(a, text(1<<20+1)))[0]; v.GetReason() != lessorv1.Reason_REASON_RESULT_TOO_LARGE {
-				worker.t.Errorf("a result that is too large got %v", v)
+		"ack beside a result that is too large": func(worker *wiretest.Worker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+			if v := worker.ReportWithAck(m, wiretest.Completed(a, wiretest.Text(1<<20+1)))[0]; v.GetReason() != lessorv1.Reason_REASON_RESULT_TOO_LARGE {
+				worker.T.Errorf("a result that is too large got %v", v)
 			}
 		},
-		"ack beside reports that are refused as a whole": func(worker *testWorker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
-			f := worker.newFrame(&lessorv1.Reports{Reports: make([]*lessorv1.Report, 2000)})
+		"ack beside reports that are refused as a whole": func(worker *wiretest.Worker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+			f := worker.NewFrame(&lessorv1.Reports{Reports: make([]*lessorv1.Report, 2000)})
 			f.Ack = &lessorv1.Ack{For: m.GetId()}
-			worker.sendFrame(f)
-			worker.wantError(f.GetId(), refusal.CodeInvalid, "items")
+			worker.SendFrame(f)
+			worker.WantError(f.GetId(), refusal.CodeInvalid, "items")
 		},
-		"ack beside a payload": func(worker *testWorker, m *lessorv1.SessionResponse, _ *lessorv1.Assignment) {
-			f := worker.newFrame(&lessorv1.Capacity{MaxParallel: 1})
+		"ack beside a payload": func(worker *wiretest.Worker, m *lessorv1.SessionResponse, _ *lessorv1.Assignment) {
+			f := worker.NewFrame(&lessorv1.Capacity{MaxParallel: 1})
 			f.Ack = &lessorv1.Ack{For: m.GetId()}
-			worker.sendFrame(f)
+			worker.SendFrame(f)
 		},
-		"ack beside a repeated frame": func(worker *testWorker, m *lessorv1.SessionResponse, _ *lessorv1.Assignment) {
-			f := worker.numberedFrame(1, &lessorv1.Reports{})
-			worker.sendFrame(f)
-			nextPayload[*lessorv1.Verdicts](worker)
+		"ack beside a repeated frame": func(worker *wiretest.Worker, m *lessorv1.SessionResponse, _ *lessorv1.Assignment) {
+			f := numberedFrame(worker, 1, &lessorv1.Reports{})
+			worker.SendFrame(f)
+			wiretest.NextPayload[*lessorv1.Verdicts](worker)
 			f.Ack = &lessorv1.Ack{For: m.GetId()}
-			worker.wantAck(worker.sendFrame(f))
+			wantAck(worker, worker.SendFrame(f))
 		},
-		"ack beside a frame after a gap": func(worker *testWorker, m *lessorv1.SessionResponse, _ *lessorv1.Assignment) {
-			f := worker.numberedFrame(2, &lessorv1.Reports{})
+		"ack beside a frame after a gap": func(worker *wiretest.Worker, m *lessorv1.SessionResponse, _ *lessorv1.Assignment) {
+			f := numberedFrame(worker, 2, &lessorv1.Reports{})
 			f.Ack = &lessorv1.Ack{For: m.GetId()}
-			worker.wantGap(worker.sendFrame(f), 1)
+			wantGap(worker, worker.SendFrame(f), 1)
 		},
-		"ack after the start": func(worker *testWorker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
-			wantCommitted(worker.t, worker.report(started(a)))
-			worker.ack(m)
+		"ack after the start": func(worker *wiretest.Worker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+			wiretest.WantCommitted(worker.T, worker.Report(wiretest.Started(a)))
+			worker.Ack(m)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
-				worker := r.openSession(t, "w", 1)
-				r.submitAll(t, 1)
-				m := worker.nextFrame()
-				a := wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				worker := r.OpenSession(t, "w", 1)
+				r.SubmitAll(t, 1)
+				m := worker.NextFrame()
+				a := wiretest.WantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
 				time.Sleep(lease.DefaultAckWithin - time.Millisecond)
 				acknowledge(worker, m, a)
 				time.Sleep(30 * time.Second)
-				worker.wantNoFrame()
-				wantCommitted(t, worker.report(completed(a, "")))
+				worker.WantNoFrame()
+				wiretest.WantCommitted(t, worker.Report(wiretest.Completed(a, "")))
 			})
 		})
 	}
@@ -196,17 +199,17 @@ func TestWhatAcknowledgesADispatch(t *testing.T) {
 // W5: a lease that is shorter than the time for an acknowledgement expires first. The session then also gets no tasks until it sends a frame.
 func TestShortLeaseRunsOutUnacknowledged(t *testing.T) {
 	t.Attr("rules", "W5")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		r.submit(t, func(s *lessorv1.TaskSpec) {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		r.Submit(t, func(s *lessorv1.TaskSpec) {
 			s.HeartbeatInterval, s.HeartbeatTimeout = durationpb.New(time.Second/2), durationpb.New(time.Second)
 		})
-		a := wantPayload[*lessorv1.Dispatch](worker, worker.nextFrame()).GetAssignments()[0]
-		worker.wantLeaseEnded(a, lessorv1.Reason_REASON_LEASE_EXPIRED)
+		a := wiretest.WantPayload[*lessorv1.Dispatch](worker, worker.NextFrame()).GetAssignments()[0]
+		wantLeaseEnded(worker, a, lessorv1.Reason_REASON_LEASE_EXPIRED)
 		time.Sleep(30 * time.Second)
-		worker.wantNoFrame()
-		worker.heartbeat()
-		if again := worker.receiveAssignments(1)[0]; again.GetAttempt() != 2 {
+		worker.WantNoFrame()
+		worker.Heartbeat()
+		if again := worker.ReceiveAssignments(1)[0]; again.GetAttempt() != 2 {
 			t.Errorf("the task was dispatched again as %v, want attempt 2", again)
 		}
 	})
@@ -214,27 +217,27 @@ func TestShortLeaseRunsOutUnacknowledged(t *testing.T) {
 
 // An acknowledgement that comes after the report of its task is not late, and is not answered with a cancel.
 func TestAckAfterTheReport(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		r.submitAll(t, 1)
-		m := worker.nextFrame()
-		wantCommitted(t, worker.report(completed(wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0], "")))
-		worker.ack(m)
-		worker.wantNoFrame()
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		r.SubmitAll(t, 1)
+		m := worker.NextFrame()
+		wiretest.WantCommitted(t, worker.Report(wiretest.Completed(wiretest.WantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0], "")))
+		worker.Ack(m)
+		worker.WantNoFrame()
 	})
 }
 
 // W5: a task is FAILED if six different sessions in a row do not acknowledge its dispatch.
 func TestSixUnacknowledgedDispatchesFailTheTask(t *testing.T) {
 	t.Attr("rules", "W5")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		id := r.submit(t, nil).GetTaskId()
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		id := r.Submit(t, nil).GetTaskId()
 		for i := range lease.MaxUnacked {
-			worker := r.openSession(t, fmt.Sprintf("w%d", i), 1)
-			a := wantPayload[*lessorv1.Dispatch](worker, worker.nextFrame()).GetAssignments()[0]
-			worker.wantLeaseEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
+			worker := r.OpenSession(t, fmt.Sprintf("w%d", i), 1)
+			a := wiretest.WantPayload[*lessorv1.Dispatch](worker, worker.NextFrame()).GetAssignments()[0]
+			wantLeaseEnded(worker, a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
 		}
-		got := r.get(t, id)
+		got := r.Get(t, id)
 		if got.GetState() != lessorv1.TaskState_TASK_STATE_FAILED || got.GetReason() != lessorv1.Reason_REASON_DISPATCH_UNAVAILABLE {
 			t.Errorf("the task is %v, want FAILED for DISPATCH_UNAVAILABLE", got)
 		}
@@ -244,16 +247,16 @@ func TestSixUnacknowledgedDispatchesFailTheTask(t *testing.T) {
 // T10: if a Start comes in the frame that acknowledges its dispatch, the history has only the event STARTED, not ACKNOWLEDGED.
 func TestStartThatAcknowledgesIsOneEvent(t *testing.T) {
 	t.Attr("rules", "T10")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 2)
-		r.submitAll(t, 2)
-		m := worker.nextFrame()
-		all := wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()
-		wantCommitted(t, worker.reportWithAck(m, started(all[0]), completed(all[0], "")))
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 2)
+		r.SubmitAll(t, 2)
+		m := worker.NextFrame()
+		all := wiretest.WantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()
+		wiretest.WantCommitted(t, worker.ReportWithAck(m, wiretest.Started(all[0]), wiretest.Completed(all[0], "")))
 		for i, want := range []lessorv1.HistoryEventType{
 			lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_STARTED, lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_ACKNOWLEDGED,
 		} {
-			got := r.get(t, all[i].GetTask().GetTaskId()).GetHistory()
+			got := r.Get(t, all[i].GetTask().GetTaskId()).GetHistory()
 			if len(got) < 3 || got[2].GetType() != want { // events 0 and 1 are the submit and the grant
 				t.Errorf("the history of task %d is %v, want %v as event 2", i, got, want)
 			}
@@ -268,7 +271,7 @@ func TestOutcomeThatSaysWhenItBegan(t *testing.T) {
 	at := timestamppb.New(time.Date(2001, 2, 3, 4, 5, 6, 7, time.UTC)) // of the worker's clock, which decides nothing
 	for want, outcome := range map[lessorv1.HistoryEventType]func(*lessorv1.Assignment) *lessorv1.Report{
 		lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED: func(a *lessorv1.Assignment) *lessorv1.Report {
-			r := completed(a, "")
+			r := wiretest.Completed(a, "")
 			r.GetComplete().StartedAt = at
 			return r
 		},
@@ -284,15 +287,15 @@ func TestOutcomeThatSaysWhenItBegan(t *testing.T) {
 		},
 	} {
 		t.Run(want.String(), func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
-				worker := r.openSession(t, "w", 1)
-				r.submitAll(t, 1)
-				m := worker.nextFrame()
-				a := wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				worker := r.OpenSession(t, "w", 1)
+				r.SubmitAll(t, 1)
+				m := worker.NextFrame()
+				a := wiretest.WantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
 				time.Sleep(time.Second)
 				reported := time.Now()
-				wantCommitted(t, worker.reportWithAck(m, outcome(a)))
-				got := r.get(t, a.GetTask().GetTaskId()).GetHistory()
+				wiretest.WantCommitted(t, worker.ReportWithAck(m, outcome(a)))
+				got := r.Get(t, a.GetTask().GetTaskId()).GetHistory()
 				if len(got) != 4 || got[2].GetType() != lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_STARTED || got[3].GetType() != want {
 					t.Fatalf("the history is %v, want submitted, granted, started, %v", got, want)
 				}
@@ -307,17 +310,17 @@ func TestOutcomeThatSaysWhenItBegan(t *testing.T) {
 // V1: a started_at that is no time is a bad field of an outcome, as it is of a Start.
 func TestOutcomeWithABadStart(t *testing.T) {
 	t.Attr("rules", "V1")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		r.submitAll(t, 1)
-		a := worker.receiveAssignments(1)[0]
-		bad := completed(a, "")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		r.SubmitAll(t, 1)
+		a := worker.ReceiveAssignments(1)[0]
+		bad := wiretest.Completed(a, "")
 		bad.GetComplete().StartedAt = &timestamppb.Timestamp{Nanos: -1}
-		v := worker.report(bad)[0]
+		v := worker.Report(bad)[0]
 		if v.GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST || !strings.Contains(v.GetDetail(), "started_at") {
 			t.Errorf("the outcome got %v, want INVALID_REQUEST about started_at", v)
 		}
-		wantCommitted(t, worker.report(completed(a, "")))
+		wiretest.WantCommitted(t, worker.Report(wiretest.Completed(a, "")))
 	})
 }
 
@@ -326,25 +329,25 @@ func TestOutcomeWithABadStart(t *testing.T) {
 // without a pause.
 func TestWorkerWithAnExpiredLeaseGetsNoWork(t *testing.T) {
 	t.Attr("rules", "W9")
-	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 2)
-		id := r.submit(t, func(s *lessorv1.TaskSpec) {
+	wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 2)
+		id := r.Submit(t, func(s *lessorv1.TaskSpec) {
 			s.HeartbeatInterval, s.HeartbeatTimeout = durationpb.New(time.Second/2), durationpb.New(time.Second)
 		}).GetTaskId()
-		m := worker.nextFrame()
-		a := wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
-		worker.ack(m)
-		ended := worker.nextFrame()
-		if c := wantPayload[*lessorv1.Cancel](worker, ended); c.GetLeaseId() != a.GetLeaseId() || c.GetReason() != lessorv1.Reason_REASON_LEASE_EXPIRED {
+		m := worker.NextFrame()
+		a := wiretest.WantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
+		worker.Ack(m)
+		ended := worker.NextFrame()
+		if c := wiretest.WantPayload[*lessorv1.Cancel](worker, ended); c.GetLeaseId() != a.GetLeaseId() || c.GetReason() != lessorv1.Reason_REASON_LEASE_EXPIRED {
 			t.Fatalf("received %v, want the end of the lease", c)
 		}
 		time.Sleep(30 * time.Second)
-		worker.wantNoFrame()
-		if got := r.get(t, id); got.GetState() != lessorv1.TaskState_TASK_STATE_READY || got.GetAttempt() != 1 || got.GetLosses() != 1 {
+		worker.WantNoFrame()
+		if got := r.Get(t, id); got.GetState() != lessorv1.TaskState_TASK_STATE_READY || got.GetAttempt() != 1 || got.GetLosses() != 1 {
 			t.Errorf("the task is %v, want READY after one attempt, which was lost", got)
 		}
-		worker.ack(ended)
-		if again := worker.receiveAssignments(1)[0]; again.GetAttempt() != 2 {
+		worker.Ack(ended)
+		if again := worker.ReceiveAssignments(1)[0]; again.GetAttempt() != 2 {
 			t.Errorf("the task was dispatched again as %v, want attempt 2", again)
 		}
 	})

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -21,18 +22,18 @@ import (
 func TestStreamWithoutAHandshake(t *testing.T) {
 	t.Attr("rules", "W1 W14")
 	for _, sendsFrames := range []bool{false, true} {
-		serve(t, nil, func(t *testing.T, r *rig) {
-			worker := r.openStream(t, "w")
+		wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+			worker := r.OpenStream(t, "w")
 			for range 9 {
 				time.Sleep(handshakeWithin / 10)
 				if sendsFrames {
-					worker.send(&lessorv1.Error{})
+					worker.Send(&lessorv1.Error{})
 				}
 			}
-			worker.wantNoFrame()
+			worker.WantNoFrame()
 			time.Sleep(handshakeWithin / 10)
-			wantEqual(t, "code", nextPayload[*lessorv1.Reset](worker).GetCode(), refusal.CodeTimeout)
-			if err := worker.waitForEnd(); err != nil {
+			wiretest.WantEqual(t, "code", wiretest.NextPayload[*lessorv1.Reset](worker).GetCode(), refusal.CodeTimeout)
+			if err := worker.WaitForEnd(); err != nil {
 				t.Errorf("the stream ended with %v, want OK", err)
 			}
 		})
@@ -41,32 +42,32 @@ func TestStreamWithoutAHandshake(t *testing.T) {
 
 // A number of slots out of range is refused with the name of the field. 0 slots mean no new tasks. Other workers are not affected.
 func TestSlotsAtTheirLimits(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker, other := r.openSession(t, "w", 1), r.openSession(t, "other", 1)
-		worker.wantError(worker.send(&lessorv1.Capacity{MaxParallel: 1 << 31}), refusal.CodeInvalid, "capacity.max_parallel: is 2147483648; the range is 0 to 10000")
-		worker.wantError(worker.send(registration(1<<31)), refusal.CodeInvalid, "max_parallel: is 2147483648; the range is 1 to 10000")
-		worker.send(&lessorv1.Capacity{MaxParallel: 0})
-		worker.wantNoFrame()
-		r.submitAll(t, 2)
-		wantCommitted(t, other.report(completed(other.receiveAssignments(1)[0], "")))
-		wantCommitted(t, other.report(completed(other.receiveAssignments(1)[0], "")))
-		worker.wantNoFrame()
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker, other := r.OpenSession(t, "w", 1), r.OpenSession(t, "other", 1)
+		worker.WantError(worker.Send(&lessorv1.Capacity{MaxParallel: 1 << 31}), refusal.CodeInvalid, "capacity.max_parallel: is 2147483648; the range is 0 to 10000")
+		worker.WantError(worker.Send(wiretest.Registration(1<<31)), refusal.CodeInvalid, "max_parallel: is 2147483648; the range is 1 to 10000")
+		worker.Send(&lessorv1.Capacity{MaxParallel: 0})
+		worker.WantNoFrame()
+		r.SubmitAll(t, 2)
+		wiretest.WantCommitted(t, other.Report(wiretest.Completed(other.ReceiveAssignments(1)[0], "")))
+		wiretest.WantCommitted(t, other.Report(wiretest.Completed(other.ReceiveAssignments(1)[0], "")))
+		worker.WantNoFrame()
 	})
 }
 
 // V2, V3: a report under a lease of another task or under a forged lease is REJECTED. The holder of the lease can still report.
 func TestReportsUnderForeignLeases(t *testing.T) {
 	t.Attr("rules", "V2 V3")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker, stranger := r.openSession(t, "w", 2), r.openSession(t, "stranger", 1)
-		stranger.send(&lessorv1.Capacity{MaxParallel: 0})
-		stranger.wantNoFrame()
-		r.submitAll(t, 2)
-		work := worker.receiveAssignments(2)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker, stranger := r.OpenSession(t, "w", 2), r.OpenSession(t, "stranger", 1)
+		stranger.Send(&lessorv1.Capacity{MaxParallel: 0})
+		stranger.WantNoFrame()
+		r.SubmitAll(t, 2)
+		work := worker.ReceiveAssignments(2)
 		mixed := &lessorv1.Assignment{Task: work[0].GetTask(), LeaseId: work[1].GetLeaseId()}
 		forged := &lessorv1.Assignment{Task: work[0].GetTask(), LeaseId: "A" + work[0].GetLeaseId()[1:] + "A"}
 		unknown := &lessorv1.Assignment{Task: &lessorv1.Task{TaskId: "t0000000000000000"}, LeaseId: "x"}
-		for i, v := range stranger.report(completed(mixed, ""), completed(forged, ""), completed(unknown, "")) {
+		for i, v := range stranger.Report(wiretest.Completed(mixed, ""), wiretest.Completed(forged, ""), wiretest.Completed(unknown, "")) {
 			want := []lessorv1.Reason{
 				lessorv1.Reason_REASON_INVALID_LEASE, lessorv1.Reason_REASON_INVALID_LEASE, lessorv1.Reason_REASON_UNKNOWN_TASK,
 			}[i]
@@ -74,7 +75,7 @@ func TestReportsUnderForeignLeases(t *testing.T) {
 				t.Errorf("report %d: %v, want REJECTED / %v", i, v, want)
 			}
 		}
-		wantCommitted(t, worker.report(completed(work[0], ""), completed(work[1], "")))
+		wiretest.WantCommitted(t, worker.Report(wiretest.Completed(work[0], ""), wiretest.Completed(work[1], "")))
 	})
 }
 
@@ -85,20 +86,20 @@ func TestFloodOfHeartbeats(t *testing.T) {
 	const duration = 2 * time.Second
 	for name, leases := range map[string]int{"empty": 0, "full": 1000} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
-				flood, other := r.openUnreadStream(t, "flood"), r.openSession(t, "other", 1)
-				flood.send(handshakeOf("flood"))
-				flood.send(registration(1))
-				flood.send(&lessorv1.Capacity{MaxParallel: 0})
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				flood, other := r.OpenUnreadStream(t, "flood"), r.OpenSession(t, "other", 1)
+				flood.Send(wiretest.HandshakeOf("flood"))
+				flood.Send(wiretest.Registration(1))
+				flood.Send(&lessorv1.Capacity{MaxParallel: 0})
 				synctest.Wait()
 				most := int64((beatsAhead + duration) / (beatTakes + time.Duration(leases)*leaseTakes))
 				before, began := heapBytes(), time.Now()
-				answered := flood.floodHeartbeats(leases, 4*most)
+				answered := floodHeartbeats(flood, leases, 4*most)
 				for time.Since(began) < duration {
 					time.Sleep(duration / 4)
-					r.submitAll(t, 1)
+					r.SubmitAll(t, 1)
 					asked := time.Now()
-					wantCommitted(t, other.report(completed(other.receiveAssignments(1)[0], "")))
+					wiretest.WantCommitted(t, other.Report(wiretest.Completed(other.ReceiveAssignments(1)[0], "")))
 					if waited := time.Since(asked); waited > 0 {
 						t.Errorf("another worker has waited %v for its task and its verdict, want no wait", waited)
 					}
@@ -117,26 +118,26 @@ func TestFloodOfHeartbeats(t *testing.T) {
 // W8, W11: if a stream is lost while a heartbeat waits for room for its answer, the heartbeats of the session's next stream do not wait for it.
 func TestNewStreamDoesNotWaitForHeartbeatsOfTheOld(t *testing.T) {
 	t.Attr("rules", "W8 W11")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		slow := r.openUnreadStream(t, "w")
-		slow.send(handshakeOf("w"))
-		m, err := slow.stream.Recv()
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		slow := r.OpenUnreadStream(t, "w")
+		slow.Send(wiretest.HandshakeOf("w"))
+		m, err := slow.Stream.Recv()
 		if err != nil {
 			t.Fatal(err)
 		}
-		slow.send(registration(1))
+		slow.Send(wiretest.Registration(1))
 		go func() {
-			for slow.stream.Send(slow.newFrame(manyBeats(100, strings.Repeat("x", 200)))) == nil { // until the stream is cut
+			for slow.Stream.Send(slow.NewFrame(manyBeats(100, strings.Repeat("x", 200)))) == nil { // until the stream is cut
 			}
 		}()
 		synctest.Wait()
-		slow.cut()
+		slow.Cut()
 		synctest.Wait()
-		worker, _ := r.openSessionWith(t, "w", 1, resumeFrom(m.GetAccept(), 1))
-		last := worker.newFrame(manyBeats(1, "x"))
+		worker, _ := r.OpenSessionWith(t, "w", 1, wiretest.ResumeFrom(m.GetAccept(), 1))
+		last := worker.NewFrame(manyBeats(1, "x"))
 		last.Id = "last"
-		worker.sendFrame(last)
-		for worker.nextFrame().GetCorr() != last.GetId() { // the answers to earlier heartbeats come first
+		worker.SendFrame(last)
+		for worker.NextFrame().GetCorr() != last.GetId() { // the answers to earlier heartbeats come first
 		}
 	})
 }
@@ -151,10 +152,10 @@ func manyBeats(leases int, id string) *lessorv1.WorkerHeartbeat {
 }
 
 // floodHeartbeats sends up to most heartbeats without a pause, each with this number of leases. answered counts the answers.
-func (worker *testWorker) floodHeartbeats(leases int, most int64) (answered *atomic.Int64) {
+func floodHeartbeats(worker *wiretest.Worker, leases int, most int64) (answered *atomic.Int64) {
 	go func() {
 		for range most {
-			if worker.stream.Send(worker.newFrame(manyBeats(leases, "x"))) != nil {
+			if worker.Stream.Send(worker.NewFrame(manyBeats(leases, "x"))) != nil {
 				return
 			}
 		}
@@ -162,7 +163,7 @@ func (worker *testWorker) floodHeartbeats(leases int, most int64) (answered *ato
 	answered = &atomic.Int64{}
 	go func() {
 		for {
-			m, err := worker.stream.Recv()
+			m, err := worker.Stream.Recv()
 			if err != nil {
 				return
 			}
@@ -207,11 +208,11 @@ func (c *frozenConn) Read(b []byte) (int, error) {
 // W8: the coordinator notices by its pings that a connection is dead, and ends the stream. The worker can continue on a new stream.
 func TestDeadConnectionIsNoticed(t *testing.T) {
 	t.Attr("rules", "W8")
-	serve(t, nil, func(t *testing.T, r *rig) {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		var wire *frozenConn
 		conn, err := grpc.NewClient("passthrough:///coordinator", grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-				c, err := r.listener.DialContext(ctx)
+				c, err := r.Listener.DialContext(ctx)
 				wire = &frozenConn{Conn: c}
 				return wire, err
 			}))
@@ -219,20 +220,20 @@ func TestDeadConnectionIsNoticed(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = conn.Close() }()
-		own := r.workers
-		r.workers = lessorv1.NewWorkerServiceClient(conn)
-		worker := r.openSession(t, "w", 1)
-		r.workers = own
-		r.submitAll(t, 1)
-		work := worker.receiveAssignments(1)
+		own := r.Workers
+		r.Workers = lessorv1.NewWorkerServiceClient(conn)
+		worker := r.OpenSession(t, "w", 1)
+		r.Workers = own
+		r.SubmitAll(t, 1)
+		work := worker.ReceiveAssignments(1)
 		synctest.Wait()
 		wire.frozen.Store(true)
 		time.Sleep(pingAfter + pingTimeout + 5*time.Second)
 		synctest.Wait()
-		if w := r.listedWorker(t, "w"); w != nil {
+		if w := r.ListedWorker(t, "w"); w != nil {
 			t.Errorf("the worker is still listed: %v", w)
 		}
-		again := r.openSession(t, "w", 1)
-		wantCommitted(t, again.report(completed(work[0], "")))
+		again := r.OpenSession(t, "w", 1)
+		wiretest.WantCommitted(t, again.Report(wiretest.Completed(work[0], "")))
 	})
 }

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"strings"
@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -15,71 +16,71 @@ import (
 // worker's report ends the cancelling.
 func TestCancelReachesTheStream(t *testing.T) {
 	t.Attr("rules", "T7")
-	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		r.submit(t, func(s *lessorv1.TaskSpec) { s.CancelGrace = durationpb.New(10 * time.Second) })
-		a := worker.receiveAssignments(1)[0]
-		wantCommitted(t, worker.report(started(a)))
-		r.cancel(t, a)
-		c := nextPayload[*lessorv1.Cancel](worker)
+	wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		r.Submit(t, func(s *lessorv1.TaskSpec) { s.CancelGrace = durationpb.New(10 * time.Second) })
+		a := worker.ReceiveAssignments(1)[0]
+		wiretest.WantCommitted(t, worker.Report(wiretest.Started(a)))
+		r.Cancel(t, a)
+		c := wiretest.NextPayload[*lessorv1.Cancel](worker)
 		if c.GetReason() != lessorv1.Reason_REASON_TASK_CANCELLED || c.GetGrace().AsDuration() != 10*time.Second ||
 			c.GetDetail() != "not needed" || c.GetLeaseId() != a.GetLeaseId() {
 			t.Errorf("the cancel is %v, want TASK_CANCELLED with a grace of 10 s and the reason", c)
 		}
-		got := worker.heartbeat(a)[0]
+		got := worker.Heartbeat(a)[0]
 		if got.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED || !got.GetShouldCancel() || got.GetCancelReason() != "not needed" {
 			t.Errorf("the heartbeat got %v, want COMMITTED with should_cancel", got)
 		}
-		r.cancel(t, a) // a repeated cancel is not sent again
-		worker.wantNoFrame()
-		wantCommitted(t, worker.report(released(a)))
-		if s := r.get(t, a.GetTask().GetTaskId()).GetState(); s != lessorv1.TaskState_TASK_STATE_CANCELLED {
+		r.Cancel(t, a) // a repeated cancel is not sent again
+		worker.WantNoFrame()
+		wiretest.WantCommitted(t, worker.Report(wiretest.Released(a)))
+		if s := r.Get(t, a.GetTask().GetTaskId()).GetState(); s != lessorv1.TaskState_TASK_STATE_CANCELLED {
 			t.Errorf("the task is %v, want CANCELLED", s)
 		}
 		time.Sleep(50 * time.Second)
-		worker.wantNoFrame()
+		worker.WantNoFrame()
 	})
 }
 
 // When a worker loses a lease, it gets a cancel without a grace that has the reason.
 func TestWorkerIsToldThatItsLeaseIsLost(t *testing.T) {
 	for name, tt := range map[string]struct {
-		lose   func(*testing.T, *rig, *lessorv1.Assignment)
+		lose   func(*testing.T, *wiretest.Rig, *lessorv1.Assignment)
 		reason lessorv1.Reason
 	}{
-		"expiry":          {func(*testing.T, *rig, *lessorv1.Assignment) { time.Sleep(90 * time.Second) }, lessorv1.Reason_REASON_LEASE_EXPIRED},
-		"attempt timeout": {func(*testing.T, *rig, *lessorv1.Assignment) { time.Sleep(20 * time.Second) }, lessorv1.Reason_REASON_DEADLINE_EXCEEDED},
-		"grace over": {func(t *testing.T, r *rig, a *lessorv1.Assignment) {
-			r.cancel(t, a)
+		"expiry":          {func(*testing.T, *wiretest.Rig, *lessorv1.Assignment) { time.Sleep(90 * time.Second) }, lessorv1.Reason_REASON_LEASE_EXPIRED},
+		"attempt timeout": {func(*testing.T, *wiretest.Rig, *lessorv1.Assignment) { time.Sleep(20 * time.Second) }, lessorv1.Reason_REASON_DEADLINE_EXCEEDED},
+		"grace over": {func(t *testing.T, r *wiretest.Rig, a *lessorv1.Assignment) {
+			r.Cancel(t, a)
 			time.Sleep(10 * time.Second)
 		}, lessorv1.Reason_REASON_CANCEL_TIMEOUT},
-		"deletion": {func(t *testing.T, r *rig, a *lessorv1.Assignment) {
-			_, err := r.tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: a.GetTask().GetTaskId(), Force: true})
+		"deletion": {func(t *testing.T, r *wiretest.Rig, a *lessorv1.Assignment) {
+			_, err := r.Tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: a.GetTask().GetTaskId(), Force: true})
 			if err != nil {
 				t.Fatal(err)
 			}
 		}, lessorv1.Reason_REASON_REVOKED},
 	} {
 		t.Run(name, func(t *testing.T) {
-			serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
-				worker := r.openSession(t, "w", 1)
-				r.submit(t, func(s *lessorv1.TaskSpec) {
+			wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
+				worker := r.OpenSession(t, "w", 1)
+				r.Submit(t, func(s *lessorv1.TaskSpec) {
 					s.CancelGrace = durationpb.New(10 * time.Second)
 					if name == "attempt timeout" {
 						s.AttemptTimeout = durationpb.New(20 * time.Second)
 					}
 				})
-				a := worker.receiveAssignments(1)[0]
-				wantCommitted(t, worker.report(started(a)))
-				alive := time.AfterFunc(45*time.Second, func() { worker.send(&lessorv1.WorkerHeartbeat{}) }) // keeps the session alive, not the lease
+				a := worker.ReceiveAssignments(1)[0]
+				wiretest.WantCommitted(t, worker.Report(wiretest.Started(a)))
+				alive := time.AfterFunc(45*time.Second, func() { worker.Send(&lessorv1.WorkerHeartbeat{}) }) // keeps the session alive, not the lease
 				defer alive.Stop()
 				tt.lose(t, r, a)
 				for {
-					m := worker.nextFrame()
+					m := worker.NextFrame()
 					if m.GetHeartbeatAck() != nil || m.GetCancel().GetGrace() != nil {
 						continue
 					}
-					c := wantPayload[*lessorv1.Cancel](worker, m)
+					c := wiretest.WantPayload[*lessorv1.Cancel](worker, m)
 					if c.GetReason() != tt.reason || c.GetLeaseId() != a.GetLeaseId() {
 						t.Errorf("the cancel is %v, want the loss of the lease for %v", c, tt.reason)
 					}
@@ -92,23 +93,23 @@ func TestWorkerIsToldThatItsLeaseIsLost(t *testing.T) {
 
 // The coordinator sends a cancel after the dispatch of its task and before the next dispatch, even if all of them have to wait.
 func TestDispatchesAndCancelsKeepTheirOrder(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openUnreadStream(t, "w") // it reads nothing, so that frames have to wait
-		worker.send(handshakeOf("w"))
-		worker.send(registration(4))
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenUnreadStream(t, "w") // it reads nothing, so that frames have to wait
+		worker.Send(wiretest.HandshakeOf("w"))
+		worker.Send(wiretest.Registration(4))
 		heavy := func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) }
-		r.submit(t, heavy)
-		r.submit(t, heavy)
-		id := r.submit(t, nil).GetTaskId()
+		r.Submit(t, heavy)
+		r.Submit(t, heavy)
+		id := r.Submit(t, nil).GetTaskId()
 		synctest.Wait()
-		if _, err := r.tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: id}); err != nil {
+		if _, err := r.Tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: id}); err != nil {
 			t.Fatal(err)
 		}
-		last := r.submit(t, nil).GetTaskId()
+		last := r.Submit(t, nil).GetTaskId()
 		synctest.Wait()
 		var got []string
 		for len(got) < 5 {
-			m, err := worker.stream.Recv()
+			m, err := worker.Stream.Recv()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -119,6 +120,6 @@ func TestDispatchesAndCancelsKeepTheirOrder(t *testing.T) {
 				got = append(got, "cancel "+c.GetTaskId())
 			}
 		}
-		wantEqual(t, "what came after the first two tasks", strings.Join(got[2:], ", "), strings.Join([]string{id, "cancel " + id, last}, ", "))
+		wiretest.WantEqual(t, "what came after the first two tasks", strings.Join(got[2:], ", "), strings.Join([]string{id, "cancel " + id, last}, ", "))
 	})
 }

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -26,9 +27,9 @@ func TestHandshakeAuth(t *testing.T) {
 	t.Attr("rules", "W2 X1")
 	type says = lessorv1.HandshakeAuth
 	const byToken, byCertificate = lessorv1.AuthMode_AUTH_MODE_TOKEN, lessorv1.AuthMode_AUTH_MODE_MTLS
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		token, _ := r.issue(t, gate.DefaultTenant, auth.Worker)
-		operator, _ := r.issue(t, gate.DefaultTenant, auth.Operator)
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		token, _ := r.Issue(t, gate.DefaultTenant, auth.Worker)
+		operator, _ := r.Issue(t, gate.DefaultTenant, auth.Operator)
 		for name, tt := range map[string]struct {
 			auth   *says
 			code   string
@@ -41,26 +42,26 @@ func TestHandshakeAuth(t *testing.T) {
 			"a bad one":     {&says{Token: "nonsense"}, refusal.CodeDenied, codes.PermissionDenied},
 			"a certificate": {&says{Mode: byCertificate, Token: token}, refusal.CodeCertificate, codes.Unauthenticated},
 		} {
-			h := handshakeOf(name)
+			h := wiretest.HandshakeOf(name)
 			h.Auth = tt.auth
-			worker := r.withToken(token).openStream(t, name)
-			id := worker.send(h)
+			worker := r.WithToken(token).OpenStream(t, name)
+			id := worker.Send(h)
 			if tt.code == "" {
-				nextPayload[*lessorv1.Accept](worker)
+				wiretest.NextPayload[*lessorv1.Accept](worker)
 				continue
 			}
-			worker.wantError(id, tt.code, "handshake.auth")
-			if err := worker.waitForEnd(); status.Code(err) != tt.status || refusal.CodeOf(err) != tt.code {
+			worker.WantError(id, tt.code, "handshake.auth")
+			if err := worker.WaitForEnd(); status.Code(err) != tt.status || refusal.CodeOf(err) != tt.code {
 				t.Errorf("%s: the stream ended with %v, want %v and %s", name, err, tt.status, tt.code)
 			}
 		}
 	})
-	serve(t, nil, func(t *testing.T, r *rig) {
-		h := handshakeOf("w")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		h := wiretest.HandshakeOf("w")
 		h.Auth = &says{Mode: byToken, Token: "anything"}
-		worker := r.openStream(t, "w")
-		worker.send(h)
-		nextPayload[*lessorv1.Accept](worker)
+		worker := r.OpenStream(t, "w")
+		worker.Send(h)
+		wiretest.NextPayload[*lessorv1.Accept](worker)
 	})
 }
 
@@ -70,8 +71,8 @@ func TestHandshakeAuthBesideACertificate(t *testing.T) {
 	t.Attr("rules", "W2 X1 X3")
 	type says = lessorv1.HandshakeAuth
 	const byToken, byCertificate = lessorv1.AuthMode_AUTH_MODE_TOKEN, lessorv1.AuthMode_AUTH_MODE_MTLS
-	withCertificates(t, func(t *testing.T, r *rig, cert *x509.Certificate, _ func()) {
-		token, _ := r.issue(t, gate.DefaultTenant, auth.Worker)
+	wiretest.WithCertificates(t, func(t *testing.T, r *wiretest.Rig, cert *x509.Certificate, _ func()) {
+		token, _ := r.Issue(t, gate.DefaultTenant, auth.Worker)
 		for name, tt := range map[string]struct {
 			token string // sent with the call
 			auth  *says
@@ -85,32 +86,32 @@ func TestHandshakeAuthBesideACertificate(t *testing.T) {
 			"both, and the token's mode": {token, &says{Mode: byToken, Token: token}, ""},
 			"both, and another token":    {token, &says{Mode: byCertificate, Token: "nonsense"}, refusal.CodeDenied},
 		} {
-			h := handshakeOf(name)
+			h := wiretest.HandshakeOf(name)
 			h.Auth = tt.auth
-			worker := r.withToken(tt.token).openStream(t, name)
-			id := worker.send(h)
+			worker := r.WithToken(tt.token).OpenStream(t, name)
+			id := worker.Send(h)
 			if tt.code == "" {
-				nextPayload[*lessorv1.Accept](worker)
+				wiretest.NextPayload[*lessorv1.Accept](worker)
 				continue
 			}
-			worker.wantError(id, tt.code, "handshake.auth")
-			if err := worker.waitForEnd(); status.Code(err) != codes.PermissionDenied || refusal.CodeOf(err) != tt.code {
+			worker.WantError(id, tt.code, "handshake.auth")
+			if err := worker.WaitForEnd(); status.Code(err) != codes.PermissionDenied || refusal.CodeOf(err) != tt.code {
 				t.Errorf("%s: the stream ended with %v, want PERMISSION_DENIED and %s", name, err, tt.code)
 			}
 		}
-		both := r.withToken(token).openStream(t, "beside")
-		both.send(handshakeOf("beside"))
-		nextPayload[*lessorv1.Accept](both)
-		if _, err := r.gate.Keyring().Revoke(t.Context(), gate.DefaultTenant, auth.CertificateID(cert), "ann", time.Now()); err != nil {
+		both := r.WithToken(token).OpenStream(t, "beside")
+		both.Send(wiretest.HandshakeOf("beside"))
+		wiretest.NextPayload[*lessorv1.Accept](both)
+		if _, err := r.Gate.Keyring().Revoke(t.Context(), gate.DefaultTenant, auth.CertificateID(cert), "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		if reset := nextPayload[*lessorv1.Reset](both); reset.GetCode() != refusal.CodeToken {
+		if reset := wiretest.NextPayload[*lessorv1.Reset](both); reset.GetCode() != refusal.CodeToken {
 			t.Errorf("the reset is %v, want %s", reset, refusal.CodeToken)
 		}
-		if err := both.waitForEnd(); problemOf(err) != string(auth.Revoked) {
+		if err := both.WaitForEnd(); wiretest.ProblemOf(err) != string(auth.Revoked) {
 			t.Errorf("the session with certificate and token ended with %v, want a refusal of the revoked certificate", err)
 		}
-		if err := leaseAnew(withToken(t.Context(), token), r); problemOf(err) != string(auth.Revoked) {
+		if err := leaseAnew(wiretest.WithToken(t.Context(), token), r); wiretest.ProblemOf(err) != string(auth.Revoked) {
 			t.Errorf("a call with certificate and token: %v, want a refusal of the revoked certificate", err)
 		}
 	})
@@ -121,23 +122,23 @@ func TestHandshakeAuthBesideACertificate(t *testing.T) {
 func TestCertificateIsReplacedAndRevoked(t *testing.T) {
 	t.Attr("rules", "X1 X3")
 	for _, replaced := range []bool{true, false} {
-		withCertificates(t, func(t *testing.T, r *rig, cert *x509.Certificate, replace func()) {
-			worker := r.openStream(t, "w")
-			worker.send(handshakeOf("w"))
-			nextPayload[*lessorv1.Accept](worker)
+		wiretest.WithCertificates(t, func(t *testing.T, r *wiretest.Rig, cert *x509.Certificate, replace func()) {
+			worker := r.OpenStream(t, "w")
+			worker.Send(wiretest.HandshakeOf("w"))
+			wiretest.NextPayload[*lessorv1.Accept](worker)
 			if replaced {
 				replace()
 			}
-			if _, err := r.gate.Keyring().Revoke(t.Context(), gate.DefaultTenant, auth.CertificateID(cert), "ann", time.Now()); err != nil {
+			if _, err := r.Gate.Keyring().Revoke(t.Context(), gate.DefaultTenant, auth.CertificateID(cert), "ann", time.Now()); err != nil {
 				t.Fatal(err)
 			}
-			nextPayload[*lessorv1.Reset](worker)
-			if err := worker.waitForEnd(); problemOf(err) != string(auth.Revoked) {
+			wiretest.NextPayload[*lessorv1.Reset](worker)
+			if err := worker.WaitForEnd(); wiretest.ProblemOf(err) != string(auth.Revoked) {
 				t.Errorf("the session ended with %v, want a refusal of the revoked certificate", err)
 			}
 			began := time.Now()
 			err := leaseAnew(t.Context(), r)
-			if replaced && err != nil || !replaced && problemOf(err) != string(auth.Revoked) || time.Since(began) > time.Second {
+			if replaced && err != nil || !replaced && wiretest.ProblemOf(err) != string(auth.Revoked) || time.Since(began) > time.Second {
 				t.Errorf("certificate replaced %v: a call %v later got %v, want success within 1 s: %v", replaced, time.Since(began), err, replaced)
 			}
 		})
@@ -145,9 +146,9 @@ func TestCertificateIsReplacedAndRevoked(t *testing.T) {
 }
 
 // leaseAnew makes a lease request, and repeats it while it gets UNAVAILABLE. It returns any other error.
-func leaseAnew(ctx context.Context, r *rig) error {
+func leaseAnew(ctx context.Context, r *wiretest.Rig) error {
 	for {
-		_, err := r.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "u", Queues: []string{"none"}})
+		_, err := r.Workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "u", Queues: []string{"none"}})
 		if status.Code(err) != codes.Unavailable {
 			return err
 		}
@@ -157,16 +158,16 @@ func leaseAnew(ctx context.Context, r *rig) error {
 
 // The answer to a request over HTTP closes the connection if the certificate of the connection is revoked.
 func TestHTTPConnectionEndsWithItsCertificate(t *testing.T) {
-	withCertificates(t, func(t *testing.T, r *rig, cert *x509.Certificate, _ func()) {
+	wiretest.WithCertificates(t, func(t *testing.T, r *wiretest.Rig, cert *x509.Certificate, _ func()) {
 		for _, want := range []string{"", "close"} {
 			req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "https://localhost/v1/leases", nil)
 			req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}, VerifiedChains: [][]*x509.Certificate{{cert}}}
 			answer := httptest.NewRecorder()
-			r.http.Handler.ServeHTTP(answer, req)
+			r.HTTP.Handler.ServeHTTP(answer, req)
 			if got := answer.Header().Get("Connection"); got != want {
 				t.Errorf("status %d, header Connection %q, want %q", answer.Code, got, want)
 			}
-			if _, err := r.gate.Keyring().Revoke(t.Context(), gate.DefaultTenant, auth.CertificateID(cert), "ann", time.Now()); err != nil {
+			if _, err := r.Gate.Keyring().Revoke(t.Context(), gate.DefaultTenant, auth.CertificateID(cert), "ann", time.Now()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -177,41 +178,41 @@ func TestHTTPConnectionEndsWithItsCertificate(t *testing.T) {
 // unknown, no audit does. A session that was let in writes its own lines.
 func TestRefusedSessionIsLogged(t *testing.T) {
 	const finished = `"msg":"finished call","type":"Session",`
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		token, id := r.issue(t, gate.DefaultTenant, auth.Worker)
-		producer, _ := r.issue(t, gate.DefaultTenant, auth.Producer)
-		runs := r.withToken(token).openSession(t, "w", 1)
-		if _, err := r.gate.Keyring().Revoke(t.Context(), gate.DefaultTenant, id, "", time.Now()); err != nil {
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		token, id := r.Issue(t, gate.DefaultTenant, auth.Worker)
+		producer, _ := r.Issue(t, gate.DefaultTenant, auth.Producer)
+		runs := r.WithToken(token).OpenSession(t, "w", 1)
+		if _, err := r.Gate.Keyring().Revoke(t.Context(), gate.DefaultTenant, id, "", time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		nextPayload[*lessorv1.Reset](runs)
-		_ = runs.waitForEnd()
+		wiretest.NextPayload[*lessorv1.Reset](runs)
+		_ = runs.WaitForEnd()
 		synctest.Wait()
-		if strings.Contains(r.log.String(), finished) {
-			t.Errorf("the session that was let in has a line as a call:\n%s", r.log)
+		if strings.Contains(r.Log.String(), finished) {
+			t.Errorf("the session that was let in has a line as a call:\n%s", r.Log)
 		}
 		for token, want := range map[string]string{
 			token:      `"tenant":"default","subject":"default-worker",`,
 			producer:   `"tenant":"default","subject":"default-producer",`,
 			"nonsense": "",
 		} {
-			r.log.Reset()
-			_ = r.withToken(token).openStream(t, "w").waitForEnd()
-			wantContains(t, "the log", r.log.String(), finished+want+`"peer.address":"`)
-			wantContains(t, "the log", r.log.String(), `"code":"E.AUTH.`)
+			r.Log.Reset()
+			_ = r.WithToken(token).OpenStream(t, "w").WaitForEnd()
+			wiretest.WantContains(t, "the log", r.Log.String(), finished+want+`"peer.address":"`)
+			wiretest.WantContains(t, "the log", r.Log.String(), `"code":"E.AUTH.`)
 		}
 	})
 }
 
 // The log lines about a handshake that is refused say who was refused, as far as the call tells.
 func TestRefusedHandshakeIsLogged(t *testing.T) {
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		token, _ := r.issue(t, "acme", auth.Worker)
-		worker := r.withToken(token).openStream(t, "w")
-		worker.wantError(worker.send(handshakeOf("w")), refusal.CodeDenied, "tenant")
-		_ = worker.waitForEnd()
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		token, _ := r.Issue(t, "acme", auth.Worker)
+		worker := r.WithToken(token).OpenStream(t, "w")
+		worker.WantError(worker.Send(wiretest.HandshakeOf("w")), refusal.CodeDenied, "tenant")
+		_ = worker.WaitForEnd()
 		for _, message := range []string{"frame refused", "session ends"} {
-			wantContains(t, "the log", r.log.String(), `"msg":"`+message+`","tenant":"acme","subject":"acme-worker","peer.address":"`)
+			wiretest.WantContains(t, "the log", r.Log.String(), `"msg":"`+message+`","tenant":"acme","subject":"acme-worker","peer.address":"`)
 		}
 	})
 }

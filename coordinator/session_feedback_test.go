@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -20,15 +21,15 @@ import (
 // S5: watchers get feedback in order and after the event STARTED. GetTask shows the last progress and the chunks. Feedback after the report is dropped.
 func TestFeedbackReachesWatchers(t *testing.T) {
 	t.Attr("rules", "S5")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		id := r.submit(t, nil).GetTaskId()
-		a := worker.receiveAssignments(1)[0]
-		stop := watchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
-		worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{started(a)}})
-		worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, "one", "a", "b"), feedback(a, "two", "c")}})
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		id := r.Submit(t, nil).GetTaskId()
+		a := worker.ReceiveAssignments(1)[0]
+		stop := wiretest.WatchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
+		worker.Send(&lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Started(a)}})
+		worker.Send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{wiretest.Feedback(a, "one", "a", "b"), wiretest.Feedback(a, "two", "c")}})
 		synctest.Wait()
-		shown := r.get(t, id)
+		shown := r.Get(t, id)
 		words := ""
 		for _, c := range shown.GetFeedback() {
 			words += c.GetText()
@@ -36,13 +37,13 @@ func TestFeedbackReachesWatchers(t *testing.T) {
 		if words != "abc" || shown.GetProgress().GetStage() != "two" || shown.GetProgress().GetFraction() != 0.5 {
 			t.Errorf("GetTask shows %v and %q, want stage two, progress 0.5 and \"abc\"", shown.GetProgress(), words)
 		}
-		worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(a, "")}})
-		worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, "late", "d")}})
+		worker.Send(&lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Completed(a, "")}})
+		worker.Send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{wiretest.Feedback(a, "late", "d")}})
 		synctest.Wait()
 		events := stop()
-		_, volatile, _ := strings.Cut(eventNames(events), "STARTED ")
-		wantEqual(t, "the watch", volatile, "progress chunk chunk progress chunk COMPLETED")
-		if shown := r.get(t, id); shown.GetProgress().GetStage() != "two" || len(shown.GetFeedback()) != 3 {
+		_, volatile, _ := strings.Cut(wiretest.EventNames(events), "STARTED ")
+		wiretest.WantEqual(t, "the watch", volatile, "progress chunk chunk progress chunk COMPLETED")
+		if shown := r.Get(t, id); shown.GetProgress().GetStage() != "two" || len(shown.GetFeedback()) != 3 {
 			t.Errorf("after the report GetTask shows %v and %v, want stage two and three chunks", shown.GetProgress(), shown.GetFeedback())
 		}
 	})
@@ -51,22 +52,22 @@ func TestFeedbackReachesWatchers(t *testing.T) {
 // S5: watchers get feedback that was sent before a report before the outcome, and the task keeps it, even if the report follows at once.
 func TestFeedbackBeforeAReportIsKept(t *testing.T) {
 	t.Attr("rules", "S5")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		id := r.submit(t, nil).GetTaskId()
-		a := worker.receiveAssignments(1)[0]
-		stop := watchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
-		worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{started(a)}})
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		id := r.Submit(t, nil).GetTaskId()
+		a := worker.ReceiveAssignments(1)[0]
+		stop := wiretest.WatchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
+		worker.Send(&lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Started(a)}})
 		const words = 20
 		for i := range words {
-			worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, fmt.Sprint(i), "x")}})
+			worker.Send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{wiretest.Feedback(a, fmt.Sprint(i), "x")}})
 		}
-		worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(a, "")}})
+		worker.Send(&lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Completed(a, "")}})
 		synctest.Wait()
-		if n := strings.Count(eventNames(stop()), "chunk"); n != words {
+		if n := strings.Count(wiretest.EventNames(stop()), "chunk"); n != words {
 			t.Errorf("a watcher got %d chunks, want %d", n, words)
 		}
-		if n := len(r.get(t, id).GetFeedback()); n != words {
+		if n := len(r.Get(t, id).GetFeedback()); n != words {
 			t.Errorf("the task keeps %d chunks, want %d", n, words)
 		}
 	})
@@ -74,31 +75,31 @@ func TestFeedbackBeforeAReportIsKept(t *testing.T) {
 
 // Feedback under a lease that has ended, is forged, or is of another task is dropped without an answer. Other items of the frame are accepted.
 func TestFeedbackOfEndedLeasesIsDropped(t *testing.T) {
-	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 3)
-		r.submitAll(t, 3)
-		a := worker.receiveAssignments(3)
-		wantCommitted(t, worker.report(released(a[0])))
-		again := worker.receiveAssignments(1)[0]
-		worker.send(&lessorv1.Capacity{MaxParallel: 0})
-		forged, crossed := feedback(a[1], "forged"), feedback(a[1], "crossed")
+	wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 3)
+		r.SubmitAll(t, 3)
+		a := worker.ReceiveAssignments(3)
+		wiretest.WantCommitted(t, worker.Report(wiretest.Released(a[0])))
+		again := worker.ReceiveAssignments(1)[0]
+		worker.Send(&lessorv1.Capacity{MaxParallel: 0})
+		forged, crossed := wiretest.Feedback(a[1], "forged"), wiretest.Feedback(a[1], "crossed")
 		forged.LeaseId, crossed.LeaseId = "x", a[2].GetLeaseId()
-		worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{
-			feedback(a[0], "dead"), forged, crossed, feedback(a[2], "live"), feedback(again, ""),
+		worker.Send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{
+			wiretest.Feedback(a[0], "dead"), forged, crossed, wiretest.Feedback(a[2], "live"), wiretest.Feedback(again, ""),
 		}})
-		worker.wantNoFrame()
+		worker.WantNoFrame()
 		for i, want := range []string{"", "", "live"} {
-			if got := r.get(t, a[i].GetTask().GetTaskId()).GetProgress().GetStage(); got != want {
+			if got := r.Get(t, a[i].GetTask().GetTaskId()).GetProgress().GetStage(); got != want {
 				t.Errorf("the stage of task %d is %q, want %q", i, got, want)
 			}
 		}
 		time.Sleep(40 * time.Second)
-		worker.heartbeat(a[2])
+		worker.Heartbeat(a[2])
 		time.Sleep(59 * time.Second) // meanwhile the other leases expire
-		if shown := r.get(t, again.GetTask().GetTaskId()); shown.GetProgress().GetAttempt() != 2 || shown.GetLease() != nil {
+		if shown := r.Get(t, again.GetTask().GetTaskId()); shown.GetProgress().GetAttempt() != 2 || shown.GetLease() != nil {
 			t.Errorf("after its lease has expired, the task is %v, want the progress of attempt 2 and no lease", shown)
 		}
-		if shown := r.get(t, a[2].GetTask().GetTaskId()); shown.GetProgress().GetStage() != "live" {
+		if shown := r.Get(t, a[2].GetTask().GetTaskId()); shown.GetProgress().GetStage() != "live" {
 			t.Errorf("the task with a live lease is %v, want the stage live", shown)
 		}
 	})
@@ -106,52 +107,52 @@ func TestFeedbackOfEndedLeasesIsDropped(t *testing.T) {
 
 // A bad item of feedback is refused with the name of the field. The other items of the frame are accepted.
 func TestBadFeedbackIsRefused(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		r.submitAll(t, 1)
-		a := worker.receiveAssignments(1)[0]
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		r.SubmitAll(t, 1)
+		a := worker.ReceiveAssignments(1)[0]
 		for field, spoil := range map[string]func(*lessorv1.FeedbackItem){
 			"task_id: must not be empty":  func(m *lessorv1.FeedbackItem) { m.TaskId = "" },
 			"lease_id: must not be empty": func(m *lessorv1.FeedbackItem) { m.LeaseId = "" },
-			"stage: has 257 bytes":        func(m *lessorv1.FeedbackItem) { m.Stage = text(257) },
-			"message: has 65537":          func(m *lessorv1.FeedbackItem) { m.Message = text(64<<10 + 1) },
+			"stage: has 257 bytes":        func(m *lessorv1.FeedbackItem) { m.Stage = wiretest.Text(257) },
+			"message: has 65537":          func(m *lessorv1.FeedbackItem) { m.Message = wiretest.Text(64<<10 + 1) },
 			"progress: is NaN":            func(m *lessorv1.FeedbackItem) { m.Progress = math.NaN() },
 			"progress: is 1.5":            func(m *lessorv1.FeedbackItem) { m.Progress = 1.5 },
-			"metrics: has 257 bytes":      func(m *lessorv1.FeedbackItem) { m.Metrics = map[string]float64{text(257): 1} },
+			"metrics: has 257 bytes":      func(m *lessorv1.FeedbackItem) { m.Metrics = map[string]float64{wiretest.Text(257): 1} },
 			"chunks: has 257 entries":     func(m *lessorv1.FeedbackItem) { m.Chunks = make([]*lessorv1.FeedbackChunk, 257) },
 			"chunks[0].channel: has 257 bytes": func(m *lessorv1.FeedbackItem) {
-				m.Chunks = []*lessorv1.FeedbackChunk{{Channel: text(257)}}
+				m.Chunks = []*lessorv1.FeedbackChunk{{Channel: wiretest.Text(257)}}
 			},
 			"chunks[0].body: has 65537 bytes; the limit is 65536": func(m *lessorv1.FeedbackItem) {
 				m.Chunks = []*lessorv1.FeedbackChunk{{Body: &lessorv1.FeedbackChunk_Data{Data: make([]byte, 64<<10+1)}}}
 			},
 			"chunks[0].metadata: has 257 bytes": func(m *lessorv1.FeedbackItem) {
-				m.Chunks = []*lessorv1.FeedbackChunk{{Metadata: map[string]string{"k": text(257)}}}
+				m.Chunks = []*lessorv1.FeedbackChunk{{Metadata: map[string]string{"k": wiretest.Text(257)}}}
 			},
 		} {
-			bad := feedback(a, "bad")
+			bad := wiretest.Feedback(a, "bad")
 			spoil(bad)
-			worker.wantError(worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, field), bad}}), refusal.CodeInvalid, "feedback.items[1]."+field)
+			worker.WantError(worker.Send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{wiretest.Feedback(a, field), bad}}), refusal.CodeInvalid, "feedback.items[1]."+field)
 			synctest.Wait()
-			wantEqual(t, "the stage", r.get(t, a.GetTask().GetTaskId()).GetProgress().GetStage(), field)
+			wiretest.WantEqual(t, "the stage", r.Get(t, a.GetTask().GetTaskId()).GetProgress().GetStage(), field)
 		}
 	})
 }
 
 // GetTask shows the progress of a heartbeat, unless its value is bad.
 func TestProgressOfAHeartbeat(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		id := r.submit(t, nil).GetTaskId()
-		a := worker.receiveAssignments(1)[0]
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		id := r.Submit(t, nil).GetTaskId()
+		a := worker.ReceiveAssignments(1)[0]
 		beat := func(stage string, fraction float64) {
-			m := renewal(a)
+			m := wiretest.Renewal(a)
 			m.Progress = &lessorv1.Progress{Stage: stage, Fraction: fraction}
-			worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Leases: []*lessorv1.HeartbeatRequest{m}})
+			worker.SendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Leases: []*lessorv1.HeartbeatRequest{m}})
 		}
 		beat("good", 0.25)
 		beat("bad", 2)
-		if p := r.get(t, id).GetProgress(); p.GetStage() != "good" || p.GetFraction() != 0.25 {
+		if p := r.Get(t, id).GetProgress(); p.GetStage() != "good" || p.GetFraction() != 0.25 {
 			t.Errorf("GetTask shows %v, want the stage good and 0.25", p)
 		}
 	})
@@ -162,35 +163,35 @@ func TestProgressOfAHeartbeat(t *testing.T) {
 func TestLastFeedbackIsStoredWithTheTask(t *testing.T) {
 	t.Attr("rules", "A6 S5")
 	st := memstore.New()
-	serve(t, st, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		id := r.submit(t, nil).GetTaskId()
-		a := worker.receiveAssignments(1)[0]
-		stop := watchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
+	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		id := r.Submit(t, nil).GetTaskId()
+		a := worker.ReceiveAssignments(1)[0]
+		stop := wiretest.WatchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
 		synctest.Wait()
-		release := r.submitAndBlockCommit(t, st)
-		item := feedback(a, "run", "first")
+		release := r.SubmitAndBlockCommit(t, st)
+		item := wiretest.Feedback(a, "run", "first")
 		item.Metrics = map[string]float64{"loss": 0.25}
 		item.Chunks = append(item.Chunks, &lessorv1.FeedbackChunk{
 			Channel: "plot", Index: 7, MimeType: "image/png", Body: &lessorv1.FeedbackChunk_Data{Data: []byte("png")},
 		})
-		worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{started(a)}})
-		worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{item}})
-		worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(a, "")}})
+		worker.Send(&lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Started(a)}})
+		worker.Send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{item}})
+		worker.Send(&lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Completed(a, "")}})
 		synctest.Wait()
 		release()
 		events := stop()
-		wantEqual(t, "the watch", eventNames(events), "SUBMITTED GRANTED ACKNOWLEDGED STARTED progress chunk chunk COMPLETED")
-		wantIncreasing(t, events)
+		wiretest.WantEqual(t, "the watch", wiretest.EventNames(events), "SUBMITTED GRANTED ACKNOWLEDGED STARTED progress chunk chunk COMPLETED")
+		wiretest.WantIncreasing(t, events)
 		if p := events[4].GetProgress(); p.GetMetrics()["loss"] != 0.25 || p.GetAttempt() != 1 {
 			t.Errorf("the progress event is %v, want the metrics and attempt 1", p)
 		}
-		r.close(t)
+		r.Close(t)
 
 		reopened := st.Reopen()
-		again := newRig(t, reopened)
-		defer again.close(t)
-		shown := again.get(t, id)
+		again := wiretest.New(t, reopened)
+		defer again.Close(t)
+		shown := again.Get(t, id)
 		chunks := shown.GetFeedback()
 		if p := shown.GetProgress(); p.GetStage() != "run" || p.GetMetrics()["loss"] != 0.25 || p.GetAttempt() != 1 || len(chunks) != 2 {
 			t.Fatalf("after a restart GetTask shows %v and %v, want the progress of attempt 1 and two chunks", p, chunks)
@@ -198,7 +199,7 @@ func TestLastFeedbackIsStoredWithTheTask(t *testing.T) {
 		if c := chunks[1]; c.GetMimeType() != "image/png" || c.GetIndex() != 7 || string(c.GetData()) != "png" {
 			t.Errorf("after a restart the second chunk is %v, want the png with index 7", c)
 		}
-		if _, err := again.tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: id}); err != nil {
+		if _, err := again.Tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: id}); err != nil {
 			t.Fatal(err)
 		}
 		task, _ := lease.ParseTaskID(id)
@@ -218,16 +219,16 @@ func TestLastFeedbackIsStoredWithTheTask(t *testing.T) {
 // S5: zero_progress sets the progress to 0; progress 0 without it means that the progress does not change. Each event has the complete progress.
 func TestProgressGoesBackToZero(t *testing.T) {
 	t.Attr("rules", "S5")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		id := r.submit(t, nil).GetTaskId()
-		a := worker.receiveAssignments(1)[0]
-		stop := watchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		id := r.Submit(t, nil).GetTaskId()
+		a := worker.ReceiveAssignments(1)[0]
+		stop := wiretest.WatchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
 		withIDs := func(m *lessorv1.FeedbackItem) *lessorv1.FeedbackItem {
 			m.TaskId, m.LeaseId = id, a.GetLeaseId()
 			return m
 		}
-		worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{
+		worker.Send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{
 			withIDs(&lessorv1.FeedbackItem{Progress: 0.75, Stage: "first"}),
 			withIDs(&lessorv1.FeedbackItem{Message: "more to do"}),
 			withIDs(&lessorv1.FeedbackItem{ZeroProgress: true, Stage: "second"}),
@@ -239,9 +240,9 @@ func TestProgressGoesBackToZero(t *testing.T) {
 				seen = append(seen, strings.TrimSpace(fmt.Sprintf("%g %s %s", p.GetFraction(), p.GetStage(), p.GetMessage())))
 			}
 		}
-		wantEqual(t, "the progress events", strings.Join(seen, "; "), "0.75 first; 0.75 first more to do; 0 second more to do")
-		bad := worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{withIDs(&lessorv1.FeedbackItem{ZeroProgress: true, Progress: 0.5})}})
-		worker.wantError(bad, refusal.CodeInvalid, "feedback.items[0].zero_progress: is set, but progress is 0.5")
+		wiretest.WantEqual(t, "the progress events", strings.Join(seen, "; "), "0.75 first; 0.75 first more to do; 0 second more to do")
+		bad := worker.Send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{withIDs(&lessorv1.FeedbackItem{ZeroProgress: true, Progress: 0.5})}})
+		worker.WantError(bad, refusal.CodeInvalid, "feedback.items[0].zero_progress: is set, but progress is 0.5")
 	})
 }
 
@@ -250,23 +251,23 @@ func TestProgressGoesBackToZero(t *testing.T) {
 func TestTooMuchFeedbackIsDropped(t *testing.T) {
 	t.Attr("rules", "W11")
 	st := memstore.New()
-	serve(t, st, func(t *testing.T, r *rig) {
-		worker, other := r.openSession(t, "w", 1), r.openSession(t, "other", 1)
-		r.submitAll(t, 2)
-		a, b := worker.receiveAssignments(1)[0], other.receiveAssignments(1)[0]
-		flooded := watchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: a.GetTask().GetTaskId()})
-		neighbour := watchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: b.GetTask().GetTaskId()})
+	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
+		worker, other := r.OpenSession(t, "w", 1), r.OpenSession(t, "other", 1)
+		r.SubmitAll(t, 2)
+		a, b := worker.ReceiveAssignments(1)[0], other.ReceiveAssignments(1)[0]
+		flooded := wiretest.WatchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: a.GetTask().GetTaskId()})
+		neighbour := wiretest.WatchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: b.GetTask().GetTaskId()})
 		synctest.Wait()
-		release := r.submitAndBlockCommit(t, st)
+		release := r.SubmitAndBlockCommit(t, st)
 		const flood = 100
 		for i := range flood {
-			worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, fmt.Sprint(i), text(32<<10))}})
+			worker.Send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{wiretest.Feedback(a, fmt.Sprint(i), wiretest.Text(32<<10))}})
 		}
-		corr := worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{started(a)}})
-		other.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(b, "fine", "x")}})
+		corr := worker.Send(&lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Started(a)}})
+		other.Send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{wiretest.Feedback(b, "fine", "x")}})
 		synctest.Wait()
 		release()
-		wantEqual(t, "corr", worker.nextFrame().GetCorr(), corr)
+		wiretest.WantEqual(t, "corr", worker.NextFrame().GetCorr(), corr)
 		kept, missed, last := 0, uint64(0), ""
 		for _, e := range flooded() {
 			missed += e.GetMissed().GetVolatile()
@@ -277,7 +278,7 @@ func TestTooMuchFeedbackIsDropped(t *testing.T) {
 		if kept+int(missed) != flood || last != fmt.Sprint(flood-1) || missed < flood/2 || kept < 20 {
 			t.Errorf("watchers got %d of %d items and missed %d; the last one was %s; want the last ones, and at least half missed", kept, flood, missed, last)
 		}
-		wantContains(t, "the watch of the other session's task", eventNames(neighbour()), "progress chunk")
-		wantContains(t, "metrics", getPath(t, r, "/metrics", http.StatusOK), fmt.Sprintf("lessor_feedback_dropped_total %d", missed))
+		wiretest.WantContains(t, "the watch of the other session's task", wiretest.EventNames(neighbour()), "progress chunk")
+		wiretest.WantContains(t, "metrics", wiretest.GetPath(t, r, "/metrics", http.StatusOK), fmt.Sprintf("lessor_feedback_dropped_total %d", missed))
 	})
 }

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"encoding/json"
@@ -12,7 +12,9 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -29,37 +31,37 @@ const (
 )
 
 // wantHealth checks the health that ListWorkers shows for the worker.
-func (worker *testWorker) wantHealth(want lessorv1.WorkerHealth) {
-	worker.t.Helper()
+func wantHealth(worker *wiretest.Worker, want lessorv1.WorkerHealth) {
+	worker.T.Helper()
 	synctest.Wait()
-	if got := worker.r.listedWorker(worker.t, worker.name).GetHealth(); got != want {
-		worker.t.Fatalf("the health of %s is %v, want %v", worker.name, got, want)
+	if got := worker.Rig.ListedWorker(worker.T, worker.Name).GetHealth(); got != want {
+		worker.T.Fatalf("the health of %s is %v, want %v", worker.Name, got, want)
 	}
 }
 
 // sendMetrics sends a heartbeat with these metrics.
-func (worker *testWorker) sendMetrics(metrics map[string]float64) {
-	worker.t.Helper()
-	worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: metrics})
+func sendMetrics(worker *wiretest.Worker, metrics map[string]float64) {
+	worker.T.Helper()
+	worker.SendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: metrics})
 }
 
 // W9: a worker that was silent until a lease ended gets no work, and is shown as DEGRADED, though no heartbeat is due yet; a frame of any kind ends both.
 func TestSilentWorkerIsDegraded(t *testing.T) {
 	t.Attr("rules", "W9")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		r.submit(t, func(s *lessorv1.TaskSpec) {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		r.Submit(t, func(s *lessorv1.TaskSpec) {
 			s.HeartbeatInterval, s.HeartbeatTimeout = durationpb.New(time.Second), durationpb.New(3*time.Second)
 		})
-		wantCommitted(t, worker.report(started(worker.receiveAssignments(1)[0])))
-		worker.wantHealth(healthy)
+		wiretest.WantCommitted(t, worker.Report(wiretest.Started(worker.ReceiveAssignments(1)[0])))
+		wantHealth(worker, healthy)
 		time.Sleep(4 * time.Second)
-		worker.wantHealth(degraded)
-		if why := r.listedWorker(t, "w").GetHealthDetail(); !strings.Contains(why, "silent until one of its leases ended") {
+		wantHealth(worker, degraded)
+		if why := r.ListedWorker(t, "w").GetHealthDetail(); !strings.Contains(why, "silent until one of its leases ended") {
 			t.Errorf("health_detail = %q", why)
 		}
-		worker.send(&lessorv1.Error{})
-		worker.wantHealth(healthy)
+		worker.Send(&lessorv1.Error{})
+		wantHealth(worker, healthy)
 	})
 }
 
@@ -67,53 +69,53 @@ func TestSilentWorkerIsDegraded(t *testing.T) {
 // after two it gets no new tasks, after three its session is reset. Its leases stay live until they expire.
 func TestMissedHeartbeats(t *testing.T) {
 	t.Attr("rules", "W9")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 3)
-		id := r.submit(t, nil).GetTaskId()
-		a := worker.receiveAssignments(1)[0]
-		wantCommitted(t, worker.report(started(a)))
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 3)
+		id := r.Submit(t, nil).GetTaskId()
+		a := worker.ReceiveAssignments(1)[0]
+		wiretest.WantCommitted(t, worker.Report(wiretest.Started(a)))
 		pass := func(d time.Duration) {
 			t.Helper()
 			time.Sleep(time.Millisecond) // so that no frame comes at the instant when a heartbeat is due
 			for range int(d / time.Second) {
 				time.Sleep(time.Second / 2)
-				worker.send(&lessorv1.Error{}) // nor at the instant when one counts as missed
+				worker.Send(&lessorv1.Error{}) // nor at the instant when one counts as missed
 				time.Sleep(time.Second / 2)
 			}
 		}
 		pass(14 * time.Second)
-		worker.wantHealth(healthy)
+		wantHealth(worker, healthy)
 		pass(2 * time.Second)
-		worker.wantHealth(warn)
-		r.submit(t, nil) // it still gets tasks
-		wantCommitted(t, worker.report(started(worker.receiveAssignments(1)[0])))
+		wantHealth(worker, warn)
+		r.Submit(t, nil) // it still gets tasks
+		wiretest.WantCommitted(t, worker.Report(wiretest.Started(worker.ReceiveAssignments(1)[0])))
 		pass(10 * time.Second)
-		worker.wantHealth(degraded)
-		r.submit(t, nil)
-		worker.wantNoFrame()
-		worker.heartbeat()
-		worker.wantHealth(healthy)
-		worker.receiveAssignments(1) // a healthy worker gets tasks again
+		wantHealth(worker, degraded)
+		r.Submit(t, nil)
+		worker.WantNoFrame()
+		worker.Heartbeat()
+		wantHealth(worker, healthy)
+		worker.ReceiveAssignments(1) // a healthy worker gets tasks again
 		pass(34 * time.Second)
-		worker.wantNoFrame()
+		worker.WantNoFrame()
 		time.Sleep(time.Second + time.Millisecond)
-		reset := nextPayload[*lessorv1.Reset](worker)
-		wantEqual(t, "code", reset.GetCode(), refusal.CodeTimeout)
-		wantContains(t, "reason", reset.GetReason(), "3 heartbeats were missed")
+		reset := wiretest.NextPayload[*lessorv1.Reset](worker)
+		wiretest.WantEqual(t, "code", reset.GetCode(), refusal.CodeTimeout)
+		wiretest.WantContains(t, "reason", reset.GetReason(), "3 heartbeats were missed")
 		if reset.RetryAfter != nil { // a worker could take 0 for the advice to come back at once
 			t.Errorf("retry_after is %v, want none: the worker's own backoff decides", reset.RetryAfter)
 		}
-		if err := worker.waitForEnd(); err != nil {
+		if err := worker.WaitForEnd(); err != nil {
 			t.Errorf("the stream ended with %v, want OK", err)
 		}
-		if w := r.listedWorker(t, "w"); w != nil {
+		if w := r.ListedWorker(t, "w"); w != nil {
 			t.Errorf("the worker is still listed: %v", w)
 		}
-		if s := r.get(t, id).GetState(); s != lessorv1.TaskState_TASK_STATE_RUNNING {
+		if s := r.Get(t, id).GetState(); s != lessorv1.TaskState_TASK_STATE_RUNNING {
 			t.Errorf("its task is %v, want RUNNING: the lease has not expired", s)
 		}
 		time.Sleep(30 * time.Second)
-		if got := r.get(t, id); got.GetState() != lessorv1.TaskState_TASK_STATE_READY || got.GetLosses() != 1 {
+		if got := r.Get(t, id); got.GetState() != lessorv1.TaskState_TASK_STATE_READY || got.GetLosses() != 1 {
 			t.Errorf("after its lease has expired, the task is %v, want READY with one loss", got)
 		}
 	})
@@ -123,16 +125,16 @@ func TestMissedHeartbeats(t *testing.T) {
 func TestHeartbeatBehindABusyReaderIsNotMissed(t *testing.T) {
 	t.Attr("rules", "W9")
 	st := memstore.New()
-	serve(t, st, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		release := r.submitAndBlockCommit(t, st)
-		worker.send(&lessorv1.Capacity{MaxParallel: 2}) // this frame has to wait for the commit
+	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		release := r.SubmitAndBlockCommit(t, st)
+		worker.Send(&lessorv1.Capacity{MaxParallel: 2}) // this frame has to wait for the commit
 		time.Sleep(50 * time.Second)
-		worker.send(&lessorv1.WorkerHeartbeat{Healthy: true})
-		worker.wantNoFrame()
+		worker.Send(&lessorv1.WorkerHeartbeat{Healthy: true})
+		worker.WantNoFrame()
 		release()
-		nextPayload[*lessorv1.HeartbeatAck](worker)
-		worker.wantHealth(healthy)
+		wiretest.NextPayload[*lessorv1.HeartbeatAck](worker)
+		wantHealth(worker, healthy)
 	})
 }
 
@@ -142,25 +144,25 @@ func TestNearlyFullWorkerIsSuspended(t *testing.T) {
 	t.Attr("rules", "W9")
 	for gauge, limit := range map[string]float64{"mem_pct": 90, "disk_pct": 95} {
 		t.Run(gauge, func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
-				worker := r.openSession(t, "w", 1)
-				worker.sendMetrics(map[string]float64{gauge: limit - 0.1})
-				worker.wantHealth(healthy)
-				worker.sendMetrics(map[string]float64{gauge: limit})
-				r.submitAll(t, 1)
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				worker := r.OpenSession(t, "w", 1)
+				sendMetrics(worker, map[string]float64{gauge: limit - 0.1})
+				wantHealth(worker, healthy)
+				sendMetrics(worker, map[string]float64{gauge: limit})
+				r.SubmitAll(t, 1)
 				for _, metrics := range []map[string]float64{{gauge: limit + 1}, nil, {"cpu_pct": 1}, {gauge: limit - 4.9}, {"cpu_pct": 1}, {gauge: math.NaN()}} {
-					worker.sendMetrics(metrics)
-					worker.wantHealth(suspended)
+					sendMetrics(worker, metrics)
+					wantHealth(worker, suspended)
 				}
-				worker.wantNoFrame()
-				w := r.listedWorker(t, "w")
+				worker.WantNoFrame()
+				w := r.ListedWorker(t, "w")
 				if w.GetState() != lessorv1.WorkerState_WORKER_STATE_HEARTBEATING {
 					t.Errorf("the state of the session is %v, want HEARTBEATING", w.GetState())
 				}
-				wantContains(t, "detail", w.GetHealthDetail(), fmt.Sprintf("%s is %.4g:", gauge, limit-4.9))
-				worker.sendMetrics(map[string]float64{gauge: limit - 5})
-				worker.receiveAssignments(1)
-				worker.wantHealth(healthy)
+				wiretest.WantContains(t, "detail", w.GetHealthDetail(), fmt.Sprintf("%s is %.4g:", gauge, limit-4.9))
+				sendMetrics(worker, map[string]float64{gauge: limit - 5})
+				worker.ReceiveAssignments(1)
+				wantHealth(worker, healthy)
 			})
 		})
 	}
@@ -169,53 +171,53 @@ func TestNearlyFullWorkerIsSuspended(t *testing.T) {
 // W9: a worker whose slots were all in use for a minute is SATURATED. It still gets tasks.
 func TestSaturatedWorkerIsShown(t *testing.T) {
 	t.Attr("rules", "W9")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 2)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 2)
 		for range 6 {
-			worker.sendMetrics(map[string]float64{"inflight": 2})
-			worker.wantHealth(healthy)
+			sendMetrics(worker, map[string]float64{"inflight": 2})
+			wantHealth(worker, healthy)
 			time.Sleep(10 * time.Second)
 		}
-		worker.sendMetrics(map[string]float64{"inflight": 2})
-		worker.wantHealth(saturated)
-		r.submitAll(t, 1)
+		sendMetrics(worker, map[string]float64{"inflight": 2})
+		wantHealth(worker, saturated)
+		r.SubmitAll(t, 1)
 		submitted := time.Now()
-		a := worker.receiveAssignments(1)
+		a := worker.ReceiveAssignments(1)
 		if waited := time.Since(submitted); waited > 0 {
 			t.Errorf("the worker got the task only after %v", waited)
 		}
-		worker.sendMetrics(map[string]float64{"inflight": 1})
-		worker.wantHealth(healthy)
-		worker.send(&lessorv1.Capacity{MaxParallel: 1})
+		sendMetrics(worker, map[string]float64{"inflight": 1})
+		wantHealth(worker, healthy)
+		worker.Send(&lessorv1.Capacity{MaxParallel: 1})
 		for range 7 { // without the metric inflight, the leases in the heartbeat count
-			worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"x": 1}, Leases: []*lessorv1.HeartbeatRequest{renewal(a[0])}})
+			worker.SendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"x": 1}, Leases: []*lessorv1.HeartbeatRequest{wiretest.Renewal(a[0])}})
 			time.Sleep(10 * time.Second)
 		}
-		worker.wantHealth(saturated)
+		wantHealth(worker, saturated)
 	})
 }
 
 // W9: the heartbeat interval and the thresholds can be configured, the thresholds also for single tenants. The accept has the interval.
 func TestThresholdsCanBeSet(t *testing.T) {
 	t.Attr("rules", "W9")
-	cfg := Config{Sessions: session.Config{
+	cfg := coordinator.Config{Sessions: session.Config{
 		HeartbeatInterval: time.Second, Health: session.Thresholds{MemPct: 50, Missed: 4},
 		TenantHealth: map[string]session.Thresholds{gate.DefaultTenant: {DiskPct: 20, Missed: 2}},
 	}}
-	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
-		worker := r.openStream(t, "w")
-		if d := worker.handshake().GetHeartbeatInterval().AsDuration(); d != time.Second {
+	wiretest.ServeWith(t, nil, cfg, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenStream(t, "w")
+		if d := worker.Handshake().GetHeartbeatInterval().AsDuration(); d != time.Second {
 			t.Errorf("the heartbeat interval of the accept is %v, want 1s", d)
 		}
-		worker.send(registration(1))
-		worker.sendMetrics(map[string]float64{"mem_pct": 50})
-		worker.wantHealth(suspended)
-		worker.sendMetrics(map[string]float64{"disk_pct": 20})
-		worker.wantHealth(suspended)
+		worker.Send(wiretest.Registration(1))
+		sendMetrics(worker, map[string]float64{"mem_pct": 50})
+		wantHealth(worker, suspended)
+		sendMetrics(worker, map[string]float64{"disk_pct": 20})
+		wantHealth(worker, suspended)
 		time.Sleep(1500 * time.Millisecond)
-		worker.wantHealth(degraded)
+		wantHealth(worker, degraded)
 		time.Sleep(time.Second)
-		wantEqual(t, "code", nextPayload[*lessorv1.Reset](worker).GetCode(), refusal.CodeTimeout)
+		wiretest.WantEqual(t, "code", wiretest.NextPayload[*lessorv1.Reset](worker).GetCode(), refusal.CodeTimeout)
 	})
 }
 
@@ -223,21 +225,21 @@ func TestThresholdsCanBeSet(t *testing.T) {
 // TestFlappingHealthDoesNotFillTheLog.
 func TestWorkerIsToldWhyItGetsNoWork(t *testing.T) {
 	t.Attr("rules", "W9")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
 		const reason = "disk_pct is 96: no new work at 95 or more, until it falls to 90"
 		for i, want := range []string{"", reason, reason, ""} {
 			pct := 20.0
 			if want != "" {
 				pct = 96
 			}
-			ack := worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"disk_pct": pct}})
-			wantEqual(t, fmt.Sprintf("heartbeat %d: no_new_work", i), ack.GetNoNewWork(), want)
+			ack := worker.SendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"disk_pct": pct}})
+			wiretest.WantEqual(t, fmt.Sprintf("heartbeat %d: no_new_work", i), ack.GetNoNewWork(), want)
 		}
-		ack := worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{})
-		wantEqual(t, "no_new_work", ack.GetNoNewWork(), "the worker reports that it is not healthy: no new work")
+		ack := worker.SendHeartbeat(&lessorv1.WorkerHeartbeat{})
+		wiretest.WantEqual(t, "no_new_work", ack.GetNoNewWork(), "the worker reports that it is not healthy: no new work")
 		for words, want := range map[string]int{`"the worker gets no new work"`: 1, `"the worker gets new work again"`: 1, reason: 1} {
-			if got := strings.Count(r.log.String(), words); got != want {
+			if got := strings.Count(r.Log.String(), words); got != want {
 				t.Errorf("the log has %s %d times, want %d", words, got, want)
 			}
 		}
@@ -248,29 +250,29 @@ func TestWorkerIsToldWhyItGetsNoWork(t *testing.T) {
 func TestExplanationSaysWhyAWorkerGetsNoWork(t *testing.T) {
 	t.Attr("rules", "S6 W9 W10")
 	full := &lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"disk_pct": 96}}
-	for want, keep := range map[string]func(*testing.T, *rig, *testWorker){
-		"disk_pct is 96: no new work at 95 or more, until it falls to 90": func(_ *testing.T, _ *rig, w *testWorker) { w.sendHeartbeat(full) },
-		"the worker reports that it is not healthy: no new work":          func(_ *testing.T, _ *rig, w *testWorker) { w.sendHeartbeat(&lessorv1.WorkerHeartbeat{}) },
-		"it drains": func(_ *testing.T, _ *rig, w *testWorker) { w.send(&lessorv1.Drain{}) },
-		"an operator drains it": func(t *testing.T, r *rig, _ *testWorker) {
-			r.drain(t, &lessorv1.DrainWorkerRequest{WorkerId: "w"})
+	for want, keep := range map[string]func(*testing.T, *wiretest.Rig, *wiretest.Worker){
+		"disk_pct is 96: no new work at 95 or more, until it falls to 90": func(_ *testing.T, _ *wiretest.Rig, w *wiretest.Worker) { w.SendHeartbeat(full) },
+		"the worker reports that it is not healthy: no new work":          func(_ *testing.T, _ *wiretest.Rig, w *wiretest.Worker) { w.SendHeartbeat(&lessorv1.WorkerHeartbeat{}) },
+		"it drains": func(_ *testing.T, _ *wiretest.Rig, w *wiretest.Worker) { w.Send(&lessorv1.Drain{}) },
+		"an operator drains it": func(t *testing.T, r *wiretest.Rig, _ *wiretest.Worker) {
+			r.Drain(t, &lessorv1.DrainWorkerRequest{WorkerId: "w"})
 		},
-		"it offers no slots": func(_ *testing.T, _ *rig, w *testWorker) {
-			w.sendHeartbeat(full)
-			w.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"disk_pct": 1}})
-			w.send(&lessorv1.Capacity{})
+		"it offers no slots": func(_ *testing.T, _ *wiretest.Rig, w *wiretest.Worker) {
+			w.SendHeartbeat(full)
+			w.SendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"disk_pct": 1}})
+			w.Send(&lessorv1.Capacity{})
 		},
 	} {
 		t.Run(want, func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
-				keep(t, r, r.openSession(t, "w", 1))
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				keep(t, r, r.OpenSession(t, "w", 1))
 				synctest.Wait()
-				id := r.submit(t, nil).GetTaskId()
-				x, err := r.tasks.ExplainTask(t.Context(), &lessorv1.ExplainTaskRequest{TaskId: id})
+				id := r.Submit(t, nil).GetTaskId()
+				x, err := r.Tasks.ExplainTask(t.Context(), &lessorv1.ExplainTaskRequest{TaskId: id})
 				if err != nil {
 					t.Fatal(err)
 				}
-				wantEqual(t, "the summary", x.GetSummary(), "READY: no suitable worker takes new work; of the only one: "+want)
+				wiretest.WantEqual(t, "the summary", x.GetSummary(), "READY: no suitable worker takes new work; of the only one: "+want)
 			})
 		})
 	}
@@ -279,14 +281,14 @@ func TestExplanationSaysWhyAWorkerGetsNoWork(t *testing.T) {
 // A worker whose health changes with every heartbeat does not fill the log: two lines a minute, which say how many changes there were. The last state
 // is always logged.
 func TestFlappingHealthDoesNotFillTheLog(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		beat := func(healthy bool) { worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: healthy}) }
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		beat := func(healthy bool) { worker.SendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: healthy}) }
 		wantLog := func(want string) {
 			t.Helper()
 			synctest.Wait()
 			var got []string
-			for line := range strings.Lines(r.log.String()) {
+			for line := range strings.Lines(r.Log.String()) {
 				var told struct {
 					Msg     string
 					Changes int
@@ -298,8 +300,8 @@ func TestFlappingHealthDoesNotFillTheLog(t *testing.T) {
 					got = append(got, fmt.Sprintf("%s, %d", told.Msg, told.Changes))
 				}
 			}
-			wantEqual(t, "the log", strings.Join(got, "; "), want)
-			r.log.Reset()
+			wiretest.WantEqual(t, "the log", strings.Join(got, "; "), want)
+			r.Log.Reset()
 		}
 		for i := range 41 {
 			beat(i%2 == 1)
@@ -319,20 +321,20 @@ func TestFlappingHealthDoesNotFillTheLog(t *testing.T) {
 
 // A worker that reports that it is not well is a warning in the log, unless it drains: then it stops in order, and the log says that.
 func TestDrainIsNoWarning(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		for name, drains := range map[string]bool{"ill": false, "stopping": true} {
-			worker := r.openSession(t, name, 1)
+			worker := r.OpenSession(t, name, 1)
 			line := `"level":"WARN","msg":"the worker gets no new work"`
 			if drains {
-				worker.send(&lessorv1.Drain{})
+				worker.Send(&lessorv1.Drain{})
 				line = `"why":"the worker drains: no new work"`
 			}
-			worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: false})
+			worker.SendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: false})
 			synctest.Wait()
-			if warned := strings.Contains(r.log.String(), `"level":"WARN"`); warned == drains || !strings.Contains(r.log.String(), line) {
-				t.Errorf("%s: warned is %v, and the log is %s", name, warned, r.log.String())
+			if warned := strings.Contains(r.Log.String(), `"level":"WARN"`); warned == drains || !strings.Contains(r.Log.String(), line) {
+				t.Errorf("%s: warned is %v, and the log is %s", name, warned, r.Log.String())
 			}
-			r.log.Reset()
+			r.Log.Reset()
 		}
 	})
 }
@@ -340,17 +342,17 @@ func TestDrainIsNoWarning(t *testing.T) {
 // W9: if several causes apply, the worker has the worst health of them. The metrics have a gauge for each health.
 func TestGravestHealthIsShown(t *testing.T) {
 	t.Attr("rules", "W9")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Metrics: map[string]float64{"mem_pct": 99}})
-		worker.wantHealth(unhealthy)
-		worker.sendMetrics(nil)
-		worker.wantHealth(suspended)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		worker.SendHeartbeat(&lessorv1.WorkerHeartbeat{Metrics: map[string]float64{"mem_pct": 99}})
+		wantHealth(worker, unhealthy)
+		sendMetrics(worker, nil)
+		wantHealth(worker, suspended)
 		time.Sleep(26 * time.Second)
-		worker.wantHealth(degraded)
-		text := getPath(t, r, "/metrics", http.StatusOK)
-		wantContains(t, "metrics", text, `lessor_sessions{health="DEGRADED"} 1`)
-		wantContains(t, "metrics", text, `lessor_sessions{health="HEALTHY"} 0`)
-		wantContains(t, "metrics", text, "lessor_heartbeats_missed_total 2")
+		wantHealth(worker, degraded)
+		text := wiretest.GetPath(t, r, "/metrics", http.StatusOK)
+		wiretest.WantContains(t, "metrics", text, `lessor_sessions{health="DEGRADED"} 1`)
+		wiretest.WantContains(t, "metrics", text, `lessor_sessions{health="HEALTHY"} 0`)
+		wiretest.WantContains(t, "metrics", text, "lessor_heartbeats_missed_total 2")
 	})
 }

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"testing"
@@ -6,27 +6,28 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // ListWorkers shows the worker, the state, the registration, the number of leases and the health of each session.
 func TestListWorkersShowsSessions(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		connected := time.Now()
-		worker := r.openStream(t, "w")
+		worker := r.OpenStream(t, "w")
 		info := &lessorv1.WorkerInfo{Name: "w", InstanceId: "i", Version: "1.2", Hostname: "h"}
-		worker.send(&lessorv1.Handshake{Protocol: 1, Worker: info})
-		id := nextPayload[*lessorv1.Accept](worker).GetSessionId()
+		worker.Send(&lessorv1.Handshake{Protocol: 1, Worker: info})
+		id := wiretest.NextPayload[*lessorv1.Accept](worker).GetSessionId()
 		time.Sleep(time.Second)
-		m := registration(2)
+		m := wiretest.Registration(2)
 		m.PoolId = "gpu"
 		m.Queues, m.WorkspaceId, m.Capabilities.Types = []string{"q", "p"}, "space", []string{"a"}
-		worker.send(m)
-		r.submit(t, func(s *lessorv1.TaskSpec) { s.WorkspaceId, s.Type = "space", "a" })
-		worker.receiveAssignments(1)
+		worker.Send(m)
+		r.Submit(t, func(s *lessorv1.TaskSpec) { s.WorkspaceId, s.Type = "space", "a" })
+		worker.ReceiveAssignments(1)
 		time.Sleep(time.Second)
-		worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: false, Metrics: map[string]float64{"cpu_pct": 12.5}})
-		got := r.listedWorker(t, "w")
+		worker.SendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: false, Metrics: map[string]float64{"cpu_pct": 12.5}})
+		got := r.ListedWorker(t, "w")
 		if at := got.GetConnectedAt().AsTime(); !at.Equal(connected) {
 			t.Errorf("connected at %v, want %v", at, connected)
 		}
@@ -48,20 +49,20 @@ func TestListWorkersShowsSessions(t *testing.T) {
 
 // ListWorkers lists the sessions in the order of the workers' names, in pages, and can select those of one queue.
 func TestListWorkersPages(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		for _, name := range []string{"c", "a", "d", "b"} {
-			worker := r.openStream(t, name)
-			worker.handshake()
-			m := registration(1)
+			worker := r.OpenStream(t, name)
+			worker.Handshake()
+			m := wiretest.Registration(1)
 			if name == "d" {
 				m.Queues = []string{"other"}
 			}
-			worker.send(m)
-			worker.heartbeat()
+			worker.Send(m)
+			worker.Heartbeat()
 		}
 		list := func(req *lessorv1.ListWorkersRequest) (names string) {
 			for {
-				res, err := r.admin.ListWorkers(t.Context(), req)
+				res, err := r.Admin.ListWorkers(t.Context(), req)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -74,11 +75,11 @@ func TestListWorkersPages(t *testing.T) {
 				names += "|"
 			}
 		}
-		wantEqual(t, "all", list(&lessorv1.ListWorkersRequest{}), "abcd")
-		wantEqual(t, "by two", list(&lessorv1.ListWorkersRequest{PageSize: 2}), "ab|cd")
-		wantEqual(t, "of a queue", list(&lessorv1.ListWorkersRequest{Queue: "q", PageSize: 2}), "ab|c")
-		wantEqual(t, "of no queue", list(&lessorv1.ListWorkersRequest{Queue: "none"}), "")
-		status, err := r.admin.GetStatus(t.Context(), &lessorv1.GetStatusRequest{})
+		wiretest.WantEqual(t, "all", list(&lessorv1.ListWorkersRequest{}), "abcd")
+		wiretest.WantEqual(t, "by two", list(&lessorv1.ListWorkersRequest{PageSize: 2}), "ab|cd")
+		wiretest.WantEqual(t, "of a queue", list(&lessorv1.ListWorkersRequest{Queue: "q", PageSize: 2}), "ab|c")
+		wiretest.WantEqual(t, "of no queue", list(&lessorv1.ListWorkersRequest{Queue: "none"}), "")
+		status, err := r.Admin.GetStatus(t.Context(), &lessorv1.GetStatusRequest{})
 		if err != nil || status.GetSessions() != 4 {
 			t.Errorf("the status is %v (%v), want 4 sessions", status, err)
 		}

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"context"
@@ -12,20 +12,21 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // The accept answers the handshake. It has the session id, the version and the time of the coordinator, the heartbeat interval and the idle timeout.
 func TestAcceptHasTheSettingsOfTheSession(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openStream(t, "w")
-		corr := worker.send(handshakeOf("w"))
-		m := worker.nextFrame()
-		a := wantPayload[*lessorv1.Accept](worker, m)
-		wantEqual(t, "corr", m.GetCorr(), corr)
-		wantEqual(t, "session_id", a.GetSessionId(), r.listedWorker(t, "w").GetSessionId())
-		wantEqual(t, "coordinator_version", a.GetCoordinatorVersion(), "test")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenStream(t, "w")
+		corr := worker.Send(wiretest.HandshakeOf("w"))
+		m := worker.NextFrame()
+		a := wiretest.WantPayload[*lessorv1.Accept](worker, m)
+		wiretest.WantEqual(t, "corr", m.GetCorr(), corr)
+		wiretest.WantEqual(t, "session_id", a.GetSessionId(), r.ListedWorker(t, "w").GetSessionId())
+		wiretest.WantEqual(t, "coordinator_version", a.GetCoordinatorVersion(), "test")
 		if a.GetHeartbeatInterval().AsDuration() != defaultHeartbeat || a.GetIdleTimeout().AsDuration() != defaultIdle || a.GetServerTime() == nil {
 			t.Errorf("the accept is %v, want interval %v, idle timeout %v and a server time", a, defaultHeartbeat, defaultIdle)
 		}
@@ -35,7 +36,7 @@ func TestAcceptHasTheSettingsOfTheSession(t *testing.T) {
 // A frame with another tenant or sender than its stream has, or with an unknown protocol version, is refused and ends the session. The refusal is logged
 // as a warning; a wrong tenant in the first frame is logged at info, because a worker may send one to learn the right tenant.
 func TestDeniedFrameEndsTheSession(t *testing.T) {
-	withHandshake := func(m *lessorv1.SessionRequest) { setPayload(m, handshakeOf("w")) }
+	withHandshake := func(m *lessorv1.SessionRequest) { wiretest.SetPayload(m, wiretest.HandshakeOf("w")) }
 	for _, tt := range []struct {
 		name   string
 		opened bool // the frame comes after the handshake
@@ -45,7 +46,7 @@ func TestDeniedFrameEndsTheSession(t *testing.T) {
 	}{
 		{"no tenant", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Tenant = "" }, `tenant: is ""; it must be "default"`, "send that tenant"},
 		{"another tenant", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Tenant = "other" }, `tenant: is "other"; it must be "default"`, "send that tenant"},
-		{"a long tenant", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Tenant = text(1000) }, `tenant: is "` + text(512) + `..."; it must be`, "send that tenant"},
+		{"a long tenant", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Tenant = wiretest.Text(1000) }, `tenant: is "` + wiretest.Text(512) + `..."; it must be`, "send that tenant"},
 		{"no sender", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Sender = nil }, "sender.role:", "set sender"},
 		{"another role", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Sender.Role = "coordinator" }, "sender.role:", "set sender"},
 		{"another name", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Sender.Id = "other" }, "sender.id:", "same worker name"},
@@ -56,27 +57,27 @@ func TestDeniedFrameEndsTheSession(t *testing.T) {
 		{"another sender later", true, func(m *lessorv1.SessionRequest) { m.Sender.Id = "other" }, "sender.id:", "a separate stream for each"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
-				worker := r.openStream(t, "w")
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				worker := r.OpenStream(t, "w")
 				if tt.opened {
-					worker.handshake()
+					worker.Handshake()
 				}
-				m := worker.newFrame(nil)
+				m := worker.NewFrame(nil)
 				tt.change(m)
-				e := worker.wantError(worker.sendFrame(m), refusal.CodeDenied, tt.word)
-				wantContains(t, "remediation", e.GetRemediation(), tt.remedy)
+				e := worker.WantError(worker.SendFrame(m), refusal.CodeDenied, tt.word)
+				wiretest.WantContains(t, "remediation", e.GetRemediation(), tt.remedy)
 				level := "WARN"
 				if !tt.opened && strings.HasPrefix(tt.word, "tenant:") {
 					level = "INFO"
 				}
-				if log := r.log.String(); !strings.Contains(log, `"level":"`+level+`","msg":"frame refused"`) {
+				if log := r.Log.String(); !strings.Contains(log, `"level":"`+level+`","msg":"frame refused"`) {
 					t.Errorf("the refusal is not logged as %s:\n%s", level, log)
 				}
-				err := worker.waitForEnd()
+				err := worker.WaitForEnd()
 				if status.Code(err) != codes.PermissionDenied || refusal.CodeOf(err) != refusal.CodeDenied {
 					t.Errorf("the stream ended with %v, want PERMISSION_DENIED and %s", err, refusal.CodeDenied)
 				}
-				if w := r.listedWorker(t, "w"); w != nil {
+				if w := r.ListedWorker(t, "w"); w != nil {
 					t.Errorf("the worker is still listed: %v", w)
 				}
 			})
@@ -86,18 +87,18 @@ func TestDeniedFrameEndsTheSession(t *testing.T) {
 
 // After the handshake, frames may leave out tenant and sender.
 func TestLaterFramesMayLeaveOutTenantAndSender(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		m := worker.newFrame(&lessorv1.WorkerHeartbeat{})
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		m := worker.NewFrame(&lessorv1.WorkerHeartbeat{})
 		m.Tenant, m.Sender = "", nil
-		worker.sendFrame(m)
-		nextPayload[*lessorv1.HeartbeatAck](worker)
+		worker.SendFrame(m)
+		wiretest.NextPayload[*lessorv1.HeartbeatAck](worker)
 	})
 }
 
 // A handshake or register with a bad field is refused, and the error names the field. The stream does not end, and a corrected frame is accepted.
 func TestBadFieldOfHandshakeOrRegisterIsNamed(t *testing.T) {
-	long := text(257)
+	long := wiretest.Text(257)
 	type change func(*lessorv1.Handshake, *lessorv1.Register)
 	for _, tt := range []struct {
 		change change
@@ -137,25 +138,25 @@ func TestBadFieldOfHandshakeOrRegisterIsNamed(t *testing.T) {
 		},
 	} {
 		t.Run(tt.field, func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
-				r.submitAll(t, 1)
-				worker := r.openStream(t, "w")
-				h, m := handshakeOf("w"), registration(1)
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				r.SubmitAll(t, 1)
+				worker := r.OpenStream(t, "w")
+				h, m := wiretest.HandshakeOf("w"), wiretest.Registration(1)
 				tt.change(h, m)
-				if good := handshakeOf("w"); !proto.Equal(h, good) {
-					worker.wantError(worker.send(h), refusal.CodeInvalid, tt.field)
+				if good := wiretest.HandshakeOf("w"); !proto.Equal(h, good) {
+					worker.WantError(worker.Send(h), refusal.CodeInvalid, tt.field)
 					h = good
 				}
-				worker.send(h)
-				nextPayload[*lessorv1.Accept](worker)
-				if good := registration(1); !proto.Equal(m, good) {
-					worker.wantError(worker.send(m), refusal.CodeInvalid, tt.field)
-					wantEqual(t, "the state", stateOf(r.listedWorker(t, "w")), "HANDSHAKING")
+				worker.Send(h)
+				wiretest.NextPayload[*lessorv1.Accept](worker)
+				if good := wiretest.Registration(1); !proto.Equal(m, good) {
+					worker.WantError(worker.Send(m), refusal.CodeInvalid, tt.field)
+					wiretest.WantEqual(t, "the state", stateOf(r.ListedWorker(t, "w")), "HANDSHAKING")
 					m = good
 				}
-				worker.wantNoFrame()
-				worker.send(m)
-				worker.receiveAssignments(1)
+				worker.WantNoFrame()
+				worker.Send(m)
+				worker.ReceiveAssignments(1)
 			})
 		})
 	}
@@ -165,45 +166,45 @@ func TestBadFieldOfHandshakeOrRegisterIsNamed(t *testing.T) {
 func TestBadFrames(t *testing.T) {
 	for _, opened := range []bool{false, true} {
 		t.Run(fmt.Sprintf("opened=%v", opened), func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
-				worker := r.openStream(t, "w")
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				worker := r.OpenStream(t, "w")
 				if opened {
-					worker.handshake()
+					worker.Handshake()
 				}
-				badID := worker.newFrame(&lessorv1.Goodbye{})
+				badID := worker.NewFrame(&lessorv1.Goodbye{})
 				badID.Id = ""
-				worker.sendFrame(badID)
-				worker.wantError("", refusal.CodeInvalid, "id: must not be empty")
-				badID.Id = text(257)
-				worker.sendFrame(badID)
-				worker.wantError("", refusal.CodeInvalid, "id: has 257 bytes; the limit is 256")
-				badID.Id, badID.Corr = "short", text(257)
-				worker.sendFrame(badID)
-				worker.wantError("short", refusal.CodeInvalid, "corr: has 257 bytes; the limit is 256")
+				worker.SendFrame(badID)
+				worker.WantError("", refusal.CodeInvalid, "id: must not be empty")
+				badID.Id = wiretest.Text(257)
+				worker.SendFrame(badID)
+				worker.WantError("", refusal.CodeInvalid, "id: has 257 bytes; the limit is 256")
+				badID.Id, badID.Corr = "short", wiretest.Text(257)
+				worker.SendFrame(badID)
+				worker.WantError("short", refusal.CodeInvalid, "corr: has 257 bytes; the limit is 256")
 
-				m := worker.newFrame(&lessorv1.Goodbye{Reason: "REASON"})
+				m := worker.NewFrame(&lessorv1.Goodbye{Reason: "REASON"})
 				raw, err := proto.Marshal(m)
 				if err != nil {
 					t.Fatal(err)
 				}
-				broken := rawBytes(strings.Replace(string(raw), "REASON", "REA\xffON", 1))
-				if err := worker.stream.SendMsg(broken); err != nil {
+				broken := wiretest.RawBytes(strings.Replace(string(raw), "REASON", "REA\xffON", 1))
+				if err := worker.Stream.SendMsg(broken); err != nil {
 					t.Fatal(err)
 				}
-				worker.wantError(m.GetId(), refusal.CodeInvalid, "goodbye.reason: contains invalid UTF-8")
-				if err := worker.stream.SendMsg(rawBytes("\xff\xff\xff")); err != nil {
+				worker.WantError(m.GetId(), refusal.CodeInvalid, "goodbye.reason: contains invalid UTF-8")
+				if err := worker.Stream.SendMsg(wiretest.RawBytes("\xff\xff\xff")); err != nil {
 					t.Fatal(err)
 				}
-				worker.wantError("", refusal.CodeInvalid, "cannot be read")
-				if err := worker.stream.SendMsg(rawBytes("\x0a\x03cut\xff")); err != nil { // broken after its id: tenant and sender are not known
+				worker.WantError("", refusal.CodeInvalid, "cannot be read")
+				if err := worker.Stream.SendMsg(wiretest.RawBytes("\x0a\x03cut\xff")); err != nil { // broken after its id: tenant and sender are not known
 					t.Fatal(err)
 				}
-				worker.wantError("cut", refusal.CodeInvalid, "cannot be read")
+				worker.WantError("cut", refusal.CodeInvalid, "cannot be read")
 				if !opened {
-					worker.handshake()
+					worker.Handshake()
 				}
-				worker.send(registration(1))
-				worker.heartbeat()
+				worker.Send(wiretest.Registration(1))
+				worker.Heartbeat()
 			})
 		})
 	}
@@ -211,13 +212,13 @@ func TestBadFrames(t *testing.T) {
 
 // A frame over the size limit of messages ends the stream with RESOURCE_EXHAUSTED, because gRPC cannot skip a message.
 func TestOversizedFrameEndsTheStream(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		m := worker.newFrame(&lessorv1.Error{Message: text(minMessage + 1)})
-		if err := worker.stream.Send(m); err != nil {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		m := worker.NewFrame(&lessorv1.Error{Message: wiretest.Text(minMessage + 1)})
+		if err := worker.Stream.Send(m); err != nil {
 			t.Fatal(err)
 		}
-		if err := worker.waitForEnd(); status.Code(err) != codes.ResourceExhausted {
+		if err := worker.WaitForEnd(); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("the stream ended with %v, want RESOURCE_EXHAUSTED", err)
 		}
 	})
@@ -225,25 +226,25 @@ func TestOversizedFrameEndsTheStream(t *testing.T) {
 
 // A worker that sends no instance_id gets a new one for each stream, so that its streams do not displace each other. It can resume each session.
 func TestNamelessInstancesAreDistinct(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
-		var all []*testWorker
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		var all []*wiretest.Worker
 		var last *lessorv1.Accept
 		for range 3 {
-			var worker *testWorker
-			worker, last = r.openSessionWith(t, "w", 1, func(h *lessorv1.Handshake) { h.Worker.InstanceId = "" })
+			var worker *wiretest.Worker
+			worker, last = r.OpenSessionWith(t, "w", 1, func(h *lessorv1.Handshake) { h.Worker.InstanceId = "" })
 			all = append(all, worker)
 		}
 		synctest.Wait()
 		for _, worker := range all {
-			worker.wantNoFrame()
+			worker.WantNoFrame()
 		}
-		res, err := r.admin.ListWorkers(context.Background(), &lessorv1.ListWorkersRequest{})
+		res, err := r.Admin.ListWorkers(context.Background(), &lessorv1.ListWorkersRequest{})
 		if err != nil || len(res.GetWorkers()) != 3 {
 			t.Errorf("listed are %v (%v), want three sessions", res, err)
 		}
-		_, again := r.openSessionWith(t, "w", 1, func(h *lessorv1.Handshake) {
+		_, again := r.OpenSessionWith(t, "w", 1, func(h *lessorv1.Handshake) {
 			h.Worker.InstanceId = ""
-			resumeFrom(last, 1)(h)
+			wiretest.ResumeFrom(last, 1)(h)
 		})
 		if !again.GetResumed() || again.GetSessionId() != last.GetSessionId() {
 			t.Errorf("the resume of session %s got %v", last.GetSessionId(), again)

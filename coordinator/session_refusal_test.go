@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"testing"
@@ -7,46 +7,47 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // refuseTask sends the error with which a worker refuses a task because of its concurrency key.
-func (worker *testWorker) refuseTask(a *lessorv1.Assignment) {
-	worker.t.Helper()
-	worker.send(&lessorv1.Error{Code: refusal.CodeConcurrency, TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
+func refuseTask(worker *wiretest.Worker, a *lessorv1.Assignment) {
+	worker.T.Helper()
+	worker.Send(&lessorv1.Error{Code: refusal.CodeConcurrency, TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
 }
 
 // W14, T5: a worker may refuse a task because it already runs a task with the same concurrency key. The refused task goes to another worker at once, and
 // the refusal counts neither as a loss nor as a failure.
 func TestRefusedTaskGoesToAnotherWorker(t *testing.T) {
 	t.Attr("rules", "W14 T5")
-	serve(t, nil, func(t *testing.T, r *rig) {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		keyed := func(s *lessorv1.TaskSpec) { s.ConcurrencyKey, s.ConcurrencyLimit = "k", 2 }
-		worker, other := r.openSession(t, "w", 2), r.openSession(t, "other", 1)
-		other.send(&lessorv1.Capacity{MaxParallel: 0})
-		other.wantNoFrame()
-		r.submit(t, keyed)
-		runs := worker.receiveAssignments(1)[0]
-		other.send(&lessorv1.Capacity{MaxParallel: 1})
-		worker.send(&lessorv1.Capacity{MaxParallel: 1})
+		worker, other := r.OpenSession(t, "w", 2), r.OpenSession(t, "other", 1)
+		other.Send(&lessorv1.Capacity{MaxParallel: 0})
+		other.WantNoFrame()
+		r.Submit(t, keyed)
+		runs := worker.ReceiveAssignments(1)[0]
+		other.Send(&lessorv1.Capacity{MaxParallel: 1})
+		worker.Send(&lessorv1.Capacity{MaxParallel: 1})
 		synctest.Wait()
-		r.submit(t, keyed)
-		second := other.receiveAssignments(1)[0]
-		other.send(&lessorv1.Capacity{MaxParallel: 0})
-		other.wantNoFrame()
-		other.refuseTask(runs) // it does not hold this lease: nothing happens
-		worker.send(&lessorv1.Capacity{MaxParallel: 2})
-		other.refuseTask(&lessorv1.Assignment{Task: runs.GetTask(), LeaseId: second.GetLeaseId()})
-		other.refuseTask(&lessorv1.Assignment{Task: second.GetTask(), LeaseId: "forged"})
-		other.wantNoFrame()
-		other.refuseTask(second)
-		other.wantLeaseEnded(second, lessorv1.Reason_REASON_REVOKED)
-		again := worker.receiveAssignments(1)[0]
+		r.Submit(t, keyed)
+		second := other.ReceiveAssignments(1)[0]
+		other.Send(&lessorv1.Capacity{MaxParallel: 0})
+		other.WantNoFrame()
+		refuseTask(other, runs) // it does not hold this lease: nothing happens
+		worker.Send(&lessorv1.Capacity{MaxParallel: 2})
+		refuseTask(other, &lessorv1.Assignment{Task: runs.GetTask(), LeaseId: second.GetLeaseId()})
+		refuseTask(other, &lessorv1.Assignment{Task: second.GetTask(), LeaseId: "forged"})
+		other.WantNoFrame()
+		refuseTask(other, second)
+		wantLeaseEnded(other, second, lessorv1.Reason_REASON_REVOKED)
+		again := worker.ReceiveAssignments(1)[0]
 		if again.GetAttempt() != 2 || again.GetTask().GetFailures() != 0 || again.GetTask().GetLosses() != 0 {
 			t.Errorf("the other worker got %v, want attempt 2 without losses and failures", again)
 		}
-		wantCommitted(t, worker.report(completed(runs, ""), completed(again, "")))
+		wiretest.WantCommitted(t, worker.Report(wiretest.Completed(runs, ""), wiretest.Completed(again, "")))
 	})
 }
 
@@ -54,16 +55,16 @@ func TestRefusedTaskGoesToAnotherWorker(t *testing.T) {
 // lease expires, and nobody would know why.
 func TestRefusalWithoutALeaseIsAnswered(t *testing.T) {
 	t.Attr("rules", "W14")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		r.submit(t, func(s *lessorv1.TaskSpec) { s.ConcurrencyKey = "k" })
-		a := worker.receiveAssignments(1)[0]
-		id := worker.send(&lessorv1.Error{Code: refusal.CodeConcurrency, TaskId: a.GetTask().GetTaskId()})
-		worker.wantError(id, refusal.CodeInvalid, "error.lease_id: must not be empty")
-		id = worker.send(&lessorv1.Error{Code: refusal.CodeConcurrency, LeaseId: a.GetLeaseId()})
-		worker.wantError(id, refusal.CodeInvalid, "error.task_id: must not be empty")
-		worker.refuseTask(a)
-		worker.wantLeaseEnded(a, lessorv1.Reason_REASON_REVOKED)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		r.Submit(t, func(s *lessorv1.TaskSpec) { s.ConcurrencyKey = "k" })
+		a := worker.ReceiveAssignments(1)[0]
+		id := worker.Send(&lessorv1.Error{Code: refusal.CodeConcurrency, TaskId: a.GetTask().GetTaskId()})
+		worker.WantError(id, refusal.CodeInvalid, "error.lease_id: must not be empty")
+		id = worker.Send(&lessorv1.Error{Code: refusal.CodeConcurrency, LeaseId: a.GetLeaseId()})
+		worker.WantError(id, refusal.CodeInvalid, "error.task_id: must not be empty")
+		refuseTask(worker, a)
+		wantLeaseEnded(worker, a, lessorv1.Reason_REASON_REVOKED)
 	})
 }
 
@@ -71,16 +72,16 @@ func TestRefusalWithoutALeaseIsAnswered(t *testing.T) {
 // at once.
 func TestRefusalWithoutAReasonPausesTheSession(t *testing.T) {
 	t.Attr("rules", "W14")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		r.submit(t, func(s *lessorv1.TaskSpec) { s.ConcurrencyKey = "k" })
-		a := worker.receiveAssignments(1)[0]
-		worker.refuseTask(a)
-		worker.wantLeaseEnded(a, lessorv1.Reason_REASON_REVOKED)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		r.Submit(t, func(s *lessorv1.TaskSpec) { s.ConcurrencyKey = "k" })
+		a := worker.ReceiveAssignments(1)[0]
+		refuseTask(worker, a)
+		wantLeaseEnded(worker, a, lessorv1.Reason_REASON_REVOKED)
 		time.Sleep(5*time.Second - time.Millisecond)
-		worker.wantNoFrame()
+		worker.WantNoFrame()
 		time.Sleep(time.Millisecond)
-		if again := worker.receiveAssignments(1)[0]; again.GetAttempt() != 2 {
+		if again := worker.ReceiveAssignments(1)[0]; again.GetAttempt() != 2 {
 			t.Errorf("the task was dispatched again as %v, want attempt 2", again)
 		}
 	})
@@ -93,22 +94,22 @@ func TestRefusalIsRemembered(t *testing.T) {
 	for name, say := range map[string]proto.Message{
 		"capacity":            &lessorv1.Capacity{MaxParallel: 4},
 		"capacity with types": &lessorv1.Capacity{MaxParallel: 4, PerTypeLimits: map[string]uint32{"other": 1}},
-		"register":            registration(4),
+		"register":            wiretest.Registration(4),
 	} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
-				worker := r.openSession(t, "w", 3)
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				worker := r.OpenSession(t, "w", 3)
 				keyed := func(s *lessorv1.TaskSpec) { s.ConcurrencyKey, s.ConcurrencyLimit = "k", 9 }
-				r.submit(t, keyed)
-				runs := worker.receiveAssignments(1)[0]
-				r.submit(t, keyed)
-				second := worker.receiveAssignments(1)[0]
-				worker.refuseTask(second)
-				worker.wantLeaseEnded(second, lessorv1.Reason_REASON_REVOKED)
-				worker.send(say)
-				worker.wantNoFrame()
-				wantCommitted(t, worker.report(completed(runs, "")))
-				if again := worker.receiveAssignments(1)[0]; again.GetAttempt() != 2 {
+				r.Submit(t, keyed)
+				runs := worker.ReceiveAssignments(1)[0]
+				r.Submit(t, keyed)
+				second := worker.ReceiveAssignments(1)[0]
+				refuseTask(worker, second)
+				wantLeaseEnded(worker, second, lessorv1.Reason_REASON_REVOKED)
+				worker.Send(say)
+				worker.WantNoFrame()
+				wiretest.WantCommitted(t, worker.Report(wiretest.Completed(runs, "")))
+				if again := worker.ReceiveAssignments(1)[0]; again.GetAttempt() != 2 {
 					t.Errorf("the task was dispatched again as %v, want attempt 2", again)
 				}
 			})

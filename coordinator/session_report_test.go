@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"context"
@@ -13,7 +13,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -36,26 +38,26 @@ func describeVerdict(v *lessorv1.ReportVerdict) string {
 // W3: a frame may have many reports. Each is judged independently of the others. The verdicts are in the order of the reports, and have their ids.
 func TestReportsAreIndependentAndInOrder(t *testing.T) {
 	t.Attr("rules", "W3")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 5)
-		r.submitAll(t, 5)
-		a := worker.receiveAssignments(5)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 5)
+		r.SubmitAll(t, 5)
+		a := worker.ReceiveAssignments(5)
 		failed := &lessorv1.Report{Report: &lessorv1.Report_Fail{Fail: &lessorv1.FailRequest{
 			TaskId: a[1].GetTask().GetTaskId(), LeaseId: a[1].GetLeaseId(), ReportId: "f",
 			Error: &lessorv1.TaskError{Message: "broken", RetryAfter: durationpb.New(time.Minute)},
 		}}}
-		badField := completed(a[3], "")
-		badField.GetComplete().ReportId = text(257)
-		tooLarge := completed(a[3], "")
+		badField := wiretest.Completed(a[3], "")
+		badField.GetComplete().ReportId = wiretest.Text(257)
+		tooLarge := wiretest.Completed(a[3], "")
 		tooLarge.GetComplete().Output = make([]byte, 1<<20+1)
-		unknown := started(a[4])
+		unknown := wiretest.Started(a[4])
 		unknown.GetStart().TaskId, unknown.GetStart().LeaseId = lease.TaskID{Space: 1, Seq: 1 << 40}.String(), "x"
-		crossed := started(a[4])
+		crossed := wiretest.Started(a[4])
 		crossed.GetStart().TaskId = a[0].GetTask().GetTaskId()
 		reports := []*lessorv1.Report{
-			started(a[0]), completed(a[0], "x"), completed(a[0], "x"), completed(a[0], "y"), started(a[0]),
+			wiretest.Started(a[0]), wiretest.Completed(a[0], "x"), wiretest.Completed(a[0], "x"), wiretest.Completed(a[0], "y"), wiretest.Started(a[0]),
 			{},
-			failed, released(a[2]), badField, tooLarge, unknown, crossed, completed(a[3], ""),
+			failed, wiretest.Released(a[2]), badField, tooLarge, unknown, crossed, wiretest.Completed(a[3], ""),
 		}
 		want := []string{
 			"START COMMITTED NONE", "COMPLETE COMMITTED NONE", "COMPLETE COMMITTED NONE replayed", "COMPLETE REJECTED DUPLICATE_REPORT",
@@ -63,34 +65,34 @@ func TestReportsAreIndependentAndInOrder(t *testing.T) {
 			"COMPLETE REJECTED INVALID_REQUEST", "COMPLETE REJECTED RESULT_TOO_LARGE", "START REJECTED UNKNOWN_TASK",
 			"START REJECTED INVALID_LEASE", "COMPLETE COMMITTED NONE",
 		}
-		got := worker.report(reports...)
+		got := worker.Report(reports...)
 		if len(got) != len(want) {
 			t.Fatalf("received %d verdicts on %d reports", len(got), len(want))
 		}
 		for i, v := range got {
-			wantEqual(t, fmt.Sprintf("verdict %d", i), describeVerdict(v), want[i])
+			wiretest.WantEqual(t, fmt.Sprintf("verdict %d", i), describeVerdict(v), want[i])
 			if v.GetServerTime() == nil || v.GetError() != nil {
 				t.Errorf("verdict %d is %v, want a server time and no error", i, v)
 			}
 		}
-		wantEqual(t, "task", got[1].GetTaskId(), a[0].GetTask().GetTaskId())
-		wantEqual(t, "lease", got[1].GetLeaseId(), a[0].GetLeaseId())
-		wantEqual(t, "report_id", got[1].GetReportId(), reports[1].GetComplete().GetReportId())
-		wantEqual(t, "report_id", got[6].GetReportId(), "f")
+		wiretest.WantEqual(t, "task", got[1].GetTaskId(), a[0].GetTask().GetTaskId())
+		wiretest.WantEqual(t, "lease", got[1].GetLeaseId(), a[0].GetLeaseId())
+		wiretest.WantEqual(t, "report_id", got[1].GetReportId(), reports[1].GetComplete().GetReportId())
+		wiretest.WantEqual(t, "report_id", got[6].GetReportId(), "f")
 		if got[0].GetExpiresIn().AsDuration() != 90*time.Second || got[6].GetRetryAt() == nil {
 			t.Errorf("the Start got %v and the Fail %v, want expires_in and retry_at", got[0], got[6])
 		}
-		wantContains(t, "detail", got[8].GetDetail(), "report_id: has 257 bytes; the limit is 256")
+		wiretest.WantContains(t, "detail", got[8].GetDetail(), "report_id: has 257 bytes; the limit is 256")
 	})
 }
 
 // S7: a frame may have at most 1000 items, whatever the limit of batches is. A frame with more is refused as a whole.
 func TestFramesAreBounded(t *testing.T) {
 	t.Attr("rules", "S7")
-	serveWith(t, nil, Config{Limits: lease.Limits{Batch: 1}}, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		r.submitAll(t, 1)
-		a := worker.receiveAssignments(1)[0]
+	wiretest.ServeWith(t, nil, coordinator.Config{Limits: lease.Limits{Batch: 1}}, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		r.SubmitAll(t, 1)
+		a := worker.ReceiveAssignments(1)[0]
 		metrics := map[string]float64{}
 		for i := range 65 {
 			metrics[fmt.Sprint(i)] = 1
@@ -99,39 +101,39 @@ func TestFramesAreBounded(t *testing.T) {
 			payload proto.Message
 			word    string
 		}{
-			{&lessorv1.Reports{Reports: slices.Repeat([]*lessorv1.Report{completed(a, "")}, 1001)}, "reports.reports: has 1001 items; the limit is 1000"},
+			{&lessorv1.Reports{Reports: slices.Repeat([]*lessorv1.Report{wiretest.Completed(a, "")}, 1001)}, "reports.reports: has 1001 items; the limit is 1000"},
 			{
-				&lessorv1.WorkerHeartbeat{Leases: slices.Repeat([]*lessorv1.HeartbeatRequest{renewal(a)}, 1001)},
+				&lessorv1.WorkerHeartbeat{Leases: slices.Repeat([]*lessorv1.HeartbeatRequest{wiretest.Renewal(a)}, 1001)},
 				"heartbeat.leases: has 1001 items; the limit is 1000",
 			},
 			{&lessorv1.Feedback{Items: make([]*lessorv1.FeedbackItem, 1001)}, "feedback.items: has 1001 items; the limit is 1000"},
 			{&lessorv1.WorkerHeartbeat{Metrics: metrics}, "heartbeat.metrics: has 65 entries; the limit is 64"},
-			{&lessorv1.WorkerHeartbeat{Metrics: map[string]float64{text(257): 1}}, "heartbeat.metrics: has 257 bytes; the limit is 256"},
+			{&lessorv1.WorkerHeartbeat{Metrics: map[string]float64{wiretest.Text(257): 1}}, "heartbeat.metrics: has 257 bytes; the limit is 256"},
 		} {
-			worker.wantError(worker.send(tt.payload), refusal.CodeInvalid, tt.word)
+			worker.WantError(worker.Send(tt.payload), refusal.CodeInvalid, tt.word)
 		}
-		if w := r.listedWorker(t, "w"); !w.GetHealthy() || stateOf(w) != "REGISTERED" {
+		if w := r.ListedWorker(t, "w"); !w.GetHealthy() || stateOf(w) != "REGISTERED" {
 			t.Errorf("refused frames changed the worker to %v", w)
 		}
-		full := slices.Repeat([]*lessorv1.Report{started(a)}, 1000)
-		if n := len(worker.report(full...)); n != 1000 {
+		full := slices.Repeat([]*lessorv1.Report{wiretest.Started(a)}, 1000)
+		if n := len(worker.Report(full...)); n != 1000 {
 			t.Errorf("received %d verdicts on 1000 reports", n)
 		}
-		wantCommitted(t, worker.report(completed(a, "")))
+		wiretest.WantCommitted(t, worker.Report(wiretest.Completed(a, "")))
 	})
 }
 
 // W4: a heartbeat renews exactly the leases that it names. Each of them gets a verdict.
 func TestHeartbeatRenewsWhatItNames(t *testing.T) {
 	t.Attr("rules", "W4")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 2)
-		r.submitAll(t, 2)
-		a := worker.receiveAssignments(2)
-		worker.send(&lessorv1.Capacity{MaxParallel: 0}) // so that nothing is dispatched again
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 2)
+		r.SubmitAll(t, 2)
+		a := worker.ReceiveAssignments(2)
+		worker.Send(&lessorv1.Capacity{MaxParallel: 0}) // so that nothing is dispatched again
 		for range 3 {
 			time.Sleep(29 * time.Second)
-			got := worker.heartbeat(a[0], &lessorv1.Assignment{})
+			got := worker.Heartbeat(a[0], &lessorv1.Assignment{})
 			if len(got) != 2 || got[0].GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED ||
 				got[0].GetLeaseId() != a[0].GetLeaseId() || got[0].GetExpiresIn().AsDuration() != 90*time.Second {
 				t.Fatalf("the heartbeat got %v, want COMMITTED with 90 s for the first lease", got)
@@ -140,23 +142,23 @@ func TestHeartbeatRenewsWhatItNames(t *testing.T) {
 				t.Errorf("an entry without ids got %v, want INVALID_REQUEST", got[1])
 			}
 		}
-		worker.wantLeaseEnded(a[1], lessorv1.Reason_REASON_LEASE_EXPIRED)
-		wantCommitted(t, worker.report(completed(a[0], "")))
+		wantLeaseEnded(worker, a[1], lessorv1.Reason_REASON_LEASE_EXPIRED)
+		wiretest.WantCommitted(t, worker.Report(wiretest.Completed(a[0], "")))
 	})
 }
 
 // V4: if a verdict was lost with its stream, the worker repeats the report on its next stream, and gets the same verdict, replayed.
 func TestVerdictIsReplayedOnANewStream(t *testing.T) {
 	t.Attr("rules", "V4")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		r.submitAll(t, 1)
-		a := worker.receiveAssignments(1)[0]
-		worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(a, "x")}})
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		r.SubmitAll(t, 1)
+		a := worker.ReceiveAssignments(1)[0]
+		worker.Send(&lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Completed(a, "x")}})
 		synctest.Wait()
-		worker.cut()
-		got := r.openSession(t, "w", 1).report(completed(a, "x"))
-		wantEqual(t, "the verdict", describeVerdict(got[0]), "COMPLETE COMMITTED NONE replayed")
+		worker.Cut()
+		got := r.OpenSession(t, "w", 1).Report(wiretest.Completed(a, "x"))
+		wiretest.WantEqual(t, "the verdict", describeVerdict(got[0]), "COMPLETE COMMITTED NONE replayed")
 	})
 }
 
@@ -165,24 +167,24 @@ func TestNoVerdictWhereTheStoreFails(t *testing.T) {
 	t.Attr("rules", "A10")
 	synctest.Test(t, func(t *testing.T) {
 		st := memstore.New()
-		r := newRig(t, st)
-		defer r.close(t)
-		worker := r.openSession(t, "w", 2)
-		r.submitAll(t, 2)
-		a := worker.receiveAssignments(2)
+		r := wiretest.New(t, st)
+		defer r.Close(t)
+		worker := r.OpenSession(t, "w", 2)
+		r.SubmitAll(t, 2)
+		a := worker.ReceiveAssignments(2)
 		synctest.Wait()
 		st.SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("EIO") })
-		for i, v := range worker.report(completed(a[0], ""), started(a[1])) {
+		for i, v := range worker.Report(wiretest.Completed(a[0], ""), wiretest.Started(a[1])) {
 			if v.GetError().GetCode() != refusal.CodeStore || v.GetError().GetRetryAfter() == nil || v.GetVerdict() != 0 ||
 				v.GetLeaseId() != a[i].GetLeaseId() || v.GetTaskId() != a[i].GetTask().GetTaskId() || v.GetKind() == 0 {
 				t.Errorf("verdict %d is %v, want an error with the ids of the report", i, v)
 			}
 		}
-		wantEqual(t, "code", nextPayload[*lessorv1.Reset](worker).GetCode(), refusal.CodeStopping)
-		if err := worker.waitForEnd(); err != nil {
+		wiretest.WantEqual(t, "code", wiretest.NextPayload[*lessorv1.Reset](worker).GetCode(), refusal.CodeStopping)
+		if err := worker.WaitForEnd(); err != nil {
 			t.Errorf("the stream ended with %v, want OK", err)
 		}
-		if err := <-r.served; !errors.Is(err, engine.ErrStore) {
+		if err := <-r.Served; !errors.Is(err, engine.ErrStore) {
 			t.Errorf("Serve returned %v, want ErrStore", err)
 		}
 	})
@@ -191,23 +193,23 @@ func TestNoVerdictWhereTheStoreFails(t *testing.T) {
 // W3: answers come in the order of the frames that they answer.
 func TestAnswersComeInTheOrderOfFrames(t *testing.T) {
 	t.Attr("rules", "W3")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
 		var ids []string
 		for i := range 200 {
 			switch i % 3 {
 			case 0:
-				ids = append(ids, worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{{}}}))
+				ids = append(ids, worker.Send(&lessorv1.Reports{Reports: []*lessorv1.Report{{}}}))
 			case 1:
-				ids = append(ids, worker.send(&lessorv1.WorkerHeartbeat{Healthy: true}))
+				ids = append(ids, worker.Send(&lessorv1.WorkerHeartbeat{Healthy: true}))
 			case 2:
-				m := worker.newFrame(&lessorv1.Reports{Reports: []*lessorv1.Report{{}, {}}})
-				ids = append(ids, worker.sendFrame(m))
+				m := worker.NewFrame(&lessorv1.Reports{Reports: []*lessorv1.Report{{}, {}}})
+				ids = append(ids, worker.SendFrame(m))
 			}
 		}
 		for _, id := range ids {
-			wantEqual(t, "corr", worker.nextFrame().GetCorr(), id)
+			wiretest.WantEqual(t, "corr", worker.NextFrame().GetCorr(), id)
 		}
-		worker.wantNoFrame()
+		worker.WantNoFrame()
 	})
 }

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -22,52 +23,52 @@ import (
 // of its own frames continues.
 func TestResume(t *testing.T) {
 	t.Attr("rules", "W8 W7")
-	for name, lose := range map[string]func(*testWorker){
-		"after a cut":           func(worker *testWorker) { worker.cut(); synctest.Wait() },
-		"old stream still open": func(*testWorker) {},
-		"after a half close":    func(worker *testWorker) { _ = worker.stream.CloseSend(); synctest.Wait() },
+	for name, lose := range map[string]func(*wiretest.Worker){
+		"after a cut":           func(worker *wiretest.Worker) { worker.Cut(); synctest.Wait() },
+		"old stream still open": func(*wiretest.Worker) {},
+		"after a half close":    func(worker *wiretest.Worker) { _ = worker.Stream.CloseSend(); synctest.Wait() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
-				old, a := r.openSessionWith(t, "w", 3, nil)
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				old, a := r.OpenSessionWith(t, "w", 3, nil)
 				if a.GetResumed() || a.GetNextSeq() != 1 {
 					t.Errorf("a new session begins with %v, want next_seq 1 and not resumed", a)
 				}
-				r.submitAll(t, 2)
-				work := old.receiveAssignments(2)
-				old.sendFrame(old.numberedFrame(1, &lessorv1.Reports{Reports: []*lessorv1.Report{started(work[0])}}))
-				seen := old.nextFrame() // the last frame that the worker says it has received
-				old.sendFrame(old.numberedFrame(2, &lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[0], "")}}))
-				missed := old.nextFrame()
-				r.submitAll(t, 1)
-				dispatch := old.nextFrame()
+				r.SubmitAll(t, 2)
+				work := old.ReceiveAssignments(2)
+				old.SendFrame(numberedFrame(old, 1, &lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Started(work[0])}}))
+				seen := old.NextFrame() // the last frame that the worker says it has received
+				old.SendFrame(numberedFrame(old, 2, &lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Completed(work[0], "")}}))
+				missed := old.NextFrame()
+				r.SubmitAll(t, 1)
+				dispatch := old.NextFrame()
 				synctest.Wait() // the verdict may come before its frame is counted
 				lose(old)
 
-				worker, b := r.openSessionWith(t, "w", 3, resumeFrom(a, seen.GetSeq()))
+				worker, b := r.OpenSessionWith(t, "w", 3, wiretest.ResumeFrom(a, seen.GetSeq()))
 				if !b.GetResumed() || b.GetSessionId() != a.GetSessionId() || b.GetNextSeq() != 3 || b.GetSessionToken() == a.GetSessionToken() {
 					t.Errorf("the resumed session begins with %v, want the same session, a new token and next_seq 3", b)
 				}
-				m := worker.nextFrame()
+				m := worker.NextFrame()
 				if m.GetId() != missed.GetId() || m.GetSeq() != seen.GetSeq()+1 {
 					t.Errorf("the first frame sent again is %v, want the missed verdicts %s", m, missed.GetId())
 				}
-				wantCommitted(t, wantPayload[*lessorv1.Verdicts](worker, m).GetVerdicts())
-				m = worker.nextFrame()
-				again := wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()
+				wiretest.WantCommitted(t, wiretest.WantPayload[*lessorv1.Verdicts](worker, m).GetVerdicts())
+				m = worker.NextFrame()
+				again := wiretest.WantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()
 				if m.GetId() != dispatch.GetId() || len(again) != 1 || again[0].GetAttempt() != 1 {
 					t.Errorf("the second frame sent again is %v, want the dispatch %s", m, dispatch.GetId())
 				}
-				worker.ack(m)
-				worker.wantAck(worker.sendFrame(worker.numberedFrame(2, &lessorv1.Capacity{MaxParallel: 1}))) // the coordinator received seq 2 on the old stream
-				wantCommitted(t, worker.report(completed(work[1], ""), completed(again[0], "")))
+				worker.Ack(m)
+				wantAck(worker, worker.SendFrame(numberedFrame(worker, 2, &lessorv1.Capacity{MaxParallel: 1}))) // the coordinator received seq 2 on the old stream
+				wiretest.WantCommitted(t, worker.Report(wiretest.Completed(work[1], ""), wiretest.Completed(again[0], "")))
 				if name == "old stream still open" {
-					wantEqual(t, "the reset of the old stream", nextPayload[*lessorv1.Reset](old).GetCode(), refusal.CodeStaleBinding)
-					if err := old.waitForEnd(); err != nil {
+					wiretest.WantEqual(t, "the reset of the old stream", wiretest.NextPayload[*lessorv1.Reset](old).GetCode(), refusal.CodeStaleBinding)
+					if err := old.WaitForEnd(); err != nil {
 						t.Errorf("the old stream ended with %v, want OK", err)
 					}
 				}
-				if w := r.listedWorker(t, "w"); w.GetLeases() != 0 || w.GetSessionId() != a.GetSessionId() {
+				if w := r.ListedWorker(t, "w"); w.GetLeases() != 0 || w.GetSessionId() != a.GetSessionId() {
 					t.Errorf("the worker is listed as %v, want no leases and the same session", w)
 				}
 			})
@@ -81,21 +82,21 @@ func TestResumeAcknowledgesWhatTheWorkerHasTaken(t *testing.T) {
 	t.Attr("rules", "W8 W5")
 	for name, away := range map[string]time.Duration{"in time": lease.DefaultAckWithin - time.Millisecond, "late": lease.DefaultAckWithin} {
 		t.Run(name, func(t *testing.T) {
-			serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
-				old, a := r.openSessionWith(t, "w", 1, nil)
-				r.submitAll(t, 1)
-				m := old.nextFrame()
-				work := wantPayload[*lessorv1.Dispatch](old, m).GetAssignments()[0]
-				old.cut()
+			wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
+				old, a := r.OpenSessionWith(t, "w", 1, nil)
+				r.SubmitAll(t, 1)
+				m := old.NextFrame()
+				work := wiretest.WantPayload[*lessorv1.Dispatch](old, m).GetAssignments()[0]
+				old.Cut()
 				time.Sleep(away)
-				worker, _ := r.openSessionWith(t, "w", 1, resumeFrom(a, m.GetSeq()))
+				worker, _ := r.OpenSessionWith(t, "w", 1, wiretest.ResumeFrom(a, m.GetSeq()))
 				if name == "late" {
-					worker.wantLeaseEnded(work, lessorv1.Reason_REASON_DISPATCH_UNACKED)
+					wantLeaseEnded(worker, work, lessorv1.Reason_REASON_DISPATCH_UNACKED)
 					return
 				}
 				time.Sleep(2 * lease.DefaultAckWithin)
-				worker.wantNoFrame()
-				wantCommitted(t, worker.report(completed(work, "")))
+				worker.WantNoFrame()
+				wiretest.WantCommitted(t, worker.Report(wiretest.Completed(work, "")))
 			})
 		})
 	}
@@ -105,36 +106,36 @@ func TestResumeAcknowledgesWhatTheWorkerHasTaken(t *testing.T) {
 // half-closed and waited for that verdict.
 func TestVerdictFollowsTheSession(t *testing.T) {
 	t.Attr("rules", "W8")
-	for name, lose := range map[string]func(*testWorker){
-		"old stream still open": func(*testWorker) {},
-		"after a half close":    func(worker *testWorker) { _ = worker.stream.CloseSend(); synctest.Wait() },
+	for name, lose := range map[string]func(*wiretest.Worker){
+		"old stream still open": func(*wiretest.Worker) {},
+		"after a half close":    func(worker *wiretest.Worker) { _ = worker.Stream.CloseSend(); synctest.Wait() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			st := memstore.New()
-			serve(t, st, func(t *testing.T, r *rig) {
-				old, a := r.openSessionWith(t, "w", 1, nil)
-				r.submitAll(t, 1)
-				work := old.receiveAssignments(1)
+			wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
+				old, a := r.OpenSessionWith(t, "w", 1, nil)
+				r.SubmitAll(t, 1)
+				work := old.ReceiveAssignments(1)
 				synctest.Wait()
-				release := blockCommits(st)
-				corr := old.sendFrame(old.numberedFrame(1, &lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[0], "")}}))
+				release := wiretest.BlockCommits(st)
+				corr := old.SendFrame(numberedFrame(old, 1, &lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Completed(work[0], "")}}))
 				synctest.Wait()
 				lose(old)
-				worker := r.openStream(t, "w")
-				h := handshakeOf("w")
-				resumeFrom(a, 2)(h)
-				worker.send(h)
-				if b := nextPayload[*lessorv1.Accept](worker); b.GetNextSeq() != 2 {
+				worker := r.OpenStream(t, "w")
+				h := wiretest.HandshakeOf("w")
+				wiretest.ResumeFrom(a, 2)(h)
+				worker.Send(h)
+				if b := wiretest.NextPayload[*lessorv1.Accept](worker); b.GetNextSeq() != 2 {
 					t.Errorf("the accept is %v, want next_seq 2: the report has been received", b)
 				}
-				worker.send(registration(1))
+				worker.Send(wiretest.Registration(1))
 				synctest.Wait()
 				release()
-				m := worker.nextFrame()
-				wantEqual(t, "corr", m.GetCorr(), corr)
-				wantCommitted(t, wantPayload[*lessorv1.Verdicts](worker, m).GetVerdicts())
-				nextPayload[*lessorv1.Reset](old)
-				_ = old.waitForEnd()
+				m := worker.NextFrame()
+				wiretest.WantEqual(t, "corr", m.GetCorr(), corr)
+				wiretest.WantCommitted(t, wiretest.WantPayload[*lessorv1.Verdicts](worker, m).GetVerdicts())
+				wiretest.NextPayload[*lessorv1.Reset](old)
+				_ = old.WaitForEnd()
 			})
 		})
 	}
@@ -145,32 +146,32 @@ func TestVerdictFollowsTheSession(t *testing.T) {
 func TestResumeWhileAnswersTakeAllTheRoom(t *testing.T) {
 	t.Attr("rules", "W8 W11")
 	st := memstore.New()
-	serve(t, st, func(t *testing.T, r *rig) {
-		old, a := r.openSessionWith(t, "w", 1, nil)
-		r.submitAll(t, 1)
-		work := old.receiveAssignments(1)
+	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
+		old, a := r.OpenSessionWith(t, "w", 1, nil)
+		r.SubmitAll(t, 1)
+		work := old.ReceiveAssignments(1)
 		synctest.Wait()
-		release := blockCommits(st)
-		corr := old.sendFrame(old.numberedFrame(1, &lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[0], text(4<<20-1<<10))}}))
+		release := wiretest.BlockCommits(st)
+		corr := old.SendFrame(numberedFrame(old, 1, &lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Completed(work[0], wiretest.Text(4<<20-1<<10))}}))
 		synctest.Wait()
-		old.cut()
+		old.Cut()
 		synctest.Wait()
 
-		worker := r.openStream(t, "w")
-		h := handshakeOf("w")
-		resumeFrom(a, 2)(h)
-		worker.send(h)
-		nextPayload[*lessorv1.Accept](worker)
-		register := worker.numberedFrame(2, registration(1))
+		worker := r.OpenStream(t, "w")
+		h := wiretest.HandshakeOf("w")
+		wiretest.ResumeFrom(a, 2)(h)
+		worker.Send(h)
+		wiretest.NextPayload[*lessorv1.Accept](worker)
+		register := numberedFrame(worker, 2, wiretest.Registration(1))
 		register.Ack = &lessorv1.Ack{Request: true}
-		worker.sendFrame(register)
+		worker.SendFrame(register)
 		synctest.Wait()
 		release()
-		m := worker.nextFrame()
-		wantEqual(t, "corr", m.GetCorr(), corr)
-		wantEqual(t, "reason", wantPayload[*lessorv1.Verdicts](worker, m).GetVerdicts()[0].GetReason().String(), "REASON_RESULT_TOO_LARGE")
-		worker.wantAck(register.GetId())
-		wantCommitted(t, worker.report(completed(work[0], "")))
+		m := worker.NextFrame()
+		wiretest.WantEqual(t, "corr", m.GetCorr(), corr)
+		wiretest.WantEqual(t, "reason", wiretest.WantPayload[*lessorv1.Verdicts](worker, m).GetVerdicts()[0].GetReason().String(), "REASON_RESULT_TOO_LARGE")
+		wantAck(worker, register.GetId())
+		wiretest.WantCommitted(t, worker.Report(wiretest.Completed(work[0], "")))
 	})
 }
 
@@ -183,30 +184,30 @@ func TestBadFrameOfADisplacedStreamIsDropped(t *testing.T) {
 		"another tenant": func(m *lessorv1.SessionRequest) { m.Tenant = "other" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
-				old := r.openUnreadStream(t, "w")
-				old.send(handshakeOf("w"))
-				m, err := old.stream.Recv()
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				old := r.OpenUnreadStream(t, "w")
+				old.Send(wiretest.HandshakeOf("w"))
+				m, err := old.Stream.Recv()
 				if err != nil {
 					t.Fatal(err)
 				}
-				old.send(registration(8))
+				old.Send(wiretest.Registration(8))
 				for range 8 { // more than the flow-control windows hold
-					r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
+					r.Submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
 				}
 				synctest.Wait()
-				worker := r.openStream(t, "w")
-				h := handshakeOf("w")
-				resumeFrom(m.GetAccept(), 1)(h)
-				worker.send(h)
-				nextPayload[*lessorv1.Accept](worker)
-				bad := old.newFrame(nil)
+				worker := r.OpenStream(t, "w")
+				h := wiretest.HandshakeOf("w")
+				wiretest.ResumeFrom(m.GetAccept(), 1)(h)
+				worker.Send(h)
+				wiretest.NextPayload[*lessorv1.Accept](worker)
+				bad := old.NewFrame(nil)
 				spoil(bad)
-				old.sendFrame(bad)
-				worker.wantNoFrame()
-				old.cut()
-				worker.send(registration(8))
-				nextPayload[*lessorv1.Dispatch](worker)
+				old.SendFrame(bad)
+				worker.WantNoFrame()
+				old.Cut()
+				worker.Send(wiretest.Registration(8))
+				wiretest.NextPayload[*lessorv1.Dispatch](worker)
 			})
 		})
 	}
@@ -216,34 +217,34 @@ func TestBadFrameOfADisplacedStreamIsDropped(t *testing.T) {
 func TestFrameThatWaitsForRoomIsSentAgain(t *testing.T) {
 	t.Attr("rules", "W8 W7")
 	st := memstore.New()
-	serve(t, st, func(t *testing.T, r *rig) {
-		old, a := r.openSessionWith(t, "w", 1, nil)
-		r.submitAll(t, 1)
-		work := old.receiveAssignments(1)
+	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
+		old, a := r.OpenSessionWith(t, "w", 1, nil)
+		r.SubmitAll(t, 1)
+		work := old.ReceiveAssignments(1)
 		synctest.Wait()
-		release := sync.OnceFunc(blockCommits(st))
+		release := sync.OnceFunc(wiretest.BlockCommits(st))
 		defer release()
-		large := completed(&lessorv1.Assignment{}, strings.Repeat("x", 3<<20))
-		old.sendFrame(old.numberedFrame(1, &lessorv1.Reports{Reports: []*lessorv1.Report{started(work[0]), large}})) // the commit for the Start is held up
-		report := old.numberedFrame(2, &lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[0], strings.Repeat("x", 1<<20))}})
-		old.sendFrame(report)
+		large := wiretest.Completed(&lessorv1.Assignment{}, strings.Repeat("x", 3<<20))
+		old.SendFrame(numberedFrame(old, 1, &lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Started(work[0]), large}})) // the commit for the Start is held up
+		report := numberedFrame(old, 2, &lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Completed(work[0], strings.Repeat("x", 1<<20))}})
+		old.SendFrame(report)
 		synctest.Wait()
 
-		worker := r.openStream(t, "w")
-		h := handshakeOf("w")
-		resumeFrom(a, 2)(h)
-		worker.send(h)
-		if b := nextPayload[*lessorv1.Accept](worker); b.GetNextSeq() != 2 {
+		worker := r.OpenStream(t, "w")
+		h := wiretest.HandshakeOf("w")
+		wiretest.ResumeFrom(a, 2)(h)
+		worker.Send(h)
+		if b := wiretest.NextPayload[*lessorv1.Accept](worker); b.GetNextSeq() != 2 {
 			t.Fatalf("the accept is %v, want next_seq 2: the second frame was not handled", b)
 		}
-		worker.send(registration(1))
-		worker.sendFrame(report)
+		worker.Send(wiretest.Registration(1))
+		worker.SendFrame(report)
 		synctest.Wait()
 		release()
-		nextPayload[*lessorv1.Verdicts](worker)
-		m := worker.nextFrame()
-		wantEqual(t, "corr", m.GetCorr(), report.GetId())
-		wantCommitted(t, wantPayload[*lessorv1.Verdicts](worker, m).GetVerdicts())
+		wiretest.NextPayload[*lessorv1.Verdicts](worker)
+		m := worker.NextFrame()
+		wiretest.WantEqual(t, "corr", m.GetCorr(), report.GetId())
+		wiretest.WantCommitted(t, wiretest.WantPayload[*lessorv1.Verdicts](worker, m).GetVerdicts())
 	})
 }
 
@@ -254,36 +255,36 @@ func TestResumeAfterAMinuteOrARestart(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			st := memstore.New()
-			r := newRig(t, st)
-			defer func() { r.close(t) }()
-			old, a := r.openSessionWith(t, "w", 2, nil)
-			r.submitAll(t, 1)
-			work := old.receiveAssignments(1)
-			wantCommitted(t, old.report(started(work[0])))
+			r := wiretest.New(t, st)
+			defer func() { r.Close(t) }()
+			old, a := r.OpenSessionWith(t, "w", 2, nil)
+			r.SubmitAll(t, 1)
+			work := old.ReceiveAssignments(1)
+			wiretest.WantCommitted(t, old.Report(wiretest.Started(work[0])))
 			if restart {
-				r.submitAll(t, 1)
-				wantPayload[*lessorv1.Dispatch](old, old.nextFrame())
+				r.SubmitAll(t, 1)
+				wiretest.WantPayload[*lessorv1.Dispatch](old, old.NextFrame())
 				synctest.Wait()
-				r.close(t)
-				r = newRig(t, st)
+				r.Close(t)
+				r = wiretest.New(t, st)
 			} else {
-				old.cut()
+				old.Cut()
 				time.Sleep(keepFor + time.Second)
 			}
-			worker, b := r.openSessionWith(t, "w", 2, resumeFrom(a, 3))
+			worker, b := r.OpenSessionWith(t, "w", 2, wiretest.ResumeFrom(a, 3))
 			if !b.GetResumed() || b.GetSessionId() != a.GetSessionId() || b.GetNextSeq() != 1 {
 				t.Errorf("restart %v: the resumed session begins with %v, want the same session with next_seq 1", restart, b)
 			}
-			if log := r.log.String(); !strings.Contains(log, `"resumed":true`) {
+			if log := r.Log.String(); !strings.Contains(log, `"resumed":true`) {
 				t.Errorf("restart %v: the log does not say that the session was resumed:\n%s", restart, log)
 			}
 			if restart {
-				if again := worker.receiveAssignments(1); again[0].GetAttempt() != 1 {
+				if again := worker.ReceiveAssignments(1); again[0].GetAttempt() != 1 {
 					t.Errorf("the lease was dispatched again as %v, want attempt 1", again)
 				}
 			}
-			wantCommitted(t, worker.report(completed(work[0], "")))
-			worker.wantNoFrame()
+			wiretest.WantCommitted(t, worker.Report(wiretest.Completed(work[0], "")))
+			worker.WantNoFrame()
 		})
 	}
 }
@@ -294,18 +295,18 @@ func TestRepeatedDispatchHasItsPayload(t *testing.T) {
 	large := bytes.Repeat([]byte("x"), lease.DefaultLimits().Payload)
 	for name, resumed := range map[string]bool{"with a token": true, "without a token": false} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
-				old, a := r.openSessionWith(t, "w", 1, nil)
-				r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = large })
-				old.nextFrame()
-				old.cut()
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				old, a := r.OpenSessionWith(t, "w", 1, nil)
+				r.Submit(t, func(s *lessorv1.TaskSpec) { s.Payload = large })
+				old.NextFrame()
+				old.Cut()
 				synctest.Wait()
 				var resume func(*lessorv1.Handshake)
 				if resumed {
-					resume = resumeFrom(a, 1)
+					resume = wiretest.ResumeFrom(a, 1)
 				}
-				worker, _ := r.openSessionWith(t, "w", 1, resume)
-				if got := worker.receiveAssignments(1)[0].GetTask().GetSpec().GetPayload(); !bytes.Equal(got, large) {
+				worker, _ := r.OpenSessionWith(t, "w", 1, resume)
+				if got := worker.ReceiveAssignments(1)[0].GetTask().GetSpec().GetPayload(); !bytes.Equal(got, large) {
 					t.Errorf("the task is dispatched again with %d bytes of payload, want all %d", len(got), len(large))
 				}
 			})
@@ -316,19 +317,19 @@ func TestRepeatedDispatchHasItsPayload(t *testing.T) {
 // W8, W5: a worker that connects again without a token gets its unacknowledged leases again at once, and does not have to wait 5 s for them.
 func TestReconnectWithoutATokenGetsItsLeasesAgain(t *testing.T) {
 	t.Attr("rules", "W8 W5")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		old := r.openSession(t, "w", 2)
-		r.submitAll(t, 2)
-		m := old.nextFrame()
-		work := wantPayload[*lessorv1.Dispatch](old, m).GetAssignments()
-		wantCommitted(t, old.report(started(work[0])))
-		old.cut()
-		again := r.openSession(t, "w", 2)
-		left := again.receiveAssignments(1)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		old := r.OpenSession(t, "w", 2)
+		r.SubmitAll(t, 2)
+		m := old.NextFrame()
+		work := wiretest.WantPayload[*lessorv1.Dispatch](old, m).GetAssignments()
+		wiretest.WantCommitted(t, old.Report(wiretest.Started(work[0])))
+		old.Cut()
+		again := r.OpenSession(t, "w", 2)
+		left := again.ReceiveAssignments(1)
 		if left[0].GetLeaseId() != work[1].GetLeaseId() {
 			t.Errorf("dispatched again are %v, want the lease that was not acknowledged", left)
 		}
-		wantCommitted(t, again.report(completed(work[0], ""), completed(left[0], "")))
+		wiretest.WantCommitted(t, again.Report(wiretest.Completed(work[0], ""), wiretest.Completed(left[0], "")))
 	})
 }
 
@@ -346,37 +347,37 @@ func TestGoodbyeBeforeRegister(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				st := memstore.New()
-				r := newRig(t, st)
-				defer func() { r.close(t) }()
-				old, a := r.openSessionWith(t, "w", 1, nil)
-				r.submitAll(t, 1)
-				work := old.receiveAssignments(1)[0]
-				wantCommitted(t, old.report(started(work)))
+				r := wiretest.New(t, st)
+				defer func() { r.Close(t) }()
+				old, a := r.OpenSessionWith(t, "w", 1, nil)
+				r.SubmitAll(t, 1)
+				work := old.ReceiveAssignments(1)[0]
+				wiretest.WantCommitted(t, old.Report(wiretest.Started(work)))
 				if !tt.open {
-					old.cut()
+					old.Cut()
 					synctest.Wait()
 				}
 				if tt.restart {
-					r.close(t)
-					r = newRig(t, st)
+					r.Close(t)
+					r = wiretest.New(t, st)
 				}
-				worker, h := r.openStream(t, "w"), handshakeOf("w")
+				worker, h := r.OpenStream(t, "w"), wiretest.HandshakeOf("w")
 				if tt.resumes {
-					resumeFrom(a, 3)(h)
+					wiretest.ResumeFrom(a, 3)(h)
 				}
-				worker.send(h)
-				nextPayload[*lessorv1.Accept](worker)
-				worker.send(&lessorv1.Goodbye{})
-				if err := worker.waitForEnd(); err != nil {
+				worker.Send(h)
+				wiretest.NextPayload[*lessorv1.Accept](worker)
+				worker.Send(&lessorv1.Goodbye{})
+				if err := worker.WaitForEnd(); err != nil {
 					t.Errorf("the stream ended with %v, want OK", err)
 				}
 				synctest.Wait()
-				got := r.get(t, work.GetTask().GetTaskId())
+				got := r.Get(t, work.GetTask().GetTaskId())
 				if released := got.GetState() == lessorv1.TaskState_TASK_STATE_READY; released != tt.resumes || got.GetLosses() != 0 {
 					t.Errorf("after the goodbye the task is %v, want READY: %v, and no losses", got, tt.resumes)
 				}
 				if tt.open && !tt.resumes {
-					old.heartbeat(work)
+					old.Heartbeat(work)
 				}
 			})
 		})
@@ -404,21 +405,21 @@ func TestBadTokens(t *testing.T) {
 		"expired":             func(*testing.T, *lessorv1.Handshake) { time.Sleep(tokenLife) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
-				old, a := r.openSessionWith(t, "w", 1, nil)
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				old, a := r.OpenSessionWith(t, "w", 1, nil)
 				if got := a.GetExpiresAt().AsTime().Sub(a.GetServerTime().AsTime()); got != tokenLife {
 					t.Errorf("the token is valid for %v, want %v", got, tokenLife)
 				}
-				old.cut()
-				h := handshakeOf("w")
-				resumeFrom(a, 1)(h)
+				old.Cut()
+				h := wiretest.HandshakeOf("w")
+				wiretest.ResumeFrom(a, 1)(h)
 				change(t, h)
-				worker := r.openStream(t, h.GetWorker().GetName())
-				worker.wantError(worker.send(h), refusal.CodeToken, "handshake.resume.session_token")
-				if err := worker.waitForEnd(); status.Code(err) != codes.Unauthenticated || refusal.CodeOf(err) != refusal.CodeToken {
+				worker := r.OpenStream(t, h.GetWorker().GetName())
+				worker.WantError(worker.Send(h), refusal.CodeToken, "handshake.resume.session_token")
+				if err := worker.WaitForEnd(); status.Code(err) != codes.Unauthenticated || refusal.CodeOf(err) != refusal.CodeToken {
 					t.Errorf("the stream ended with %v, want UNAUTHENTICATED and %s", err, refusal.CodeToken)
 				}
-				r.openSession(t, "w", 1).heartbeat()
+				r.OpenSession(t, "w", 1).Heartbeat()
 			})
 		})
 	}
@@ -428,66 +429,66 @@ func TestBadTokens(t *testing.T) {
 // worker has registered on the stream of a newer token, older tokens are refused.
 func TestUnusedNewTokenLeavesTheOldOneValid(t *testing.T) {
 	t.Attr("rules", "W8")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		first, a := r.openSessionWith(t, "w", 1, nil)
-		first.cut()
-		lost := r.openStream(t, "w")
-		h := handshakeOf("w")
-		resumeFrom(a, 1)(h)
-		lost.send(h)
-		nextPayload[*lessorv1.Accept](lost)
-		lost.cut() // before the register
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		first, a := r.OpenSessionWith(t, "w", 1, nil)
+		first.Cut()
+		lost := r.OpenStream(t, "w")
+		h := wiretest.HandshakeOf("w")
+		wiretest.ResumeFrom(a, 1)(h)
+		lost.Send(h)
+		wiretest.NextPayload[*lessorv1.Accept](lost)
+		lost.Cut() // before the register
 		synctest.Wait()
-		worker, b := r.openSessionWith(t, "w", 1, resumeFrom(a, 1))
+		worker, b := r.OpenSessionWith(t, "w", 1, wiretest.ResumeFrom(a, 1))
 		if !b.GetResumed() || b.GetSessionId() != a.GetSessionId() {
 			t.Errorf("the second resume begins with %v, want the same session", b)
 		}
-		late := r.openStream(t, "w")
-		h = handshakeOf("w")
-		resumeFrom(a, 1)(h)
-		late.send(h)
-		wantEqual(t, "the reset of a third resume", nextPayload[*lessorv1.Reset](late).GetCode(), refusal.CodeStaleBinding)
-		if err := late.waitForEnd(); err != nil {
+		late := r.OpenStream(t, "w")
+		h = wiretest.HandshakeOf("w")
+		wiretest.ResumeFrom(a, 1)(h)
+		late.Send(h)
+		wiretest.WantEqual(t, "the reset of a third resume", wiretest.NextPayload[*lessorv1.Reset](late).GetCode(), refusal.CodeStaleBinding)
+		if err := late.WaitForEnd(); err != nil {
 			t.Errorf("the third stream ended with %v, want OK", err)
 		}
-		worker.heartbeat() // the newest stream has not ended
+		worker.Heartbeat() // the newest stream has not ended
 	})
 }
 
 // W8: a refused handshake does not replace the instance that it names as replaced.
 func TestRefusedHandshakeReplacesNobody(t *testing.T) {
 	t.Attr("rules", "W8")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		first, a := r.openSessionWith(t, "w", 1, func(h *lessorv1.Handshake) { h.Worker.InstanceId = "other" })
-		first.cut()
-		newer, _ := r.openSessionWith(t, "w", 1, func(h *lessorv1.Handshake) { h.Worker.InstanceId = "other" })
-		newer.send(&lessorv1.Capacity{MaxParallel: 0})
-		worker := r.openSession(t, "w", 1)
-		r.submitAll(t, 1)
-		work := worker.receiveAssignments(1)[0]
-		wantCommitted(t, worker.report(started(work)))
-		late, h := r.openStream(t, "w"), handshakeOf("w")
-		resumeFrom(a, 1)(h)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		first, a := r.OpenSessionWith(t, "w", 1, func(h *lessorv1.Handshake) { h.Worker.InstanceId = "other" })
+		first.Cut()
+		newer, _ := r.OpenSessionWith(t, "w", 1, func(h *lessorv1.Handshake) { h.Worker.InstanceId = "other" })
+		newer.Send(&lessorv1.Capacity{MaxParallel: 0})
+		worker := r.OpenSession(t, "w", 1)
+		r.SubmitAll(t, 1)
+		work := worker.ReceiveAssignments(1)[0]
+		wiretest.WantCommitted(t, worker.Report(wiretest.Started(work)))
+		late, h := r.OpenStream(t, "w"), wiretest.HandshakeOf("w")
+		wiretest.ResumeFrom(a, 1)(h)
 		h.Worker.InstanceId, h.ReplacesInstanceId = "other", "w"
-		late.send(h)
-		wantEqual(t, "code", nextPayload[*lessorv1.Reset](late).GetCode(), refusal.CodeStaleBinding)
-		wantCommitted(t, worker.report(completed(work, "")))
+		late.Send(h)
+		wiretest.WantEqual(t, "code", wiretest.NextPayload[*lessorv1.Reset](late).GetCode(), refusal.CodeStaleBinding)
+		wiretest.WantCommitted(t, worker.Report(wiretest.Completed(work, "")))
 	})
 }
 
 // W8: a session cannot be resumed once a newer session of the same instance has displaced it.
 func TestDisplacedSessionCannotBeResumed(t *testing.T) {
 	t.Attr("rules", "W8")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		old, a := r.openSessionWith(t, "w", 1, nil)
-		worker := r.openSession(t, "w", 1)
-		nextPayload[*lessorv1.Reset](old)
-		late := r.openStream(t, "w")
-		h := handshakeOf("w")
-		resumeFrom(a, 1)(h)
-		late.send(h)
-		wantEqual(t, "code", nextPayload[*lessorv1.Reset](late).GetCode(), refusal.CodeStaleBinding)
-		worker.heartbeat()
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		old, a := r.OpenSessionWith(t, "w", 1, nil)
+		worker := r.OpenSession(t, "w", 1)
+		wiretest.NextPayload[*lessorv1.Reset](old)
+		late := r.OpenStream(t, "w")
+		h := wiretest.HandshakeOf("w")
+		wiretest.ResumeFrom(a, 1)(h)
+		late.Send(h)
+		wiretest.WantEqual(t, "code", wiretest.NextPayload[*lessorv1.Reset](late).GetCode(), refusal.CodeStaleBinding)
+		worker.Heartbeat()
 	})
 }
 
@@ -495,27 +496,27 @@ func TestDisplacedSessionCannotBeResumed(t *testing.T) {
 func TestReplacedInstanceLosesItsLeases(t *testing.T) {
 	t.Attr("rules", "W8")
 	for _, cut := range []bool{false, true} {
-		serve(t, nil, func(t *testing.T, r *rig) {
-			old := r.openSession(t, "w", 1)
-			r.submitAll(t, 1)
-			work := old.receiveAssignments(1)
-			wantCommitted(t, old.report(started(work[0])))
+		wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+			old := r.OpenSession(t, "w", 1)
+			r.SubmitAll(t, 1)
+			work := old.ReceiveAssignments(1)
+			wiretest.WantCommitted(t, old.Report(wiretest.Started(work[0])))
 			if cut {
-				old.cut()
+				old.Cut()
 				synctest.Wait()
 			}
-			worker, _ := r.openSessionWith(t, "w", 1, func(h *lessorv1.Handshake) {
+			worker, _ := r.OpenSessionWith(t, "w", 1, func(h *lessorv1.Handshake) {
 				h.Worker.InstanceId, h.ReplacesInstanceId = "w2", "w"
 			})
 			if !cut {
-				reset := nextPayload[*lessorv1.Reset](old)
-				wantEqual(t, "the reset", reset.GetCode(), refusal.CodeStaleBinding)
-				wantEqual(t, "why", reset.GetReason(), "another instance of the worker has replaced this one")
+				reset := wiretest.NextPayload[*lessorv1.Reset](old)
+				wiretest.WantEqual(t, "the reset", reset.GetCode(), refusal.CodeStaleBinding)
+				wiretest.WantEqual(t, "why", reset.GetReason(), "another instance of the worker has replaced this one")
 			}
-			if again := worker.receiveAssignments(1)[0]; again.GetAttempt() != 2 || again.GetTask().GetLosses() != 0 {
+			if again := worker.ReceiveAssignments(1)[0]; again.GetAttempt() != 2 || again.GetTask().GetLosses() != 0 {
 				t.Errorf("the new instance got %v, want attempt 2 without losses", again)
 			}
-			got := worker.report(completed(work[0], ""))
+			got := worker.Report(wiretest.Completed(work[0], ""))
 			if got[0].GetReason() != lessorv1.Reason_REASON_SUPERSEDED {
 				t.Errorf("a report under the old lease got %v, want SUPERSEDED", got)
 			}
@@ -529,45 +530,45 @@ func TestReportedTasksAreNotDispatchedAgain(t *testing.T) {
 	t.Attr("rules", "W8 K1")
 	synctest.Test(t, func(t *testing.T) {
 		st := memstore.New()
-		r := newRig(t, st)
-		defer func() { r.close(t) }()
+		r := wiretest.New(t, st)
+		defer func() { r.Close(t) }()
 		const tasks = 20
-		old, a := r.openSessionWith(t, "w", tasks, nil)
-		r.submitAll(t, tasks)
+		old, a := r.OpenSessionWith(t, "w", tasks, nil)
+		r.SubmitAll(t, tasks)
 		var work []*lessorv1.Assignment
 		for len(work) < tasks { // none is acknowledged
-			work = append(work, wantPayload[*lessorv1.Dispatch](old, old.nextFrame()).GetAssignments()...)
+			work = append(work, wiretest.WantPayload[*lessorv1.Dispatch](old, old.NextFrame()).GetAssignments()...)
 		}
 		synctest.Wait()
-		r.close(t)
-		r = newRig(t, st)
+		r.Close(t)
+		r = wiretest.New(t, st)
 
-		worker, h := r.openStream(t, "w"), handshakeOf("w")
-		resumeFrom(a, 1)(h)
-		worker.send(h)
-		nextPayload[*lessorv1.Accept](worker)
-		release := r.submitAndBlockCommit(t, st) // so that both frames are handled before either is answered
-		worker.send(registration(tasks))
+		worker, h := r.OpenStream(t, "w"), wiretest.HandshakeOf("w")
+		wiretest.ResumeFrom(a, 1)(h)
+		worker.Send(h)
+		wiretest.NextPayload[*lessorv1.Accept](worker)
+		release := r.SubmitAndBlockCommit(t, st) // so that both frames are handled before either is answered
+		worker.Send(wiretest.Registration(tasks))
 		report := &lessorv1.Reports{}
 		for _, w := range work {
-			report.Reports = append(report.Reports, completed(w, ""))
+			report.Reports = append(report.Reports, wiretest.Completed(w, ""))
 		}
-		worker.send(report)
+		worker.Send(report)
 		synctest.Wait()
 		release()
 		synctest.Wait()
 		judged := false
 		for range 2 {
-			m := worker.nextFrame()
+			m := worker.NextFrame()
 			if verdicts := m.GetVerdicts().GetVerdicts(); verdicts != nil {
-				wantCommitted(t, verdicts)
+				wiretest.WantCommitted(t, verdicts)
 				judged = true
 			}
 			if n := len(m.GetDispatch().GetAssignments()); judged && n > 0 {
 				t.Errorf("%d tasks are dispatched after their verdicts, want none", n)
 			}
 		}
-		worker.wantNoFrame()
+		worker.WantNoFrame()
 	})
 }
 
@@ -575,23 +576,23 @@ func TestReportedTasksAreNotDispatchedAgain(t *testing.T) {
 // next stream gets them again at once.
 func TestRestartLostBeforeTheRegister(t *testing.T) {
 	t.Attr("rules", "W8 W5")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		first, a := r.openSessionWith(t, "w", 2, nil)
-		r.submitAll(t, 1)
-		first.ack(first.nextFrame()) // seq 2 is not retained any more
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		first, a := r.OpenSessionWith(t, "w", 2, nil)
+		r.SubmitAll(t, 1)
+		first.Ack(first.NextFrame()) // seq 2 is not retained any more
 		synctest.Wait()
-		r.submitAll(t, 1)
-		lost := wantPayload[*lessorv1.Dispatch](first, first.nextFrame()).GetAssignments()[0]
-		first.cut()
+		r.SubmitAll(t, 1)
+		lost := wiretest.WantPayload[*lessorv1.Dispatch](first, first.NextFrame()).GetAssignments()[0]
+		first.Cut()
 		synctest.Wait()
-		second, h := r.openStream(t, "w"), handshakeOf("w")
-		resumeFrom(a, 1)(h)
-		second.send(h)
-		b := nextPayload[*lessorv1.Accept](second)
-		second.cut()
+		second, h := r.OpenStream(t, "w"), wiretest.HandshakeOf("w")
+		wiretest.ResumeFrom(a, 1)(h)
+		second.Send(h)
+		b := wiretest.NextPayload[*lessorv1.Accept](second)
+		second.Cut()
 		synctest.Wait()
-		third, _ := r.openSessionWith(t, "w", 2, resumeFrom(b, 1))
-		if got := third.receiveAssignments(1)[0]; got.GetLeaseId() != lost.GetLeaseId() {
+		third, _ := r.OpenSessionWith(t, "w", 2, wiretest.ResumeFrom(b, 1))
+		if got := third.ReceiveAssignments(1)[0]; got.GetLeaseId() != lost.GetLeaseId() {
 			t.Errorf("got %v, want the lease that was not acknowledged", got)
 		}
 	})

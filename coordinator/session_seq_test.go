@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"strconv"
@@ -9,30 +9,31 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // numberedFrame returns a frame with this payload and seq.
-func (worker *testWorker) numberedFrame(seq uint64, payload proto.Message) *lessorv1.SessionRequest {
-	m := worker.newFrame(payload)
+func numberedFrame(worker *wiretest.Worker, seq uint64, payload proto.Message) *lessorv1.SessionRequest {
+	m := worker.NewFrame(payload)
 	m.Seq = seq
 	return m
 }
 
 // slots returns the number of the worker's slots that ListWorkers shows.
-func (worker *testWorker) slots() uint32 {
-	worker.t.Helper()
+func slots(worker *wiretest.Worker) uint32 {
+	worker.T.Helper()
 	synctest.Wait()
-	return worker.r.listedWorker(worker.t, worker.name).GetCapabilities().GetConcurrency().GetMaxParallel()
+	return worker.Rig.ListedWorker(worker.T, worker.Name).GetCapabilities().GetConcurrency().GetMaxParallel()
 }
 
 // wantAck checks that the next frame has no payload and acknowledges the frame id.
-func (worker *testWorker) wantAck(id string) {
-	worker.t.Helper()
-	m := worker.nextFrame()
+func wantAck(worker *wiretest.Worker, id string) {
+	worker.T.Helper()
+	m := worker.NextFrame()
 	if m.GetPayload() != nil || m.GetAck().GetFor() != id {
-		worker.t.Fatalf("received %v, want only the ack of %s", m, id)
+		worker.T.Fatalf("received %v, want only the ack of %s", m, id)
 	}
 }
 
@@ -40,69 +41,69 @@ func (worker *testWorker) wantAck(id string) {
 // dropped, and the gap is reported.
 func TestSequenceOfTheWorker(t *testing.T) {
 	t.Attr("rules", "W7")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		first := worker.numberedFrame(1, &lessorv1.Capacity{MaxParallel: 2})
-		second := worker.numberedFrame(2, &lessorv1.Capacity{MaxParallel: 3})
-		third := worker.numberedFrame(3, &lessorv1.Capacity{MaxParallel: 4})
-		worker.sendFrame(first)
-		worker.sendFrame(second)
-		if n := worker.slots(); n != 3 {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		first := numberedFrame(worker, 1, &lessorv1.Capacity{MaxParallel: 2})
+		second := numberedFrame(worker, 2, &lessorv1.Capacity{MaxParallel: 3})
+		third := numberedFrame(worker, 3, &lessorv1.Capacity{MaxParallel: 4})
+		worker.SendFrame(first)
+		worker.SendFrame(second)
+		if n := slots(worker); n != 3 {
 			t.Fatalf("%d slots after two frames in order, want 3", n)
 		}
-		worker.wantNoFrame() // no frame asked for an ack
-		worker.wantAck(worker.sendFrame(first))
-		if n := worker.slots(); n != 3 {
+		worker.WantNoFrame() // no frame asked for an ack
+		wantAck(worker, worker.SendFrame(first))
+		if n := slots(worker); n != 3 {
 			t.Errorf("%d slots after a repeated frame, want 3", n)
 		}
-		early := worker.numberedFrame(4, &lessorv1.Capacity{MaxParallel: 5})
-		worker.wantGap(worker.sendFrame(early), 3)
-		last := worker.numberedFrame(5, &lessorv1.Capacity{MaxParallel: 6})
-		worker.sendFrame(last) // the gap is reported only once
-		worker.heartbeat()     // frames without a seq do not wait for it
-		if n := worker.slots(); n != 3 {
+		early := numberedFrame(worker, 4, &lessorv1.Capacity{MaxParallel: 5})
+		wantGap(worker, worker.SendFrame(early), 3)
+		last := numberedFrame(worker, 5, &lessorv1.Capacity{MaxParallel: 6})
+		worker.SendFrame(last) // the gap is reported only once
+		worker.Heartbeat()     // frames without a seq do not wait for it
+		if n := slots(worker); n != 3 {
 			t.Errorf("%d slots after frames that came too early, want 3", n)
 		}
-		worker.wantGap(worker.sendFrame(early), 3) // the repeated frame did not close the gap
-		worker.wantGap(worker.sendFrame(last), 3)
-		worker.sendFrame(third)
-		worker.sendFrame(early)
-		if n := worker.slots(); n != 5 {
+		wantGap(worker, worker.SendFrame(early), 3) // the repeated frame did not close the gap
+		wantGap(worker, worker.SendFrame(last), 3)
+		worker.SendFrame(third)
+		worker.SendFrame(early)
+		if n := slots(worker); n != 5 {
 			t.Errorf("%d slots once the gap was closed, want 5", n)
 		}
-		worker.wantNoFrame()
-		r.wantMetric(t, "lessor_frame_repeats_total", 1)
-		r.wantMetric(t, `lessor_frame_gaps_total{dir="in"}`, 3)
+		worker.WantNoFrame()
+		r.WantMetric(t, "lessor_frame_repeats_total", 1)
+		r.WantMetric(t, `lessor_frame_gaps_total{dir="in"}`, 3)
 	})
 }
 
 // wantGap checks that the next frame answers the frame corr with a gap, and asks for the frame expected.
-func (worker *testWorker) wantGap(corr string, expected uint64) {
-	worker.t.Helper()
-	m := worker.nextFrame()
-	e := wantPayload[*lessorv1.Error](worker, m)
+func wantGap(worker *wiretest.Worker, corr string, expected uint64) {
+	worker.T.Helper()
+	m := worker.NextFrame()
+	e := wiretest.WantPayload[*lessorv1.Error](worker, m)
 	if m.GetCorr() != corr || e.GetCode() != refusal.CodeSeqGap || e.GetExpectedSeq() != expected {
-		worker.t.Fatalf("received %v, want %s with expected_seq %d on %s", m, refusal.CodeSeqGap, expected, corr)
+		worker.T.Fatalf("received %v, want %s with expected_seq %d on %s", m, refusal.CodeSeqGap, expected, corr)
 	}
 }
 
 // W7: a refused frame counts in the sequence, and so does a frame whose payload cannot be decoded.
 func TestRefusedFramesCountInTheSequence(t *testing.T) {
 	t.Attr("rules", "W7")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		worker.wantError(worker.sendFrame(worker.numberedFrame(1, &lessorv1.Capacity{MaxParallel: convert.MaxParallel + 1})), refusal.CodeInvalid, "capacity")
-		raw, err := proto.Marshal(worker.numberedFrame(2, &lessorv1.Error{Message: "word"}))
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		worker.WantError(worker.SendFrame(numberedFrame(worker, 1, &lessorv1.Capacity{MaxParallel: convert.MaxParallel + 1})), refusal.CodeInvalid, "capacity")
+		raw, err := proto.Marshal(numberedFrame(worker, 2, &lessorv1.Error{Message: "word"}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		raw[len(raw)-1] = 0xff
-		if err := worker.stream.SendMsg(rawBytes(raw)); err != nil {
+		if err := worker.Stream.SendMsg(wiretest.RawBytes(raw)); err != nil {
 			t.Fatal(err)
 		}
-		nextPayload[*lessorv1.Error](worker)
-		worker.sendFrame(worker.numberedFrame(3, &lessorv1.Capacity{MaxParallel: 7}))
-		if n := worker.slots(); n != 7 {
+		wiretest.NextPayload[*lessorv1.Error](worker)
+		worker.SendFrame(numberedFrame(worker, 3, &lessorv1.Capacity{MaxParallel: 7}))
+		if n := slots(worker); n != 7 {
 			t.Errorf("%d slots, want 7", n)
 		}
 	})
@@ -111,52 +112,52 @@ func TestRefusedFramesCountInTheSequence(t *testing.T) {
 // W6: if a frame without a seq is repeated, it changes nothing and is acknowledged again. This holds for the last 1,024 frames.
 func TestRepeatsWithoutASeq(t *testing.T) {
 	t.Attr("rules", "W6")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		grow := worker.newFrame(&lessorv1.Capacity{MaxParallel: 2})
-		worker.sendFrame(grow)
-		worker.sendFrame(worker.newFrame(&lessorv1.Capacity{MaxParallel: 1}))
-		worker.wantAck(worker.sendFrame(grow))
-		if n := worker.slots(); n != 1 {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		grow := worker.NewFrame(&lessorv1.Capacity{MaxParallel: 2})
+		worker.SendFrame(grow)
+		worker.SendFrame(worker.NewFrame(&lessorv1.Capacity{MaxParallel: 1}))
+		wantAck(worker, worker.SendFrame(grow))
+		if n := slots(worker); n != 1 {
 			t.Errorf("%d slots after a repeated frame, want 1", n)
 		}
 		other := proto.CloneOf(grow)
 		other.Corr = "about something else"
-		worker.sendFrame(other)
-		if n := worker.slots(); n != 2 {
+		worker.SendFrame(other)
+		if n := slots(worker); n != 2 {
 			t.Errorf("%d slots after a frame with the same id and another corr, want 2", n)
 		}
 		for range maxRecent - 1 {
-			worker.send(&lessorv1.Capacity{MaxParallel: 1})
+			worker.Send(&lessorv1.Capacity{MaxParallel: 1})
 		}
-		beat := worker.newFrame(&lessorv1.WorkerHeartbeat{Healthy: true})
+		beat := worker.NewFrame(&lessorv1.WorkerHeartbeat{Healthy: true})
 		for range 2 { // the repeated heartbeat does not count among the last frames
-			worker.sendFrame(beat)
-			nextPayload[*lessorv1.HeartbeatAck](worker)
+			worker.SendFrame(beat)
+			wiretest.NextPayload[*lessorv1.HeartbeatAck](worker)
 		}
-		worker.wantAck(worker.sendFrame(other))
-		worker.send(&lessorv1.Capacity{MaxParallel: 1})
-		worker.sendFrame(other)
-		if n := worker.slots(); n != 2 {
+		wantAck(worker, worker.SendFrame(other))
+		worker.Send(&lessorv1.Capacity{MaxParallel: 1})
+		worker.SendFrame(other)
+		if n := slots(worker); n != 2 {
 			t.Errorf("%d slots, want 2: a frame before the last %d is not remembered", n, maxRecent)
 		}
-		worker.wantNoFrame()
+		worker.WantNoFrame()
 	})
 }
 
 // W6: a repeated feedback frame adds no output, even if it asks for no acknowledgement.
 func TestRepeatedFeedback(t *testing.T) {
 	t.Attr("rules", "W6")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		id := r.submit(t, nil).GetTaskId()
-		item := feedback(worker.receiveAssignments(1)[0], "", "a", "b")
-		first := worker.newFrame(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{item}})
-		worker.sendFrame(first)
-		worker.wantAck(worker.sendFrame(first))
-		worker.sendFrame(worker.newFrame(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{item}}))
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		id := r.Submit(t, nil).GetTaskId()
+		item := wiretest.Feedback(worker.ReceiveAssignments(1)[0], "", "a", "b")
+		first := worker.NewFrame(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{item}})
+		worker.SendFrame(first)
+		wantAck(worker, worker.SendFrame(first))
+		worker.SendFrame(worker.NewFrame(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{item}}))
 		synctest.Wait()
-		if n := len(r.get(t, id).GetFeedback()); n != 4 {
+		if n := len(r.Get(t, id).GetFeedback()); n != 4 {
 			t.Errorf("the task has %d chunks of output, want the 2 of each of the two frames", n)
 		}
 	})
@@ -165,29 +166,29 @@ func TestRepeatedFeedback(t *testing.T) {
 // W6: a repeated handshake is acknowledged and does not count as a second one.
 func TestRepeatedHandshake(t *testing.T) {
 	t.Attr("rules", "W6")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openStream(t, "w")
-		m := worker.newFrame(handshakeOf("w"))
-		worker.sendFrame(m)
-		nextPayload[*lessorv1.Accept](worker)
-		worker.wantAck(worker.sendFrame(m))
-		worker.wantError(worker.send(handshakeOf("w")), refusal.CodeUnknown, "handshake is not allowed in the state HANDSHAKING")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenStream(t, "w")
+		m := worker.NewFrame(wiretest.HandshakeOf("w"))
+		worker.SendFrame(m)
+		wiretest.NextPayload[*lessorv1.Accept](worker)
+		wantAck(worker, worker.SendFrame(m))
+		worker.WantError(worker.Send(wiretest.HandshakeOf("w")), refusal.CodeUnknown, "handshake is not allowed in the state HANDSHAKING")
 	})
 }
 
 // W6: the coordinator sends no frame only to acknowledge the worker's frames. The next frame that it sends anyway acknowledges them.
 func TestAckComesInTheNextFrame(t *testing.T) {
 	t.Attr("rules", "W6")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		worker.sendFrame(worker.numberedFrame(1, &lessorv1.Capacity{MaxParallel: 2}))
-		second := worker.sendFrame(worker.numberedFrame(2, &lessorv1.Capacity{MaxParallel: 1}))
-		worker.wantNoFrame()
-		worker.send(&lessorv1.WorkerHeartbeat{Healthy: true})
-		m := worker.nextFrame()
-		wantEqual(t, "the ack of the next frame", m.GetAck().GetFor(), second)
-		worker.send(&lessorv1.WorkerHeartbeat{Healthy: true})
-		if m := worker.nextFrame(); m.GetAck() != nil {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		worker.SendFrame(numberedFrame(worker, 1, &lessorv1.Capacity{MaxParallel: 2}))
+		second := worker.SendFrame(numberedFrame(worker, 2, &lessorv1.Capacity{MaxParallel: 1}))
+		worker.WantNoFrame()
+		worker.Send(&lessorv1.WorkerHeartbeat{Healthy: true})
+		m := worker.NextFrame()
+		wiretest.WantEqual(t, "the ack of the next frame", m.GetAck().GetFor(), second)
+		worker.Send(&lessorv1.WorkerHeartbeat{Healthy: true})
+		if m := worker.NextFrame(); m.GetAck() != nil {
 			t.Errorf("the frame after that is %v, want no second ack", m)
 		}
 	})
@@ -196,32 +197,32 @@ func TestAckComesInTheNextFrame(t *testing.T) {
 // W7: a worker that reports a gap gets all frames from that seq on again, in order and with the same ids, but without leases that have ended.
 func TestFramesAfterAReportedGapAreSentAgain(t *testing.T) {
 	t.Attr("rules", "W7")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 2)
-		worker.keepRepeats.Store(true)
-		r.submitAll(t, 2)
-		dispatch := worker.nextFrame()
-		work := wantPayload[*lessorv1.Dispatch](worker, dispatch).GetAssignments()
-		wantCommitted(t, worker.report(started(work[0]), started(work[1])))
-		wantCommitted(t, worker.report(completed(work[0], "")))
-		worker.send(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: dispatch.GetSeq()})
-		again := worker.nextFrame()
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 2)
+		worker.KeepRepeats.Store(true)
+		r.SubmitAll(t, 2)
+		dispatch := worker.NextFrame()
+		work := wiretest.WantPayload[*lessorv1.Dispatch](worker, dispatch).GetAssignments()
+		wiretest.WantCommitted(t, worker.Report(wiretest.Started(work[0]), wiretest.Started(work[1])))
+		wiretest.WantCommitted(t, worker.Report(wiretest.Completed(work[0], "")))
+		worker.Send(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: dispatch.GetSeq()})
+		again := worker.NextFrame()
 		if again.GetId() != dispatch.GetId() || again.GetSeq() != dispatch.GetSeq() || !again.GetAck().GetRequest() {
 			t.Errorf("the frame sent again is %v, want %s with the same seq", again, dispatch.GetId())
 		}
-		left := wantPayload[*lessorv1.Dispatch](worker, again).GetAssignments()
+		left := wiretest.WantPayload[*lessorv1.Dispatch](worker, again).GetAssignments()
 		if len(left) != 1 || left[0].GetLeaseId() != work[1].GetLeaseId() { // the other lease has ended
 			t.Errorf("the dispatch sent again has %v, want only the live lease", left)
 		}
 		for range 2 {
-			wantCommitted(t, nextPayload[*lessorv1.Verdicts](worker).GetVerdicts())
+			wiretest.WantCommitted(t, wiretest.NextPayload[*lessorv1.Verdicts](worker).GetVerdicts())
 		}
-		wantCommitted(t, worker.report(completed(work[1], "")))
-		worker.send(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: dispatch.GetSeq()})
-		if m := worker.nextFrame(); m.GetId() != dispatch.GetId() || m.GetPayload() != nil {
+		wiretest.WantCommitted(t, worker.Report(wiretest.Completed(work[1], "")))
+		worker.Send(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: dispatch.GetSeq()})
+		if m := worker.NextFrame(); m.GetId() != dispatch.GetId() || m.GetPayload() != nil {
 			t.Errorf("a dispatch without live leases was sent again as %v, want no payload", m)
 		}
-		r.wantMetric(t, `lessor_frame_gaps_total{dir="out"}`, 2)
+		r.WantMetric(t, `lessor_frame_gaps_total{dir="out"}`, 2)
 	})
 }
 
@@ -234,16 +235,16 @@ func TestGapThatCannotBeFilledResetsTheSession(t *testing.T) {
 		"0":          func(uint64) uint64 { return 0 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
-				worker := r.openSession(t, "w", 1)
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				worker := r.OpenSession(t, "w", 1)
 				var last *lessorv1.SessionResponse
 				for range 2 * maxRetained {
-					worker.send(&lessorv1.WorkerHeartbeat{Healthy: true})
-					last = worker.nextFrame()
+					worker.Send(&lessorv1.WorkerHeartbeat{Healthy: true})
+					last = worker.NextFrame()
 				}
-				worker.send(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: expected(last.GetSeq())})
-				wantEqual(t, "code", nextPayload[*lessorv1.Reset](worker).GetCode(), refusal.CodeSeqGap)
-				if err := worker.waitForEnd(); err != nil {
+				worker.Send(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: expected(last.GetSeq())})
+				wiretest.WantEqual(t, "code", wiretest.NextPayload[*lessorv1.Reset](worker).GetCode(), refusal.CodeSeqGap)
+				if err := worker.WaitForEnd(); err != nil {
 					t.Errorf("the stream ended with %v, want OK", err)
 				}
 			})
@@ -254,15 +255,15 @@ func TestGapThatCannotBeFilledResetsTheSession(t *testing.T) {
 // W7: if a worker reports a frame as missing that it has acknowledged, the frame has arrived in the meantime, and nothing is sent again.
 func TestGapBeforeAnAcknowledgedFrameIsIgnored(t *testing.T) {
 	t.Attr("rules", "W7")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		worker.send(&lessorv1.WorkerHeartbeat{Healthy: true})
-		last := worker.nextFrame()
-		worker.ack(last)
-		worker.send(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: last.GetSeq()})
-		worker.wantNoFrame() // a reset would be sent only after the answer below
-		worker.send(&lessorv1.WorkerHeartbeat{Healthy: true})
-		if next := worker.nextFrame(); next.GetHeartbeatAck() == nil || next.GetSeq() != last.GetSeq()+1 {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		worker.Send(&lessorv1.WorkerHeartbeat{Healthy: true})
+		last := worker.NextFrame()
+		worker.Ack(last)
+		worker.Send(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: last.GetSeq()})
+		worker.WantNoFrame() // a reset would be sent only after the answer below
+		worker.Send(&lessorv1.WorkerHeartbeat{Healthy: true})
+		if next := worker.NextFrame(); next.GetHeartbeatAck() == nil || next.GetSeq() != last.GetSeq()+1 {
 			t.Errorf("received %v, want the answer to the heartbeat with the next seq", next)
 		}
 	})
@@ -272,20 +273,20 @@ func TestGapBeforeAnAcknowledgedFrameIsIgnored(t *testing.T) {
 // numbers its frames.
 func TestResends(t *testing.T) {
 	t.Attr("rules", "W6")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		worker.keepRepeats.Store(true)
-		worker.sendFrame(worker.numberedFrame(1, &lessorv1.Capacity{MaxParallel: 1}))
-		r.submitAll(t, 1)
-		first := worker.nextFrame()
-		wantPayload[*lessorv1.Dispatch](worker, first)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		worker.KeepRepeats.Store(true)
+		worker.SendFrame(numberedFrame(worker, 1, &lessorv1.Capacity{MaxParallel: 1}))
+		r.SubmitAll(t, 1)
+		first := worker.NextFrame()
+		wiretest.WantPayload[*lessorv1.Dispatch](worker, first)
 		before := time.Now()
 		for i := range 4 { // within the time for an acknowledgement
-			m := worker.nextFrame()
+			m := worker.NextFrame()
 			if m.GetId() != first.GetId() || m.GetSeq() != first.GetSeq() {
 				t.Fatalf("resend %d is %v, want %s with the same seq", i+1, m, first.GetId())
 			}
-			wantPayload[*lessorv1.Dispatch](worker, m)
+			wiretest.WantPayload[*lessorv1.Dispatch](worker, m)
 			waited := time.Since(before)
 			if least := resendBase << i; waited < least || waited > least*5/4 {
 				t.Errorf("resend %d came after %v, want %v and some jitter", i+1, waited, least)
@@ -294,7 +295,7 @@ func TestResends(t *testing.T) {
 		}
 		cancels, bare := 0, 0
 		for range 2 + 1 + resendTries {
-			switch m := worker.nextFrame(); {
+			switch m := worker.NextFrame(); {
 			case m.GetCancel() != nil:
 				cancels++
 			case m.GetPayload() == nil && m.GetSeq() == first.GetSeq():
@@ -307,34 +308,34 @@ func TestResends(t *testing.T) {
 			t.Errorf("received %d cancels and %d dispatches without payload, want %d and %d", cancels, bare, 1+resendTries, resendTries-4)
 		}
 		time.Sleep(resendMost)
-		worker.wantNoFrame()
-		r.wantMetric(t, "lessor_frame_resends_total", 2*resendTries)
+		worker.WantNoFrame()
+		r.WantMetric(t, "lessor_frame_resends_total", 2*resendTries)
 	})
 }
 
 // W6: once a worker has sent its first numbered frame or its first ack, earlier frames that it has not acknowledged are sent again, too.
 func TestResendsBeginLate(t *testing.T) {
 	t.Attr("rules", "W6")
-	for name, begin := range map[string]func(*testWorker){
-		"numbered frame": func(worker *testWorker) {
-			worker.sendFrame(worker.numberedFrame(1, &lessorv1.Capacity{MaxParallel: 1}))
+	for name, begin := range map[string]func(*wiretest.Worker){
+		"numbered frame": func(worker *wiretest.Worker) {
+			worker.SendFrame(numberedFrame(worker, 1, &lessorv1.Capacity{MaxParallel: 1}))
 		},
-		"ack of accept": func(worker *testWorker) { worker.ack(&lessorv1.SessionResponse{Id: "c1"}) },
+		"ack of accept": func(worker *wiretest.Worker) { worker.Ack(&lessorv1.SessionResponse{Id: "c1"}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
-				worker := r.openSession(t, "w", 1)
-				worker.keepRepeats.Store(true)
-				r.submitAll(t, 1)
-				first := worker.nextFrame()
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				worker := r.OpenSession(t, "w", 1)
+				worker.KeepRepeats.Store(true)
+				r.SubmitAll(t, 1)
+				first := worker.NextFrame()
 				time.Sleep(2 * time.Second)
-				worker.wantNoFrame()
+				worker.WantNoFrame()
 				begin(worker)
-				m := worker.nextFrame()
-				wantEqual(t, "the frame", m.GetId(), first.GetId())
-				worker.ack(m)
+				m := worker.NextFrame()
+				wiretest.WantEqual(t, "the frame", m.GetId(), first.GetId())
+				worker.Ack(m)
 				time.Sleep(resendMost)
-				worker.wantNoFrame()
+				worker.WantNoFrame()
 			})
 		})
 	}
@@ -343,16 +344,16 @@ func TestResendsBeginLate(t *testing.T) {
 // W6, W5: an acknowledgement holds for all earlier frames, and ends their resends.
 func TestAckEndsResends(t *testing.T) {
 	t.Attr("rules", "W6 W5")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 2)
-		worker.keepRepeats.Store(true)
-		r.submitAll(t, 1)
-		wantPayload[*lessorv1.Dispatch](worker, worker.nextFrame())
-		r.submitAll(t, 1)
-		worker.ack(worker.nextFrame())
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 2)
+		worker.KeepRepeats.Store(true)
+		r.SubmitAll(t, 1)
+		wiretest.WantPayload[*lessorv1.Dispatch](worker, worker.NextFrame())
+		r.SubmitAll(t, 1)
+		worker.Ack(worker.NextFrame())
 		time.Sleep(30 * time.Second) // without an ack, each lease would have ended after 5 s
-		worker.wantNoFrame()
-		if n := r.listedWorker(t, "w").GetLeases(); n != 2 {
+		worker.WantNoFrame()
+		if n := r.ListedWorker(t, "w").GetLeases(); n != 2 {
 			t.Errorf("%d leases live, want both", n)
 		}
 	})
@@ -362,19 +363,19 @@ func TestAckEndsResends(t *testing.T) {
 // again after the shortest interval.
 func TestResendsBeginAnewForTheNextFrame(t *testing.T) {
 	t.Attr("rules", "W6")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 2)
-		worker.keepRepeats.Store(true)
-		worker.sendFrame(worker.numberedFrame(1, &lessorv1.Capacity{MaxParallel: 2}))
-		r.submitAll(t, 1)
-		first := worker.nextFrame()
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 2)
+		worker.KeepRepeats.Store(true)
+		worker.SendFrame(numberedFrame(worker, 1, &lessorv1.Capacity{MaxParallel: 2}))
+		r.SubmitAll(t, 1)
+		first := worker.NextFrame()
 		for range 4 { // within the time for an acknowledgement
-			wantEqual(t, "the frame", worker.nextFrame().GetId(), first.GetId())
+			wiretest.WantEqual(t, "the frame", worker.NextFrame().GetId(), first.GetId())
 		}
-		worker.ack(first)
-		r.submitAll(t, 1)
-		second, before := worker.nextFrame(), time.Now()
-		wantEqual(t, "the frame sent again", worker.nextFrame().GetId(), second.GetId())
+		worker.Ack(first)
+		r.SubmitAll(t, 1)
+		second, before := worker.NextFrame(), time.Now()
+		wiretest.WantEqual(t, "the frame sent again", worker.NextFrame().GetId(), second.GetId())
 		if waited := time.Since(before); waited > resendBase*5/4 {
 			t.Errorf("the next frame was sent again after %v, want %v and some jitter", waited, resendBase)
 		}
@@ -384,14 +385,14 @@ func TestResendsBeginAnewForTheNextFrame(t *testing.T) {
 // W6: acknowledgements of frames that were never sent do nothing.
 func TestAcksOfUnknownFramesDoNothing(t *testing.T) {
 	t.Attr("rules", "W6")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		r.submitAll(t, 1)
-		m := worker.nextFrame()
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		r.SubmitAll(t, 1)
+		m := worker.NextFrame()
 		for _, id := range []string{"d", "d-1", "x2", "c99999999999999999999", "c" + strconv.Itoa(1000), "2", "dd2"} {
-			worker.ack(&lessorv1.SessionResponse{Id: id})
+			worker.Ack(&lessorv1.SessionResponse{Id: id})
 		}
 		time.Sleep(6 * time.Second)
-		worker.wantLeaseEnded(wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0], lessorv1.Reason_REASON_DISPATCH_UNACKED)
+		wantLeaseEnded(worker, wiretest.WantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0], lessorv1.Reason_REASON_DISPATCH_UNACKED)
 	})
 }

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"strings"
@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -33,24 +34,24 @@ func TestWorkerThatNeverReads(t *testing.T) {
 		"bad frames":       {&lessorv1.Capacity{MaxParallel: convert.MaxParallel + 1}, 20_000},
 	} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
-				slow, other := r.openUnreadStream(t, "slow"), r.openSession(t, "other", 1)
-				slow.send(handshakeOf("slow"))
-				slow.send(registration(1))
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				slow, other := r.OpenUnreadStream(t, "slow"), r.OpenSession(t, "other", 1)
+				slow.Send(wiretest.HandshakeOf("slow"))
+				slow.Send(wiretest.Registration(1))
 				synctest.Wait()
 				began := time.Now()
 				var sent atomic.Int64
 				go func() {
-					for sent.Load() <= 2*tt.most && slow.stream.Send(slow.newFrame(tt.payload)) == nil {
+					for sent.Load() <= 2*tt.most && slow.Stream.Send(slow.NewFrame(tt.payload)) == nil {
 						sent.Add(1)
 					}
 				}()
 				synctest.Wait()
-				r.submitAll(t, 3)
-				work := other.receiveAssignments(1)
+				r.SubmitAll(t, 3)
+				work := other.ReceiveAssignments(1)
 				time.Sleep(defaultSend - time.Since(began) - time.Millisecond)
-				wantCommitted(t, other.report(completed(work[0], "")))
-				if r.listedWorker(t, "slow") == nil {
+				wiretest.WantCommitted(t, other.Report(wiretest.Completed(work[0], "")))
+				if r.ListedWorker(t, "slow") == nil {
 					t.Error("the session has ended before its time")
 				}
 				synctest.Wait()
@@ -59,12 +60,12 @@ func TestWorkerThatNeverReads(t *testing.T) {
 				}
 				time.Sleep(defaultSend / 6) // heartbeats are answered at a limited rate, and so fill the buffers later
 				synctest.Wait()
-				if w := r.listedWorker(t, "slow"); w != nil {
+				if w := r.ListedWorker(t, "slow"); w != nil {
 					t.Errorf("the worker is still listed after %v: %v", time.Since(began), w)
 				}
 				var err error
 				for err == nil {
-					_, err = slow.stream.Recv()
+					_, err = slow.Stream.Recv()
 				}
 				if status.Code(err) != codes.ResourceExhausted || refusal.CodeOf(err) != refusal.CodeTimeout {
 					t.Errorf("the stream ended with %v, want RESOURCE_EXHAUSTED and %s", err, refusal.CodeTimeout)
@@ -77,25 +78,25 @@ func TestWorkerThatNeverReads(t *testing.T) {
 // W11: a worker that reads slowly keeps its session, however many frames wait to be sent to it.
 func TestWorkerThatReadsSlowly(t *testing.T) {
 	t.Attr("rules", "W11")
-	serve(t, nil, func(t *testing.T, r *rig) {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		const frames, items = 30, 1000
-		worker := r.openUnreadStream(t, "w")
-		worker.send(handshakeOf("w"))
-		worker.send(registration(1))
+		worker := r.OpenUnreadStream(t, "w")
+		worker.Send(wiretest.HandshakeOf("w"))
+		worker.Send(wiretest.Registration(1))
 		report := &lessorv1.Reports{}
 		for range items {
 			report.Reports = append(report.Reports, &lessorv1.Report{})
 		}
 		go func() {
 			for range frames {
-				if err := worker.stream.Send(worker.newFrame(report)); err != nil {
+				if err := worker.Stream.Send(worker.NewFrame(report)); err != nil {
 					t.Error(err)
 				}
 			}
 		}()
 		for verdicts := 0; verdicts < frames; {
 			time.Sleep(defaultSend / 3)
-			m, err := worker.stream.Recv()
+			m, err := worker.Stream.Recv()
 			if err != nil {
 				t.Fatalf("the stream ended after %d of %d frames: %v", verdicts, frames, err)
 			}
@@ -109,19 +110,19 @@ func TestWorkerThatReadsSlowly(t *testing.T) {
 // W11: a worker that does not read its dispatches gets no more tasks, whatever it sends.
 func TestWorkerThatReadsNoTasksGetsNoMore(t *testing.T) {
 	t.Attr("rules", "W11")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		slow := r.openUnreadStream(t, "slow")
-		slow.send(handshakeOf("slow"))
-		slow.send(registration(8))
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		slow := r.OpenUnreadStream(t, "slow")
+		slow.Send(wiretest.HandshakeOf("slow"))
+		slow.Send(wiretest.Registration(8))
 		for range 8 { // more than the flow-control windows hold
-			r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
+			r.Submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
 		}
 		for range 4 {
 			time.Sleep(6 * time.Second)
-			slow.send(&lessorv1.Capacity{MaxParallel: 8})
+			slow.Send(&lessorv1.Capacity{MaxParallel: 8})
 		}
 		synctest.Wait()
-		res, err := r.tasks.ListTasks(t.Context(), &lessorv1.ListTasksRequest{})
+		res, err := r.Tasks.ListTasks(t.Context(), &lessorv1.ListTasksRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,16 +138,16 @@ func TestWorkerThatReadsNoTasksGetsNoMore(t *testing.T) {
 // as soon as it reads.
 func TestWorkerWithAFullQueueGetsNoTasks(t *testing.T) {
 	t.Attr("rules", "W11")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		slow := r.openUnreadStream(t, "slow")
-		slow.send(handshakeOf("slow"))
-		slow.send(registration(100))
-		large := &lessorv1.Reports{Reports: []*lessorv1.Report{completed(&lessorv1.Assignment{}, strings.Repeat("x", 3<<20))}}
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		slow := r.OpenUnreadStream(t, "slow")
+		slow.Send(wiretest.HandshakeOf("slow"))
+		slow.Send(wiretest.Registration(100))
+		large := &lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Completed(&lessorv1.Assignment{}, strings.Repeat("x", 3<<20))}}
 		for range 2 { // answers that were sent do not count any more, and make no room either
-			slow.send(large)
+			slow.Send(large)
 		}
 		for answers := 0; answers < 2; {
-			m, err := slow.stream.Recv()
+			m, err := slow.Stream.Recv()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -157,20 +158,20 @@ func TestWorkerWithAFullQueueGetsNoTasks(t *testing.T) {
 		synctest.Wait()
 		const tasks = 20
 		for range tasks { // 1 MiB each; 4 MiB may wait
-			r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
+			r.Submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
 		}
 		synctest.Wait()
-		first := r.listedWorker(t, "slow").GetLeases()
+		first := r.ListedWorker(t, "slow").GetLeases()
 		if first < 4 || first > 8 {
 			t.Errorf("a worker that reads nothing holds %d tasks of 1 MiB, want 4 to 8", first)
 		}
-		other := r.openSession(t, "other", 2)
+		other := r.OpenSession(t, "other", 2)
 		for range 2 {
-			other.receiveAssignments(1)
+			other.ReceiveAssignments(1)
 		}
 		got := 0
 		for got < tasks-2 {
-			m, err := slow.stream.Recv()
+			m, err := slow.Stream.Recv()
 			if err != nil {
 				t.Fatalf("the stream ended after %d tasks: %v", got, err)
 			}
@@ -181,18 +182,18 @@ func TestWorkerWithAFullQueueGetsNoTasks(t *testing.T) {
 
 // workerWithFullBuffers returns a worker that has read only its accept. It holds four tasks, whose dispatches it has not read; the last dispatch waits in
 // the coordinator.
-func (r *rig) workerWithFullBuffers(t *testing.T) (slow *testWorker, accept *lessorv1.SessionResponse) {
+func workerWithFullBuffers(t *testing.T, r *wiretest.Rig) (slow *wiretest.Worker, accept *lessorv1.SessionResponse) {
 	t.Helper()
-	slow = r.openUnreadStream(t, "slow")
-	slow.send(handshakeOf("slow"))
-	accept, err := slow.stream.Recv()
+	slow = r.OpenUnreadStream(t, "slow")
+	slow.Send(wiretest.HandshakeOf("slow"))
+	accept, err := slow.Stream.Recv()
 	if err != nil {
 		t.Fatal(err)
 	}
-	slow.send(registration(4))
+	slow.Send(wiretest.Registration(4))
 	synctest.Wait()
 	for range 4 { // the flow-control windows have no room for the last dispatch
-		r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 900<<10) })
+		r.Submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 900<<10) })
 		synctest.Wait()
 	}
 	return slow, accept
@@ -204,16 +205,16 @@ func TestTaskThatWaitedTooLongIsNotDispatched(t *testing.T) {
 	t.Attr("rules", "W11 W8")
 	for name, resumes := range map[string]bool{"read at last": false, "resumed": true} {
 		t.Run(name, func(t *testing.T) {
-			serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
-				slow, first := r.workerWithFullBuffers(t)
+			wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
+				slow, first := workerWithFullBuffers(t, r)
 				time.Sleep(20 * time.Second) // by then all four leases have ended
 				read := time.Now()
-				receive := slow.stream.Recv
+				receive := slow.Stream.Recv
 				if resumes {
-					slow.cut()
+					slow.Cut()
 					synctest.Wait()
-					worker, _ := r.openSessionWith(t, "slow", 4, resumeFrom(first.GetAccept(), first.GetSeq()))
-					receive = func() (*lessorv1.SessionResponse, error) { return worker.nextFrame(), nil }
+					worker, _ := r.OpenSessionWith(t, "slow", 4, wiretest.ResumeFrom(first.GetAccept(), first.GetSeq()))
+					receive = func() (*lessorv1.SessionResponse, error) { return worker.NextFrame(), nil }
 				}
 				for lost := 0; lost < 4; {
 					m, err := receive()
@@ -237,14 +238,14 @@ func TestTaskThatWaitedTooLongIsNotDispatched(t *testing.T) {
 // W8, W10: if a dispatch waits for the next stream of its session, and an operator takes its lease back in the meantime, it is not sent.
 func TestTaskThatWasTakenBackIsNotDispatched(t *testing.T) {
 	t.Attr("rules", "W8 W10")
-	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
-		slow, first := r.workerWithFullBuffers(t)
-		r.kick(t, &lessorv1.KickWorkerRequest{WorkerId: "slow", Requeue: true})
-		slow.cut()
+	wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
+		slow, first := workerWithFullBuffers(t, r)
+		r.Kick(t, &lessorv1.KickWorkerRequest{WorkerId: "slow", Requeue: true})
+		slow.Cut()
 		synctest.Wait()
-		worker, _ := r.openSessionWith(t, "slow", 4, resumeFrom(first.GetAccept(), first.GetSeq()))
+		worker, _ := r.OpenSessionWith(t, "slow", 4, wiretest.ResumeFrom(first.GetAccept(), first.GetSeq()))
 		for again := 0; again < 4; {
-			for _, a := range worker.nextFrame().GetDispatch().GetAssignments() {
+			for _, a := range worker.NextFrame().GetDispatch().GetAssignments() {
 				if a.GetAttempt() == 1 {
 					t.Errorf("%s was dispatched, although an operator took it back", a.GetAttemptId())
 				}

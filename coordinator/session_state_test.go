@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"strings"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -20,8 +21,8 @@ var states = []struct {
 	enter proto.Message
 }{
 	{"NONE", nil}, // the stream is open, and no frame was sent
-	{"HANDSHAKING", handshakeOf("w")},
-	{"REGISTERED", registration(1)},
+	{"HANDSHAKING", wiretest.HandshakeOf("w")},
+	{"REGISTERED", wiretest.Registration(1)},
 	{"HEARTBEATING", &lessorv1.WorkerHeartbeat{Healthy: true}},
 	{"DRAINING", &lessorv1.Drain{}},
 }
@@ -42,7 +43,7 @@ func TestEveryFrameInEveryState(t *testing.T) {
 		{"handshake", states[1].enter, [5]string{
 			"accept HANDSHAKING", unknown + " HANDSHAKING", unknown + " REGISTERED", unknown + " HEARTBEATING", unknown + " DRAINING",
 		}},
-		{"register", registration(2), [5]string{unknown + " NONE", "- REGISTERED", "- REGISTERED", "- HEARTBEATING", "- DRAINING"}},
+		{"register", wiretest.Registration(2), [5]string{unknown + " NONE", "- REGISTERED", "- REGISTERED", "- HEARTBEATING", "- DRAINING"}},
 		{"heartbeat", states[3].enter, [5]string{
 			unknown + " NONE", unknown + " HANDSHAKING", "heartbeat_ack HEARTBEATING", "heartbeat_ack HEARTBEATING", "heartbeat_ack DRAINING",
 		}},
@@ -61,13 +62,13 @@ func TestEveryFrameInEveryState(t *testing.T) {
 	} {
 		for state := range states {
 			t.Run(tt.name+" in "+states[state].name, func(t *testing.T) {
-				serve(t, nil, func(t *testing.T, r *rig) {
-					worker := r.sessionInState(t, state)
-					before := r.listedWorker(t, "w")
-					corr := worker.send(tt.payload)
-					got := worker.answerTo(corr)
-					after := r.listedWorker(t, "w")
-					wantEqual(t, "the answer", got+" "+stateOf(after), tt.want[state])
+				wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+					worker := sessionInState(t, r, state)
+					before := r.ListedWorker(t, "w")
+					corr := worker.Send(tt.payload)
+					got := answerTo(worker, corr)
+					after := r.ListedWorker(t, "w")
+					wiretest.WantEqual(t, "the answer", got+" "+stateOf(after), tt.want[state])
 					if got == unknown && !sameWorker(before, after) {
 						t.Errorf("the refused frame changed %v to %v", before, after)
 					}
@@ -78,31 +79,31 @@ func TestEveryFrameInEveryState(t *testing.T) {
 }
 
 // sessionInState opens a session of the worker w and brings it into a state.
-func (r *rig) sessionInState(t *testing.T, state int) *testWorker {
+func sessionInState(t *testing.T, r *wiretest.Rig, state int) *wiretest.Worker {
 	t.Helper()
-	worker := r.openStream(t, "w")
+	worker := r.OpenStream(t, "w")
 	for _, s := range states[1 : state+1] {
-		corr := worker.send(s.enter)
-		worker.answerTo(corr)
+		corr := worker.Send(s.enter)
+		answerTo(worker, corr)
 	}
-	wantEqual(t, "the state", stateOf(r.listedWorker(t, "w")), states[state].name)
+	wiretest.WantEqual(t, "the state", stateOf(r.ListedWorker(t, "w")), states[state].name)
 	return worker
 }
 
 // answerTo returns the answer to the frame corr as TestEveryFrameInEveryState writes it.
-func (worker *testWorker) answerTo(corr string) string {
-	worker.t.Helper()
+func answerTo(worker *wiretest.Worker, corr string) string {
+	worker.T.Helper()
 	synctest.Wait()
 	select {
-	case m, ok := <-worker.received:
+	case m, ok := <-worker.Received:
 		if !ok {
 			return "end"
 		}
-		wantEqual(worker.t, "corr", m.GetCorr(), corr)
+		wiretest.WantEqual(worker.T, "corr", m.GetCorr(), corr)
 		if e := m.GetError(); e != nil {
 			return e.GetCode()
 		}
-		return payloadName(m)
+		return wiretest.PayloadName(m)
 	default:
 		return "-"
 	}
@@ -128,26 +129,26 @@ func sameWorker(a, b *lessorv1.Worker) bool {
 // A frame may have no payload if it acknowledges a frame or asks for an acknowledgement. A frame whose payload this version does not know is refused; the
 // coordinator recognizes it by its unknown field. An unknown field of the envelope is ignored: it has a lower number.
 func TestFramesWithoutAPayload(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		ping := worker.newFrame(nil)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		ping := worker.NewFrame(nil)
 		ping.Ack = &lessorv1.Ack{Request: true}
-		worker.sendFrame(ping)
-		m := worker.nextFrame()
+		worker.SendFrame(ping)
+		m := worker.NextFrame()
 		if m.GetAck().GetFor() != ping.GetId() || m.GetPayload() != nil || m.GetCorr() != ping.GetId() {
 			t.Errorf("a frame that asks for an ack got %v, want only the ack", m)
 		}
-		worker.ack(&lessorv1.SessionResponse{Id: "never sent"})
-		worker.wantNoFrame()
-		flagged := worker.newFrame(nil)
+		worker.Ack(&lessorv1.SessionResponse{Id: "never sent"})
+		worker.WantNoFrame()
+		flagged := worker.NewFrame(nil)
 		flagged.Ack = &lessorv1.Ack{Request: true}
 		flagged.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 15, protowire.VarintType), 1))
-		worker.wantAck(worker.sendFrame(flagged))
-		newer := worker.newFrame(nil)
+		wantAck(worker, worker.SendFrame(flagged))
+		newer := worker.NewFrame(nil)
 		newer.Ack = &lessorv1.Ack{Request: true}
 		newer.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), []byte("new")))
-		worker.wantError(worker.sendFrame(newer), refusal.CodeUnknown, "no payload that this coordinator knows")
-		if m := worker.nextFrame(); m.GetAck().GetFor() != newer.GetId() {
+		worker.WantError(worker.SendFrame(newer), refusal.CodeUnknown, "no payload that this coordinator knows")
+		if m := worker.NextFrame(); m.GetAck().GetFor() != newer.GetId() {
 			t.Errorf("the frame with an unknown payload got %v after its error, want the ack", m)
 		}
 	})
@@ -156,27 +157,27 @@ func TestFramesWithoutAPayload(t *testing.T) {
 // A frame that asks for an acknowledgement gets exactly one, in its answer or in a frame of its own. This also holds for a refused frame and for the last
 // frame of a session.
 func TestRequestedAckComesOnce(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
 		for _, payload := range []proto.Message{
 			&lessorv1.Capacity{MaxParallel: 2}, &lessorv1.Capacity{MaxParallel: convert.MaxParallel + 1}, &lessorv1.WorkerHeartbeat{Healthy: true},
 			&lessorv1.Reports{}, &lessorv1.Drain{}, states[1].enter, &lessorv1.Goodbye{},
 		} {
-			m := worker.newFrame(payload)
+			m := worker.NewFrame(payload)
 			m.Ack = &lessorv1.Ack{Request: true}
-			worker.sendFrame(m)
+			worker.SendFrame(m)
 			synctest.Wait()
 			acks := 0
-			for range len(worker.received) {
-				if a := <-worker.received; a.GetAck().GetFor() == m.GetId() {
+			for range len(worker.Received) {
+				if a := <-worker.Received; a.GetAck().GetFor() == m.GetId() {
 					acks++
 				}
 			}
 			if acks != 1 {
-				t.Errorf("%s got %d acks, want 1", payloadName(m), acks)
+				t.Errorf("%s got %d acks, want 1", wiretest.PayloadName(m), acks)
 			}
 		}
-		if err := worker.waitForEnd(); err != nil {
+		if err := worker.WaitForEnd(); err != nil {
 			t.Errorf("the stream ended with %v, want OK", err)
 		}
 	})
@@ -185,18 +186,18 @@ func TestRequestedAckComesOnce(t *testing.T) {
 // W3: the coordinator numbers its frames from seq 1 on. Each frame has an id of its own, the tenant, the sender and a time.
 func TestEnvelopeOfTheCoordinator(t *testing.T) {
 	t.Attr("rules", "W3")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openStream(t, "w")
-		worker.send(states[1].enter)
-		worker.send(registration(2))
-		worker.send(&lessorv1.Reports{})
-		worker.send(nil)
-		r.submitAll(t, 2)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenStream(t, "w")
+		worker.Send(states[1].enter)
+		worker.Send(wiretest.Registration(2))
+		worker.Send(&lessorv1.Reports{})
+		worker.Send(nil)
+		r.SubmitAll(t, 2)
 		synctest.Wait()
-		worker.send(&lessorv1.Goodbye{})
+		worker.Send(&lessorv1.Goodbye{})
 		ids := map[string]bool{}
 		seq := uint64(0)
-		for m := range worker.received {
+		for m := range worker.Received {
 			seq++
 			if m.GetSeq() != seq || ids[m.GetId()] || m.GetId() == "" {
 				t.Errorf("frame %d has id %q and seq %d, want a new id and seq %d", seq, m.GetId(), m.GetSeq(), seq)

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"bytes"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 )
 
 // countWriters returns how many goroutines are writing frames to streams.
@@ -22,19 +24,19 @@ func countWriters(t *testing.T) int {
 // not read has one.
 func TestIdleStreamHasNoWriter(t *testing.T) {
 	t.Attr("rules", "W11")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
 		for range 3 {
-			worker.heartbeat()
+			worker.Heartbeat()
 			synctest.Wait()
 			if n := countWriters(t); n != 0 {
 				t.Fatalf("an idle stream has %d writing goroutines, want none", n)
 			}
 		}
-		slow := r.openUnreadStream(t, "slow")
-		slow.send(handshakeOf("slow"))
+		slow := r.OpenUnreadStream(t, "slow")
+		slow.Send(wiretest.HandshakeOf("slow"))
 		for range 3000 {
-			slow.send(handshakeOf("slow")) // each is refused with an answer
+			slow.Send(wiretest.HandshakeOf("slow")) // each is refused with an answer
 		}
 		synctest.Wait()
 		if n := countWriters(t); n != 1 {

@@ -48,7 +48,7 @@ func (c *Coordinator) untilStoreFails(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		err := c.edge.store.View(func(store.Reader) error { return nil })
+		err := c.feed.View(func(store.Reader) error { return nil })
 		if errors.As(err, new(*store.CommitError)) {
 			return nil
 		}

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"bufio"
@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"testing"
@@ -17,8 +18,10 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -27,27 +30,27 @@ import (
 const introduction = 2 * time.Second
 
 // onlyOne is the configuration of a coordinator that requires credentials and has room for one connection.
-var onlyOne = Config{Auth: &gate.Auth{}, Connections: preauth.Connections{Most: 1}}
+var onlyOne = coordinator.Config{Auth: &gate.Auth{}, Connections: preauth.Connections{Most: 1}}
 
 // X5: with as many connections as there may be, one over gRPC makes room for another unless a call on it has shown a valid credential. A health check shows
 // none, nor does a call that is refused.
 func TestGRPCConnectionsMakeRoom(t *testing.T) {
 	t.Attr("rules", "X5")
 	for what, tt := range map[string]struct {
-		call func(t *testing.T, r *rig, on *grpc.ClientConn)
+		call func(t *testing.T, r *wiretest.Rig, on *grpc.ClientConn)
 		stay bool
 	}{
-		"a health check": {call: func(t *testing.T, _ *rig, on *grpc.ClientConn) {
+		"a health check": {call: func(t *testing.T, _ *wiretest.Rig, on *grpc.ClientConn) {
 			if _, err := healthv1.NewHealthClient(on).Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
 				t.Error(err)
 			}
 		}},
-		"a bad token": {call: func(t *testing.T, _ *rig, on *grpc.ClientConn) {
+		"a bad token": {call: func(t *testing.T, _ *wiretest.Rig, on *grpc.ClientConn) {
 			wantStatusOf(t, on, "lsr_x.y.z", codes.Unauthenticated)
 		}},
-		"a good token": {call: func(t *testing.T, r *rig, on *grpc.ClientConn) { wantStatusOf(t, on, r.token, codes.OK) }, stay: true},
-		"a session": {call: func(t *testing.T, r *rig, on *grpc.ClientConn) {
-			stream, err := lessorv1.NewWorkerServiceClient(on).Session(withToken(t.Context(), r.token))
+		"a good token": {call: func(t *testing.T, r *wiretest.Rig, on *grpc.ClientConn) { wantStatusOf(t, on, r.Token, codes.OK) }, stay: true},
+		"a session": {call: func(t *testing.T, r *wiretest.Rig, on *grpc.ClientConn) {
+			stream, err := lessorv1.NewWorkerServiceClient(on).Session(wiretest.WithToken(t.Context(), r.Token))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -55,17 +58,17 @@ func TestGRPCConnectionsMakeRoom(t *testing.T) {
 		}, stay: true},
 	} {
 		t.Run(what, func(t *testing.T) {
-			serveWith(t, nil, onlyOne, func(t *testing.T, r *rig) {
-				r.token, _ = r.issue(t, "acme", auth.Operator)
-				tt.call(t, r, r.conn)
+			wiretest.ServeWith(t, nil, onlyOne, func(t *testing.T, r *wiretest.Rig) {
+				r.Token, _ = r.Issue(t, "acme", auth.Operator)
+				tt.call(t, r, r.Conn)
 				synctest.Wait()
 				time.Sleep(introduction)
-				next := dial(t, r.listener)
+				next := wiretest.Dial(t, r.Listener)
 				want := codes.OK
 				if tt.stay {
 					want = codes.Unavailable
 				}
-				wantStatusOf(t, next, r.token, want)
+				wantStatusOf(t, next, r.Token, want)
 				_ = next.Close()
 			})
 		})
@@ -75,20 +78,20 @@ func TestGRPCConnectionsMakeRoom(t *testing.T) {
 // wantStatusOf makes a call with a token, and checks its status.
 func wantStatusOf(t *testing.T, on *grpc.ClientConn, token string, want codes.Code) {
 	t.Helper()
-	if _, err := lessorv1.NewAdminServiceClient(on).GetStatus(withToken(t.Context(), token), &lessorv1.GetStatusRequest{}); status.Code(err) != want {
+	if _, err := lessorv1.NewAdminServiceClient(on).GetStatus(wiretest.WithToken(t.Context(), token), &lessorv1.GetStatusRequest{}); status.Code(err) != want {
 		t.Errorf("the call ends with %v, want %v", err, want)
 	}
 }
 
 // A coordinator that requires no credentials closes no connection for another.
 func TestWithoutAuthNobodyMakesRoom(t *testing.T) {
-	serveWith(t, nil, Config{Connections: onlyOne.Connections}, func(t *testing.T, r *rig) {
-		silent, err := r.listener.DialContext(t.Context())
+	wiretest.ServeWith(t, nil, coordinator.Config{Connections: onlyOne.Connections}, func(t *testing.T, r *wiretest.Rig) {
+		silent, err := r.Listener.DialContext(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(introduction)
-		next := dial(t, r.listener)
+		next := wiretest.Dial(t, r.Listener)
 		wantStatusOf(t, next, "", codes.Unavailable)
 		_, _ = next.Close(), silent.Close()
 	})
@@ -97,14 +100,14 @@ func TestWithoutAuthNobodyMakesRoom(t *testing.T) {
 // X5: the same over HTTP, where a task token is a valid credential, too, and so is a token in the form that browsers send.
 func TestHTTPConnectionsMakeRoom(t *testing.T) {
 	t.Attr("rules", "X5")
-	serveWith(t, nil, Config{Auth: &gate.Auth{}}, func(t *testing.T, r *rig) {
-		token, _ := r.issue(t, "acme", auth.Operator)
-		work := r.web(t).submitAndLease(token, "q")
-		limiter := preauth.NewConnLimiter(preauth.Connections{Most: 1, MostOfPeer: 1}, true, r.cfg.Logger)
+	wiretest.ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}}, func(t *testing.T, r *wiretest.Rig) {
+		token, _ := r.Issue(t, "acme", auth.Operator)
+		work := r.Web(t).SubmitAndLease(token, "q")
+		limiter := preauth.NewConnLimiter(preauth.Connections{Most: 1, MostOfPeer: 1}, true, slog.New(slog.DiscardHandler))
 		lis := make(pipeListener)
 		served := make(chan error)
-		go func() { served <- r.serveHTTP(limiter.Listener(lis)) }()
-		beat := fmt.Sprintf("POST /v1/tasks/%s/heartbeat HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\nAuthorization: Bearer %%s\r\n\r\n{\"attempt\": 1}", work.id)
+		go func() { served <- r.HTTP.Serve(limiter.Listener(lis)) }()
+		beat := fmt.Sprintf("POST /v1/tasks/%s/heartbeat HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\nAuthorization: Bearer %%s\r\n\r\n{\"attempt\": 1}", work.ID)
 		for what, tt := range map[string]struct {
 			request string
 			status  int
@@ -115,9 +118,9 @@ func TestHTTPConnectionsMakeRoom(t *testing.T) {
 			"a bad token":           {get("/metrics", "Bearer lsr_x.y.z"), http.StatusUnauthorized, false},
 			"a bad task token":      {fmt.Sprintf(beat, "lst_x"), http.StatusUnauthorized, false},
 			"a good token":          {get("/metrics", "Bearer "+token), http.StatusOK, true},
-			"a token in a call":     {get("/v1/tasks/"+work.id, "Bearer "+token), http.StatusOK, true},
+			"a token in a call":     {get("/v1/tasks/"+work.ID, "Bearer "+token), http.StatusOK, true},
 			"a token as a password": {get("/ui/", "Basic "+base64.StdEncoding.EncodeToString([]byte("ann:"+token))), http.StatusOK, true},
-			"a task token":          {fmt.Sprintf(beat, work.token), http.StatusOK, true},
+			"a task token":          {fmt.Sprintf(beat, work.Token), http.StatusOK, true},
 		} {
 			first := lis.dial(t)
 			if got := ask(t, first, tt.request); got != tt.status {
@@ -132,8 +135,8 @@ func TestHTTPConnectionsMakeRoom(t *testing.T) {
 			_, _ = first.Close(), second.Close()
 			synctest.Wait()
 		}
-		_ = r.http.Close()
-		if err := <-served; err != nil {
+		_ = r.HTTP.Close()
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
 	})

@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"context"
@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/lessor-dev/lessor/coordinator"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -22,14 +24,14 @@ import (
 // lowerRoom makes the room for submits of the coordinators that the test starts smaller, so that the test is quick.
 func lowerRoom(t *testing.T, size int) {
 	t.Helper()
-	before := mostRoom
-	t.Cleanup(func() { mostRoom = before })
-	mostRoom = size
+	before := *coordinator.MostRoom
+	t.Cleanup(func() { *coordinator.MostRoom = before })
+	*coordinator.MostRoom = size
 }
 
 // heldRoom returns how many bytes of the room for submits are taken.
-func (r *rig) heldRoom() int {
-	held, _ := r.edge.room.Usage()
+func heldRoom(r *wiretest.Rig) int {
+	held, _ := r.Room.Usage()
 	return held
 }
 
@@ -39,44 +41,44 @@ func TestSubmitsWaitForRoom(t *testing.T) {
 	t.Attr("rules", "X5")
 	const size, callers, frames = 2 << 20, 40, 3
 	lowerRoom(t, size)
-	st := &slowStore{Store: memstore.New()}
-	serve(t, st, func(t *testing.T, r *rig) {
+	st := &wiretest.SlowStore{Store: memstore.New()}
+	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
 		large := []*lessorv1.TaskSpec{{Queue: "q", Payload: make([]byte, size/16)}}
-		st.commitTime.Store(int64(time.Minute))
-		r.wantMetric(t, "lessor_submits_waiting", 0)
+		st.CommitTime.Store(int64(time.Minute))
+		r.WantMetric(t, "lessor_submits_waiting", 0)
 		ended := make(chan error, 2*callers)
 		for range callers {
-			go func() { ended <- r.submitFrames(t.Context(), large, frames) }()
+			go func() { ended <- submitFrames(t.Context(), r, large, frames) }()
 			go func() {
-				_, err := r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: large})
+				_, err := r.Tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: large})
 				ended <- err
 			}()
 		}
 		time.Sleep(10 * time.Second)
-		if held := r.heldRoom(); held < size/4 || held > size {
+		if held := heldRoom(r); held < size/4 || held > size {
 			t.Errorf("%d KiB of submits are held, want between %d and %d", held>>10, size>>12, size>>10)
 		}
 		late, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := r.tasks.SubmitTask(late, &lessorv1.SubmitTaskRequest{Task: large[0]}); status.Code(err) != codes.DeadlineExceeded {
+		if _, err := r.Tasks.SubmitTask(late, &lessorv1.SubmitTaskRequest{Task: large[0]}); status.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("a submit while the room is full: %v, want DEADLINE_EXCEEDED", err)
 		}
 		synctest.Wait()
 		gaveUp := regexp.MustCompile(`lessor_calls_total{code="(DeadlineExceeded|Canceled)",method="SubmitTask"} 1\n`) // whichever reaches the coordinator first
-		if !gaveUp.MatchString(getPath(t, r, "/metrics", http.StatusOK)) {
+		if !gaveUp.MatchString(wiretest.GetPath(t, r, "/metrics", http.StatusOK)) {
 			t.Error("the submit that gave up is not counted")
 		}
-		if _, n := r.edge.room.Usage(); n == 0 {
+		if _, n := r.Room.Usage(); n == 0 {
 			t.Error("no submit waits")
 		} else {
-			r.wantMetric(t, "lessor_submits_waiting", n)
+			r.WantMetric(t, "lessor_submits_waiting", n)
 		}
 		other := make(chan error, 1)
 		go func() {
-			_, err := r.tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: "t000020000000ffff"})
+			_, err := r.Tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: "t000020000000ffff"})
 			other <- err
 		}()
-		st.commitTime.Store(0)
+		st.CommitTime.Store(0)
 		if err := <-other; status.Code(err) != codes.NotFound || len(ended) == 2*callers {
 			t.Errorf("a cancel: %v, want NOT_FOUND before the submits are through", err)
 		}
@@ -85,7 +87,7 @@ func TestSubmitsWaitForRoom(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if held := r.heldRoom(); held != 0 {
+		if held := heldRoom(r); held != 0 {
 			t.Errorf("at the end %d bytes are held", held)
 		}
 	})
@@ -96,20 +98,20 @@ func TestStopRefusesSubmitsThatWaitForRoom(t *testing.T) {
 	t.Attr("rules", "A6")
 	const size, callers = 2 << 20, 40
 	lowerRoom(t, size)
-	st := &slowStore{Store: memstore.New()}
-	serve(t, st, func(t *testing.T, r *rig) {
+	st := &wiretest.SlowStore{Store: memstore.New()}
+	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
 		large := []*lessorv1.TaskSpec{{Queue: "q", Payload: make([]byte, size/8)}}
-		st.commitTime.Store(int64(3 * time.Second))
+		st.CommitTime.Store(int64(3 * time.Second))
 		ended := make(chan error, callers)
 		for range callers {
 			go func() {
-				_, err := r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: large})
+				_, err := r.Tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: large})
 				ended <- err
 			}()
 		}
 		time.Sleep(time.Second)
-		_, waiting := r.edge.room.Usage()
-		r.stop()
+		_, waiting := r.Room.Usage()
+		r.Stop()
 		synctest.Wait()
 		if n := len(ended); waiting == 0 || n != waiting {
 			t.Errorf("%d submits were answered at the stop, want the %d that waited", n, waiting)
@@ -130,8 +132,8 @@ func TestStopRefusesSubmitsThatWaitForRoom(t *testing.T) {
 }
 
 // submitFrames sends frames on a stream, each as soon as the coordinator takes it, and waits for their answers.
-func (r *rig) submitFrames(ctx context.Context, tasks []*lessorv1.TaskSpec, frames int) error {
-	stream, err := r.tasks.SubmitStream(ctx)
+func submitFrames(ctx context.Context, r *wiretest.Rig, tasks []*lessorv1.TaskSpec, frames int) error {
+	stream, err := r.Tasks.SubmitStream(ctx)
 	if err != nil {
 		return err
 	}
@@ -157,10 +159,11 @@ func (r *rig) submitFrames(ctx context.Context, tasks []*lessorv1.TaskSpec, fram
 // X5: a producer that does not read its answers keeps no room.
 func TestUnreadAnswersKeepNoRoom(t *testing.T) {
 	t.Attr("rules", "X5")
-	serve(t, nil, func(t *testing.T, r *rig) {
+	const window = 8 // frames of a stream that wait for their answers
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		stream, err := r.tasks.SubmitStream(ctx)
+		stream, err := r.Tasks.SubmitStream(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +175,7 @@ func TestUnreadAnswersKeepNoRoom(t *testing.T) {
 			}
 		}()
 		time.Sleep(time.Second) // longer than room is kept for a message that does not come
-		if held := r.heldRoom(); held != 0 || int(sent.Load()) < submitWindow {
+		if held := heldRoom(r); held != 0 || int(sent.Load()) < window {
 			t.Errorf("%d bytes are held after %d frames, want none after a full window", held, sent.Load())
 		}
 	})

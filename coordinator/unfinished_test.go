@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"bytes"
@@ -10,14 +10,16 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/lessor-dev/lessor/coordinator"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // beginMessage begins a call on a connection of its own and sends a message of 3 MiB, of which it keeps back the last byte. It returns when the coordinator
 // takes no more, or has closed the connection, with the number of bytes that it has sent.
-func (r *rig) beginMessage(t *testing.T) (conn io.Closer, sent int, closed bool) {
+func beginMessage(t *testing.T, r *wiretest.Rig) (conn io.Closer, sent int, closed bool) {
 	t.Helper()
-	c, err := r.listener.DialContext(t.Context())
+	c, err := r.Listener.DialContext(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,34 +76,34 @@ func (r *rig) beginMessage(t *testing.T) (conn io.Closer, sent int, closed bool)
 // messages, go on.
 func TestUnfinishedMessagesAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
-	defer func(most int64) { mostUnfinished = most }(mostUnfinished)
-	mostUnfinished = 7 << 20
-	serve(t, nil, func(t *testing.T, r *rig) {
+	defer func(most int64) { *coordinator.MostUnfinished = most }(*coordinator.MostUnfinished)
+	*coordinator.MostUnfinished = 7 << 20
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		var held []io.Closer
 		for i := range 2 {
-			conn, sent, closed := r.beginMessage(t)
+			conn, sent, closed := beginMessage(t, r)
 			if closed {
 				t.Fatalf("connection %d is closed after %d bytes, want open: the bound is 7 MiB", i, sent)
 			}
 			held = append(held, conn)
 			time.Sleep(time.Second) // so that one is older than the other
 		}
-		r.wantMetric(t, "lessor_connections_unfinished_total", 0)
-		r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
-		conn, sent, closed := r.beginMessage(t)
+		r.WantMetric(t, "lessor_connections_unfinished_total", 0)
+		r.Submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
+		conn, sent, closed := beginMessage(t, r)
 		if closed {
 			t.Errorf("the newest connection is closed after %d bytes, want the oldest", sent)
 		}
 		synctest.Wait()
-		r.wantMetric(t, "lessor_connections_unfinished_total", 1)
-		r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
+		r.WantMetric(t, "lessor_connections_unfinished_total", 1)
+		r.Submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
 		for _, c := range append(held, conn) {
 			_ = c.Close()
 		}
 		synctest.Wait()
 		for range 20 { // the bytes of closed connections do not count
-			r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
+			r.Submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
 		}
-		r.wantMetric(t, "lessor_connections_unfinished_total", 1)
+		r.WantMetric(t, "lessor_connections_unfinished_total", 1)
 	})
 }

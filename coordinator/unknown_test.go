@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"cmp"
@@ -15,6 +15,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
 )
@@ -35,20 +36,20 @@ func refusedUnknown(err error, path string) bool {
 // S4: an unknown field is refused in each call of producers and operators, but accepted in the calls of workers.
 func TestUnknownFieldOfEachCall(t *testing.T) {
 	t.Attr("rules", "S4")
-	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		operator, _ := r.issue(t, "acme", auth.Operator)
-		worker, _ := r.issue(t, "acme", auth.Worker)
-		for _, method := range r.methods() {
+	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		operator, _ := r.Issue(t, "acme", auth.Operator)
+		worker, _ := r.Issue(t, "acme", auth.Worker)
+		for _, method := range r.Methods() {
 			ctx := t.Context()
 			switch {
 			case !strings.HasPrefix(method, "/lessor."):
 				continue
 			case strings.HasPrefix(method, "/lessor.v1.WorkerService/"):
-				if err := r.invokeWith(withToken(ctx, worker), method, withUnknownField(&emptypb.Empty{})); refusedUnknown(err, "request") {
+				if err := r.InvokeWith(wiretest.WithToken(ctx, worker), method, withUnknownField(&emptypb.Empty{})); refusedUnknown(err, "request") {
 					t.Errorf("%s: %v, want the unknown field to be accepted", method, err)
 				}
 			default:
-				if err := r.invokeWith(withToken(ctx, operator), method, withUnknownField(&emptypb.Empty{})); !refusedUnknown(err, "request") {
+				if err := r.InvokeWith(wiretest.WithToken(ctx, operator), method, withUnknownField(&emptypb.Empty{})); !refusedUnknown(err, "request") {
 					t.Errorf("%s: %v, want a refusal of the unknown field", method, err)
 				}
 			}
@@ -80,16 +81,16 @@ func TestUnknownFieldOfASpec(t *testing.T) {
 	if len(specs) < 6 {
 		t.Fatalf("a spec has only %d places for an unknown field, want at least 6", len(specs))
 	}
-	serve(t, nil, func(t *testing.T, r *rig) {
-		stream, err := r.tasks.SubmitStream(t.Context())
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		stream, err := r.Tasks.SubmitStream(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		for path, m := range specs {
-			if _, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: m}); !refusedUnknown(err, "task"+path) {
+			if _, err := r.Tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: m}); !refusedUnknown(err, "task"+path) {
 				t.Errorf("SubmitTask with an unknown field in task%s: %v, want a refusal of it", path, err)
 			}
-			if _, err := r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{spec(), m}}); !refusedUnknown(err, "tasks[1]"+path) {
+			if _, err := r.Tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{spec(), m}}); !refusedUnknown(err, "tasks[1]"+path) {
 				t.Errorf("BatchSubmitTasks with an unknown field in tasks[1]%s: %v, want a refusal of it", path, err)
 			}
 			if err := stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{m, spec()}}); err != nil {
@@ -110,7 +111,7 @@ func TestUnknownFieldOfASpec(t *testing.T) {
 // S4: a field with the wrong wire type is refused by its name. Protobuf takes it for an unknown field.
 func TestFieldWithTheWrongWireType(t *testing.T) {
 	t.Attr("rules", "S4")
-	serve(t, nil, func(t *testing.T, r *rig) {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		wrong := func(m proto.Message, number protowire.Number) {
 			m.ProtoReflect().SetUnknown(protowire.AppendFixed32(protowire.AppendTag(nil, number, protowire.Fixed32Type), 1))
 		}
@@ -126,7 +127,7 @@ func TestFieldWithTheWrongWireType(t *testing.T) {
 		} {
 			m := &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}}
 			spoil(m)
-			_, err := r.tasks.SubmitTask(t.Context(), m)
+			_, err := r.Tasks.SubmitTask(t.Context(), m)
 			field, typ, _ := strings.Cut(want, " ")
 			v := detail.Of[*errdetails.BadRequest](status.Convert(err)).GetFieldViolations()
 			if status.Code(err) != codes.InvalidArgument || len(v) != 1 || v[0].GetField() != field ||
@@ -140,14 +141,14 @@ func TestFieldWithTheWrongWireType(t *testing.T) {
 // S4: an unknown field in a filter is refused before any task is deleted, because the field could exclude tasks.
 func TestUnknownFieldOfAFilter(t *testing.T) {
 	t.Attr("rules", "S4")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		task := r.submit(t, nil)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		task := r.Submit(t, nil)
 		filter := withUnknownField(&lessorv1.TaskFilter{Queue: "q"})
-		_, err := r.tasks.BatchDeleteTasks(t.Context(), &lessorv1.BatchDeleteTasksRequest{Filter: filter})
+		_, err := r.Tasks.BatchDeleteTasks(t.Context(), &lessorv1.BatchDeleteTasksRequest{Filter: filter})
 		if !refusedUnknown(err, "filter") {
 			t.Errorf("delete: %v, want a refusal of the unknown field", err)
 		}
-		if _, err := r.tasks.GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: task.GetTaskId()}); err != nil {
+		if _, err := r.Tasks.GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: task.GetTaskId()}); err != nil {
 			t.Errorf("the task is gone: %v", err)
 		}
 	})
@@ -156,10 +157,10 @@ func TestUnknownFieldOfAFilter(t *testing.T) {
 // V12: unknown fields in a report of a newer worker are ignored.
 func TestUnknownFieldOfAReport(t *testing.T) {
 	t.Attr("rules", "V12")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		r.submit(t, nil)
-		a := r.lease(t)
-		res, err := r.workers.Complete(t.Context(), withUnknownField(&lessorv1.CompleteRequest{
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		r.Submit(t, nil)
+		a := r.Lease(t)
+		res, err := r.Workers.Complete(t.Context(), withUnknownField(&lessorv1.CompleteRequest{
 			TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Artifacts: []*lessorv1.Artifact{withUnknownField(&lessorv1.Artifact{ResourceId: "r", Type: "t"})},
 		}))
 		if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
@@ -172,15 +173,15 @@ func TestUnknownFieldOfAReport(t *testing.T) {
 // read the list of workers any more.
 func TestUnknownFieldOfAWorker(t *testing.T) {
 	t.Attr("rules", "X5")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openStream(t, "w")
-		worker.send(&lessorv1.Handshake{Protocol: 1, Worker: withUnknownField(&lessorv1.WorkerInfo{Name: "w"})})
-		nextPayload[*lessorv1.Accept](worker)
-		m := registration(1)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenStream(t, "w")
+		worker.Send(&lessorv1.Handshake{Protocol: 1, Worker: withUnknownField(&lessorv1.WorkerInfo{Name: "w"})})
+		wiretest.NextPayload[*lessorv1.Accept](worker)
+		m := wiretest.Registration(1)
 		withUnknownField(withUnknownField(m.GetCapabilities()).GetConcurrency())
-		worker.send(m)
-		worker.heartbeat()
-		if bad := convert.Unknown("worker", r.listedWorker(t, "w")); bad != nil {
+		worker.Send(m)
+		worker.Heartbeat()
+		if bad := convert.Unknown("worker", r.ListedWorker(t, "w")); bad != nil {
 			t.Errorf("the worker is shown with an unknown field: %v", bad)
 		}
 	})

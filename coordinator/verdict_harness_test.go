@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"slices"
@@ -9,13 +9,15 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/lessor-dev/lessor/coordinator"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
 // verdictCase runs one row of the table of verdicts against a coordinator. Its reporter reports by unary calls or on a stream.
 type verdictCase struct {
-	*rig
+	*wiretest.Rig
 	t        *testing.T
 	st       *memstore.Store
 	reporter reporter
@@ -34,39 +36,39 @@ func runVerdictCase(t *testing.T, v reporter, reasons map[lessorv1.Reason]bool, 
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &verdictCase{t: t, st: memstore.New(), reporter: v, reasons: reasons}
-		c.rig = newRig(t, c.st)
-		defer func() { c.close(t) }()
+		c.Rig = wiretest.New(t, c.st)
+		defer func() { c.Close(t) }()
 		run(c)
 	})
 }
 
 // restart stops the coordinator, and starts it again with the configuration cfg.
-func (c *verdictCase) restart(cfg Config) {
+func (c *verdictCase) restart(cfg coordinator.Config) {
 	c.t.Helper()
-	c.close(c.t)
+	c.Close(c.t)
 	c.st = c.st.Reopen()
-	c.rig = newRigWith(c.t, c.st, cfg)
+	c.Rig = wiretest.NewWith(c.t, c.st, cfg)
 }
 
 // submitAndLease submits a task, and leases it by a unary call.
 func (c *verdictCase) submitAndLease(change func(*lessorv1.TaskSpec)) *lessorv1.Assignment {
 	c.t.Helper()
-	c.submit(c.t, change)
-	return c.lease(c.t)
+	c.Submit(c.t, change)
+	return c.Lease(c.t)
 }
 
 // wantVerdict sends a report, and checks that describe returns want for its verdict.
 func (c *verdictCase) wantVerdict(report *lessorv1.Report, want string) *lessorv1.ReportVerdict {
 	c.t.Helper()
 	v := c.reporter.report(c, report)[0]
-	wantEqual(c.t, "the verdict", c.describe(v, report.GetStart() != nil), want)
+	wiretest.WantEqual(c.t, "the verdict", c.describe(v, report.GetStart() != nil), want)
 	return v
 }
 
 // wantHeartbeatVerdict sends a heartbeat, and checks that describe returns want for its verdict.
 func (c *verdictCase) wantHeartbeatVerdict(a *lessorv1.Assignment, want string) {
 	c.t.Helper()
-	wantEqual(c.t, "the verdict on a heartbeat", c.describe(c.reporter.beat(c, renewal(a)), true), want)
+	wiretest.WantEqual(c.t, "the verdict on a heartbeat", c.describe(c.reporter.beat(c, wiretest.Renewal(a)), true), want)
 }
 
 // wantVerdictsOfRace sends two reports at the same time. want has the two verdicts in alphabetical order, because either report may come first.
@@ -77,15 +79,15 @@ func (c *verdictCase) wantVerdictsOfRace(a, b *lessorv1.Report, want ...string) 
 		got = append(got, c.describe(v, false))
 	}
 	slices.Sort(got)
-	wantEqual(c.t, "the verdicts", strings.Join(got, ", "), strings.Join(want, ", "))
+	wiretest.WantEqual(c.t, "the verdicts", strings.Join(got, ", "), strings.Join(want, ", "))
 }
 
 // wantState waits for all timers that are due, checks the state of a lease's task, and returns the task.
 func (c *verdictCase) wantState(a *lessorv1.Assignment, want string) *lessorv1.Task {
 	c.t.Helper()
 	synctest.Wait()
-	task := c.get(c.t, a.GetTask().GetTaskId())
-	wantEqual(c.t, "the task", strings.TrimPrefix(task.GetState().String(), "TASK_STATE_"), want)
+	task := c.Get(c.t, a.GetTask().GetTaskId())
+	wiretest.WantEqual(c.t, "the task", strings.TrimPrefix(task.GetState().String(), "TASK_STATE_"), want)
 	return task
 }
 
@@ -135,16 +137,16 @@ func callUnary(c *verdictCase, r *lessorv1.Report) (*lessorv1.ReportVerdict, err
 	ctx := c.t.Context()
 	switch {
 	case r.GetStart() != nil:
-		v, err := c.workers.Start(ctx, r.GetStart())
+		v, err := c.Workers.Start(ctx, r.GetStart())
 		return &lessorv1.ReportVerdict{Verdict: v.GetVerdict(), Reason: v.GetReason(), ShouldCancel: v.GetShouldCancel()}, err
 	case r.GetComplete() != nil:
-		v, err := c.workers.Complete(ctx, r.GetComplete())
+		v, err := c.Workers.Complete(ctx, r.GetComplete())
 		return verdictOfReport(v), err
 	case r.GetFail() != nil:
-		v, err := c.workers.Fail(ctx, r.GetFail())
+		v, err := c.Workers.Fail(ctx, r.GetFail())
 		return verdictOfReport(v), err
 	}
-	v, err := c.workers.Release(ctx, r.GetRelease())
+	v, err := c.Workers.Release(ctx, r.GetRelease())
 	return verdictOfReport(v), err
 }
 
@@ -164,7 +166,7 @@ func verdictOfReport(v interface {
 
 func (unaryCalls) beat(c *verdictCase, claim *lessorv1.HeartbeatRequest) *lessorv1.HeartbeatResponse {
 	c.t.Helper()
-	v, err := c.workers.Heartbeat(c.t.Context(), claim)
+	v, err := c.Workers.Heartbeat(c.t.Context(), claim)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -177,15 +179,15 @@ type sessionFrames struct{}
 func (sessionFrames) report(c *verdictCase, reports ...*lessorv1.Report) []*lessorv1.ReportVerdict {
 	c.t.Helper()
 	worker := c.openIdleSession()
-	defer worker.cut()
-	return worker.report(reports...)
+	defer worker.Cut()
+	return worker.Report(reports...)
 }
 
 func (sessionFrames) beat(c *verdictCase, claim *lessorv1.HeartbeatRequest) *lessorv1.HeartbeatResponse {
 	c.t.Helper()
 	worker := c.openIdleSession()
-	defer worker.cut()
-	v := worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Leases: []*lessorv1.HeartbeatRequest{claim}}).GetLeases()[0]
+	defer worker.Cut()
+	v := worker.SendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Leases: []*lessorv1.HeartbeatRequest{claim}}).GetLeases()[0]
 	return &lessorv1.HeartbeatResponse{
 		Verdict: v.GetVerdict(), Reason: v.GetReason(), Detail: v.GetDetail(), TaskState: v.GetTaskState(), ShouldCancel: v.GetShouldCancel(),
 		CancelReason: v.GetCancelReason(), ExpiresAt: v.GetExpiresAt(), ExpiresIn: v.GetExpiresIn(), CurrentAttempt: v.GetCurrentAttempt(),
@@ -193,12 +195,12 @@ func (sessionFrames) beat(c *verdictCase, claim *lessorv1.HeartbeatRequest) *les
 }
 
 // openIdleSession opens a session that gets no work.
-func (c *verdictCase) openIdleSession() *testWorker {
+func (c *verdictCase) openIdleSession() *wiretest.Worker {
 	c.t.Helper()
-	worker := c.openStream(c.t, "idle")
-	worker.handshake()
-	idle := registration(1)
+	worker := c.OpenStream(c.t, "idle")
+	worker.Handshake()
+	idle := wiretest.Registration(1)
 	idle.Queues = []string{"nothing"}
-	worker.send(idle)
+	worker.Send(idle)
 	return worker
 }

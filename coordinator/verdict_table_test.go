@@ -1,4 +1,4 @@
-package coordinator
+package coordinator_test
 
 import (
 	"slices"
@@ -10,7 +10,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -52,65 +54,65 @@ type verdictRow struct {
 var verdictRows = []verdictRow{
 	{"V1", "an id is missing or a field is bad", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
-		none, long := completed(a, ""), completed(a, "")
+		none, long := wiretest.Completed(a, ""), wiretest.Completed(a, "")
 		none.GetComplete().LeaseId = ""
-		long.GetComplete().ReportId = text(257)
+		long.GetComplete().ReportId = wiretest.Text(257)
 		c.wantVerdict(none, "REJECTED INVALID_REQUEST")
 		c.wantVerdict(long, "REJECTED INVALID_REQUEST")
 		c.wantHeartbeatVerdict(&lessorv1.Assignment{}, "REJECTED INVALID_REQUEST")
-		c.wantVerdict(completed(a, ""), "COMMITTED NONE")
+		c.wantVerdict(wiretest.Completed(a, ""), "COMMITTED NONE")
 	}},
 	{"V2", "no such task", func(c *verdictCase) {
-		other := c.leaseOfOtherTenant(c.t)
+		other := c.LeaseOfOtherTenant(c.t)
 		for _, leaseID := range []string{other.LeaseID, "x"} {
 			a := &lessorv1.Assignment{Task: &lessorv1.Task{TaskId: other.Task.ID.String()}, LeaseId: leaseID}
-			c.wantVerdict(completed(a, ""), "REJECTED UNKNOWN_TASK")
+			c.wantVerdict(wiretest.Completed(a, ""), "REJECTED UNKNOWN_TASK")
 			c.wantHeartbeatVerdict(a, "REJECTED UNKNOWN_TASK")
 		}
 		unknown := &lessorv1.Task{TaskId: lease.TaskID{Space: 1, Seq: 1 << 40}.String()}
-		c.wantVerdict(started(&lessorv1.Assignment{Task: unknown, LeaseId: "x"}), "REJECTED UNKNOWN_TASK")
+		c.wantVerdict(wiretest.Started(&lessorv1.Assignment{Task: unknown, LeaseId: "x"}), "REJECTED UNKNOWN_TASK")
 	}},
 	{"V3", "a lease id that is not of this task", func(c *verdictCase) {
 		a, b := c.submitAndLease(nil), c.submitAndLease(nil)
 		for _, leaseID := range []string{"x", b.GetLeaseId()} {
 			wrong := &lessorv1.Assignment{Task: a.GetTask(), LeaseId: leaseID}
-			c.wantVerdict(completed(wrong, ""), "REJECTED INVALID_LEASE")
+			c.wantVerdict(wiretest.Completed(wrong, ""), "REJECTED INVALID_LEASE")
 			c.wantHeartbeatVerdict(wrong, "REJECTED INVALID_LEASE")
 		}
 	}},
 	{"V4", "the same report again", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
-		c.wantVerdict(completed(a, "x"), "COMMITTED NONE")
-		c.wantVerdict(completed(a, "x"), "COMMITTED NONE replayed")
+		c.wantVerdict(wiretest.Completed(a, "x"), "COMMITTED NONE")
+		c.wantVerdict(wiretest.Completed(a, "x"), "COMMITTED NONE replayed")
 	}},
 	{"V5 V18", "another report, a Start or a heartbeat after the report", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
-		c.wantVerdict(completed(a, "x"), "COMMITTED NONE")
-		c.wantVerdict(completed(a, "y"), "REJECTED DUPLICATE_REPORT")
-		c.wantVerdict(released(a), "REJECTED DUPLICATE_REPORT")
-		c.wantVerdict(started(a), "CANCELLED ALREADY_REPORTED")
+		c.wantVerdict(wiretest.Completed(a, "x"), "COMMITTED NONE")
+		c.wantVerdict(wiretest.Completed(a, "y"), "REJECTED DUPLICATE_REPORT")
+		c.wantVerdict(wiretest.Released(a), "REJECTED DUPLICATE_REPORT")
+		c.wantVerdict(wiretest.Started(a), "CANCELLED ALREADY_REPORTED")
 		c.wantHeartbeatVerdict(a, "CANCELLED ALREADY_REPORTED")
-		wantEqual(c.t, "the output", string(c.wantState(a, "COMPLETED").GetOutput()), "x")
+		wiretest.WantEqual(c.t, "the output", string(c.wantState(a, "COMPLETED").GetOutput()), "x")
 	}},
 	{"V6", "another attempt than the lease's", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
-		wrong := started(a)
+		wrong := wiretest.Started(a)
 		wrong.GetStart().Attempt = 2
 		c.wantVerdict(wrong, "REJECTED INVALID_REQUEST")
 		c.wantState(a, "LEASED")
 	}},
 	{"V11", "an output over the limit leaves the lease live", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
-		c.wantVerdict(completed(a, text(1<<20+1)), "REJECTED RESULT_TOO_LARGE")
+		c.wantVerdict(wiretest.Completed(a, wiretest.Text(1<<20+1)), "REJECTED RESULT_TOO_LARGE")
 		c.wantHeartbeatVerdict(a, "COMMITTED NONE")
-		c.wantVerdict(completed(a, text(1<<20)), "COMMITTED NONE")
+		c.wantVerdict(wiretest.Completed(a, wiretest.Text(1<<20)), "COMMITTED NONE")
 	}},
 	{"V12", "a live lease", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
-		c.wantVerdict(started(a), "COMMITTED NONE")
+		c.wantVerdict(wiretest.Started(a), "COMMITTED NONE")
 		c.wantHeartbeatVerdict(a, "COMMITTED NONE")
 		c.wantState(a, "RUNNING")
-		c.wantVerdict(completed(a, ""), "COMMITTED NONE")
+		c.wantVerdict(wiretest.Completed(a, ""), "COMMITTED NONE")
 		c.wantState(a, "COMPLETED")
 	}},
 }
@@ -118,25 +120,25 @@ var verdictRows = []verdictRow{
 // wantLost checks that every report and heartbeat under the lease is CANCELLED with this reason, and that Start and Heartbeat have should_cancel.
 func (c *verdictCase) wantLost(a *lessorv1.Assignment, reason string) {
 	c.t.Helper()
-	c.wantVerdict(started(a), "CANCELLED "+reason+" stop")
+	c.wantVerdict(wiretest.Started(a), "CANCELLED "+reason+" stop")
 	c.wantHeartbeatVerdict(a, "CANCELLED "+reason+" stop")
-	c.wantVerdict(released(a), "CANCELLED "+reason)
-	c.wantVerdict(completed(a, "late"), "CANCELLED "+reason)
+	c.wantVerdict(wiretest.Released(a), "CANCELLED "+reason)
+	c.wantVerdict(wiretest.Completed(a, "late"), "CANCELLED "+reason)
 }
 
 // lostRows are the rows about leases that have ended: V7 to V10.
 var lostRows = []verdictRow{
 	{"V7 A9", "a lease of an older epoch", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
-		c.restart(Config{Recovery: engine.InvalidateLeases})
+		c.restart(coordinator.Config{Recovery: engine.InvalidateLeases})
 		c.wantLost(a, "COORDINATOR_RECOVERED")
-		b := c.lease(c.t)
+		b := c.Lease(c.t)
 		c.wantLost(a, "COORDINATOR_RECOVERED") // the reason does not become SUPERSEDED
-		c.wantVerdict(completed(b, ""), "COMMITTED NONE")
+		c.wantVerdict(wiretest.Completed(b, ""), "COMMITTED NONE")
 	}},
 	{"V8", "a lease of a deleted task", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
-		_, err := c.tasks.DeleteTask(c.t.Context(), &lessorv1.DeleteTaskRequest{TaskId: a.GetTask().GetTaskId(), Force: true})
+		_, err := c.Tasks.DeleteTask(c.t.Context(), &lessorv1.DeleteTaskRequest{TaskId: a.GetTask().GetTaskId(), Force: true})
 		if err != nil {
 			c.t.Fatal(err)
 		}
@@ -146,13 +148,13 @@ var lostRows = []verdictRow{
 		a := c.submitAndLease(nil)
 		time.Sleep(lease.DefaultHeartbeatTimeout)
 		synctest.Wait() // so that the expiry comes before the lease request at the same instant
-		b := c.lease(c.t)
+		b := c.Lease(c.t)
 		c.wantLost(a, "SUPERSEDED")
-		if n := c.reporter.report(c, completed(a, "late"))[0].GetCurrentAttempt(); n != 2 {
+		if n := c.reporter.report(c, wiretest.Completed(a, "late"))[0].GetCurrentAttempt(); n != 2 {
 			c.t.Errorf("current_attempt is %d, want 2", n)
 		}
-		c.wantVerdict(completed(b, "good"), "COMMITTED NONE")
-		wantEqual(c.t, "the output", string(c.wantState(a, "COMPLETED").GetOutput()), "good")
+		c.wantVerdict(wiretest.Completed(b, "good"), "COMMITTED NONE")
+		wiretest.WantEqual(c.t, "the output", string(c.wantState(a, "COMPLETED").GetOutput()), "good")
 	}},
 	{"V10 A4", "an expired lease", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
@@ -161,23 +163,23 @@ var lostRows = []verdictRow{
 		c.wantState(a, "READY")
 	}},
 	{"V10", "a lease whose dispatch was not acknowledged", func(c *verdictCase) {
-		worker := c.openSession(c.t, "silent", 1)
-		c.submitAll(c.t, 1)
-		a := nextPayload[*lessorv1.Dispatch](worker).GetAssignments()[0]
+		worker := c.OpenSession(c.t, "silent", 1)
+		c.SubmitAll(c.t, 1)
+		a := wiretest.NextPayload[*lessorv1.Dispatch](worker).GetAssignments()[0]
 		time.Sleep(lease.DefaultAckWithin)
 		c.wantLost(a, "DISPATCH_UNACKED")
 		c.wantState(a, "READY")
 	}},
 	{"V10", "a task that was cancelled before its first Start", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
-		c.cancel(c.t, a)
+		c.Cancel(c.t, a)
 		c.wantLost(a, "TASK_CANCELLED")
 		c.wantState(a, "CANCELLED")
 	}},
 	{"V10", "a cancelled task whose grace is over", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
-		c.start(c.t, a)
-		c.cancel(c.t, a)
+		c.Start(c.t, a)
+		c.Cancel(c.t, a)
 		time.Sleep(lease.DefaultCancelGrace)
 		c.wantLost(a, "CANCEL_TIMEOUT")
 		c.wantState(a, "FAILED")
@@ -194,11 +196,11 @@ var lostRows = []verdictRow{
 		c.wantState(a, "FAILED")
 	}},
 	{"V10", "a lease that the worker's goodbye gave back", func(c *verdictCase) {
-		worker := c.openSession(c.t, "leaving", 1)
-		c.submitAll(c.t, 1)
-		a := worker.receiveAssignments(1)[0]
-		worker.send(&lessorv1.Goodbye{})
-		if err := worker.waitForEnd(); err != nil {
+		worker := c.OpenSession(c.t, "leaving", 1)
+		c.SubmitAll(c.t, 1)
+		a := worker.ReceiveAssignments(1)[0]
+		worker.Send(&lessorv1.Goodbye{})
+		if err := worker.WaitForEnd(); err != nil {
 			c.t.Fatal(err)
 		}
 		c.wantLost(a, "REVOKED")
@@ -217,23 +219,23 @@ func failed(a *lessorv1.Assignment, message string) *lessorv1.Report {
 var reportRows = []verdictRow{
 	{"V13", "the same content is the same report, whatever its times and metrics", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
-		c.wantVerdict(completed(a, "x"), "COMMITTED NONE")
-		same := completed(a, "x")
+		c.wantVerdict(wiretest.Completed(a, "x"), "COMMITTED NONE")
+		same := wiretest.Completed(a, "x")
 		same.GetComplete().CompletedAt, same.GetComplete().Metrics = timestamppb.Now(), map[string]float64{"s": 1}
 		same.GetComplete().ReportId = "another"
 		c.wantVerdict(same, "COMMITTED NONE replayed")
-		more := completed(a, "x")
+		more := wiretest.Completed(a, "x")
 		more.GetComplete().Artifacts = []*lessorv1.Artifact{{ResourceId: "r"}}
 		c.wantVerdict(more, "REJECTED DUPLICATE_REPORT")
 	}},
 	{"V14", "a verdict outlives a restart and a lowered limit", func(c *verdictCase) {
 		a, b := c.submitAndLease(nil), c.submitAndLease(nil)
-		c.wantVerdict(completed(a, text(1000)), "COMMITTED NONE")
-		c.wantVerdict(failed(b, text(1000)), "COMMITTED NONE")
-		c.restart(Config{Limits: lease.Limits{Output: 10, Stack: 10}})
-		c.wantVerdict(completed(a, text(1000)), "COMMITTED NONE replayed")
-		c.wantVerdict(failed(b, text(1000)), "COMMITTED NONE replayed")
-		c.wantVerdict(completed(a, text(1001)), "REJECTED DUPLICATE_REPORT")
+		c.wantVerdict(wiretest.Completed(a, wiretest.Text(1000)), "COMMITTED NONE")
+		c.wantVerdict(failed(b, wiretest.Text(1000)), "COMMITTED NONE")
+		c.restart(coordinator.Config{Limits: lease.Limits{Output: 10, Stack: 10}})
+		c.wantVerdict(wiretest.Completed(a, wiretest.Text(1000)), "COMMITTED NONE replayed")
+		c.wantVerdict(failed(b, wiretest.Text(1000)), "COMMITTED NONE replayed")
+		c.wantVerdict(wiretest.Completed(a, wiretest.Text(1001)), "REJECTED DUPLICATE_REPORT")
 	}},
 	{"V16", "a Fail that is retried closes the attempt", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
@@ -250,48 +252,48 @@ var reportRows = []verdictRow{
 		c.wantVerdict(failed(a, "broken"), "COMMITTED NONE")
 		c.wantState(a, "FAILED")
 		b := c.submitAndLease(nil)
-		c.wantVerdict(released(b), "COMMITTED NONE")
+		c.wantVerdict(wiretest.Released(b), "COMMITTED NONE")
 		c.wantState(b, "READY")
 	}},
 	{"V17", "one of two different reports at the same time is committed", func(c *verdictCase) {
 		for range 20 {
 			a := c.submitAndLease(nil)
-			c.wantVerdictsOfRace(completed(a, "x"), failed(a, "broken"), "COMMITTED NONE", "REJECTED DUPLICATE_REPORT")
-			if c.get(c.t, a.GetTask().GetTaskId()).GetState() == lessorv1.TaskState_TASK_STATE_SCHEDULED {
-				c.cancel(c.t, a) // so that the next round's lease does not get this task
+			c.wantVerdictsOfRace(wiretest.Completed(a, "x"), failed(a, "broken"), "COMMITTED NONE", "REJECTED DUPLICATE_REPORT")
+			if c.Get(c.t, a.GetTask().GetTaskId()).GetState() == lessorv1.TaskState_TASK_STATE_SCHEDULED {
+				c.Cancel(c.t, a) // so that the next round's lease does not get this task
 			}
 		}
 	}},
 	{"V18", "Start and Heartbeat repeated, before and after the end of the lease", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
 		for range 2 {
-			c.wantVerdict(started(a), "COMMITTED NONE")
+			c.wantVerdict(wiretest.Started(a), "COMMITTED NONE")
 			c.wantHeartbeatVerdict(a, "COMMITTED NONE")
 		}
-		c.cancel(c.t, a)
+		c.Cancel(c.t, a)
 		for range 2 {
-			c.wantVerdict(started(a), "COMMITTED NONE stop")
+			c.wantVerdict(wiretest.Started(a), "COMMITTED NONE stop")
 			c.wantHeartbeatVerdict(a, "COMMITTED NONE stop")
 		}
 		time.Sleep(lease.DefaultCancelGrace)
-		before := eventTypes(c.wantState(a, "FAILED").GetHistory())
-		c.wantVerdict(started(a), "CANCELLED CANCEL_TIMEOUT stop")
+		before := wiretest.EventTypes(c.wantState(a, "FAILED").GetHistory())
+		c.wantVerdict(wiretest.Started(a), "CANCELLED CANCEL_TIMEOUT stop")
 		c.wantHeartbeatVerdict(a, "CANCELLED CANCEL_TIMEOUT stop")
-		after := eventTypes(c.wantState(a, "FAILED").GetHistory())
-		wantEqual(c.t, "the history", strings.ReplaceAll(after, " REFUSED", ""), before)
+		after := wiretest.EventTypes(c.wantState(a, "FAILED").GetHistory())
+		wiretest.WantEqual(c.t, "the history", strings.ReplaceAll(after, " REFUSED", ""), before)
 	}},
 	{"V19", "reports from LEASED, RUNNING and CANCELLING", func(c *verdictCase) {
 		for _, state := range []string{"LEASED", "RUNNING", "CANCELLING"} {
 			a := c.submitAndLease(nil)
 			c.wantHeartbeatVerdict(a, "COMMITTED NONE")
 			if state != "LEASED" {
-				c.wantVerdict(started(a), "COMMITTED NONE")
+				c.wantVerdict(wiretest.Started(a), "COMMITTED NONE")
 			}
 			if state == "CANCELLING" {
-				c.cancel(c.t, a)
+				c.Cancel(c.t, a)
 			}
 			c.wantState(a, state)
-			c.wantVerdict(completed(a, ""), "COMMITTED NONE")
+			c.wantVerdict(wiretest.Completed(a, ""), "COMMITTED NONE")
 			c.wantState(a, "COMPLETED")
 		}
 	}},

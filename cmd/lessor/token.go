@@ -11,6 +11,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/words"
@@ -110,7 +111,7 @@ func (c tokenCreateCmd) create(a *app) (made *lessorv1.CreateTokenResponse, err 
 	}
 	err = c.with(a, func(cl *client) error {
 		made, err = cl.auth.CreateToken(a.ctx, &lessorv1.CreateTokenRequest{
-			Role: coordinator.RoleProto(role), Subject: c.Subject, Ttl: durationpb.New(c.TTL),
+			Role: convert.RoleProto(role), Subject: c.Subject, Ttl: durationpb.New(c.TTL),
 		})
 		return err
 	})

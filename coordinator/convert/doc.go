@@ -13,5 +13,6 @@
 //	task.go feed.go     tasks, their history, progress and output of running attempts
 //	verdict.go          the forms of a verdict; tokens.go: the task tokens that come with it
 //	assignment.go       assignments: everything that the holder of a lease needs, read from the store
+//	credentials.go      roles, tokens and keys
 //	times.go            timestamps and durations that the items of a frame share
 package convert

@@ -35,8 +35,15 @@ var arrows = map[string][]string{
 	// gen has only generated code, which imports nothing of ours.
 	"gen": {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/planetscale/vtprotobuf"},
 
-	// The coordinator puts the parts of the edge together, and has the services that have no package of their own.
-	"coordinator": {"lease", "store", "gen", "internal/traceparent", "internal/turn", "internal/wire", "web", anyModule},
+	// The coordinator is the process: it puts the parts together, and listens.
+	"coordinator": {"lease", "store", "gen", "internal/every", "internal/turn", "internal/wire", "web", anyModule},
+	// Tests look at the parts of a coordinator, and at nothing else of it.
+	"coordinator/internal/inside": {
+		"coordinator/engine", "coordinator/gate", "coordinator/quota", "coordinator/room", "coordinator/service", "coordinator/session",
+		"google.golang.org/grpc",
+	},
+	// It is for tests of whole coordinators.
+	"coordinator/internal/wiretest": {"lease", "store", "gen", "coordinator", "internal/certs", "internal/detail", "internal/wire", anyModule},
 	// The authentication uses no wire types, so that every listener can use it.
 	"coordinator/auth": {"lease", "store", "internal/turn"},
 	// Package preauth serves callers that are not authenticated, and knows only their addresses. It knows neither the credentials nor what is behind the
@@ -64,8 +71,14 @@ var arrows = map[string][]string{
 	"coordinator/engine": {"lease", "store", "github.com/tidwall/btree"},
 	// Requests are parsed and answers are made without knowing who asks, and without calls that wait.
 	"coordinator/convert": {
-		"lease", "store", "gen", "coordinator/engine", "coordinator/tasktoken", "coordinator/tracing", "internal/traceparent", "internal/turn",
-		"google.golang.org/grpc", "google.golang.org/protobuf",
+		"lease", "store", "gen", "coordinator/auth", "coordinator/engine", "coordinator/tasktoken", "coordinator/tracing", "internal/traceparent",
+		"internal/turn", "google.golang.org/grpc", "google.golang.org/protobuf",
+	},
+	// The services serve calls that were let in. They know neither the process nor its listeners, and not the JSON API and the page, which are their clients.
+	"coordinator/service": {
+		"lease", "store", "gen", "coordinator/auth", "coordinator/convert", "coordinator/decode", "coordinator/engine", "coordinator/gate", "coordinator/quota",
+		"coordinator/refusal", "coordinator/room", "coordinator/session", "coordinator/tracing", "coordinator/unread", "internal/every",
+		"internal/traceparent", "internal/turn", "internal/wire", anyModule,
 	},
 	// Spans are made of versions of tasks, and of nothing else.
 	"coordinator/tracing": {"lease", "gen", "internal/traceparent", "go.opentelemetry.io/otel"},
@@ -93,6 +106,8 @@ var arrows = map[string][]string{
 
 	// Code that the coordinator, the worker and the command share is in internal. It depends on none of them.
 	"internal": {"gen", anyModule},
+	// It knows nothing but the time.
+	"internal/every": {},
 	// The SDK and the command both give calls up with it.
 	"internal/await": {},
 	// The coordinator, the SDK and the command carry traces on with it.

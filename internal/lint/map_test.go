@@ -13,8 +13,8 @@ var fileName = regexp.MustCompile(`[a-z0-9_]+\*?\.go`)
 // that does not exist.
 func TestMaps(t *testing.T) {
 	for _, dir := range []string{
-		"coordinator", "coordinator/convert", "coordinator/engine", "coordinator/gate", "coordinator/preauth", "coordinator/refusal", "coordinator/session",
-		"store/boltstore", "worker",
+		"coordinator", "coordinator/convert", "coordinator/engine", "coordinator/gate", "coordinator/preauth", "coordinator/refusal", "coordinator/service",
+		"coordinator/session", "coordinator/internal/wiretest", "store/boltstore", "worker",
 	} {
 		t.Run(dir, func(t *testing.T) { checkMap(t, dir) })
 	}

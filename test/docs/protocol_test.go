@@ -52,7 +52,7 @@ func spansIn(cell string) []string {
 func TestErrorCodesMatchTheCode(t *testing.T) {
 	t.Attr("rules", "W14")
 	sides := []*source{
-		readSource(t, "coordinator", "coordinator/gate", "coordinator/preauth", "coordinator/refusal", "coordinator/session"),
+		readSource(t, "coordinator", "coordinator/gate", "coordinator/preauth", "coordinator/quota", "coordinator/refusal", "coordinator/service", "coordinator/session"),
 		readSource(t, "coordinator/httpapi"), readSource(t, "worker"),
 	}
 	rows, inFrames := map[string]int{}, map[string]bool{}
@@ -118,7 +118,7 @@ func TestLimitsMatchTheCode(t *testing.T) {
 	packages := map[string]*source{}
 	for name, dir := range map[string]string{
 		"coordinator": "coordinator", "convert": "coordinator/convert", "decode": "coordinator/decode", "engine": "coordinator/engine", "preauth": "coordinator/preauth",
-		"session": "coordinator/session", "lease": "lease", "worker": "worker",
+		"service": "coordinator/service", "session": "coordinator/session", "lease": "lease", "worker": "worker",
 	} {
 		packages[name] = readSource(t, dir)
 	}

@@ -88,23 +88,23 @@ var (
 
 // Bounds of package coordinator and of packages below it.
 var (
-	//go:linkname submitWindow github.com/lessor-dev/lessor/coordinator.submitWindow
+	//go:linkname submitWindow github.com/lessor-dev/lessor/coordinator/service.submitWindow
 	submitWindow int
 	//go:linkname mostRoom github.com/lessor-dev/lessor/coordinator.mostRoom
 	mostRoom int
-	//go:linkname maxScan github.com/lessor-dev/lessor/coordinator.maxScan
+	//go:linkname maxScan github.com/lessor-dev/lessor/coordinator/service.maxScan
 	maxScan int
-	//go:linkname maxPageBytes github.com/lessor-dev/lessor/coordinator.maxPageBytes
+	//go:linkname maxPageBytes github.com/lessor-dev/lessor/coordinator/service.maxPageBytes
 	maxPageBytes int
 	//go:linkname maxUnread github.com/lessor-dev/lessor/coordinator/unread.maxUnread
 	maxUnread int
-	//go:linkname maxShownTasks github.com/lessor-dev/lessor/coordinator.maxShownTasks
+	//go:linkname maxShownTasks github.com/lessor-dev/lessor/coordinator/service.maxShownTasks
 	maxShownTasks int
-	//go:linkname watchStep github.com/lessor-dev/lessor/coordinator.watchStep
+	//go:linkname watchStep github.com/lessor-dev/lessor/coordinator/service.watchStep
 	watchStep int
-	//go:linkname mostAwaited github.com/lessor-dev/lessor/coordinator.mostAwaited
+	//go:linkname mostAwaited github.com/lessor-dev/lessor/coordinator/service.mostAwaited
 	mostAwaited int
-	//go:linkname maxAwaitedBytes github.com/lessor-dev/lessor/coordinator.maxAwaitedBytes
+	//go:linkname maxAwaitedBytes github.com/lessor-dev/lessor/coordinator/service.maxAwaitedBytes
 	maxAwaitedBytes int
 )
 

@@ -1,0 +1,67 @@
+package service
+
+import (
+	"context"
+	"sync/atomic"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store/records"
+	"github.com/lessor-dev/lessor/store/standby"
+)
+
+// adminService serves operators.
+type adminService struct {
+	lessorv1.UnimplementedAdminServiceServer
+	*shared
+	started lease.Wall
+	backup  atomic.Bool     // a backup is under way
+	backups records.Backups // when the last ones ended; only the backup under way may use it
+}
+
+// GetStatus describes the coordinator itself.
+func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusRequest) (*lessorv1.GetStatusResponse, error) {
+	who := gate.Identify(ctx)
+	tenant := who.Tenant
+	has, err := s.Engine.TenantCounts(ctx, tenant)
+	if err != nil {
+		return nil, refusal.Status(err)
+	}
+	var ends lease.Wall
+	if !who.Until.IsZero() {
+		ends = lease.WallOf(who.Until)
+	}
+	var standbys []standby.Status
+	var waits bool
+	var wait *durationpb.Duration
+	if tenant == s.Owner {
+		standbys, waits = s.Feed.Standbys(), s.Feed.Waits()
+		if s.StandbyWait > 0 {
+			wait = durationpb.New(s.StandbyWait)
+		}
+	}
+	return &lessorv1.GetStatusResponse{
+		Version: s.Version, Epoch: s.Engine.Epoch(), StartedAt: convert.Stamp(s.started), ServerTime: convert.Stamp(s.Engine.Now().Wall),
+		Leases: has.Leases, Sessions: uint32(s.Sessions.CountOf(tenant)), StoreBytes: uint64(s.Store.Stats().FileBytes), DiskFull: s.DiskFull(),
+		GrantsStopped: s.DiskSpent(), StoreGone: s.StoreGone(), Open: s.Gate.Open(), Quotas: quotasProto(s.Quotas.Usage(who.Caller()), has.Unended),
+		CredentialEndsAt: convert.Stamp(ends), Standbys: standbysProto(standbys), WaitsForStandby: waits, StandbyWait: wait,
+	}, nil
+}
+
+// quotasProto converts limits and their use. unended is how many tasks of the tenant have not ended.
+func quotasProto(all []quota.Use, unended uint64) []*lessorv1.Quota {
+	shown := make([]*lessorv1.Quota, len(all))
+	for i, u := range all {
+		shown[i] = &lessorv1.Quota{Limit: u.Limit.String(), Of: u.Of, Value: u.Most, Used: uint64(u.Used)}
+		if u.Limit == quota.Tasks {
+			shown[i].Used = unended
+		}
+	}
+	return shown
+}

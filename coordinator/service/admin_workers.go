@@ -1,0 +1,232 @@
+package service
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/coordinator/session"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/turn"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// The calls of AdminService that are about workers (W10).
+
+// How long a worker may not open a session after a kick: the default, and the maximum.
+const (
+	kickedFor    = 5 * time.Second
+	kickedAtMost = 24 * time.Hour
+)
+
+// maxShownTasks is how many tasks of a session GetWorker shows at most.
+var maxShownTasks = 1000
+
+// ListWorkers lists the open sessions of the caller's tenant, sorted by worker and session.
+func (s *adminService) ListWorkers(ctx context.Context, req *lessorv1.ListWorkersRequest) (*lessorv1.ListWorkersResponse, error) {
+	f := s.fields()
+	queue := f.ID("queue", req.GetQueue())
+	size := f.Items("page_size", req.GetPageSize(), defaultPage)
+	tenant := gate.Identify(ctx).Tenant
+	list := newListing("workers", tenant, &lessorv1.ListWorkersRequest{Queue: queue})
+	after := list.cursor(f, req.GetPageToken())
+	if f.Err != nil {
+		return nil, refusal.Status(f.Err)
+	}
+	held, err := s.Engine.LeasesBySession(ctx, tenant)
+	if err != nil {
+		return nil, refusal.Status(err)
+	}
+	res, page := &lessorv1.ListWorkersResponse{}, pageSize{most: size}
+	var seen turn.Counter
+	for _, w := range s.Sessions.List(tenant, held) {
+		seen.Every(100)
+		if workerKey(w) <= string(after) || !takesFrom(w, queue) {
+			continue
+		}
+		if page.full() {
+			res.NextPageToken = list.token([]byte(workerKey(res.Workers[page.items-1])))
+			break
+		}
+		res.Workers = append(res.Workers, w)
+		page.add(w)
+	}
+	return res, nil
+}
+
+// workerKey returns a key that sorts sessions in the order of the list: by worker, then by session. The separator works because names hold no control
+// characters.
+func workerKey(w *lessorv1.Worker) string { return w.GetWorkerId() + "\x00" + w.GetSessionId() }
+
+func takesFrom(w *lessorv1.Worker, queue string) bool {
+	return queue == "" || slices.Contains(w.GetQueues(), queue)
+}
+
+// GetWorker returns the sessions of a worker.
+func (s *adminService) GetWorker(ctx context.Context, req *lessorv1.GetWorkerRequest) (*lessorv1.GetWorkerResponse, error) {
+	name, err := parseWorkerName(ctx, s.fields(), req)
+	if err != nil {
+		return nil, refusal.Status(err)
+	}
+	found, err := s.sessionsNamed(ctx, name)
+	if err != nil {
+		return nil, refusal.Status(err)
+	}
+	res := &lessorv1.GetWorkerResponse{Sessions: uint32(len(found))}
+	page := pageSize{most: len(found)}
+	for _, ss := range found {
+		held, err := s.Engine.LeasesOf(ctx, gate.Identify(ctx).Tenant, ss.ID())
+		if err != nil {
+			return nil, refusal.Status(err)
+		}
+		w := ss.Worker()
+		w.Leases = uint32(len(held))
+		for _, id := range held[:min(len(held), maxShownTasks)] {
+			w.TaskIds = append(w.TaskIds, id.String())
+		}
+		res.Workers = append(res.Workers, w)
+		if page.add(w); page.full() {
+			break
+		}
+	}
+	return res, nil
+}
+
+// DrainWorker asks a worker to finish its tasks and take no new ones, or withdraws such a request.
+func (s *adminService) DrainWorker(ctx context.Context, req *lessorv1.DrainWorkerRequest) (*lessorv1.DrainWorkerResponse, error) {
+	f := s.fields()
+	d := &lessorv1.Drain{Reason: f.Text("reason", req.GetReason(), convert.MaxReason), Deadline: convert.Stamp(f.Wall("deadline", req.GetDeadline()))}
+	if req.GetUndo() && (req.GetReason() != "" || req.GetDeadline() != nil) {
+		f.Fail("undo", "cannot be set together with a reason or a deadline")
+	}
+	found, held, err := s.sessionsToChange(ctx, f, req)
+	if err != nil {
+		return nil, refusal.Status(err)
+	}
+	if req.GetUndo() {
+		d = nil
+	}
+	drained := s.Sessions.Drain(found, d)
+	return &lessorv1.DrainWorkerResponse{Workers: described(drained, held), Sessions: uint32(len(drained))}, nil
+}
+
+// KickWorker ends sessions of a worker.
+func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerRequest) (*lessorv1.KickWorkerResponse, error) {
+	f := s.fields()
+	reason := f.Text("reason", req.GetReason(), convert.MaxReason)
+	away := f.Span("retry_after", req.GetRetryAfter())
+	if away > kickedAtMost {
+		f.Fail("retry_after", "is %v; the limit is %v", away, kickedAtMost)
+	}
+	if req.GetRetryAfter() == nil {
+		away = kickedFor
+	}
+	found, held, err := s.sessionsToChange(ctx, f, req)
+	if err != nil {
+		return nil, refusal.Status(err)
+	}
+	ended := false
+	if req.GetRequeue() {
+		if found, ended, err = s.revoke(ctx, found, req.GetSessionId() != "", reason); err != nil {
+			return nil, refusal.Status(err)
+		}
+	}
+	res := &lessorv1.KickWorkerResponse{Workers: described(found, held), Sessions: uint32(len(found))}
+	for _, ss := range found {
+		ss.Kick(reason, away, ended)
+	}
+	return res, nil
+}
+
+// revoke ends the leases of the instances of some sessions, before these sessions are ended, so that no report of the worker can arrive in between. It
+// returns the sessions to end: also those that have taken leases over from the given ones meanwhile. If one session is named by its id and has not taken
+// over the leases of its instance yet, they stay with the session that has them; otherwise all of them have ended.
+func (s *adminService) revoke(ctx context.Context, some []*session.Session, byID bool, reason string) (all []*session.Session, ended bool, err error) {
+	why := "an operator revoked the worker's leases"
+	if reason != "" {
+		why += ": " + reason
+	}
+	joined, ending := false, map[*session.Session]bool{}
+	instances := make([]string, len(some))
+	for i, ss := range some {
+		joined = ss.BlockJoin() || joined
+		ending[ss] = true
+		instances[i] = lease.InstanceOf(ss.ID())
+	}
+	waiting := byID && !joined
+	removed, err := s.Engine.Revoke(ctx, gate.Identify(ctx).Tenant, instances, waiting, why)
+	if err != nil {
+		return nil, false, err
+	}
+	all = some
+	for _, other := range s.Sessions.OfMembers(removed) {
+		if !ending[other] {
+			all = append(all, other)
+		}
+	}
+	return all, !waiting, nil
+}
+
+// namesWorker is a request about a worker, or one of its sessions.
+type namesWorker interface {
+	GetWorkerId() string
+	GetSessionId() string
+}
+
+// workerName is the worker, and if it is not empty the session, that a request names.
+type workerName struct{ worker, session string }
+
+// parseWorkerName reads the name in a request. The caller has read the other fields with f; parseWorkerName returns their error too.
+func parseWorkerName(ctx context.Context, f *convert.Fields, req namesWorker) (workerName, error) {
+	name := workerName{f.Required("worker_id", req.GetWorkerId()), f.ID("session_id", req.GetSessionId())}
+	if f.Err != nil {
+		return name, f.Err
+	}
+	logFields(ctx, "id", name.worker)
+	return name, nil
+}
+
+// sessionsNamed returns the sessions of that name, at least one.
+func (s *adminService) sessionsNamed(ctx context.Context, name workerName) ([]*session.Session, error) {
+	found := s.Sessions.Named(gate.Identify(ctx).Tenant, name.worker, name.session)
+	switch {
+	case len(found) > 0:
+		return found, nil
+	case name.session != "":
+		return nil, refusal.ErrNoSession
+	}
+	return nil, refusal.ErrNoWorker
+}
+
+// sessionsToChange returns the sessions that a request names, and how many leases each session of the tenant holds. It asks for the leases first: while it
+// waits for the engine, a worker may open another session, which must be among those found; and if the caller leaves meanwhile, nothing has changed yet. If
+// a call asked after its change, it would then end with an error, and the audit would have no entry about the change (X4).
+func (s *adminService) sessionsToChange(ctx context.Context, f *convert.Fields, req namesWorker) (found []*session.Session, held map[string]int, err error) {
+	name, err := parseWorkerName(ctx, f, req)
+	if err != nil {
+		return nil, nil, err
+	}
+	if held, err = s.Engine.LeasesBySession(ctx, gate.Identify(ctx).Tenant); err != nil {
+		return nil, nil, err
+	}
+	found, err = s.sessionsNamed(ctx, name)
+	return found, held, err
+}
+
+// described describes sessions and the number of their leases, as many as fit into a page.
+func described(all []*session.Session, held map[string]int) (list []*lessorv1.Worker) {
+	page := pageSize{most: len(all)}
+	for _, ss := range all {
+		if page.full() {
+			break
+		}
+		w := ss.Worker()
+		w.Leases = uint32(held[w.GetSessionId()])
+		list = append(list, w)
+		page.add(w)
+	}
+	return list
+}

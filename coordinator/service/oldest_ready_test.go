@@ -1,0 +1,134 @@
+package service_test
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
+	"github.com/lessor-dev/lessor/coordinator/service"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// The age of the oldest READY task does not depend on its place: a newer task of a higher priority, another line or a restart does not hide it. Leased,
+// parked and scheduled tasks do not count.
+func TestAgeOfTheOldestReadyTask(t *testing.T) {
+	st := memstore.New()
+	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
+		r.WantMetric(t, "lessor_oldest_ready_seconds", 0)
+		r.Submit(t, func(s *lessorv1.TaskSpec) { s.RunAt = timestamppb.New(time.Now().Add(100 * time.Hour)) })
+		time.Sleep(time.Hour)
+		r.WantMetric(t, "lessor_oldest_ready_seconds", 0)
+		oldest := r.Submit(t, nil)
+		time.Sleep(time.Hour)
+		r.Submit(t, func(s *lessorv1.TaskSpec) { s.Priority = 1 })
+		r.Submit(t, func(s *lessorv1.TaskSpec) { s.FairnessKey = "other" })
+		r.Submit(t, func(s *lessorv1.TaskSpec) { s.WorkspaceId, s.Queue = "other", "far" })
+		time.Sleep(time.Hour)
+		r.WantMetric(t, "lessor_oldest_ready_seconds", 2*3600)
+
+		r.Close(t)
+		r = wiretest.New(t, st)
+		time.Sleep(time.Minute)
+		r.WantMetric(t, "lessor_oldest_ready_seconds", 2*3600+60)
+		if _, err := r.Tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: oldest.GetTaskId()}); err != nil {
+			t.Fatal(err)
+		}
+		r.WantMetric(t, "lessor_oldest_ready_seconds", 3600+60)
+		r.Lease(t)
+		r.Lease(t)
+		if _, err := r.Tasks.BatchCancelTasks(t.Context(), &lessorv1.BatchCancelTasksRequest{Filter: &lessorv1.TaskFilter{WorkspaceId: "other"}, All: true}); err != nil {
+			t.Fatal(err)
+		}
+		r.WantMetric(t, "lessor_oldest_ready_seconds", 0)
+		r.Close(t)
+	})
+}
+
+// Each queue of a workspace shows for how long its oldest READY task has been so. Leased, parked and scheduled tasks do not count, nor do other workspaces.
+func TestAgeOfTheOldestReadyTaskOfAQueue(t *testing.T) {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		want := func(workspace string, ages map[string]time.Duration) {
+			t.Helper()
+			list, err := r.Admin.ListQueues(t.Context(), &lessorv1.ListQueuesRequest{WorkspaceId: workspace})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, q := range list.GetQueues() {
+				age, found := ages[q.GetName()]
+				if d := q.GetOldestReady(); (d != nil) != found || d.AsDuration() != age {
+					t.Errorf("%s/%s: oldest_ready is %v, want %v", workspace, q.GetName(), d, age)
+				}
+				one, err := r.Admin.GetQueue(t.Context(), &lessorv1.GetQueueRequest{WorkspaceId: workspace, Name: q.GetName()})
+				if err != nil || !proto.Equal(one.GetQueue(), q) {
+					t.Errorf("GetQueue has %v (%v), ListQueues %v", one, err, q)
+				}
+			}
+			if len(list.GetQueues()) < len(ages) {
+				t.Errorf("%s has the queues %v, want those of %v", workspace, list, ages)
+			}
+		}
+		in := func(workspace, queue string) func(*lessorv1.TaskSpec) {
+			return func(s *lessorv1.TaskSpec) { s.WorkspaceId, s.Queue = workspace, queue }
+		}
+		want("default", nil)
+		r.Submit(t, in("other", "a"))
+		time.Sleep(time.Hour)
+		r.Submit(t, in("", "q")) // is leased below
+		r.Submit(t, in("", "a"))
+		r.Submit(t, func(s *lessorv1.TaskSpec) { s.Queue, s.RunAt = "later", timestamppb.New(time.Now().Add(100*time.Hour)) })
+		time.Sleep(time.Hour)
+		r.Submit(t, func(s *lessorv1.TaskSpec) { s.Queue, s.Priority, s.FairnessKey = "a", 1, "new" })
+		r.Submit(t, in("", "b"))
+		r.Lease(t)
+		time.Sleep(time.Second)
+		want("default", map[string]time.Duration{"a": time.Hour + time.Second, "b": time.Second})
+		want("other", map[string]time.Duration{"a": 2*time.Hour + time.Second})
+		want("nowhere", nil)
+	})
+}
+
+// A task that is READY again after an attempt has its old place in front of others, and does not hide those that have been READY for longer.
+func TestRetriedTasksDoNotHideOlderOnes(t *testing.T) {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		const retried = 3
+		for range retried + 2 {
+			r.Submit(t, nil)
+		}
+		for range retried {
+			r.Lease(t) // nobody acknowledges it
+		}
+		time.Sleep(time.Hour)
+		r.WantMetric(t, "lessor_oldest_ready_seconds", 3600)
+		q, err := r.Admin.GetQueue(t.Context(), &lessorv1.GetQueueRequest{Name: "q"})
+		if d := q.GetQueue().GetOldestReady().AsDuration(); err != nil || d != time.Hour {
+			t.Errorf("oldest_ready is %v (%v), want 1h", d, err)
+		}
+	})
+}
+
+// If there are more lines than one scrape looks at, the next scrapes look at the others in turn.
+func TestAgeOfTheOldestReadyTaskOfManyLines(t *testing.T) {
+	defer func(most int) { *service.MostHeads = most }(*service.MostHeads)
+	*service.MostHeads = 2
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		for i := range 5 {
+			r.Submit(t, func(s *lessorv1.TaskSpec) { s.Type = fmt.Sprint(i) })
+			time.Sleep(time.Second)
+		}
+		found := map[string]bool{}
+		for range 3 {
+			metrics := wiretest.GetPath(t, r, "/metrics", http.StatusOK)
+			found[regexp.MustCompile(`\nlessor_oldest_ready_seconds (\d+)`).FindStringSubmatch(metrics)[1]] = true
+		}
+		if !found["5"] {
+			t.Errorf("three scrapes found the ages %v, want the oldest, 5 s, among them", found)
+		}
+	})
+}
