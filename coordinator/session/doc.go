@@ -60,6 +60,6 @@
 //	inventory.go             the packages of a worker, and what it has to install and remove (W13)
 //	packages.go              the frames about them; operations.go: installs and removals on many workers
 //
-// Whole sessions over gRPC are tested in package coordinator, where the harness is. Random histories of sessions are tested here
+// Whole sessions with a coordinator are tested in the files whose names end in _wire_test, and random histories of sessions in random_test.go
 // (docs/testing/models.md).
 package session

@@ -1,4 +1,4 @@
-package coordinator_test
+package session_test
 
 import (
 	"strings"
