@@ -1,4 +1,4 @@
-package coordinator_test
+package httpapi_test
 
 import (
 	"context"
