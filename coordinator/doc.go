@@ -40,4 +40,10 @@
 //	session              the streams of workers
 //	engine               the owner of all state
 //	tracing              spans of what the engine has committed
+//
+// # Tests
+//
+// What a package does is tested beside it, also if that takes a whole coordinator: then the name of its file ends in _wire_test,
+// except in package service, where nearly all are of that kind. Package internal/wiretest has the coordinator and its clients. Here are the tests of the process: start and stop, what it logs
+// and measures, the listeners, and rules that all calls follow.
 package coordinator

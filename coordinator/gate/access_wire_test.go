@@ -1,4 +1,4 @@
-package coordinator_test
+package gate_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package coordinator_test
+package quota_test
 
 import (
 	"context"
