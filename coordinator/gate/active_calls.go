@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/internal/every"
 )
 
 // activeCalls ends calls under way when their credential is revoked or expires (X3). Each call has a timer for the expiry of its credential. When credentials
@@ -85,27 +86,17 @@ const (
 	jumpSize = time.Second / 2
 )
 
-// start starts a goroutine that checks all calls again whenever the wall clock has jumped. stop ends the goroutine and waits for its end.
+// start begins to check all calls again whenever the wall clock has jumped. stop ends that.
 func (a *activeCalls) start(wall func() time.Time) (stop func()) {
-	end, begin := make(chan struct{}), time.Now()
+	begin := time.Now()
 	ahead := func() time.Duration { return wall().Round(0).Sub(begin.Round(0)) - time.Since(begin) } // Round takes the monotonic clock off
-	var looking sync.WaitGroup
-	looking.Go(func() {
-		next := time.NewTicker(jumpLook)
-		defer next.Stop()
-		for last := ahead(); ; {
-			select {
-			case <-end:
-				return
-			case <-next.C:
-			}
-			if now := ahead(); (now - last).Abs() > jumpSize {
-				last = now
-				a.recheckIf(func(Identity) bool { return true })
-			}
+	last := ahead()
+	return every.Interval(jumpLook, func() {
+		if now := ahead(); (now - last).Abs() > jumpSize {
+			last = now
+			a.recheckIf(func(Identity) bool { return true })
 		}
 	})
-	return func() { close(end); looking.Wait() }
 }
 
 // firstEnd returns when the first of the credentials ends with which the calls under way came; the zero Time if there is none.

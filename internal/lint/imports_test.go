@@ -54,7 +54,7 @@ var arrows = map[string][]string{
 	// The gate decides who may make which call, and knows nothing of how the calls are served.
 	"coordinator/gate": {
 		"lease", "store", "gen", "coordinator/audit", "coordinator/auth", "coordinator/convert", "coordinator/engine", "coordinator/preauth",
-		"coordinator/quota", "coordinator/refusal", "internal/turn", anyModule,
+		"coordinator/quota", "coordinator/refusal", "internal/every", "internal/turn", anyModule,
 	},
 	// The quotas count what a tenant uses, and know nothing of what it is.
 	"coordinator/quota": {},
