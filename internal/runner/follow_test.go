@@ -25,6 +25,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/internal/words"
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // fakeCoordinator keeps tasks. It has no workers: a test decides when and how the task of a line ends.
@@ -1353,12 +1354,13 @@ func TestBatchesAreBoundedAndSpecsAreStable(t *testing.T) {
 }
 
 // The spec has all options of the run. A shared coordinator does not keep tasks for ever, and has short heartbeats, so that the lines of a run that was
-// killed do not wait long. On an embedded one, a process that stands still for hours loses no lease.
+// killed do not wait long. On an embedded one, a process that stands still for hours loses no lease. However often the process of a run is killed, no line
+// fails because of that.
 func TestSpecHasTheOptionsOfTheRun(t *testing.T) {
 	embedded := mustOpen(t, t.TempDir(), "", Options{Workspace: "w", MaxAttempts: 7, Timeout: time.Minute}, false)
 	want := &lessorv1.TaskSpec{
 		WorkspaceId: "w", Queue: embedded.RunID(), Type: TaskType, Payload: []byte("x"), RunId: embedded.RunID(), TaskKey: "7",
-		IdempotencyKey: embedded.RunID() + "/7", RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 7},
+		IdempotencyKey: embedded.RunID() + "/7", RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 7, MaxLosses: lease.MaxBudget},
 		AttemptTimeout: durationpb.New(time.Minute), Retention: durationpb.New(embeddedRetention),
 		HeartbeatInterval: durationpb.New(embeddedHeartbeatInterval), HeartbeatTimeout: durationpb.New(embeddedHeartbeatTimeout),
 	}
@@ -1368,7 +1370,7 @@ func TestSpecHasTheOptionsOfTheRun(t *testing.T) {
 	shared := mustOpen(t, t.TempDir(), "", Options{Addr: "h:1"}, false)
 	want = &lessorv1.TaskSpec{
 		Queue: shared.RunID(), Type: TaskType, Payload: []byte("x"), RunId: shared.RunID(), TaskKey: "7", IdempotencyKey: shared.RunID() + "/7",
-		RetryPolicy: &lessorv1.RetryPolicy{}, Retention: durationpb.New(sharedRetention),
+		RetryPolicy: &lessorv1.RetryPolicy{MaxLosses: lease.MaxBudget}, Retention: durationpb.New(sharedRetention),
 		HeartbeatInterval: durationpb.New(sharedHeartbeatInterval), HeartbeatTimeout: durationpb.New(SharedHeartbeatTimeout),
 	}
 	if got := shared.spec(7, []byte("x")); !proto.Equal(got, want) {

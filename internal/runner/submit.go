@@ -43,6 +43,10 @@ const (
 	SharedHeartbeatTimeout  = 20 * time.Second // how long they wait at most
 )
 
+// maxLosses is as high as a coordinator accepts (S7). A lease is lost when the process that works on the run is killed, and then the line is to run again,
+// however often that happens.
+const maxLosses = 1_000_000
+
 // submitter submits the lines of a job.
 type submitter struct {
 	job   *Job
@@ -207,7 +211,7 @@ func (j *Job) spec(number int64, line []byte) *lessorv1.TaskSpec {
 		RunId:          m.RunID,
 		TaskKey:        key,
 		IdempotencyKey: keyPrefix(m.RunID) + key,
-		RetryPolicy:    &lessorv1.RetryPolicy{MaxAttempts: m.Options.MaxAttempts},
+		RetryPolicy:    &lessorv1.RetryPolicy{MaxAttempts: m.Options.MaxAttempts, MaxLosses: maxLosses},
 
 		Retention:         durationpb.New(embeddedRetention),
 		HeartbeatInterval: durationpb.New(embeddedHeartbeatInterval),
