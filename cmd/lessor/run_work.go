@@ -28,6 +28,8 @@ type runWork struct {
 	job    *runner.Job
 	screen *runner.Screen
 	spans  trace.TracerProvider // nil: none
+	// cut is true if an output could not be written.
+	cut bool
 }
 
 // newRunWork returns the work on a run, which has not begun. Its log is written to the screen, which may be stuck because nobody takes an output: what the
@@ -99,12 +101,13 @@ func (r *runWork) workAndFollow(alive context.Context, cl *client) (runner.Summa
 	defer killAll()
 	accepted, accept := context.WithCancel(context.Background())
 	defer accept()
-	w, err := r.worker(cl, kill.Done(), accept)
+	working, stopWork := context.WithCancel(r.ctx)
+	defer stopWork()
+	w, err := r.worker(cl, working.Done(), kill.Done(), accept)
 	if err != nil {
 		return runner.Summary{}, err
 	}
 	defer context.AfterFunc(r.ctx, r.noteStopping)()
-	working, stopWork := context.WithCancel(r.ctx)
 	following, stopFollowing := context.WithCancelCause(alive)
 	ended := make(chan struct{})
 	defer r.closeUnanswered(cl)()
@@ -123,7 +126,11 @@ func (r *runWork) workAndFollow(alive context.Context, cl *client) (runner.Summa
 		KeepOrder: r.KeepOrder,
 		Record:    r.record(r.app),
 		BarWidth:  barWidth(r.err),
-		Stopping:  r.ctx.Done(),
+		Stopping:  working.Done(),
+		OutputFailed: func(err error) {
+			r.noteCut(err)
+			stopWork() // as a signal does
+		},
 	})
 	if err != nil {
 		killAll()
@@ -174,15 +181,15 @@ func (r *runWork) retryFailed(ctx context.Context, cl *client) error {
 	return nil
 }
 
-// worker returns the worker of the run. It calls accept when a coordinator has accepted it.
-func (r *runWork) worker(cl *client, kill <-chan struct{}, accept func()) (*worker.Worker, error) {
+// worker returns the worker of the run. It calls accept when a coordinator has accepted it. For stop and kill, see execworker.Config.
+func (r *runWork) worker(cl *client, stop, kill <-chan struct{}, accept func()) (*worker.Worker, error) {
 	handler, err := execworker.Config{
 		Command:    commandOf(r.Command),
 		Arguments:  true,
 		Spool:      r.job.Spool(),
 		KeepFailed: true,
 		Stderr:     r.screen,
-		Stop:       r.ctx.Done(),
+		Stop:       stop,
 		Kill:       kill,
 	}.Handler()
 	if err != nil {
@@ -247,9 +254,17 @@ func (r *runWork) noteStopping() {
 	r.note("stopping: running commands may go on for %v; a second signal kills them", r.DrainTimeout)
 }
 
-// noteStopped prints how far a run came that a signal has stopped.
+// noteCut prints what it does that an output cannot be written. It takes two signals to kill the commands, since a terminal that is closed sends one, too.
+func (r *runWork) noteCut(err error) {
+	r.cut = true
+	if r.ctx.Err() == nil {
+		r.note("stopping: cannot write the output: %v; running commands may go on for %v; two signals kill them", err, r.DrainTimeout)
+	}
+}
+
+// noteStopped prints how far a run came that was stopped by a signal, or because an output could not be written.
 func (r *runWork) noteStopped(summary runner.Summary, err error) {
-	if _, signal := errors.AsType[*interruptedError](err); !signal || summary.Lines == 0 {
+	if _, signal := errors.AsType[*interruptedError](err); !signal && !r.cut || summary.Lines == 0 {
 		return
 	}
 	text := summary.Stopped()

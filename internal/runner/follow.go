@@ -123,14 +123,14 @@ func (f *follower) sweep(ctx context.Context) (open int64, err error) {
 	return open, err
 }
 
-// printRest prints the lines that have ended and were not printed yet. With inOrder, it only counts those after the first line that has not ended. It returns
-// no error if it cannot reach the coordinator, because the run already ends for another reason.
+// printRest prints the lines that have ended and were not printed yet. It only counts those after a gap: an output that could not be written or, with inOrder,
+// a line that has not ended. It returns no error if it cannot reach the coordinator, because the run already ends for another reason.
 func (f *follower) printRest(ctx context.Context, inOrder bool) error {
-	gap := false
+	gap := f.screen.outputFailed()
 	err := f.each(ctx, func(task *lessorv1.Task) error {
 		switch {
 		case !words.Final(task.GetState()):
-			gap = inOrder
+			gap = gap || inOrder
 		case !gap:
 			_, err := f.printIfEnded(ctx, task.GetTaskId())
 			return err

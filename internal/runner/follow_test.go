@@ -498,6 +498,40 @@ func TestNothingIsPrintedAfterAGap(t *testing.T) {
 	}
 }
 
+// When an output cannot be written, the run goes on until its workers have stopped, and counts what they have finished meanwhile.
+func TestRunAwaitsItsWorkersIfItsOutputFails(t *testing.T) {
+	for _, keepOrder := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			fake, out := newFakeCoordinator(), &fullOnce{}
+			job := mustOpen(t, t.TempDir(), "a\nb\nc\nd\n", Options{Workspace: testWorkspace}, false)
+			ctx, workersEnd := context.WithCancel(t.Context())
+			var summary Summary
+			var err, told error
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				summary, err = job.Run(ctx, Config{
+					Tasks: fake, Epoch: fake.askEpoch, Screen: NewScreen(out, io.Discard, Apart), KeepOrder: keepOrder,
+					OutputFailed: func(err error) { told = err },
+				})
+			}()
+			synctest.Wait()
+			fake.end(1, completed)
+			synctest.Wait()
+			if told == nil || closed(ended) {
+				t.Fatalf("keep order %t: it was told %v, and has returned: %t; want the error of the output, and that the run waits", keepOrder, told, closed(ended))
+			}
+			fake.end(2, failed)
+			fake.end(4, completed)
+			workersEnd()
+			<-ended
+			if want := (Summary{Lines: 4, Done: 2, Failed: 1, Missing: 1}); summary != want || !errors.Is(err, errDiskFull) || out.writes != 1 {
+				t.Errorf("keep order %t: summary %+v, error %v, %d writes, want %+v, the error of the output and one write", keepOrder, summary, err, out.writes, want)
+			}
+		})
+	}
+}
+
 // fullOnce is a disk that was full at the first write.
 type fullOnce struct{ writes int }
 

@@ -34,6 +34,9 @@ type Config struct {
 	BarWidth func() int
 	// Stopping is closed when no more lines will begin, as the bar then says. Nil: never.
 	Stopping <-chan struct{}
+	// OutputFailed is called when an output could not be written, after which no other is. It has the workers stop; Run returns, with that error, when its
+	// ctx ends, and counts what ended until then. Nil: Run returns at once.
+	OutputFailed func(error)
 }
 
 // errOver ends the other goroutines when the printing has ended.
@@ -62,12 +65,14 @@ func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
 		follow = r.follow.printInOrder
 	}
 	err := follow(ctx)
-	if cause := context.Cause(ctx); cause != nil {
+	if cfg.Screen.outputFailed() {
+		r.awaitWorkers(ctx, err)
+	} else if cause := context.Cause(ctx); cause != nil {
 		err = cause // the error of a call that the end of ctx has interrupted says less
 	}
 	cancel(errOver)
 	beside.Wait()
-	if err != nil && !cfg.Screen.outputFailed() { // the worker has ended, too: print the lines that it finished while it stopped
+	if err != nil { // the worker has ended, too: print the lines that it finished while it stopped
 		last, stop := context.WithTimeout(context.WithoutCancel(ctx), lastSweepTimeout)
 		defer stop()
 		err = errors.Join(err, r.follow.printRest(last, cfg.KeepOrder))
@@ -101,6 +106,14 @@ func (j *Job) newRun(cfg Config) *run {
 		submit:       r.submit,
 	}
 	return r
+}
+
+// awaitWorkers has the workers stop after an output could not be written, and returns when they have.
+func (r *run) awaitWorkers(ctx context.Context, err error) {
+	if r.cfg.OutputFailed != nil {
+		r.cfg.OutputFailed(err)
+		<-ctx.Done()
+	}
 }
 
 // showBar draws the progress bar until ctx ends.
