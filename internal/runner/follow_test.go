@@ -379,6 +379,7 @@ type testRun struct {
 	dir       string
 	job       *Job
 	out, errs bytes.Buffer
+	screen    *Screen // writes to these
 	summary   Summary
 	err       error
 	cancel    context.CancelCauseFunc
@@ -406,11 +407,11 @@ func startRunAfter(t *testing.T, fake *fakeCoordinator, dir string, lines int, k
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.job = job
+	r.job, r.screen = job, NewScreen(&r.out, &r.errs, Apart)
 	prepare(job)
 	go func() {
 		defer close(r.done)
-		r.summary, r.err = job.Run(ctx, Config{Tasks: fake, Epoch: fake.askEpoch, Screen: NewScreen(&r.out, &r.errs, Apart), KeepOrder: keepOrder})
+		r.summary, r.err = job.Run(ctx, Config{Tasks: fake, Epoch: fake.askEpoch, Screen: r.screen, KeepOrder: keepOrder})
 	}()
 	synctest.Wait()
 	return r

@@ -136,10 +136,15 @@ func (p *printer) file(name string) error {
 	})
 }
 
-func whyFailed(task *lessorv1.Task) string {
+// quoteLine returns the line of a task, at most its beginning.
+func quoteLine(task *lessorv1.Task) string {
 	const shown = 60
 	line := []rune(strings.ToValidUTF8(string(task.GetSpec().GetPayload()), "\uFFFD"))
-	text := fmt.Sprintf("%q", string(line[:min(len(line), shown)]))
+	return fmt.Sprintf("%q", string(line[:min(len(line), shown)]))
+}
+
+func whyFailed(task *lessorv1.Task) string {
+	text := quoteLine(task)
 	if message := task.GetError().GetMessage(); message != "" {
 		text += ": " + message
 	}

@@ -53,7 +53,7 @@ func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
 	defer cancel(errOver)
 	r := j.newRun(cfg)
 	var beside sync.WaitGroup
-	for _, part := range []func(context.Context) error{r.submit.run, r.watch.run, r.showBar} {
+	for _, part := range []func(context.Context) error{r.submit.run, r.watch.run, r.tellRetries, r.showBar} {
 		beside.Go(func() {
 			if err := part(ctx); err != nil {
 				cancel(err)
@@ -99,6 +99,9 @@ func (j *Job) newRun(cfg Config) *run {
 	if !cfg.KeepOrder {
 		r.watch.ended = ended
 	}
+	if cfg.Record == nil { // a record has all attempts
+		r.watch.retries = newRetryNotes(cfg)
+	}
 	r.follow = &follower{
 		printer:      &printer{job: j, tasks: cfg.Tasks, screen: cfg.Screen, tally: t, record: cfg.Record, printed: newMarks(j.Lines())},
 		ended:        ended,
@@ -114,6 +117,14 @@ func (r *run) awaitWorkers(ctx context.Context, err error) {
 		r.cfg.OutputFailed(err)
 		<-ctx.Done()
 	}
+}
+
+// tellRetries tells of attempts that are made again, until ctx ends.
+func (r *run) tellRetries(ctx context.Context) error {
+	if r.watch.retries == nil {
+		return nil
+	}
+	return r.watch.retries.run(ctx)
 }
 
 // showBar draws the progress bar until ctx ends.

@@ -55,15 +55,20 @@ func (t *tally) event(e *lessorv1.HistoryEvent) {
 		heard.done++
 	case lessorv1.TaskState_TASK_STATE_FAILED, lessorv1.TaskState_TASK_STATE_CANCELLED:
 		heard.failed++
-	case lessorv1.TaskState_TASK_STATE_READY, lessorv1.TaskState_TASK_STATE_SCHEDULED:
-		if attemptEnded(e.GetType()) {
+	default:
+		if isRetry(e) {
 			heard.retried++
 		}
 	}
 }
 
-func attemptEnded(e lessorv1.HistoryEventType) bool {
-	return e == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_FAILED || e == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_LEASE_ENDED
+// isRetry reports whether an event is the end of an attempt after which there is another one.
+func isRetry(e *lessorv1.HistoryEvent) bool {
+	switch e.GetType() {
+	case lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_FAILED, lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_LEASE_ENDED:
+		return e.GetTaskState() == lessorv1.TaskState_TASK_STATE_READY || e.GetTaskState() == lessorv1.TaskState_TASK_STATE_SCHEDULED
+	}
+	return false
 }
 
 // print counts a line that was printed.

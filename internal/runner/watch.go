@@ -25,6 +25,8 @@ type watcher struct {
 	eventsMissed chan<- struct{}
 	// tally counts events for the progress bar.
 	tally *tally
+	// retries gets the events, too; nil: nobody is told of retries.
+	retries *retryNotes
 
 	tried    bool      // to open a stream, in this process or an earlier one
 	sequence uint64    // sequence of the last durable event
@@ -92,6 +94,9 @@ func (w *watcher) take(ctx context.Context, e *lessorv1.WatchTaskResponse) {
 	switch event := e.GetEvent().(type) {
 	case *lessorv1.WatchTaskResponse_History:
 		w.tally.event(event.History)
+		if w.retries != nil {
+			w.retries.event(e.GetTaskId(), event.History)
+		}
 		if w.ended != nil && words.Final(event.History.GetTaskState()) {
 			w.end(ctx, e.GetTaskId())
 		}
