@@ -23,10 +23,11 @@ func TestRunLeavesRoomOnItsDisk(t *testing.T) {
 	const script = `case $1 in endless) exec yes;; *) echo $1;; esac`
 	code, out, errs := runHere(strings.NewReader("a\nendless\nb\n"),
 		"run", "--data", filepath.Join(disk, "output"), "--keep-order", "--max-attempts", "1", "--", "sh", "-c", script, "sh")
-	if want := "line 2 failed: \"endless\": spooling the output: no room: after "; code != exitFailed || out != "a\nb\n" || !strings.HasPrefix(errs, want) {
+	spool := filepath.Join(disk, "output", "spool")
+	if want := "line 2 failed: \"endless\": spooling the output to " + spool + ": no room: after "; code != exitFailed || out != "a\nb\n" || !strings.HasPrefix(errs, want) {
 		t.Errorf("endless output: exit code %d, %q and %q; want %d, a and b, and %q", code, out, errs, exitFailed, want)
 	}
-	if files, _ := os.ReadDir(filepath.Join(disk, "output", "spool")); len(files) > 0 {
+	if files, _ := os.ReadDir(spool); len(files) > 0 {
 		t.Errorf("the spool still has %v", files)
 	}
 	code, _, errs = runHere(endless{}, "run", "--data", filepath.Join(disk, "input"), "--", "true")

@@ -203,6 +203,7 @@ func (c runCmd) options() runner.Options {
 		Timeout:     c.Timeout,
 		Addr:        c.Addr,
 		Workspace:   c.Workspace,
+		Temporary:   c.Data == "",
 	}
 }
 
@@ -289,10 +290,13 @@ func (c runCmd) record(a *app) func(io.Writer, *lessorv1.Task) error {
 	return printRecord
 }
 
-// withResumeHint adds a hint to an error that says how to resume the run.
+// withResumeHint adds a hint to an error that says how to resume the run, or where there may be room for it.
 func (c runCmd) withResumeHint(err error) error {
 	f := *explain(err)
-	if f.hint == "" && c.Data != "" {
+	switch {
+	case c.Data == "" && c.Addr == "" && f.code == exitStore:
+		f.hint = "the run was in the directory for temporary files; if its disk is full, name a larger one with --data or TMPDIR"
+	case f.hint == "" && c.Data != "":
 		f.hint = "run the same command again to resume"
 	}
 	return &f

@@ -184,13 +184,14 @@ func (r *runWork) retryFailed(ctx context.Context, cl *client) error {
 // worker returns the worker of the run. It calls accept when a coordinator has accepted it. For stop and kill, see execworker.Config.
 func (r *runWork) worker(cl *client, stop, kill <-chan struct{}, accept func()) (*worker.Worker, error) {
 	handler, err := execworker.Config{
-		Command:    commandOf(r.Command),
-		Arguments:  true,
-		Spool:      r.job.Spool(),
-		KeepFailed: true,
-		Stderr:     r.screen,
-		Stop:       stop,
-		Kill:       kill,
+		Command:     commandOf(r.Command),
+		Arguments:   true,
+		Spool:       r.job.Spool(),
+		InlineLimit: r.inlineLimit(),
+		KeepFailed:  true,
+		Stderr:      r.screen,
+		Stop:        stop,
+		Kill:        kill,
 	}.Handler()
 	if err != nil {
 		return nil, fail(exitUsage, "", "%v", err)
@@ -222,6 +223,15 @@ func (r *runWork) worker(cl *client, stop, kill <-chan struct{}, accept func()) 
 	}
 	w.Handle(runner.TaskType, handler)
 	return w, nil
+}
+
+// inlineLimit returns the InlineLimit of the worker; 0 is the default. Outputs in the spool are removed once they are printed, but those in the store stay until
+// the end: of a run that nobody will resume, the store gets only short ones.
+func (r *runWork) inlineLimit() int {
+	if r.Data == "" && r.Addr == "" && !r.json {
+		return 64 << 10
+	}
+	return 0
 }
 
 // logger returns a log that does not disturb the progress bar. It logs only errors; with --verbose, everything.

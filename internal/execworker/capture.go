@@ -2,6 +2,7 @@ package execworker
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 
@@ -30,7 +31,7 @@ func (c *capture) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := c.to.Write(p)
-	return n, spoolError(err)
+	return n, c.spoolError(err)
 }
 
 // spill moves the output from memory to a new file, unless there is a file.
@@ -40,19 +41,22 @@ func (c *capture) spill() error {
 	}
 	file, err := c.spool.create(c.name)
 	if err != nil {
-		return spoolError(err)
+		return c.spoolError(err)
 	}
 	c.file, c.to = file, diskroom.NewWriter(file)
 	if _, err := c.to.Write(c.memory.Bytes()); err != nil {
-		return spoolError(err)
+		return c.spoolError(err)
 	}
 	c.memory = bytes.Buffer{}
 	return nil
 }
 
-func spoolError(err error) error {
-	if err == nil {
+func (c *capture) spoolError(err error) error {
+	switch {
+	case err == nil:
 		return nil
+	case errors.As(err, new(*diskroom.FullError)): // which does not name the file
+		return fmt.Errorf("spooling the output to %s: %w", c.spool.dir, err)
 	}
 	return fmt.Errorf("spooling the output: %w", err)
 }
@@ -67,7 +71,7 @@ func (c *capture) keep() error {
 	}
 	file := c.file
 	c.file = nil
-	return spoolError(c.spool.keep(file, c.name))
+	return c.spoolError(c.spool.keep(file, c.name))
 }
 
 // discard removes the file, unless keep has made it durable.

@@ -25,6 +25,8 @@ type Job struct {
 	replaced *manifest
 	// Resumed is true if an earlier process worked on the run.
 	Resumed bool
+	// temporary is true if no process will print the outputs again.
+	temporary bool
 	// left are the failed lines that RetryFailed has left; nil: none.
 	left *marks
 	// before is what CountEnded has counted, without what RetryFailed opens.
@@ -56,7 +58,7 @@ func Open(ctx context.Context, dir string, opts Options, input io.Reader, force 
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	j := &Job{dir: dir}
+	j := &Job{dir: dir, temporary: opts.Temporary}
 	if err := j.checkOurs(); err != nil {
 		return nil, err
 	}

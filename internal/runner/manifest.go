@@ -28,6 +28,8 @@ type Options struct {
 	Addr string `json:"addr,omitempty"`
 	// Workspace of the tasks; empty is "default".
 	Workspace string `json:"workspace,omitempty"`
+	// Temporary is true if nobody will resume the run. It makes no other run.
+	Temporary bool `json:"temporary,omitempty"`
 }
 
 // QuoteCommand returns a command line as text. Different command lines have different texts.

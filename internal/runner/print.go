@@ -61,19 +61,28 @@ func (p *printer) print(task *lessorv1.Task) error {
 	if p.record != nil {
 		return p.screen.output(func(w io.Writer) error { return p.record(w, task) })
 	}
+	write := p.success
 	if task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED {
-		return p.failure(task)
+		write = p.failure
 	}
-	return p.success(task)
+	if err := write(task); err != nil || !p.job.temporary {
+		return err
+	}
+	return p.job.removeOutputs(task, func(uint32) bool { return true }) // nobody will print it again, and the others need the room
 }
 
 // forget removes the outputs of earlier attempts of a task from the spool, except for one that an operator has adopted.
 func (p *printer) forget(task *lessorv1.Task) error {
-	for attempt := uint32(1); attempt < task.GetAttempt(); attempt++ {
-		if attempt == task.GetAdoptedAttempt() {
+	return p.job.removeOutputs(task, func(attempt uint32) bool { return attempt < task.GetAttempt() && attempt != task.GetAdoptedAttempt() })
+}
+
+// removeOutputs removes the outputs of some attempts of a task from the spool.
+func (j *Job) removeOutputs(task *lessorv1.Task, of func(attempt uint32) bool) error {
+	for attempt := uint32(1); attempt <= task.GetAttempt(); attempt++ {
+		if !of(attempt) {
 			continue
 		}
-		if err := p.job.Spool().Remove(execworker.SpoolName(task.GetTaskId(), attempt)); err != nil {
+		if err := j.Spool().Remove(execworker.SpoolName(task.GetTaskId(), attempt)); err != nil {
 			return err
 		}
 	}

@@ -84,6 +84,35 @@ func TestAdoptedOutputIsFound(t *testing.T) {
 	wantFiles(t, p.job.path("spool"), "t1.1", "t1.2")
 }
 
+// The outputs of a run that nobody will resume do not stay on the disk until its end, unless a record has named them. What could not be printed stays.
+func TestOutputsThatNobodyWillPrintAgainAreRemoved(t *testing.T) {
+	file := &lessorv1.Artifact{ResourceId: "t1.2", WorkerId: "w"}
+	adopted := testTask(completed, "", &lessorv1.Artifact{ResourceId: "t1.1", WorkerId: "w"})
+	adopted.AdoptedAttempt = 1
+	record := func(io.Writer, *lessorv1.Task) error { return nil }
+	for name, tt := range map[string]struct {
+		task   *lessorv1.Task
+		record func(io.Writer, *lessorv1.Task) error
+		out    io.Writer
+		left   []string
+	}{
+		"of a command":        {testTask(completed, "", file), nil, io.Discard, nil},
+		"of a failed command": {testTask(failed, ""), nil, io.Discard, nil},
+		"adopted":             {adopted, nil, io.Discard, nil},
+		"named by a record":   {testTask(completed, "", file), record, io.Discard, []string{"t1.2"}},
+		"not written":         {testTask(completed, "", file), nil, fullDisk{}, []string{"t1.2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newTestPrinter(t, tt.out, io.Discard)
+			p.job.temporary, p.record = true, tt.record
+			if err := p.print(tt.task); (err != nil) != (tt.out != io.Discard) {
+				t.Error(err)
+			}
+			wantFiles(t, p.job.path("spool"), tt.left...)
+		})
+	}
+}
+
 // A run ends with the error of its output, for example because the disk is full.
 func TestOutputThatCannotBeWrittenEndsTheRun(t *testing.T) {
 	for name, task := range map[string]*lessorv1.Task{
