@@ -56,7 +56,7 @@ worker run --help). Exit code 1 means that some lines failed for good.
 
 With --data, a run that was stopped, by kill -9 too, resumes when the same command is given again with the same input: lines
 that are done are not run again, and failed ones only with --retry-failed. The outputs of all lines are printed again, so
-that every run that ends has written all of them. A changed input, command or option is refused, unless --force. Without
+that every run that ends has written all of them. A changed input, command, working directory or option is refused, unless --force. Without
 --data, the run lives in a temporary directory and cannot be resumed.
 
 The first Ctrl-C lets running commands finish, the second kills them.
@@ -196,6 +196,7 @@ func (p *pipeInput) Read(b []byte) (n int, err error) {
 }
 
 func (c runCmd) options() runner.Options {
+	dir, _ := os.Getwd() // empty: it is not known
 	return runner.Options{
 		Command:     runner.QuoteCommand(commandOf(c.Command)),
 		Nulls:       c.Null,
@@ -203,6 +204,7 @@ func (c runCmd) options() runner.Options {
 		Timeout:     c.Timeout,
 		Addr:        c.Addr,
 		Workspace:   c.Workspace,
+		Dir:         dir,
 		Temporary:   c.Data == "",
 	}
 }

@@ -120,6 +120,38 @@ func TestAnotherRunIsRefusedWithTheDifference(t *testing.T) {
 	}
 }
 
+// Relative names mean other files in another working directory. Another path to the same one is no difference; nor is one that the run did not record.
+func TestRunIsNotResumedInAnotherWorkingDirectory(t *testing.T) {
+	here, elsewhere, link := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(here, link); err != nil {
+		t.Fatal(err)
+	}
+	in := func(dir string) Options { return Options{Command: "./job.sh", Dir: dir} }
+	for name, tt := range map[string]struct{ before, now, want string }{
+		"the same":     {here, here, ""},
+		"a link to it": {here, link, ""},
+		"not recorded": {"", here, ""},
+		"another":      {here, elsewhere, "the working directory: " + here + " before, " + elsewhere + " now"},
+		"gone":         {filepath.Join(here, "gone"), here, "the working directory: " + filepath.Join(here, "gone") + " before, " + here + " now"},
+	} {
+		dir := t.TempDir()
+		if err := mustOpen(t, dir, "a\n", in(tt.before), false).Close(); err != nil {
+			t.Fatal(err)
+		}
+		job, err := open(dir, "a\n", in(tt.now), false)
+		var changed *ChangedError
+		switch {
+		case tt.want == "" && (err != nil || !job.Resumed):
+			t.Errorf("%s: %v, want that the run is resumed", name, err)
+		case tt.want != "" && (!errors.As(err, &changed) || !slices.Equal(changed.Changes, []string{tt.want})):
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
+		if job != nil {
+			_ = job.Close()
+		}
+	}
+}
+
 func TestForceReplacesAnotherRunButResumesTheSame(t *testing.T) {
 	dir := t.TempDir()
 	first := mustOpen(t, dir, "a\n", testOptions, true)

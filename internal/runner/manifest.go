@@ -28,6 +28,8 @@ type Options struct {
 	Addr string `json:"addr,omitempty"`
 	// Workspace of the tasks; empty is "default".
 	Workspace string `json:"workspace,omitempty"`
+	// Dir is the working directory, where commands run: lines and arguments may name files relative to it. Empty: it is not known.
+	Dir string `json:"dir,omitempty"`
 	// Temporary is true if nobody will resume the run. It makes no other run.
 	Temporary bool `json:"temporary,omitempty"`
 }
@@ -108,10 +110,23 @@ func (m *manifest) changes(opts Options, in Input) []string {
 	differ("--timeout", was.Timeout, opts.Timeout)
 	differ("--addr", was.Addr, opts.Addr)
 	differ("--workspace", was.Workspace, opts.Workspace)
+	if !sameDir(was.Dir, opts.Dir) {
+		differ("the working directory", was.Dir, opts.Dir)
+	}
 	if m.Input != in {
 		list = append(list, fmt.Sprintf("the input: %v before, %v now", m.Input, in))
 	}
 	return list
+}
+
+// sameDir reports whether two paths lead to the same directory. One that is not known may be any.
+func sameDir(a, b string) bool {
+	if a == b || a == "" || b == "" {
+		return true
+	}
+	before, err1 := os.Stat(a)
+	now, err2 := os.Stat(b)
+	return err1 == nil && err2 == nil && os.SameFile(before, now)
 }
 
 // orNotSet returns the value of an option. The zero of one that is not a switch means that the option is as if it was not set.
