@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -24,6 +25,7 @@ type runCmd struct {
 	Data        string        `type:"file" placeholder:"DIR" help:"Keep the state of the run in this directory, so that it can be resumed."`
 	Input       string        `type:"file" placeholder:"FILE" help:"Read the lines from this file; - is standard input, as without this flag."`
 	Null        bool          `short:"0" help:"Lines end with NUL, not newline."`
+	Replace     string        `short:"I" type:"bytes" default:"{}" placeholder:"STR" help:"What the line replaces in the arguments; if it is empty, the line always becomes the last one."`
 	KeepOrder   bool          `short:"k" help:"Print the outputs in the order of the lines."`
 	MaxAttempts uint32        `type:"positive" placeholder:"N" help:"Failures after which a line has failed for good (5); 1 is no retry."`
 	Timeout     time.Duration `type:"positive" placeholder:"DURATION" help:"Longest time of one attempt, at least 100ms (no limit); then it is killed and counts as failed."`
@@ -43,8 +45,8 @@ type runCmd struct {
 
 // Help is shown below the flags.
 func (runCmd) Help() string {
-	return `Durable xargs: every line is a task of a coordinator, and is done once it is committed there. {} in any argument is replaced by
-the line; without any {}, the line becomes the last argument. The input is read to its end before the first command
+	return `Durable xargs: every line is a task of a coordinator, and is done once it is committed there. {} (or STR of -I STR) in any
+argument is replaced by the line; without any, the line becomes the last argument. The input is read to its end before the first command
 starts; empty lines are left out, unless --null. Commands have no standard input and no terminal.
 
 The output of each command is written whole to standard output, in the order in which they end, or with --keep-order in
@@ -120,7 +122,7 @@ func (c runCmd) refuseIdle(line *kong.Context) error {
 
 // check refuses what the coordinator would refuse later, when the data directory already holds the run.
 func (c runCmd) check() error {
-	if err := commandOf(c.Command).Check(); err != nil {
+	if err := commandOf(c.Command).Check(c.Replace); err != nil {
 		return fail(exitUsage, "write the command and its arguments after --", "%v", err)
 	}
 	if err := checkJobs(c.Jobs); err != nil {
@@ -197,8 +199,13 @@ func (p *pipeInput) Read(b []byte) (n int, err error) {
 
 func (c runCmd) options() runner.Options {
 	dir, _ := os.Getwd() // empty: it is not known
+	placeholder := ""
+	if c.Replace != "{}" {
+		placeholder = strconv.Quote(c.Replace)
+	}
 	return runner.Options{
 		Command:     runner.QuoteCommand(commandOf(c.Command)),
+		Placeholder: placeholder,
 		Nulls:       c.Null,
 		MaxAttempts: c.MaxAttempts,
 		Timeout:     c.Timeout,

@@ -186,6 +186,7 @@ func (r *runWork) worker(cl *client, stop, kill <-chan struct{}, accept func()) 
 	handler, err := execworker.Config{
 		Command:     commandOf(r.Command),
 		Arguments:   true,
+		Placeholder: r.Replace,
 		Spool:       r.job.Spool(),
 		InlineLimit: r.inlineLimit(),
 		KeepFailed:  true,

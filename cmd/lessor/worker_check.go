@@ -46,7 +46,7 @@ Examples:
 func (c workerCheckCmd) Run(a *app) error {
 	defer a.catchSignals()()
 	command := commandOf(c.Command)
-	if err := command.Check(); err != nil {
+	if err := command.Check(""); err != nil {
 		return fail(exitUsage, "write the worker and its arguments after --", "%v", err)
 	}
 	cfg := workercheck.Config{

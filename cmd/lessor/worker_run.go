@@ -196,7 +196,7 @@ func (c workerRunCmd) installer(a *app, log *slog.Logger) (worker.Installer, err
 		return nil, nil
 	}
 	command := execworker.Command{c.Installer}
-	if err := command.Check(); err != nil {
+	if err := command.Check(""); err != nil {
 		return nil, fail(exitUsage, "", "--installer: %v", err)
 	}
 	return execworker.Installer{Command: command, Log: log, Kill: a.stopNow.Done()}, nil

@@ -1,6 +1,6 @@
 // Package execworker makes any program a worker: it runs one command for each task.
 //
-// The command gets the payload on standard input, or as arguments in place of {}, and the task in its environment (see environment). Its
+// The command gets the payload on standard input, or in its arguments, and the task in its environment (see environment). Its
 // standard output is the output of the task. Its standard error is streamed as feedback. Its exit code determines the category of a failure, by
 // the convention of sysexits.h (see categoryOfExit).
 //

@@ -32,6 +32,8 @@ type Config struct {
 	Command Command
 	// Arguments: the payload goes into the arguments of Command (see Command.Fill) instead of standard input.
 	Arguments bool
+	// Placeholder is what the payload replaces in the arguments. Empty: it becomes the last one.
+	Placeholder string
 	// Spool stores outputs over InlineLimit. Required.
 	Spool Spool
 	// InlineLimit is the largest output, in bytes, that goes into the report. A larger output is stored in Spool and reported as an artifact.
@@ -50,7 +52,7 @@ type Config struct {
 
 // Handler returns the handler that runs the command for each task.
 func (c Config) Handler() (worker.Handler, error) {
-	if err := c.Command.Check(); err != nil {
+	if err := c.Command.Check(c.Placeholder); err != nil {
 		return nil, err
 	}
 	c.InlineLimit = cmp.Or(c.InlineLimit, defaultInlineLimit)
@@ -106,7 +108,7 @@ func (c Config) run(ctx context.Context, t *worker.Task, out *capture) (byItself
 func (c Config) process(ctx context.Context, t *worker.Task) *process.Process {
 	p := &process.Process{Args: c.Command, Env: environment(ctx, t), Stdin: t.Payload}
 	if c.Arguments {
-		p.Args, p.Stdin = c.Command.Fill(string(t.Payload)), nil
+		p.Args, p.Stdin = c.Command.Fill(c.Placeholder, string(t.Payload)), nil
 	}
 	return p
 }

@@ -182,7 +182,7 @@ func TestMissingProgramIsAConfigurationError(t *testing.T) {
 }
 
 func TestPayloadBecomesAnArgument(t *testing.T) {
-	b := newRig(t, "", Config{Command: Command{"sh", "-c", `cat; printf '%s|' "$@"`, "sh", "<{}>"}, Arguments: true}, worker.Config{})
+	b := newRig(t, "", Config{Command: Command{"sh", "-c", `cat; printf '%s|' "$@"`, "sh", "<{}>"}, Arguments: true, Placeholder: "{}"}, worker.Config{})
 	if task := b.Do(b.spec("a  b")); string(task.GetOutput()) != "<a  b>|" {
 		t.Errorf("output %q, want the payload as one argument and no input: %q", task.GetOutput(), "<a  b>|")
 	}

@@ -102,6 +102,7 @@ func TestAnotherRunIsRefusedWithTheDifference(t *testing.T) {
 		"another line":        {"a\nc\n", testOptions, "the input: 2 lines (sha256 "},
 		"another order":       {"b\na\n", testOptions, "the input: 2 lines (sha256 "},
 		"another command":     {"a\nb\n", Options{Command: "md5sum {}"}, "the command: sha256sum {} before, md5sum {} now"},
+		"another placeholder": {"a\nb\n", Options{Command: "sha256sum {}", Placeholder: `"%"`}, `-I: not set before, "%" now`},
 		"another timeout":     {"a\nb\n", Options{Command: "sha256sum {}", Timeout: time.Second}, "--timeout: not set before, 1s now"},
 		"another coordinator": {"a\nb\n", Options{Command: "sha256sum {}", Addr: "h:1"}, "--addr: not set before, h:1 now"},
 		"another separator":   {"a\nb\n", Options{Command: "sha256sum {}", Nulls: true}, "--null: false before, true now"},

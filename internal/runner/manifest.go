@@ -18,6 +18,8 @@ import (
 type Options struct {
 	// Command is the command line, quoted; see QuoteCommand.
 	Command string `json:"command"`
+	// Placeholder is what the line replaces in the command, quoted; empty is {}.
+	Placeholder string `json:"placeholder,omitempty"`
 	// Nulls is true if lines are separated by NUL instead of newline.
 	Nulls bool `json:"nulls,omitempty"`
 	// MaxAttempts is the number of failures after which a line has failed for good; 0 is the coordinator's default.
@@ -105,6 +107,7 @@ func (m *manifest) changes(opts Options, in Input) []string {
 	}
 	was := m.Options
 	differ("the command", was.Command, opts.Command)
+	differ("-I", was.Placeholder, opts.Placeholder)
 	differ("--null", was.Nulls, opts.Nulls)
 	differ("--max-attempts", was.MaxAttempts, opts.MaxAttempts)
 	differ("--timeout", was.Timeout, opts.Timeout)
