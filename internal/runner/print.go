@@ -145,11 +145,14 @@ func (p *printer) file(name string) error {
 	})
 }
 
-// quoteLine returns the line of a task, at most its beginning.
+// quoteLine returns the line of a task; of a long one its beginning, and a mark that more follows.
 func quoteLine(task *lessorv1.Task) string {
 	const shown = 60
 	line := []rune(strings.ToValidUTF8(string(task.GetSpec().GetPayload()), "\uFFFD"))
-	return fmt.Sprintf("%q", string(line[:min(len(line), shown)]))
+	if len(line) <= shown {
+		return fmt.Sprintf("%q", string(line))
+	}
+	return fmt.Sprintf("%q…", string(line[:shown])) // outside of the quotes: the line may have such a mark
 }
 
 func whyFailed(task *lessorv1.Task) string {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -82,6 +83,17 @@ func TestAdoptedOutputIsFound(t *testing.T) {
 		t.Errorf("printed %q and %q, summary %+v, error %v, want the output of the first attempt", out.String(), errs.String(), p.summary, err)
 	}
 	wantFiles(t, p.job.path("spool"), "t1.1", "t1.2")
+}
+
+// A message shows where it has cut off a line.
+func TestLongLineIsCutWithAMark(t *testing.T) {
+	for line, want := range map[string]string{
+		"short": `"short"`, strings.Repeat("ä", 60): `"` + strings.Repeat("ä", 60) + `"`, strings.Repeat("ä", 61): `"` + strings.Repeat("ä", 60) + `"…`,
+	} {
+		if got := quoteLine(&lessorv1.Task{Spec: &lessorv1.TaskSpec{Payload: []byte(line)}}); got != want {
+			t.Errorf("%q is shown as %s, want %s", line, got, want)
+		}
+	}
 }
 
 // The outputs of a run that nobody will resume do not stay on the disk until its end, unless a record has named them. What could not be printed stays.
