@@ -1413,6 +1413,28 @@ func TestSpecHasTheOptionsOfTheRun(t *testing.T) {
 	}
 }
 
+// A run that nobody will resume leaves its tasks on a shared coordinator for a day only, unless its lines may have to wait for others until they are printed.
+func TestTasksOfATemporaryRunAreNotKeptLong(t *testing.T) {
+	for name, tt := range map[string]struct {
+		opts      Options
+		keepOrder bool
+		want      time.Duration
+	}{
+		"temporary":              {Options{Addr: "h:1", Temporary: true}, false, temporaryRetention},
+		"temporary, in order":    {Options{Addr: "h:1", Temporary: true}, true, sharedRetention},
+		"kept":                   {Options{Addr: "h:1"}, false, sharedRetention},
+		"temporary and embedded": {Options{Temporary: true}, false, embeddedRetention},
+	} {
+		s := newSubmitter(mustOpen(t, t.TempDir(), "", tt.opts, false), Config{KeepOrder: tt.keepOrder})
+		if err := s.add(t.Context(), 1, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.batch[0].GetRetention().AsDuration(); got != tt.want {
+			t.Errorf("%s: the tasks are kept for %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
 // sizeRecorder records the number of tasks of each batch.
 type sizeRecorder struct {
 	lessorv1.TaskServiceClient

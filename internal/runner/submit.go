@@ -30,6 +30,9 @@ const (
 const (
 	embeddedRetention = 10 * 365 * 24 * time.Hour
 	sharedRetention   = 30 * 24 * time.Hour
+	// temporaryRetention is for a run on a shared coordinator that nobody will resume. Its lines need their tasks until they are printed, and whoever takes
+	// the outputs may stop for a night.
+	temporaryRetention = 24 * time.Hour
 )
 
 // Heartbeats. A lease on an embedded coordinator lives as long as it can, since the coordinator cannot outlive the worker: it would be lost only if the
@@ -56,6 +59,8 @@ type submitter struct {
 	begun chan struct{} // closed when the coordinator has the first tasks
 	done  chan struct{} // closed when it has all tasks
 
+	temporary bool // the tasks get the temporaryRetention
+
 	full func() // called when the tenant's quota of tasks is used up
 
 	batch []*lessorv1.TaskSpec
@@ -64,6 +69,7 @@ type submitter struct {
 
 func newSubmitter(j *Job, cfg Config) *submitter {
 	s := &submitter{job: j, tasks: cfg.Tasks, epoch: cfg.Epoch, begun: make(chan struct{}), done: make(chan struct{})}
+	s.temporary = j.manifest.Options.Temporary && j.manifest.Options.Addr != "" && !cfg.KeepOrder // in order, a line may wait long for one before it
 	s.full = sync.OnceFunc(func() {
 		cfg.Screen.Note("the tenant's quota of tasks is used up: lines are submitted as tasks end")
 	})
@@ -138,7 +144,11 @@ func (s *submitter) add(ctx context.Context, number int64, line []byte) error {
 			return err
 		}
 	}
-	s.batch = append(s.batch, s.job.spec(number, line))
+	spec := s.job.spec(number, line)
+	if s.temporary {
+		spec.Retention = durationpb.New(temporaryRetention)
+	}
+	s.batch = append(s.batch, spec)
 	s.bytes += len(line)
 	return nil
 }
