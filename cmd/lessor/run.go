@@ -30,7 +30,7 @@ type runCmd struct {
 	MaxAttempts uint32        `type:"positive" placeholder:"N" help:"Failures after which a line has failed for good (5); 1 is no retry."`
 	Timeout     time.Duration `type:"positive" placeholder:"DURATION" help:"Longest time of one attempt, at least 100ms (no limit); then it is killed and counts as failed."`
 	RetryFailed bool          `typed:"" help:"Run the lines again that have failed for good in an earlier start."`
-	Force       bool          `typed:"" help:"If --data holds another run, discard that and start from the beginning."`
+	Force       bool          `typed:"" help:"If --data holds another run, discard that and begin this one; if it holds this run, resume as without the flag."`
 
 	Addr         string        `type:"nonempty" placeholder:"HOST:PORT" help:"Use this coordinator instead of an embedded one."`
 	Tenant       string        `shared:"" placeholder:"NAME" help:"With --addr: tenant of the credential; needed only to make sure that it is this one."`
@@ -45,9 +45,10 @@ type runCmd struct {
 
 // Help is shown below the flags.
 func (runCmd) Help() string {
-	return `Durable xargs: every line is a task of a coordinator, and is done once it is committed there. {} (or STR of -I STR) in any
-argument is replaced by the line; without any, the line becomes the last argument. The input is read to its end before the first command
-starts; empty lines are left out, unless --null. Commands have no standard input and no terminal.
+	return `Durable xargs: every line is a task of a coordinator, and is done once it is committed there. {} in any argument, or
+STR with -I STR, is replaced by the line; without any, the line becomes the last argument. The input is read to its end
+before the first command starts; empty lines are left out, unless --null. Commands have no standard input and no
+terminal.
 
 The output of each command is written whole to standard output, in the order in which they end, or with --keep-order in
 that of the lines. Standard error is passed on line by line. With --json, standard output gets each finished task as a
@@ -58,8 +59,8 @@ worker run --help). Exit code 1 means that some lines failed for good.
 
 With --data, a run that was stopped, by kill -9 too, resumes when the same command is given again with the same input: lines
 that are done are not run again, and failed ones only with --retry-failed. The outputs of all lines are printed again, so
-that every run that ends has written all of them. A changed input, command, working directory or option is refused, unless --force. Without
---data, the run lives in a temporary directory and cannot be resumed.
+that every run that ends has written all of them. A changed input, command, working directory or option is refused, unless
+--force. Without --data, the run lives in a temporary directory and cannot be resumed.
 
 The first Ctrl-C lets running commands finish, the second kills them.
 
