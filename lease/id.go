@@ -127,6 +127,9 @@ func FirstSeq(epoch uint32, next uint64) uint64 {
 	return max(next+seqsPerSecond, uint64(epoch)*seqsPerSecond)
 }
 
+// EpochOfSeq returns an epoch that is at least as high as the one in which FirstSeq gave out a sequence as the first; 0 if the sequence is lower than any of those.
+func EpochOfSeq(seq uint64) uint32 { return uint32(min(seq/seqsPerSecond, MaxEpoch)) }
+
 // Ticket is the content of a lease id.
 type Ticket struct {
 	Task    TaskID

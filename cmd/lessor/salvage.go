@@ -83,7 +83,8 @@ type salvaged struct {
 	States  map[string]uint64 `json:"tasks_by_state"`
 	Leases  uint64            `json:"leases"`
 	LeftOut uint64            `json:"tasks_left_out"`
-	Items   uint64            `json:"left_out"` // tasks, and everything else that is listed or would be
+	Unknown bool              `json:"tasks_uncounted,omitempty"` // more may be left out
+	Items   uint64            `json:"left_out"`                  // tasks, and everything else that is listed or would be
 }
 
 func (s salvaged) String() string {
@@ -102,11 +103,22 @@ func (s salvaged) String() string {
 	case s.Items == 0:
 		text += "nothing was left out"
 	case others == 0:
-		text += "left out: " + counted(s.LeftOut, "task")
+		text += "left out: " + s.leftOut()
 	default:
-		text += fmt.Sprintf("left out: %s, and %s", counted(s.LeftOut, "task"), counted(others, "other thing"))
+		text += fmt.Sprintf("left out: %s, and %s", s.leftOut(), counted(others, "other thing"))
 	}
 	return text + fmt.Sprintf("; move %s away, so that nobody serves it any more, then serve %s", s.Data, s.To)
+}
+
+// leftOut says how many tasks are left out, as far as anybody knows.
+func (s salvaged) leftOut() string {
+	switch {
+	case !s.Unknown:
+		return counted(s.LeftOut, "task")
+	case s.LeftOut == 0:
+		return "nobody knows how many tasks"
+	}
+	return "at least " + counted(s.LeftOut, "task")
 }
 
 func (c salvageCmd) Run(a *app) error {
@@ -124,7 +136,7 @@ func (c salvageCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		done.Tasks, done.Leases, done.LeftOut = report.Total, report.Leases, report.LeftOut
+		done.Tasks, done.Leases, done.LeftOut, done.Unknown = report.Total, report.Leases, report.LeftOut, report.Unknown
 		for state, n := range report.Tasks {
 			done.States[state.String()] = n
 		}

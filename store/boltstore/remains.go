@@ -64,6 +64,9 @@ func (r *Remains) Keyspace(ks store.Keyspace) Keyspace {
 // Older says why the records may be those of an older commit than the newest one; empty: they are not.
 func (r *Remains) Older() string { return r.older }
 
+// Path is the path of the file.
+func (r *Remains) Path() string { return r.path }
+
 // Records calls fn with each record that can be read, and whose seal is right, until fn returns an error. inOrder means that the key is higher than all before
 // of its keyspace; a record that is not in order may be there twice, with another value. The slices are memory of the file, which the caller must not change.
 func (r *Remains) Records(fn func(ks store.Keyspace, key, value []byte, inOrder bool) error) (err error) {
@@ -182,20 +185,53 @@ func (r *Remains) find() error {
 	if err := catchFaults(func() error { found = r.findMeta(errors.As(problem, new(tornError))); return nil }); err != nil || !found {
 		return damaged(r.path, cmp.Or(err, errors.New("it has no valid meta page")))
 	}
-	r.meta.pages = min(r.meta.pages, uint64(len(r.data))/r.meta.pageSize)
-	r.found = r.surveyWith(r.readFree())
-	if r.found.free != nil && !r.found.whole() {
-		if other := r.surveyWith(nil); other.whole() { // the list of free pages itself is damaged
-			r.found = other
-		}
+	r.meta, r.found = r.surveyOf(r.meta)
+	if r.found.rootLoss > 0 {
+		r.tryCommitBefore()
+	}
+	if r.found.rootLoss == unreadable {
+		return damaged(r.path, errors.New("neither the root of its newest commit nor that of the commit before can be read"))
 	}
 	if have, err := store.ParseFormat(r.found.format); err == nil && have > store.Current().Format() {
 		return &store.NewerFormatError{Have: have, Want: store.Current().Format()}
 	}
-	if tx := r.found.sumsTx; tx != 0 && tx != r.meta.tx && tx != r.meta.tx+1 {
-		r.older = "the root of its newest commit is damaged or lost"
+	if r.older == "" {
+		r.older = r.found.doubt
 	}
 	return nil
+}
+
+// surveyOf surveys the records of the commit with that meta page.
+func (r *Remains) surveyOf(m meta) (meta, *survey) {
+	m.pages = min(m.pages, uint64(len(r.data))/m.pageSize)
+	of := &Remains{data: r.data, meta: m}
+	found := of.surveyWith(of.readFree())
+	if found.free != nil && !found.whole() {
+		if other := of.surveyWith(nil); other.whole() { // the list of free pages itself is damaged
+			found = other
+		}
+	}
+	return m, found
+}
+
+// tryCommitBefore takes the commit before the newest if its root leads to more. That commit is still in the file: the pages that a commit replaces become free
+// only for the next one (flush.go).
+func (r *Remains) tryCommitBefore() {
+	var other meta
+	valid := false
+	_ = catchFaults(func() error {
+		if at := r.meta.otherPage(r.data) * r.meta.pageSize; at < uint64(len(r.data)) {
+			other, valid = parseMeta(r.data[at:])
+		}
+		return nil
+	})
+	if !valid || other.pageSize != r.meta.pageSize || other.tx >= r.meta.tx || other.root == r.meta.root {
+		return
+	}
+	if m, found := r.surveyOf(other); found.rootLoss < r.found.rootLoss {
+		r.meta, r.found = m, found
+		r.older = "the root of its newest commit cannot be read, so everything is as the commit before left it"
+	}
 }
 
 // findMeta finds the meta page of the newest commit; if that commit was cut off by a loss of power, that of the commit before. A meta page with one changed byte
@@ -285,10 +321,13 @@ func (r *Remains) readFree() (free pageSet) {
 type survey struct {
 	free   pageSet
 	of     [store.NumKeyspaces]*state
-	bytes  int64    // of the records that can be read, in a file
-	sumsTx uint64   // number of the commit of the sums; 0: they cannot be read
-	format []byte   // record of the format
-	proven []record // records that only the sums prove
+	bytes  int64  // of the records that can be read, in a file
+	format []byte // record of the format
+
+	stale    bool     // the root is that of another commit
+	rootLoss int      // keyspaces to which the root does not lead and that cannot be computed
+	doubt    string   // why records may be older ones; empty: they are not
+	proven   []record // records that only the sums prove
 }
 
 // state is how much of a keyspace was found.
@@ -330,6 +369,7 @@ func (r *Remains) surveyWith(free pageSet) *survey {
 	w.gap = func(ks store.Keyspace) { s.of[ks].lose() }
 	w.walk()
 	s.setSums(w)
+	s.judgeRoot(w)
 	for ks, st := range s.of {
 		st.end()
 		if !st.whole() {
@@ -355,7 +395,14 @@ func (s *survey) setSums(w *walk) {
 		format = store.Current().Format()
 	}
 	stored, ok := decodeSumsOf(format, w.sums)
-	if w.sums == nil || !ok {
+	switch {
+	case ok && stored.tx != w.tx && stored.tx != w.tx+1: // in a copy that Snapshot wrote, and after a commit was taken back, one more
+		s.stale = true
+		s.doubt = "the root of its newest commit is damaged or lost"
+	case !ok && format >= sumsSince:
+		s.doubt = "the sums of its newest commit cannot be read, so nobody can tell whether records are older ones"
+	}
+	if !ok {
 		for ks, st := range s.of {
 			if !w.buckets[ks] && w.rootBroken { // it may have been there
 				st.gaps = []Gap{{}}
@@ -363,9 +410,29 @@ func (s *survey) setSums(w *walk) {
 		}
 		return
 	}
-	s.sumsTx = stored.tx
 	for ks, st := range s.of {
 		st.known, st.want = true, stored.sums[ks]
+	}
+}
+
+// unreadable is the rootLoss of a root that leads to nothing.
+const unreadable = store.NumKeyspaces
+
+// judgeRoot counts the keyspaces to which the root does not lead.
+func (s *survey) judgeRoot(w *walk) {
+	switch {
+	case !slices.Contains(w.buckets[:], true):
+		s.rootLoss = unreadable
+		return
+	case s.stale: // nobody knows to which
+		s.rootLoss = unreadable - 1
+		return
+	}
+	for ks, st := range s.of {
+		missing := !w.buckets[ks] && (w.rootBroken || st.known && st.want != 0)
+		if ks := store.Keyspace(ks); missing && !ks.Index() && ks != store.TimerLog && ks != store.Line {
+			s.rootLoss++
+		}
 	}
 }
 

@@ -12,7 +12,7 @@ const badSeal = "the checksum does not match"
 // judgeBroken decides what the damage means that the file shows: which tasks are left out, and what else is.
 func (s *salvager) judgeBroken() error {
 	if older := s.from.Older(); older != "" {
-		s.found(Item{Kind: KindRecords, Reason: older + ": what its last commit changed may be missing, or be there as it was before"})
+		s.found(Item{Kind: KindCommit, Reason: older + ": what was acknowledged last may be missing, so that tasks that ended then run again"})
 	}
 	for ks := range store.Keyspace(store.NumKeyspaces) {
 		state := s.from.Keyspace(ks)
@@ -100,6 +100,7 @@ func (s *salvager) addBroken(b boltstore.Broken, problem string) {
 			return
 		}
 	case store.Meta:
+		s.metaLost = true
 		if string(key) == store.MetaBackups {
 			s.found(Item{Kind: KindBackups, Reason: problem})
 		}

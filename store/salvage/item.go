@@ -37,6 +37,7 @@ const (
 	KindIdentity   = "key that signs leases"
 	KindClock      = "serving clock"
 	KindBackups    = "times of backups"
+	KindCommit     = "newest commit"
 	KindRecords    = "records" // nobody knows how many, or of what
 )
 
@@ -62,6 +63,7 @@ type Report struct {
 	Total   uint64 // tasks
 	Leases  uint64
 	LeftOut uint64 // tasks that are known to be left out
+	Unknown bool   // others may be left out that nobody can name or count
 }
 
 // rangeText describes a range of keys.

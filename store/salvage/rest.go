@@ -260,9 +260,10 @@ func (s *salvager) serving() (serving lease.Instant, err error) {
 	return serving, err
 }
 
-// putMeta makes what every store has that was ever served.
+// putMeta makes what every store has that was ever served. No epoch may come again: without the identity, the leases and the ids of tasks tell which the last one
+// was at least, and if the newest commit is lost, that may have begun one.
 func (s *salvager) putMeta() error {
-	if len(s.spaces) == 0 {
+	if len(s.spaces) == 0 && !s.metaLost && s.epoch == 0 { // never served
 		return nil
 	}
 	serving, err := s.serving()
@@ -274,13 +275,17 @@ func (s *salvager) putMeta() error {
 			records.PutClock(&s.b, serving)
 			s.found(Item{Kind: KindClock, Reason: "its record is damaged; it goes on from the last time that another record has: retries may wait longer"})
 		}
-		if r.Get(store.Meta, []byte(store.MetaIdentity)) == nil {
-			identity := records.Identity{Epoch: max(s.leased, 1), Key: make([]byte, 32)}
+		identity, found, err := records.ReadIdentity(r)
+		if !found {
+			identity = records.Identity{Epoch: max(s.seen, 1), Key: make([]byte, 32)}
 			_, _ = rand.Read(identity.Key) // never fails
-			records.PutIdentity(&s.b, identity)
 			s.found(Item{Kind: KindIdentity, Reason: "its record is damaged; there is a new key, so that reports under earlier leases are REJECTED, INVALID_LEASE"})
 		}
-		return nil
+		if s.from.Older() != "" {
+			identity.Epoch++
+		}
+		records.PutIdentity(&s.b, identity)
+		return err
 	})
 }
 

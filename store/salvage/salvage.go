@@ -22,7 +22,7 @@ const (
 // Fill fills to, which is new and empty, and calls found for everything that it leaves out or cannot restore as it was. now is when queues were made that are
 // not known otherwise. The new store has the epoch of the old one: the caller begins a new one before anybody serves it.
 //
-// The error is one of writing to to. Then to is of no use.
+// The error is a *store.DamagedError if no task and no workspace can be read although there may have been some, or one of writing to to. Then to is of no use.
 func Fill(ctx context.Context, from *boltstore.Remains, to store.Store, now lease.Wall, found func(Item)) (Report, error) {
 	s := &salvager{
 		ctx: ctx, from: from, to: to, now: now, found: found, report: Report{Tasks: map[lease.State]uint64{}},
@@ -37,6 +37,7 @@ func Fill(ctx context.Context, from *boltstore.Remains, to store.Store, now leas
 			s.gaps[store.Spec] = append(s.gaps[store.Spec], b.Gap)
 		}
 	}
+	s.metaLost = len(s.gaps[store.Meta]) > 0
 	for _, step := range []func() error{
 		s.copy, s.judgeBroken, s.loadSpaces, s.loadKeys, s.tasks, s.orphans, s.lateResults, s.nameTheRest, s.ledgers, s.olderKeys, s.putQueues, s.putSpaces, s.putMeta,
 	} {
@@ -44,7 +45,18 @@ func Fill(ctx context.Context, from *boltstore.Remains, to store.Store, now leas
 			return s.report, err
 		}
 	}
+	s.report.Unknown = from.Older() != "" || len(s.gaps[store.Spec]) > 0
+	if s.isNothing() {
+		return s.report, &store.DamagedError{Path: from.Path(), Problem: "no task and no workspace in it can be read"}
+	}
 	return s.report, nil
+}
+
+// isNothing reports whether the new store has no task and no workspace, although the damage may have hidden some. Such a store would be worth nothing to anybody.
+func (s *salvager) isNothing() bool {
+	spaces := s.from.Keyspace(store.Space)
+	hidden := s.report.LeftOut > 0 || s.report.Unknown || len(spaces.Gaps)+len(spaces.Broken) > 0
+	return s.report.Total == 0 && len(s.spaces) == 0 && hidden
 }
 
 type salvager struct {
@@ -69,8 +81,9 @@ type salvager struct {
 	rebuilt  []*records.Space  // those of them whose record is damaged or missing
 	last     map[uint32]uint64 // last sequence in each space
 	lastRead lease.Instant     // the latest reading of the serving clock
+	metaLost bool              // a record of Meta may be missing or is damaged
 	epoch    uint32            // of the store; 0: it cannot be read
-	leased   uint32            // the highest epoch of a lease
+	seen     uint32            // the highest epoch that leases and ids of tasks prove
 	keys     *keyindex.Index
 	queues   map[queueName]*records.Queue // recounted
 }

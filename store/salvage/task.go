@@ -137,6 +137,7 @@ func (s *salvager) keep(was, t *lease.Task) {
 	s.count(t)
 	s.last[t.ID.Space] = max(s.last[t.ID.Space], t.ID.Seq, t.Place, t.LastSeq())
 	s.lastRead = max(s.lastRead, t.ReadyAt)
+	s.seen = max(s.seen, lease.EpochOfSeq(t.ID.Seq))
 }
 
 // tellParts tells without which parts a task is kept.
@@ -168,7 +169,7 @@ func (s *salvager) count(t *lease.Task) {
 	q.CreatedAt = min(q.CreatedAt, t.CreatedAt)
 	q.Add(t, 0) // putSpaces makes this right
 	if t.Lease != nil {
-		s.leased = max(s.leased, t.Lease.Epoch)
+		s.seen = max(s.seen, t.Lease.Epoch)
 		s.report.Leases++
 	}
 }

@@ -190,6 +190,7 @@ var taskKeyspaces = []store.Keyspace{
 
 // contents are the tasks of a store and all of its records.
 type contents struct {
+	epoch   uint32
 	tasks   map[lease.TaskID]*lease.Task
 	records [store.NumKeyspaces]map[string]string
 }
@@ -198,6 +199,11 @@ func contentsOf(t *testing.T, st store.Store) (c contents) {
 	t.Helper()
 	c.tasks = map[lease.TaskID]*lease.Task{}
 	err := st.View(func(r store.Reader) error {
+		identity, _, err := records.ReadIdentity(r)
+		if err != nil {
+			return err
+		}
+		c.epoch = identity.Epoch
 		for ks := range store.Keyspace(store.NumKeyspaces) {
 			c.records[ks] = map[string]string{}
 			err := r.Scan(ks, nil, nil, func(key, value []byte) bool {
@@ -262,6 +268,8 @@ type salvaged struct {
 	items  []salvage.Item
 	report salvage.Report
 	older  bool
+	epoch  uint32            // of the new store, when it is complete
+	next   map[uint32]uint64 // next sequence of each of its workspaces
 	dir    string
 }
 
@@ -283,7 +291,7 @@ func salvageFile(t *testing.T, dir string, file []byte) (s salvaged, err error) 
 		s.contents = contentsOf(t, to)
 		var b store.Batch
 		err := to.View(func(r store.Reader) error {
-			_, err := records.MakeIndependent(&b, r, lease.WallOf(time.Date(2026, 11, 28, 0, 0, 0, 0, time.UTC)))
+			s.epoch, err = records.MakeIndependent(&b, r, lease.WallOf(time.Date(2026, 11, 28, 0, 0, 0, 0, time.UTC)))
 			return err
 		})
 		if err == nil {
@@ -291,6 +299,13 @@ func salvageFile(t *testing.T, dir string, file []byte) (s salvaged, err error) 
 		}
 		if err == nil {
 			requireSound(t, to)
+			s.next = map[uint32]uint64{}
+			err = to.View(func(r store.Reader) error {
+				return records.Spaces(r, func(space records.Space) error {
+					s.next[space.Number] = space.NextSeq
+					return nil
+				})
+			})
 		}
 		return err
 	})
@@ -315,9 +330,14 @@ var partKinds = map[store.Keyspace]string{
 	store.Failure: salvage.KindError, store.Feedback: salvage.KindFeedback, store.Ledger: salvage.KindReport, store.Discarded: salvage.KindLateResult,
 }
 
-// requireTrue checks that every task of the new store is what it was, but for the parts that are named, and that each other one is named.
+// requireTrue checks that every task of the new store is what it was, but for the parts that are named, and that each other one is named. It also checks that no
+// fencing token and no id comes again.
 func (s *salvaged) requireTrue(t *testing.T, before contents) {
 	t.Helper()
+	s.requireNew(t, before)
+	if missing := len(before.tasks) - len(s.tasks); int(s.report.LeftOut) < missing && !s.report.Unknown {
+		t.Errorf("%d tasks are missing, and the report says that %d are left out", missing, s.report.LeftOut)
+	}
 	for id, was := range before.tasks {
 		is := s.tasks[id]
 		if is == nil {
@@ -361,6 +381,19 @@ func (s *salvaged) requireTrue(t *testing.T, before contents) {
 	for _, item := range s.items {
 		if item.Task != (lease.TaskID{}) && item.Kind != salvage.KindTask && s.tasks[item.Task] == nil {
 			t.Errorf("%s: %v, which is not there", item.Kind, item.Task)
+		}
+	}
+}
+
+// requireNew checks that the new store has a higher epoch, and gives no id again.
+func (s *salvaged) requireNew(t *testing.T, before contents) {
+	t.Helper()
+	if s.epoch <= before.epoch {
+		t.Errorf("the epoch is %d, and was %d", s.epoch, before.epoch)
+	}
+	for id := range before.tasks {
+		if next, ok := s.next[id.Space]; ok && next <= id.Seq {
+			t.Errorf("the next sequence in workspace %d is %d, although %v was given out", id.Space, next, id)
 		}
 	}
 }
