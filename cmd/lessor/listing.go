@@ -13,6 +13,7 @@ type listing struct {
 	lines *bufio.Writer // of JSON; nil if there is a table
 	// leftOut has the paths of the fields that the coordinator does not send in lists.
 	leftOut []string
+	begun   bool // an item was added
 }
 
 func newListing(a *app, heads ...string) *listing {
@@ -27,6 +28,7 @@ const rowsAtOnce = 1000
 
 // add prints m as JSON, or else the cells as a row.
 func (l *listing) add(m proto.Message, cells ...string) error {
+	l.begun = true
 	if l.lines != nil {
 		return printJSON(l.lines, m, l.leftOut...)
 	}
@@ -53,13 +55,22 @@ func (l *listing) flush() error {
 	return l.table.flush()
 }
 
+// end prints what is left before err, with which the list ended; nil if it is complete. After an error, it prints no table without rows: that would look like the
+// answer that there are none.
+func (l *listing) end(err error) error {
+	if err != nil && !l.begun {
+		return err
+	}
+	return cmp.Or(err, l.flush())
+}
+
 // printPages prints all pages of a list, and those before an error. read returns the items of the page that a token names, and the token of the next page. The
 // first token is empty, and so is that after the last page.
 func printPages[T proto.Message](l *listing, cells func(T) []string, read func(token string) (items []T, next string, err error)) error {
 	for token := ""; ; {
 		items, next, err := read(token)
 		if err != nil {
-			return cmp.Or(err, l.flush())
+			return l.end(err)
 		}
 		for _, item := range items {
 			if err := l.add(item, cells(item)...); err != nil {

@@ -133,6 +133,19 @@ func TestListsShowWhatCameBeforeAnError(t *testing.T) {
 	}
 }
 
+// A list whose first page cannot be read has no head, which would look like the answer that there is nothing. An empty list has one.
+func TestNoHeadBeforeAnError(t *testing.T) {
+	for _, failed := range []error{nil, io.ErrUnexpectedEOF} {
+		var out strings.Builder
+		list := newListing(&app{streams: streams{out: &out}}, "TASK")
+		cells := func(t *lessorv1.Task) []string { return []string{t.GetTaskId()} }
+		err := printPages(list, cells, func(string) ([]*lessorv1.Task, string, error) { return nil, "", failed })
+		if want := map[bool]string{true: "TASK\n"}[failed == nil]; out.String() != want || !errors.Is(err, failed) {
+			t.Errorf("after %v: got %q, %v, want %q", failed, &out, err, want)
+		}
+	}
+}
+
 // BenchmarkTaskList measures what lessor task list does with each task of a page of 1000.
 func BenchmarkTaskList(b *testing.B) {
 	for name, json := range map[string]bool{"table": false, "json": true} {

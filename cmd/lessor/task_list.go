@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -42,7 +41,7 @@ func (c taskListCmd) Run(a *app) error {
 	return c.with(a, func(cl *client) error {
 		list := newTaskListing(a)
 		more, err := c.print(a, cl, list, filter)
-		if err := cmp.Or(err, list.flush()); err != nil {
+		if err := list.end(err); err != nil {
 			return err
 		}
 		if more && c.Limit == nil { // who has set a limit knows
