@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -75,6 +77,9 @@ func (c restoreCmd) Run(a *app) error {
 	err := boltstore.Restore(c.File, c.Data, boltstore.Options{}, done.prepare(a))
 	if f, broken := brokenStore(err); broken {
 		return fail(exitFailed, "lessor verify tells more; try an older backup", "%s cannot be restored: %s", c.File, f.Problem)
+	}
+	if inUse, ok := errors.AsType[*store.InUseError](err); ok && inUse.Dir == filepath.Dir(c.File) {
+		return fail(exitCannotStart, "name a file that lessor backup wrote", "%s is not a backup, but a store in use: %v", c.File, inUse)
 	}
 	if err != nil {
 		return storeError(c.Data, err)

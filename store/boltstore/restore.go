@@ -8,23 +8,35 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
+	"time"
 
 	"github.com/lessor-dev/lessor/store"
 )
 
 // Restore makes a store in dir, which must be empty or missing, from a file that Snapshot wrote. It checks the store as Open does and upgrades it; then
 // prepare may look at it and change it. The store gets its name in one step, once all of that is durable. Until then it has another name in dir, which
-// keeps Open from making an empty store there. If an earlier Restore was interrupted, Restore begins anew.
+// keeps Open from making an empty store there. If an earlier Restore was interrupted, Restore begins anew. The store gets the owner of dir, or if dir is missing,
+// the owner of the file, as does dir.
 //
-// Errors are those of Open, *store.NotEmptyError, and those of prepare. After an error, nothing is left of what Restore has made, dir included, unless
+// Errors are those of Open, *store.InUseError also if a process has the file open as its store, *store.NotEmptyError, and those of prepare. After an error, nothing is left of what Restore has made, dir included, unless
 // the last step failed, which gives the store its name.
 func Restore(file, dir string, opts Options, prepare func(*Store) error) (err error) {
-	return makeStore(dir, file, func(temp string, _ []string) error {
-		if err := copyFile(file, temp); err != nil {
+	opts = opts.withDefaults()
+	return makeStore(dir, file, func(temp string, made []string) error {
+		owned := dir
+		if len(made) > 0 {
+			owned = file
+		}
+		owner, err := os.Stat(owned)
+		if err != nil {
 			return err
 		}
-		return prepareStore(temp, opts.withDefaults(), prepare)
+		if err := errors.Join(copyFile(file, temp, owner, opts.LockTimeout), giveAway(owner, made)); err != nil {
+			return err
+		}
+		return prepareStore(temp, opts, prepare)
 	})
 }
 
@@ -103,9 +115,13 @@ func requireEmpty(dir string, needed bool) error {
 	return nil
 }
 
-// copyFile makes a durable copy that only its owner may read. It overwrites a file at to, but not through a symbolic link.
-func copyFile(from, to string) (err error) {
-	in, err := os.Open(from)
+// copyFile makes a durable copy that belongs to that owner, who alone may read it. It overwrites a file at to, but not through a symbolic link. It does not copy a
+// store that a process has open: the copy would be of several commits, or another store that can be served.
+func copyFile(from, to string, owner os.FileInfo, timeout time.Duration) (err error) {
+	in, err := openLocked(from, os.O_RDONLY, 0, syscall.LOCK_SH, timeout)
+	if cannotLock(err) {
+		in, err = os.Open(from)
+	}
 	if err != nil {
 		return err
 	}
@@ -115,7 +131,12 @@ func copyFile(from, to string) (err error) {
 		return err
 	}
 	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Sync(), out.Close())
+	return errors.Join(err, chownAs(owner, out.Chown), out.Sync(), out.Close())
+}
+
+// cannotLock reports whether a file could not be locked because its file system has no locks. Then no store is served from there either.
+func cannotLock(err error) bool {
+	return slices.ContainsFunc([]error{errors.ErrUnsupported, syscall.ENOLCK, syscall.EINVAL, syscall.EBADF}, func(cause error) bool { return errors.Is(err, cause) })
 }
 
 // prepareStore opens the copy at path, upgrades it, calls prepare, and closes it.

@@ -45,6 +45,57 @@ func newerStore(t *testing.T) (dir string) {
 	return dir
 }
 
+// A store that is open is not restored, because the copy would be another store that can be served. A backup that others read is.
+func TestRestoreOfAStoreInUse(t *testing.T) {
+	source, dir := filledStore(t), filepath.Join(t.TempDir(), "new")
+	s := mustOpen(t, source)
+	err := Restore(filepath.Join(source, fileName), dir, Options{LockTimeout: 1}, noCheck)
+	if inUse, ok := errors.AsType[*store.InUseError](err); !ok || inUse.PID != os.Getpid() {
+		t.Errorf("of an open store: %v, want a *store.InUseError that names its process", err)
+	}
+	if fileExists(dir) {
+		t.Error("the directory was made")
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := OpenReadOnly(source, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reader.Close() }()
+	if err := Restore(filepath.Join(source, fileName), dir, Options{LockTimeout: 1}, noCheck); err != nil {
+		t.Errorf("of a closed store that somebody reads: %v", err)
+	}
+}
+
+// If root restores, the user of the directory can serve the store. A directory that is made gets the owner of the backup.
+func TestRestoreKeepsTheOwner(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root may give files away")
+	}
+	file, top := backupFile(t), t.TempDir()
+	const ofDir, ofFile = 12345, 23456
+	existing, missing := filepath.Join(top, "existing"), filepath.Join(top, "not", "there")
+	if err := errors.Join(os.Mkdir(existing, 0o700), os.Chown(existing, ofDir, ofDir), os.Chown(file, ofFile, ofFile)); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]uint32{existing: ofDir, missing: ofFile} {
+		if err := Restore(file, dir, Options{}, noCheck); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{dir, filepath.Join(dir, fileName)} {
+			info, err := os.Stat(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if of := info.Sys().(*syscall.Stat_t); of.Uid != want || of.Gid != want {
+				t.Errorf("%s belongs to %d:%d, want %d", name, of.Uid, of.Gid, want)
+			}
+		}
+	}
+}
+
 // The store gets its name only after prepare has returned, and has the records of the backup and what prepare committed.
 func TestRestore(t *testing.T) {
 	file, dir := backupFile(t), filepath.Join(t.TempDir(), "not", "there yet")
