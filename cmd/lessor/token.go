@@ -95,7 +95,11 @@ const hintLostToken = "the token is lost; revoke it"
 func (c tokenCreateCmd) create(a *app) (made *lessorv1.CreateTokenResponse, err error) {
 	role, _ := auth.ParseRole(c.Role)
 	if c.Data != "" {
+		begins := !boltstore.Exists(c.Data)
 		err = withStore(c.Data, slog.Default(), func(st *boltstore.Store) error {
+			if begins { // the name may be wrong, or its disk not mounted
+				a.note("there was no store in %s: a new, empty one was made", c.Data)
+			}
 			made, err = coordinator.IssueToken(a.ctx, st, cmp.Or(c.Audience, auth.DefaultAudience), auth.Request{
 				Tenant: cmp.Or(c.Tenant, gate.DefaultTenant), Role: role, Subject: c.Subject, Life: c.TTL, IssuedBy: "lessor token create --data",
 			})
