@@ -92,6 +92,18 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 		"call cancelled":        {status.Error(codes.Canceled, "context canceled"), 1, "error: the call was cancelled\n"},
 		"unknown call":          {status.Error(codes.Unimplemented, "unknown method"), 1, "error: the coordinator does not know this call: unknown method\nhint: compare \"lessor version\" with \"lessor status\"\n"},
 		"serve stopped":         {serveError(context.Canceled), 0, ""},
+		"damage met by a start": {
+			startError("d", fmt.Errorf("read the store: %w", &store.CommitError{Err: &store.DamagedError{Path: "d/lessor.db", Problem: "page 7 is missing"}})), 5,
+			"error: d/lessor.db is damaged or not a Lessor store: page 7 is missing\nhint: " + hintDamaged + "\n",
+		},
+		"damage met by an opening": {
+			storeError("d", &store.CommitError{Err: &store.DamagedError{Path: "d/lessor.db", Problem: "page 7 is missing"}}), 5,
+			"error: d/lessor.db is damaged or not a Lessor store: page 7 is missing\nhint: " + hintDamaged + "\n",
+		},
+		"damage met while serving": {
+			storeFailed(&store.CommitError{Err: &store.DamagedError{Path: "d/lessor.db", Problem: "page 7 is missing"}}), 70,
+			"error: the outcome of changes that were not acknowledged is unknown: d/lessor.db is damaged or not a Lessor store: page 7 is missing\nhint: " + hintDamaged + "\n",
+		},
 		"commit failed at the start": {
 			startError("d", &store.CommitError{Err: errors.New("disk")}), 70,
 			"error: the outcome of changes that were not acknowledged is unknown: disk\nhint: acknowledged changes are safe, others may be lost: check the disk, then start again\n",

@@ -69,8 +69,10 @@ func storeError(dir string, err error) error {
 		return fail(exitCannotStart, "it was not changed; start the version of lessor that wrote it, or a newer one", "%v", newer)
 	case errors.As(err, &torn):
 		return fail(exitCannotStart, "a loss of power can cut off a commit, which was then not acknowledged: lessor serve takes it back; start it on the directory, stop it, then verify again", "%v", err)
-	case errors.As(err, &damaged), errors.As(err, &corrupt):
-		return fail(exitCannotStart, hintDamaged, "%v", err)
+	case errors.As(err, &damaged): // not err: nobody waits for a commit
+		return fail(exitCannotStart, hintDamaged, "%v", damaged)
+	case errors.As(err, &corrupt):
+		return fail(exitCannotStart, hintDamaged, "%v", corrupt)
 	case errors.Is(err, fs.ErrNotExist):
 		return fail(exitCannotStart, "name a directory that can be created; a symbolic link must lead to an existing directory", "cannot create a store in %s: %v", dir, syscall.ENOENT)
 	case errors.Is(err, syscall.ENOTDIR):
@@ -89,9 +91,10 @@ func storeError(dir string, err error) error {
 	return fail(exitCannotStart, "", "cannot use data directory %s: %v", dir, err)
 }
 
-// startError returns the error for a coordinator that cannot be made although the settings are valid.
+// startError returns the error for a coordinator that cannot be made although the settings are valid. A store in which damage is met has failed, as after a
+// commit, but nothing was served yet.
 func startError(dir string, err error) error {
-	if errors.As(err, new(*store.CommitError)) {
+	if errors.As(err, new(*store.CommitError)) && !isDamage(err) {
 		return storeFailed(err)
 	}
 	return storeError(dir, err)
@@ -99,7 +102,7 @@ func startError(dir string, err error) error {
 
 // storeFailed returns the error of a process that ends because a commit failed, so that it does not know any more what its store holds, or because it met damage.
 func storeFailed(err error) error {
-	if errors.As(err, new(*store.DamagedError)) || errors.As(err, new(*store.CorruptError)) {
+	if isDamage(err) {
 		return fail(exitStore, hintDamaged, "%v", err)
 	}
 	hint := "acknowledged changes are safe, others may be lost: check the disk, then start again"
@@ -107,6 +110,10 @@ func storeFailed(err error) error {
 		hint = "acknowledged changes are safe, others may be lost: free space on that disk, or raise the quota of the user, then start again"
 	}
 	return fail(exitStore, hint, "%v", err)
+}
+
+func isDamage(err error) bool {
+	return errors.As(err, new(*store.DamagedError)) || errors.As(err, new(*store.CorruptError))
 }
 
 // serveError returns the error with which serving ended, or nil if it was stopped.
