@@ -395,6 +395,7 @@ func (s *survey) setSums(w *walk) {
 		format = store.Current().Format()
 	}
 	stored, ok := decodeSumsOf(format, w.sums)
+	w.rootBroken = w.rootBroken || w.sums == nil && format >= sumsSince // it may be a part of a root
 	switch {
 	case ok && stored.tx != w.tx && stored.tx != w.tx+1: // in a copy that Snapshot wrote, and after a commit was taken back, one more
 		s.stale = true

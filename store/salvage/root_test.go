@@ -128,6 +128,33 @@ func TestNewestRootLost(t *testing.T) {
 	}
 }
 
+// Whatever page is in the place of the root of the newest commit, everything is kept of that commit or the one before. It may be a part of that root, which can
+// have several pages.
+func TestOtherPageInPlaceOfRoot(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	world, _ := soundStore(t)
+	file, last := served(t, world)
+	before := map[bool]contents{false: soundContents(t, file), true: soundContents(t, withoutNewest(file))}
+	newest, _ := metaPages(file)
+	root, page := rootOf(file, newest), os.Getpagesize()
+	for at := 2 * page; at < len(file); at += page {
+		damaged := bytes.Clone(file)
+		copy(damaged[root:][:page], file[at:])
+		if at == root || bytes.Equal(damaged, file) {
+			continue
+		}
+		s, err := salvageFile(t, dir, damaged)
+		lost := s.tasks[last] == nil
+		if err != nil || lost != s.older || len(s.tasks) != len(before[lost].tasks) {
+			t.Fatalf("page %d: %v, left out: %s; want one of the two commits", at/page, err, text(s.items))
+		}
+		if s.requireTrue(t, before[lost]); t.Failed() {
+			t.Fatalf("page %d: %s", at/page, text(s.items))
+		}
+	}
+}
+
 // Whatever part of the root of the newest commit is damaged, what is kept is that of one commit.
 func TestRootDamagedInPart(t *testing.T) {
 	t.Parallel()
