@@ -13,8 +13,9 @@ func newQuotas(cfg *Config) (*quota.Book, prometheus.Collector) {
 	refusals := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lessor_quota_refusals_total", Help: "Refusals because a quota was used up, by limit and by whose quota it is.",
 	}, []string{"limit", "of"})
-	for _, l := range quota.All() {
+	for _, l := range quota.All() { // rate() needs a first sample of 0
 		refusals.WithLabelValues(l.String(), "tenant")
+		refusals.WithLabelValues(l.String(), "credential")
 	}
 	return quota.New(cfg.Quotas, func(who quota.Caller, e *quota.Error, news bool) {
 		refusals.WithLabelValues(e.Limit.String(), e.Of).Inc()

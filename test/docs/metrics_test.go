@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// Each metric of the code has a row in docs/metrics.md, and each row is of a metric. The alert rules of the page and the dashboard use only such metrics.
+// Each metric of the code has a row in docs/metrics.md, and each row is of a metric. The page, the alert rules and the dashboard use only such metrics.
 func TestMetricsPageMatchesTheCode(t *testing.T) {
 	page, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
@@ -44,9 +44,13 @@ func TestMetricsPageMatchesTheCode(t *testing.T) {
 	if err != nil || !json.Valid(dashboard) {
 		t.Fatalf("the dashboard cannot be read: %v", err)
 	}
-	for name := range namesIn(string(page)+string(dashboard), regexp.MustCompile(`\b(lessor_[a-z_]+)`)) {
+	alerts := ""
+	for _, rule := range readAlerts(t) {
+		alerts += rule.Expr + "\n"
+	}
+	for name := range namesIn(string(page)+alerts+string(dashboard), regexp.MustCompile(`\b(lessor_[a-z_]+)`)) {
 		if !code[strings.TrimSuffix(name, "_bucket")] {
-			t.Errorf("an alert rule or the dashboard is about %s, which is no metric of the code", name)
+			t.Errorf("the page, an alert rule or the dashboard is about %s, which is no metric of the code", name)
 		}
 	}
 }
