@@ -88,3 +88,24 @@ func TestSpentDiskIsShown(t *testing.T) {
 		}
 	})
 }
+
+// The metrics have the free space of the disk and how much of it is needed, or NaN where nobody knows.
+func TestRoomOfTheDiskIsShown(t *testing.T) {
+	known := func() (free, needed int64) { return 12345, 678 }
+	for _, c := range []struct {
+		room         func() (free, needed int64)
+		free, needed string
+	}{
+		{known, "12345", "678"},
+		{nil, "NaN", "NaN"},
+	} {
+		wiretest.ServeWith(t, nil, coordinator.Config{DiskRoom: c.room}, func(t *testing.T, r *wiretest.Rig) {
+			metrics := wiretest.GetPath(t, r, "/metrics", http.StatusOK)
+			for _, want := range []string{"\nlessor_disk_free_bytes " + c.free + "\n", "\nlessor_disk_needed_bytes " + c.needed + "\n"} {
+				if !strings.Contains(metrics, want) {
+					t.Errorf("the metrics lack %q", want)
+				}
+			}
+		})
+	}
+}

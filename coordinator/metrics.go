@@ -219,6 +219,16 @@ func (m *metrics) watch(sessions *session.Registry, eng *engine.Engine, st store
 	}
 	gauge("lessor_disk_full", "1 while the disk is so full that new tasks are refused.", while(cfg.DiskFull))
 	gauge("lessor_grants_stopped", "1 while the disk is so full that no tasks are granted.", while(cfg.DiskSpent))
+	room := func() (free, needed float64) {
+		if cfg.DiskRoom == nil {
+			return math.NaN(), math.NaN()
+		}
+		f, n := cfg.DiskRoom()
+		return float64(f), float64(n)
+	}
+	gauge("lessor_disk_free_bytes", "Free space of the disk of the store; NaN if it is unknown.", func() float64 { free, _ := room(); return free })
+	gauge("lessor_disk_needed_bytes", "With less free space, new tasks are refused, unless there is room inside the store's file; NaN if it is unknown.",
+		func() float64 { _, needed := room(); return needed })
 	gauge("lessor_store_gone", "1 while the store's file is not where it was opened.", while(cfg.StoreGone))
 	gauge("lessor_certificate_expiry_timestamp_seconds", "When the certificate of the listeners expires, in seconds since 1970; NaN without TLS.", func() float64 {
 		return expiry(cfg.TLS)

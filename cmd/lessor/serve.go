@@ -126,8 +126,12 @@ func (c serveCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
+		cfg.DiskRoom = func() (free, needed int64) {
+			free, _ = reserve.Free(boltstore.DiskDir(c.Data)) // the next commit reports the fault of the disk
+			return free, 0
+		}
 		if kept != nil {
-			cfg.DiskFull, cfg.DiskSpent = kept.Full, kept.Spent
+			cfg.DiskFull, cfg.DiskSpent, cfg.DiskRoom = kept.Full, kept.Spent, kept.Room
 		}
 		cfg.StoreGone, cfg.LogDropped = bolt.Gone, a.log.total.Load
 		co, err := coordinator.New(st, cfg)

@@ -38,6 +38,7 @@ type Reserve struct {
 	full       condition
 	spent      condition
 	measuredAt time.Time // of the last measurement
+	free       int64     // what was measured last, in bytes
 	failure    string    // the last failure that was logged; empty once the file was made
 	failureAt  time.Time // when it was logged
 }
@@ -64,7 +65,7 @@ func (c *condition) set(holds bool) (tell bool) {
 // Open opens the reserve of a data directory, which must exist. size is in bytes; reusable returns how many bytes commits can write without more space of the
 // disk. The caller holds the lock of the directory. If the disk has no space for the reserve, that is no error: Full then reports true.
 func Open(dir string, size int64, reusable func() int64, log *slog.Logger) *Reserve {
-	r := &Reserve{path: filepath.Join(dir, fileName), size: size, reusable: reusable, log: log, freeBytes: diskFree, allocate: allocate}
+	r := &Reserve{path: filepath.Join(dir, fileName), size: size, reusable: reusable, log: log, freeBytes: Free, allocate: allocate}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.adoptLocked()
@@ -109,10 +110,27 @@ func (r *Reserve) Spent() bool { return r.now(&r.spent) }
 func (r *Reserve) now(c *condition) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.refreshLocked()
+	return c.holds
+}
+
+// Room returns the free space of the disk, and with how much new tasks are accepted although there is no room inside the store: both in bytes, without the
+// space of the reserve's file. While the disk is full, more is needed than before.
+func (r *Reserve) Room() (free, needed int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refreshLocked()
+	if r.full.holds {
+		return r.free, r.neededLocked()
+	}
+	return r.free, r.size
+}
+
+// refreshLocked measures the free space if the last measurement is older than maxAge.
+func (r *Reserve) refreshLocked() {
 	if time.Since(r.measuredAt) >= maxAge {
 		r.checkLocked()
 	}
-	return c.holds
 }
 
 // Check measures the free space, and removes or creates the file of the reserve accordingly. Call it before each commit.
@@ -134,6 +152,7 @@ func (r *Reserve) checkLocked() {
 	case !r.reserved && free >= 2*r.size && r.makeLocked():
 		free -= r.size
 	}
+	r.free = free
 	r.setFullLocked(!r.reserved || !r.roomLocked(free), free)
 	r.setSpentLocked(!r.reserved && !r.resultsFitLocked(free), free)
 }

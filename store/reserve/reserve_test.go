@@ -82,6 +82,35 @@ func TestDiskFillsAndEmpties(t *testing.T) {
 	})
 }
 
+// Room returns the free space beside the file of the reserve, and how much of it new tasks need: the size of the file, a quarter more while the disk is full,
+// and the file itself while there is none.
+func TestRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, 10*size)
+		for _, c := range []struct {
+			space        int64
+			full, held   bool
+			free, needed int64
+		}{
+			{10 * size, false, true, 9 * size, size},
+			{2 * size, false, true, size, size},
+			{2*size - 1, true, true, size - 1, size + size/4},
+			{size + size/4 - 1, true, false, size + size/4 - 1, 2*size + size/4},
+			{3 * size, false, true, 2 * size, size},
+		} {
+			d.wantFull(t, c.space, c.full, c.held)
+			if free, needed := d.Room(); free != c.free || needed != c.needed {
+				t.Errorf("with %d bytes of space: Room = %d, %d, want %d, %d", c.space, free, needed, c.free, c.needed)
+			}
+		}
+		d.space = 5 * size
+		time.Sleep(maxAge)
+		if free, _ := d.Room(); free != 4*size {
+			t.Errorf("with %d bytes of space: Room = %d, want a new measurement, %d", d.space, free, 4*size)
+		}
+	})
+}
+
 // Free space inside the store is room for new tasks, too: commits use it before the file grows. Otherwise a disk that the store itself has filled would stay
 // full although tasks were deleted. It does not count if the disk has so little space that the reserve might have to be released, or was released.
 func TestRoomInsideTheStore(t *testing.T) {
@@ -389,8 +418,8 @@ func TestFullMeasuresOnlyNowAndThen(t *testing.T) {
 
 // If the free space cannot be measured, nothing changes: the next commit reports the fault of the disk.
 func TestDiskThatCannotBeMeasured(t *testing.T) {
-	if _, err := diskFree(filepath.Join(t.TempDir(), "none")); err == nil {
-		t.Error("diskFree of a directory that does not exist returns no error")
+	if _, err := Free(filepath.Join(t.TempDir(), "none")); err == nil {
+		t.Error("Free of a directory that does not exist returns no error")
 	}
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 10*size)
