@@ -79,3 +79,49 @@ func TestReadyzShowsASlowDisk(t *testing.T) {
 		}
 	})
 }
+
+// The log tells of a slow commit while it is under way, once after about a second and once after about ten, so also of one on a disk that never answers. A fast
+// commit is not told.
+func TestLogOfACommitUnderWay(t *testing.T) {
+	st := &slowStore{Store: memstore.New()}
+	serve(t, st, func(t *testing.T, r *rig) {
+		want := func(slow, stuck, ended int) {
+			t.Helper()
+			synctest.Wait()
+			for text, n := range map[string]int{
+				`"msg":"the disk is slow: a commit is under way"`: slow,
+				`"msg":"the disk does not answer: `:               stuck,
+				`"msg":"the disk is slow"`:                        ended,
+			} {
+				if got := strings.Count(r.log.String(), text); got != n {
+					t.Errorf("the log has %d lines with %s, want %d: %s", got, text, n, r.log.String())
+				}
+			}
+		}
+		r.submit(t, nil)
+		time.Sleep(time.Minute)
+		want(0, 0, 0)
+		for i := range 2 { // each commit is told
+			st.commitTime.Store(int64(time.Minute))
+			answered := make(chan error, 1)
+			go func() {
+				_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
+				answered <- err
+			}()
+			synctest.Wait()
+			time.Sleep(900 * time.Millisecond)
+			want(i, i, i)
+			time.Sleep(1200 * time.Millisecond)
+			want(i+1, i, i)
+			time.Sleep(7 * time.Second)
+			want(i+1, i, i)
+			time.Sleep(2 * time.Second)
+			want(i+1, i+1, i)
+			st.commitTime.Store(0)
+			if err := <-answered; err != nil {
+				t.Error(err)
+			}
+			want(i+1, i+1, i+1)
+		}
+	})
+}

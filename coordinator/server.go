@@ -182,6 +182,7 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	}
 	defer c.gate.Start()()
 	defer every.Interval(storeCheckInterval, c.storeFile.look)()
+	defer every.Interval(commitCheckInterval, (&slowCommits{pending: c.commitPending, log: c.cfg.Logger}).look)()
 	stopTrail := c.trail.Start()
 	ended := make(chan error, len(parts))
 	for _, part := range parts {

@@ -33,6 +33,34 @@ func withWarnings(events engine.Events, log *slog.Logger) engine.Events {
 	return events
 }
 
+// commitCheckInterval is how often the commit under way is looked at.
+const commitCheckInterval = time.Second
+
+// slowCommits warns of a slow commit while it is under way: one on a disk that never answers has no end at which withWarnings could tell of it. It warns once
+// when the commit is slow, and once when it is stuck.
+type slowCommits struct {
+	pending func() time.Duration // age of the commit under way
+	log     *slog.Logger
+	seen    time.Duration // what look saw last
+	told    time.Duration // of which age of this commit the log tells: engine.SlowCommit, stuckCommit, or 0 for neither
+}
+
+func (s *slowCommits) look() {
+	pending := s.pending()
+	if pending < s.seen { // another commit
+		s.told = 0
+	}
+	s.seen = pending
+	switch {
+	case pending >= stuckCommit && s.told < stuckCommit:
+		s.told = stuckCommit
+		s.log.Warn("the disk does not answer: nothing is acknowledged until the commit under way has ended", "under_way_for", pending)
+	case pending >= engine.SlowCommit && s.told == 0:
+		s.told = engine.SlowCommit
+		s.log.Warn("the disk is slow: a commit is under way", "under_way_for", pending)
+	}
+}
+
 // warnIfOpen says in the log that no credentials are required, if none are.
 func (c *Coordinator) warnIfOpen(ctx context.Context, listen net.Addr) {
 	if !c.gate.Open() {
