@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"reflect"
@@ -66,6 +67,9 @@ type app struct {
 	json    bool
 	streams
 	log *logWriter // of a command that has a log; else nil
+	// last gets the error with which the command ends, as a record of its log; nil: only people get it. If alone is set, they do not.
+	last  *slog.Logger
+	alone bool
 }
 
 // strays returns what the caller should warn about: each environment variable that belongs to no flag of any command. Commands that run for long do: there
@@ -99,11 +103,30 @@ func run(args []string, s streams) int {
 	return a.end(dispatch(args, a))
 }
 
-// end tells the user about err and returns the exit code. A log that nobody takes holds up the end by stuckAfter.
+// end tells the user about err, and the log if there is one, and returns the exit code. A log that nobody takes holds up the end by stuckAfter.
 func (a *app) end(err error) int {
-	code := report(a.streams, err)
+	told := a.streams
+	if a.last != nil && err != nil {
+		record(a.last, explain(err))
+		if a.alone {
+			told.err = io.Discard
+		}
+	}
+	code := report(told, err)
 	a.log.flush(stuckAfter)
 	return code
+}
+
+// record writes the error with which a command ends into its log.
+func record(log *slog.Logger, f *failure) {
+	if f.text == "" {
+		return
+	}
+	attrs := []any{"error", f.text, "exit_code", f.code}
+	if f.hint != "" {
+		attrs = append(attrs, "hint", f.hint)
+	}
+	log.Error("ended by an error", attrs...)
 }
 
 // exited is the value of a panic that carries kong's request to exit, for example after --help, to run.

@@ -23,12 +23,15 @@ func serve(dir string) []string {
 	return []string{"serve", "--data", dir, "--listen", "127.0.0.1:0", "--http", ""}
 }
 
+// refused is what a command says that did not start: an error and a hint, if it has a log with a record of both before them, and nothing else.
+var refused = regexp.MustCompile(`^({.*"level":"ERROR","msg":"ended by an error".*}\n)?error: .+\nhint: .+\n$`)
+
 // checkRefused runs a command that must not start: it must end with exit code 5, print an error and a hint, and nothing else.
 func checkRefused(t *testing.T, c harness.Command, want string) {
 	t.Helper()
 	p := harness.Start(t, c)
 	code, stderr := p.Wait(), p.Stderr()
-	if code != 5 || !regexp.MustCompile(`^error: .+\nhint: .+\n$`).MatchString(stderr) || !regexp.MustCompile(want).MatchString(stderr) {
+	if code != 5 || !refused.MatchString(stderr) || !regexp.MustCompile(want).MatchString(stderr) {
 		t.Errorf("%v ended with exit code %d and said\n%swant exit code 5 and %q", p, code, stderr, want)
 	}
 }
