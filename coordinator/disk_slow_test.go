@@ -83,8 +83,8 @@ func TestReadyzShowsASlowDisk(t *testing.T) {
 // The log tells of a slow commit while it is under way, once after about a second and once after about ten, so also of one on a disk that never answers. A fast
 // commit is not told.
 func TestLogOfACommitUnderWay(t *testing.T) {
-	st := &slowStore{Store: memstore.New()}
-	serve(t, st, func(t *testing.T, r *rig) {
+	st := &wiretest.SlowStore{Store: memstore.New()}
+	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
 		want := func(slow, stuck, ended int) {
 			t.Helper()
 			synctest.Wait()
@@ -93,19 +93,19 @@ func TestLogOfACommitUnderWay(t *testing.T) {
 				`"msg":"the disk does not answer: `:               stuck,
 				`"msg":"the disk is slow"`:                        ended,
 			} {
-				if got := strings.Count(r.log.String(), text); got != n {
-					t.Errorf("the log has %d lines with %s, want %d: %s", got, text, n, r.log.String())
+				if got := strings.Count(r.Log.String(), wiretest.Text); got != n {
+					t.Errorf("the log has %d lines with %s, want %d: %s", got, text, n, r.Log.String())
 				}
 			}
 		}
-		r.submit(t, nil)
+		r.Submit(t, nil)
 		time.Sleep(time.Minute)
 		want(0, 0, 0)
 		for i := range 2 { // each commit is told
-			st.commitTime.Store(int64(time.Minute))
+			st.CommitTime.Store(int64(time.Minute))
 			answered := make(chan error, 1)
 			go func() {
-				_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
+				_, err := r.Tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
 				answered <- err
 			}()
 			synctest.Wait()
@@ -117,7 +117,7 @@ func TestLogOfACommitUnderWay(t *testing.T) {
 			want(i+1, i, i)
 			time.Sleep(2 * time.Second)
 			want(i+1, i+1, i)
-			st.commitTime.Store(0)
+			st.CommitTime.Store(0)
 			if err := <-answered; err != nil {
 				t.Error(err)
 			}

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -78,10 +79,11 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	st = feed
 	m := newMetrics()
 	tracer := tracing.New(cfg.TracerProvider)
-	events := withWarnings(m.events(), cfg.Logger)
+	events := m.events()
 	if tracer != nil {
 		events.Changed = tracer.Changed
 	}
+	events = withWarnings(events, cfg.Logger)
 	quotas, refusals := newQuotas(&cfg)
 	m.registry.MustRegister(refusals)
 	eng, err := engine.Open(st, engine.Config{
@@ -92,7 +94,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 		return nil, err
 	}
 	if n := eng.Invalidated(); n > 0 || cfg.Recovery != engine.KeepLeases { // with KeepLeases, of a store that lessor restore has made
-		cfg.Logger.Info("leases from before the start were revoked", "leases", n, "epoch", eng.Epoch())
+		cfg.Logger.Warn("leases from before the start were revoked", "leases", n, "epoch", eng.Epoch())
 	}
 	sessions := session.NewRegistry()
 	stopping, stop := context.WithCancel(context.Background())
@@ -200,7 +202,7 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	case err := <-ended: // a part that ends before ctx has failed
 		errs = append(errs, err)
 	}
-	c.cfg.Logger.Info("stopping: new calls are refused, calls under way are answered")
+	c.cfg.Logger.Info("stopping: new calls are refused, calls under way are answered", "cause", cmp.Or(errors.Join(errs...), context.Cause(ctx)))
 	c.setReady(false)
 	c.stopAll()
 	defer time.AfterFunc(lastCommits, c.feed.GiveUp).Stop() // answers need not wait longer for a standby

@@ -465,11 +465,11 @@ func TestStatusAndQueues(t *testing.T) {
 	})
 }
 
-// The log says which version serves which epoch at which addresses, and that it has stopped.
+// The log says which version serves which epoch at which addresses, why it stops, and that it has stopped.
 func TestLogHasTheStartAndTheStop(t *testing.T) {
 	var log bytes.Buffer
 	wiretest.ServeWith(t, nil, coordinator.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, func(*testing.T, *wiretest.Rig) {})
-	for _, want := range []string{`msg=serving version=test epoch=1 grpc=bufconn `, "msg=stopped"} {
+	for _, want := range []string{`msg=serving version=test epoch=1 grpc=bufconn `, `answered" cause="context canceled"`, "msg=stopped"} {
 		wiretest.WantContains(t, "the log", log.String(), want)
 	}
 }

@@ -8,10 +8,12 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/lease"
 )
 
-// withWarnings returns the callbacks with a warning in the log about each slow commit, about each time for which the coordinator stood still that is as long, and
-// about each jump of the wall clock: otherwise leases would expire, or deadlines pass, without a word.
+// withWarnings returns the callbacks with a warning in the log about each slow commit, about each time for which the coordinator stood still that is as long,
+// about each jump of the wall clock, and about each task that has failed because its workers were lost: otherwise leases would expire, or deadlines pass, without
+// a word.
 func withWarnings(events engine.Events, log *slog.Logger) engine.Events {
 	committed := events.Committed
 	events.Committed = func(tasks int, took time.Duration) {
@@ -30,7 +32,32 @@ func withWarnings(events engine.Events, log *slog.Logger) engine.Events {
 		log.Warn("the wall clock was set, or the machine slept: run_at, deadlines, retention and credentials follow it, leases do not", "by", by)
 		set(by)
 	}
+	changed := events.Changed
+	events.Changed = func(before, after *lease.Task) {
+		if before != nil && after != nil && before.Rest != after.Rest {
+			warnOfLoss(log, after)
+		}
+		if changed != nil {
+			changed(before, after)
+		}
+	}
 	return events
+}
+
+// warnOfLoss says in the log that a task has just failed, if it did not fail by a report: nobody else tells of that.
+func warnOfLoss(log *slog.Logger, t *lease.Task) {
+	if t.Rest != lease.Failed {
+		return
+	}
+	log = log.With("tenant", t.Tenant, "task_id", t.ID.String(), "queue", t.Spec.Queue)
+	switch t.Reason {
+	case lease.HeartbeatTimeout:
+		log.Warn("a task is quarantined: too many workers were lost with it", "worker", t.Last.Worker, "losses", t.Losses, "cause", t.Last.Cause.String())
+	case lease.DispatchUnavailable:
+		log.Warn("a task has failed: no worker acknowledged it", "worker", t.Last.Worker, "grants", t.Unacked)
+	case lease.ResourceGone:
+		log.Warn("a task has failed: the worker that has its resources is gone")
+	}
 }
 
 // commitCheckInterval is how often the commit under way is looked at.

@@ -120,7 +120,7 @@ func (c serveCmd) Run(a *app) error {
 	}
 	return withStore(c.Data, log, func(bolt *boltstore.Store) error {
 		if begins { // an operator whose disk is not mounted should not have to guess
-			log.Info("there was no store: a new, empty one was made", "data", c.Data)
+			log.Warn("there was no store: a new, empty one was made", "data", c.Data)
 		}
 		st, kept, err := c.reserve(killable(bolt), log)
 		if err != nil {
@@ -167,7 +167,7 @@ const longOpening = 2 * boltstore.DefaultLockTimeout
 // checked. Nothing needs a graceful stop yet, so the first signal ends the process.
 func whileOpening(a *app, cfg coordinator.Config, httpLis net.Listener) (opened func()) {
 	release := context.AfterFunc(a.ctx, func() {
-		cfg.Logger.Info("stopped while the store was being opened")
+		cfg.Logger.Info("stopped while the store was being opened", "cause", context.Cause(a.ctx))
 		os.Exit(a.end(nil))
 	})
 	done, ended := make(chan struct{}), make(chan struct{})

@@ -109,7 +109,7 @@ func (s *adminService) DrainWorker(ctx context.Context, req *lessorv1.DrainWorke
 	if req.GetUndo() {
 		d = nil
 	}
-	drained := s.Sessions.Drain(found, d)
+	drained := s.Sessions.Drain(found, d, gate.Identify(ctx).Subject)
 	return &lessorv1.DrainWorkerResponse{Workers: described(drained, held), Sessions: uint32(len(drained))}, nil
 }
 
@@ -136,7 +136,7 @@ func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerR
 	}
 	res := &lessorv1.KickWorkerResponse{Workers: described(found, held), Sessions: uint32(len(found))}
 	for _, ss := range found {
-		ss.Kick(reason, away, ended)
+		ss.Kick(reason, away, ended, gate.Identify(ctx).Subject)
 	}
 	return res, nil
 }

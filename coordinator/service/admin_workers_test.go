@@ -40,6 +40,7 @@ func TestOperatorDrainsAWorker(t *testing.T) {
 		if d.GetReason() != "new kernel" || !d.GetDeadline().AsTime().Equal(deadline.AsTime()) {
 			t.Errorf("the drain frame is %v, want the reason and the deadline of the call", d)
 		}
+		wiretest.WantContains(t, "the log", r.Log.String(), `"by":"anonymous","drain":true,"reason":"new kernel"`)
 		r.Drain(t, &lessorv1.DrainWorkerRequest{WorkerId: "w", Reason: "new kernel", Deadline: deadline}) // a repeated drain is not sent again
 		r.SubmitAll(t, 1)
 		worker.WantNoFrame()
@@ -182,6 +183,7 @@ func TestKickGivesLeasesToOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		wiretest.WantEqual(t, "the detail of the last lease", x.GetLastLease().GetDetail(), "an operator revoked the worker's leases: gone")
+		wiretest.WantContains(t, "the log", r.Log.String(), `"by":"anonymous","reason":"gone","requeue":true`)
 	})
 }
 

@@ -82,6 +82,7 @@ func TestResourceWaitIsConfigured(t *testing.T) {
 		if got := r.Get(t, id); got.GetReason() != lessorv1.Reason_REASON_RESOURCE_GONE {
 			t.Errorf("a second after the wait the task is %v for %v, want RESOURCE_GONE", got.GetState(), got.GetReason())
 		}
+		wiretest.WantContains(t, "the log", r.Log.String(), `"level":"WARN","msg":"a task has failed: the worker that has its resources is gone","tenant":"default","task_id":"`+id+`"`)
 	})
 }
 

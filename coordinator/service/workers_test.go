@@ -99,6 +99,11 @@ func TestPoisonTaskIsQuarantined(t *testing.T) {
 		if task.GetReason() != lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT || !task.GetQuarantined() || task.GetLosses() != 3 || task.GetFailures() != 0 {
 			t.Errorf("after three losses the task is %v, want HEARTBEAT_TIMEOUT, quarantined, 3 losses and no failures", task)
 		}
+		want := `"level":"WARN","msg":"a task is quarantined: too many workers were lost with it","tenant":"default","task_id":"` + id +
+			`","queue":"q","worker":"w","losses":3,"cause":"LEASE_EXPIRED"`
+		if n := strings.Count(r.Log.String(), want); n != 1 {
+			t.Errorf("the log has %d lines with %s, want one: %s", n, want, r.Log.String())
+		}
 		id = r.Submit(t, func(s *lessorv1.TaskSpec) { s.StartTimeout = durationpb.New(time.Second) }).GetTaskId()
 		time.Sleep(2 * time.Second)
 		if task := r.Get(t, id); task.GetReason() != lessorv1.Reason_REASON_START_TIMEOUT || task.GetQuarantined() {

@@ -241,6 +241,8 @@ func TestSixUnacknowledgedDispatchesFailTheTask(t *testing.T) {
 		if got.GetState() != lessorv1.TaskState_TASK_STATE_FAILED || got.GetReason() != lessorv1.Reason_REASON_DISPATCH_UNAVAILABLE {
 			t.Errorf("the task is %v, want FAILED for DISPATCH_UNAVAILABLE", got)
 		}
+		wiretest.WantContains(t, "the log", r.Log.String(), `"level":"WARN","msg":"a task has failed: no worker acknowledged it","tenant":"default","task_id":"`+id+
+			`","queue":"q","worker":"w5","grants":6`)
 	})
 }
 

@@ -16,14 +16,14 @@ import (
 // This file has what operators do to sessions: drain and kick.
 
 // Drain makes the instances to which the given sessions belong drain; a nil d ends that drain. There must be at least one session, and all must
-// be of one worker. Drain returns all open sessions of these instances, also those that were opened in the meantime.
-func (r *Registry) Drain(some []*Session, d *lessorv1.Drain) []*Session {
+// be of one worker. Drain returns all open sessions of these instances, also those that were opened in the meantime. by says, for the log, who asks.
+func (r *Registry) Drain(some []*Session, d *lessorv1.Drain, by string) []*Session {
 	for _, ss := range some {
 		r.rememberDrain(ss.who.Tenant, lease.InstanceOf(ss.id), d)
 	}
 	all := r.sameInstances(some)
 	for _, ss := range all {
-		ss.updateDrain(r)
+		ss.updateDrain(r, by)
 	}
 	return all
 }
@@ -45,7 +45,7 @@ func (r *Registry) sameInstances(some []*Session) []*Session {
 
 // updateDrain makes the session follow the drain that is remembered of its instance, which another operator may have changed meanwhile: it stops new work
 // and sends the drain to the worker, or lets the session get work again.
-func (ss *Session) updateDrain(r *Registry) {
+func (ss *Session) updateDrain(r *Registry, by string) {
 	ss.mu.Lock()
 	d := r.drainOf(lease.InstanceOf(ss.id))
 	news := d != nil && !proto.Equal(d, ss.drain)
@@ -57,7 +57,7 @@ func (ss *Session) updateDrain(r *Registry) {
 		ss.out.drain(d)
 	}
 	if news || d == nil {
-		ss.logger().Info("drain changed by an operator", "drain", d != nil, "reason", d.GetReason())
+		ss.logger().Info("drain changed by an operator", "by", by, "drain", d != nil, "reason", d.GetReason())
 	}
 }
 
@@ -88,9 +88,9 @@ func (r *Registry) OfMembers(members []*engine.Member) []*Session {
 }
 
 // Kick ends the session with a reset that asks the worker to wait for the time away before it connects again. ended says that all leases of its instance
-// were ended before, so that the worker must not work on meanwhile.
-func (ss *Session) Kick(reason string, away time.Duration, ended bool) {
-	ss.logger().Warn("kicked by an operator", "reason", reason, "requeue", ended)
+// were ended before, so that the worker must not work on meanwhile. by says, for the log, who asks.
+func (ss *Session) Kick(reason string, away time.Duration, ended bool, by string) {
+	ss.logger().Warn("kicked by an operator", "by", by, "reason", reason, "requeue", ended)
 	why := "an operator ended the session"
 	if reason != "" {
 		why += ": " + reason

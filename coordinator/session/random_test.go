@@ -643,7 +643,7 @@ func (w *world) operates() {
 	case n == 0 && !w.slow && !strings.HasPrefix(name, "sdk"):
 		w.note("an operator drains %s", name)
 		w.book.drained(instance, true)
-		w.open.Drain(some[:1], &lessorv1.Drain{Reason: "by chance"})
+		w.open.Drain(some[:1], &lessorv1.Drain{Reason: "by chance"}, "ann")
 	case n == 1 && !w.slow:
 		w.note("an operator kicks %s and takes its leases", name)
 		var removed []*engine.Member
@@ -651,16 +651,16 @@ func (w *world) operates() {
 			removed, err = e.Revoke(context.Background(), home.Tenant, []string{instance}, false, "by chance")
 			return err
 		})
-		some[0].Kick("by chance", 0, true)
+		some[0].Kick("by chance", 0, true, "ann")
 		for _, other := range w.open.OfMembers(removed) {
-			other.Kick("by chance", 0, true)
+			other.Kick("by chance", 0, true, "ann")
 		}
 	case n == 2:
 		w.note("an operator kicks %s", name)
-		some[0].Kick("by chance", 0, false)
+		some[0].Kick("by chance", 0, false, "ann")
 	case !w.slow:
 		w.note("an operator lets %s go on", name)
-		w.open.Drain(some[:1], nil)
+		w.open.Drain(some[:1], nil, "ann")
 		w.book.drained(instance, false)
 	}
 }
@@ -775,7 +775,7 @@ func (w *world) heal() {
 	}
 	for _, name := range w.names() {
 		if some := w.open.Named(home.Tenant, name, ""); len(some) > 0 {
-			w.open.Drain(some, nil)
+			w.open.Drain(some, nil, "ann")
 		}
 	}
 	for _, instance := range w.book.drainedOnes() {

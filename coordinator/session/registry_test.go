@@ -27,7 +27,7 @@ func TestDrainOfAStreamThatHasEnded(t *testing.T) {
 			ended := &Session{id: id}
 			r.add(ended)
 			r.remove(ended)
-			r.Drain([]*Session{ended}, &lessorv1.Drain{})
+			r.Drain([]*Session{ended}, &lessorv1.Drain{}, "ann")
 			time.Sleep(back)
 			if drained := r.add(&Session{id: id}) != nil; drained != (back <= drainMemory) {
 				t.Errorf("after %v, the instance is drained: %v", back, drained)
@@ -116,7 +116,7 @@ func TestDrainThatIsTakenBackMeanwhile(t *testing.T) {
 	t.Attr("rules", "W10")
 	r := NewRegistry()
 	var all []*Session
-	takeBack := sync.OnceFunc(func() { r.Drain(all[1:], nil) })
+	takeBack := sync.OnceFunc(func() { r.Drain(all[1:], nil, "ann") })
 	for i, call := range []func(){takeBack, func() {}} {
 		ss := &Session{id: "instance" + strconv.Itoa(i) + "-1", view: view{info: &lessorv1.WorkerInfo{Name: "w"}, state: handshaking}}
 		ss.health.limits = defaultThresholds()
@@ -124,7 +124,7 @@ func TestDrainThatIsTakenBackMeanwhile(t *testing.T) {
 		r.add(ss)
 		all = append(all, ss)
 	}
-	r.Drain(all, &lessorv1.Drain{})
+	r.Drain(all, &lessorv1.Drain{}, "ann")
 	if first, second := all[0].operatorDrain(), all[1].operatorDrain(); first == nil || second != nil {
 		t.Errorf("the drains are %v and %v, want one and none", first, second)
 	}
@@ -216,7 +216,7 @@ func BenchmarkDrain(b *testing.B) {
 				r.add(all[i])
 			}
 			for left := b.N; left > 0; left -= instances {
-				r.Drain(all[:min(left, instances)], &lessorv1.Drain{})
+				r.Drain(all[:min(left, instances)], &lessorv1.Drain{}, "ann")
 			}
 		})
 	}

@@ -163,7 +163,7 @@ func (s *Store) takeOwnership(dir string, migrations store.Migrations, o *openin
 	if err := migrations.Upgrade(context.Background(), s); err != nil {
 		return err
 	}
-	o.log.Info("the store was upgraded to a newer format: older versions of lessor can no longer open it",
+	o.log.Warn("the store was upgraded to a newer format: older versions of lessor can no longer open it",
 		"store", s.path, "from", have, "to", migrations.Format())
 	return nil
 }
