@@ -93,7 +93,7 @@ func TestLogOfACommitUnderWay(t *testing.T) {
 				`"msg":"the disk does not answer: `:               stuck,
 				`"msg":"the disk is slow"`:                        ended,
 			} {
-				if got := strings.Count(r.Log.String(), wiretest.Text); got != n {
+				if got := strings.Count(r.Log.String(), text); got != n {
 					t.Errorf("the log has %d lines with %s, want %d: %s", got, text, n, r.Log.String())
 				}
 			}

@@ -21,10 +21,11 @@ import (
 )
 
 // newHTTPServer returns a server for the handler, with timeouts for reading requests and writing answers. The server closes a connection after the first
-// answer that it sends after maxConnectionAge, as the gRPC server does, so that client certificates are checked again.
-func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
+// answer that it sends after maxConnectionAge, as the gRPC server does, so that client certificates are checked again. failed is told of each failed TLS
+// handshake.
+func newHTTPServer(handler http.Handler, log *slog.Logger, failed func(from, problem string)) *http.Server {
 	return &http.Server{
-		Handler: closeOld(handler), ErrorLog: slog.NewLogLogger(handshakeFilter{log.Handler()}, slog.LevelWarn),
+		Handler: closeOld(handler), ErrorLog: slog.NewLogLogger(handshakeFilter{log.Handler(), failed}, slog.LevelWarn),
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			return context.WithValue(preauth.WithConn(ctx, conn), beganKey{}, time.Now())
 		},
@@ -46,16 +47,18 @@ func closeOld(next http.Handler) http.Handler {
 	})
 }
 
-// handshakeFilter filters the log of net/http, which reports panics and failed TLS handshakes. Anybody can cause failed handshakes at any rate.
-type handshakeFilter struct{ slog.Handler }
+// handshakeFilter filters the log of net/http, which reports panics and failed TLS handshakes: it passes the latter to failed. Anybody can cause them at any rate.
+type handshakeFilter struct {
+	slog.Handler
+	failed func(from, problem string)
+}
 
-// Handle logs a line about a handshake at level Debug.
+// Handle passes on a line that is about a handshake.
 func (f handshakeFilter) Handle(ctx context.Context, line slog.Record) error {
-	if strings.HasPrefix(line.Message, "http: TLS handshake error") {
-		if !f.Enabled(ctx, slog.LevelDebug) {
-			return nil
-		}
-		line.Level = slog.LevelDebug
+	if about, ok := strings.CutPrefix(line.Message, "http: TLS handshake error from "); ok {
+		from, problem, _ := strings.Cut(about, ": ")
+		f.failed(from, problem)
+		return nil
 	}
 	return f.Handler.Handle(ctx, line)
 }

@@ -32,7 +32,7 @@ func (c *Coordinator) newHTTP(inside *local, m *metrics) *http.Server {
 		Rejected: c.malformedOverHTTP,
 		Answered: m.answered,
 	}, mux)
-	return newHTTPServer(c.closingEnded(api), c.cfg.Logger)
+	return newHTTPServer(c.closingEnded(api), c.cfg.Logger, c.connLimiter.HandshakeFailed)
 }
 
 // malformedOverHTTP is Services.RejectMalformed for a caller whose credential may have ended while the body was read.

@@ -17,6 +17,7 @@ import (
 // backlog until the next Accept.
 func AnswerProbes(cfg Config, lis *net.TCPListener) (stop func()) {
 	cfg.fill()
+	limiter := preauth.NewConnLimiter(cfg.Connections, false, cfg.Logger)
 	server := newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/healthz" {
 			answer(w, http.StatusOK, "ok\n")
@@ -24,8 +25,8 @@ func AnswerProbes(cfg Config, lis *net.TCPListener) (stop func()) {
 		}
 		w.Header().Set("Retry-After", "1")
 		answer(w, http.StatusServiceUnavailable, "not serving: the store is being opened\n")
-	}), cfg.Logger)
-	limited := preauth.NewConnLimiter(cfg.Connections, false, cfg.Logger).Listener(lent{lis})
+	}), cfg.Logger, limiter.HandshakeFailed)
+	limited := limiter.Listener(lent{lis})
 	if cfg.TLS != nil {
 		limited = tls.NewListener(limited, withProtocol(cfg.TLS, "http/1.1"))
 	}

@@ -107,7 +107,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 		connLimiter: preauth.NewConnLimiter(cfg.Connections, cfg.Auth != nil, cfg.Logger), trail: audit.New(eng, st, cfg.AuditRetention, cfg.Logger), stopAll: stop,
 		feed: feed, endFollows: endFollows, storeFile: storeFile,
 	}
-	m.registry.MustRegister(c.connLimiter.Refused(), c.connLimiter.Evicted())
+	m.registry.MustRegister(c.connLimiter.Refused(), c.connLimiter.Evicted(), c.connLimiter.HandshakesFailed())
 	tokens := convert.Tokens{Signer: tasktoken.New(eng.DeriveKey(tasktoken.Purpose), cfg.Callbacks.TokenTTL)}
 	if c.gate, err = gate.New(gate.Deps{
 		Auth: cfg.Auth, Store: st, Keep: keeper(eng), Owner: cfg.Backup.Tenant, Quotas: quotas, Trail: c.trail, OpenToken: tokenOpener(eng, tokens),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -194,6 +195,9 @@ func tooLarge(s *status.Status) (size, limit string, ok bool) {
 // endOfQuoted returns what the end of a quoted text stands for.
 func endOfQuoted(s string) string { return strings.ReplaceAll(strings.TrimSuffix(s, `"`), `\"`, `"`) }
 
+const hintCut = "with --tls-cert, it may have refused that certificate: the authority must be in the coordinator's --tls-client-ca; the log of the coordinator " +
+	"tells. Otherwise it was stopped, or something in between cuts connections"
+
 // dialProblem returns the part of gRPC's nested message about a failed connection that helps the user, and a hint what to do.
 func dialProblem(message string) (problem, hint string) {
 	const noGRPC = "the server at that address does not speak gRPC"
@@ -203,6 +207,7 @@ func dialProblem(message string) (problem, hint string) {
 	}
 	_, handshake, _ := strings.Cut(message, "authentication handshake failed: ")
 	handshake = endOfQuoted(handshake)
+	cut := strings.Contains(message, "broken pipe") || strings.Contains(message, "connection reset by peer")
 	switch {
 	case strings.HasSuffix(handshake, "deadline exceeded"), strings.Contains(message, "server preface") && strings.Contains(message, "use of closed network connection"):
 		return "the server at that address accepts connections but does not answer", "the coordinator or its machine may be stopped or overloaded; its log may say more"
@@ -216,6 +221,9 @@ func dialProblem(message string) (problem, hint string) {
 		return handshake, "replace the certificate of the coordinator (serve --tls-cert), unless the clock of this machine is wrong"
 	case strings.Contains(handshake, "x509: "):
 		return handshake, "set --tls-ca to the authority of its certificate; the certificate must be valid for the host of --addr"
+	case cut: // with TLS 1.3, a refusal of the certificate comes after the handshake of the client, and may be lost when the connection ends
+		_, preface, _ := strings.Cut(message, "server preface: ")
+		return cmp.Or(handshake, endOfQuoted(preface), message), hintCut
 	case handshake != "":
 		return handshake, running
 	case strings.Contains(message, "remote error: tls: expired certificate"):

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"runtime"
@@ -51,6 +50,7 @@ type ConnLimiter struct {
 	credentials bool
 	refused     *prometheus.CounterVec
 	evicted     *prometheus.CounterVec
+	failures    *tlsFailures
 	log         *slog.Logger
 
 	mu         sync.Mutex
@@ -76,7 +76,8 @@ func NewConnLimiter(c Connections, credentials bool, log *slog.Logger) *ConnLimi
 		evicted.WithLabelValues(limit)
 	}
 	return &ConnLimiter{
-		Connections: c, credentials: credentials, refused: turnedAway, evicted: evicted, log: log, ofPeer: map[string]int{}, handshakes: map[string]int{},
+		Connections: c, credentials: credentials, refused: turnedAway, evicted: evicted, failures: newTLSFailures(log), log: log,
+		ofPeer: map[string]int{}, handshakes: map[string]int{},
 	}
 }
 
@@ -189,8 +190,8 @@ func (h handshakes) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthIn
 	}
 	defer h.limiter.end(peer)
 	secure, info, err := h.TransportCredentials.ServerHandshake(conn)
-	if err != nil && !errors.Is(err, io.EOF) { // EOF: a probe of the port. Strangers can cause the other errors at any rate, so they are logged at Debug
-		h.limiter.log.Debug("TLS handshake failed", "peer.address", conn.RemoteAddr().String(), "error", err)
+	if err != nil {
+		h.limiter.HandshakeFailed(conn.RemoteAddr().String(), err.Error())
 	}
 	return secure, callerInfo(info, conn), err
 }

@@ -2,14 +2,18 @@ package preauth
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/credentials"
@@ -232,20 +236,50 @@ func (b failingHandshake) ServerHandshake(net.Conn) (net.Conn, credentials.AuthI
 	return nil, nil, b.err
 }
 
-// X1: the log has the address and the error of a failed TLS handshake, because the caller may see only that its connection ends. A connection that is
-// closed before its first byte, as by a port check, is not logged.
+// X1: the log and a metric tell of failed TLS handshakes, because the caller may see only that its connection ends: at once, then once in ten seconds for each
+// reason, and of all at level debug. A connection that is closed before its first byte, as by a port check, counts as none.
 func TestHandshakesThatFailAreInTheLog(t *testing.T) {
-	t.Attr("rules", "X1")
-	for err, logged := range map[error]bool{errors.New("unknown authority"): true, io.EOF: false} {
-		var log bytes.Buffer
-		d := NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, false, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-		conn, _ := connFrom(t, "192.0.2.1")
-		if _, _, got := (handshakes{failingHandshake{insecure.NewCredentials(), err}, d}).ServerHandshake(conn); !errors.Is(got, err) {
-			t.Errorf("the handshake returns %v, want %v", got, err)
-		}
-		if text := log.String(); strings.Contains(text, "192.0.2.1") != logged || strings.Contains(text, err.Error()) != logged {
-			t.Errorf("%v: the log has %q, want address and error: %v", err, text, logged)
-		}
+	t.Attr("rules", "X1 X5")
+	untrusted := &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}
+	none, other := errors.New("tls: client didn't provide a certificate"), errors.New("tls: no cipher suite")
+	for level, all := range map[slog.Level]int{slog.LevelInfo: 0, slog.LevelDebug: 2 * 99} {
+		synctest.Test(t, func(t *testing.T) {
+			var log bytes.Buffer
+			d := NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, false, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: level})))
+			fail := func(err error, lines ...string) {
+				t.Helper()
+				log.Reset()
+				conn, _ := connFrom(t, "192.0.2.1")
+				if _, _, got := (handshakes{failingHandshake{insecure.NewCredentials(), err}, d}).ServerHandshake(conn); !errors.Is(got, err) {
+					t.Errorf("the handshake returns %v, want %v", got, err)
+				}
+				if len(lines) == 0 && log.Len() > 0 {
+					t.Errorf("%v: the log has %q, want nothing", err, &log)
+				}
+				for _, want := range lines {
+					if !strings.Contains(log.String(), want) {
+						t.Errorf("%v: the log has %q, want %q", err, &log, want)
+					}
+				}
+			}
+			fail(io.EOF)
+			fail(untrusted, "level=WARN", "peer.address=192.0.2.1:", "reason=client_certificate", "unknown authority")
+			fail(other, "level=INFO", "peer.address=192.0.2.1:", "reason=other", "no cipher suite")
+			log.Reset()
+			for range 99 {
+				d.HandshakeFailed("192.0.2.2:1", none.Error())
+				d.HandshakeFailed("192.0.2.2:1", other.Error())
+			}
+			if n := strings.Count(log.String(), "level=DEBUG"); n != all || strings.Count(log.String(), "\n") != all {
+				t.Errorf("at %v the log has %d lines of a flood, want %d: %s", level, n, all, &log)
+			}
+			time.Sleep(handshakeLogInterval)
+			fail(none, "level=WARN", "left_out=99")
+			fail(other, "level=INFO", "left_out=99")
+			if got, want := counts(t, d.HandshakesFailed()), map[string]float64{badClientCertificate: 101, otherFailure: 101}; !maps.Equal(got, want) {
+				t.Errorf("the metric counts %v, want %v", got, want)
+			}
+		})
 	}
 }
 
