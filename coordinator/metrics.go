@@ -91,7 +91,7 @@ func newMetrics() *metrics {
 		calls: newCallMetrics(),
 		backupDone: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "lessor_backup_last_success_timestamp_seconds",
-			Help: "When a backup was last sent completely, in seconds since 1970; 0 if none was.",
+			Help: "When the client of a backup last confirmed it, in seconds since 1970; 0 if none has.",
 		}),
 		backupFailed: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "lessor_backup_last_failure_timestamp_seconds",

@@ -15,12 +15,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
@@ -112,17 +116,39 @@ func TestCallsAreCounted(t *testing.T) {
 	})
 }
 
-// The metrics say when the last backup was sent completely, and when the last one failed, also after a restart.
+// The metrics say when the client of a backup has confirmed it, and when one last failed, on the way or at its client, also after a restart. A client that
+// is killed confirms nothing.
 func TestTimesOfBackups(t *testing.T) {
 	st := memstore.New()
-	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
-		r.WantMetric(t, "lessor_backup_last_success_timestamp_seconds", 0)
-		if err := r.TakeBackup(t); err != nil {
-			t.Fatal(err)
+	confirm := func(t *testing.T, r *wiretest.Rig, id, problem string) {
+		t.Helper()
+		if err := r.ConfirmBackup(t, id, problem); err != nil {
+			t.Error(err)
 		}
-		synctest.Wait() // the time is noted after the last message
-		wantTimestamp(t, r, "lessor_backup_last_success_timestamp_seconds", time.Now())
+	}
+	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
+		id := r.BackUp(t)
+		synctest.Wait()
+		r.WantMetric(t, "lessor_backup_last_success_timestamp_seconds", 0)
+		confirm(t, r, id, "")
+		taken := time.Now()
+		time.Sleep(time.Minute)
+		confirm(t, r, id, "") // a repeat
+		confirm(t, r, id, "no space left")
+		wantTimestamp(t, r, "lessor_backup_last_success_timestamp_seconds", taken)
 		r.WantMetric(t, "lessor_backup_last_failure_timestamp_seconds", 0)
+		wiretest.WantContains(t, "the log", r.Log.String(), `"msg":"a backup was taken"`)
+		old, id := id, r.BackUp(t)
+		for _, unknown := range []string{old, "other"} {
+			if err := r.ConfirmBackup(t, unknown, ""); status.Code(err) != codes.NotFound || refusal.CodeOf(err) != refusal.CodeNoBackup {
+				t.Errorf("ConfirmBackup of another backup than the last: %v, want NOT_FOUND and %s", err, refusal.CodeNoBackup)
+			}
+		}
+		confirm(t, r, id, "no space left")
+		wantTimestamp(t, r, "lessor_backup_last_success_timestamp_seconds", taken)
+		wantTimestamp(t, r, "lessor_backup_last_failure_timestamp_seconds", time.Now())
+		wiretest.WantContains(t, "the log", r.Log.String(), `"msg":"a backup failed at its client"`)
+		wiretest.WantContains(t, "the log", r.Log.String(), `"problem":"no space left"`)
 	})
 	began := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // of the fake clock
 	for range 2 {
@@ -134,6 +160,7 @@ func TestTimesOfBackups(t *testing.T) {
 			}
 			wantTimestamp(t, r, "lessor_backup_last_success_timestamp_seconds", began)
 			wantTimestamp(t, r, "lessor_backup_last_failure_timestamp_seconds", began.Add(time.Minute))
+			wiretest.WantContains(t, "the log", r.Log.String(), `"msg":"a backup failed"`)
 		})
 	}
 }

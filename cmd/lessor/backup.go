@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"strings"
 	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -45,6 +46,8 @@ type backupInfo struct {
 	Epoch   uint32    `json:"epoch"`
 	Tasks   uint64    `json:"tasks"`
 	TakenAt time.Time `json:"taken_at"`
+
+	id string // for the coordinator
 }
 
 func (t backupInfo) String() string {
@@ -60,16 +63,48 @@ func (c backupCmd) Run(a *app) (err error) {
 	}
 	defer func() { err = errors.Join(err, file.discard()) }()
 	t := backupInfo{File: c.File}
-	if err := c.with(a, func(cl *client) error { return receive(a.ctx, cl.admin, file, &t) }); err != nil {
-		return stopped(a.ctx, err)
+	return c.with(a, func(cl *client) error {
+		err := c.take(a.ctx, cl.admin, file, &t)
+		if told := t.confirm(a.ctx, cl.admin, err); told != nil && err == nil {
+			a.note("warning: %s is good, but the coordinator does not count it as a backup: %s", c.File, explain(told).text)
+		}
+		if err != nil {
+			return err
+		}
+		return unheard(a.line(t, t.String()), "", "the backup %s was taken", c.File)
+	})
+}
+
+// take receives a backup, verifies it, and gives it its name.
+func (c backupCmd) take(ctx context.Context, admin lessorv1.AdminServiceClient, file *pendingFile, t *backupInfo) error {
+	if err := receive(ctx, admin, file, t); err != nil {
+		return stopped(ctx, err)
 	}
-	if err := c.check(file, &t); err != nil {
+	if err := c.check(file, t); err != nil {
 		return err
 	}
-	if err := file.keep(); err != nil {
-		return err
+	return file.keep()
+}
+
+const (
+	confirmTimeout = 5 * time.Second // how long a backup waits until the coordinator has noted what became of it
+	maxProblem     = 1024            // bytes of ConfirmBackupRequest.problem
+)
+
+// confirm tells the coordinator what became of the backup, for its log, its metrics and who watches them. It knows itself of one that it could not send.
+func (t *backupInfo) confirm(ctx context.Context, admin lessorv1.AdminServiceClient, failed error) error {
+	if t.id == "" {
+		return nil
 	}
-	return unheard(a.line(t, t.String()), "", "the backup %s was taken", c.File)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmTimeout)
+	defer cancel()
+	req := &lessorv1.ConfirmBackupRequest{BackupId: t.id}
+	if failed != nil {
+		text := explain(failed).text
+		req.Problem = strings.ToValidUTF8(text[:min(len(text), maxProblem)], "")
+	}
+	_, err := admin.ConfirmBackup(ctx, req)
+	return err
 }
 
 // errCut means that the stream of the backup ended before its last part.
@@ -114,7 +149,7 @@ func (t *backupInfo) begin(b *lessorv1.BackupBegin) error {
 	if known := store.Current().Format(); b.GetFormat() > known {
 		return fail(exitCannotStart, `use the coordinator's version of lessor; "lessor status" shows it`, "%v", &store.NewerFormatError{Have: b.GetFormat(), Want: known})
 	}
-	t.Format, t.Epoch, t.TakenAt = b.GetFormat(), b.GetEpoch(), b.GetTakenAt().AsTime()
+	t.Format, t.Epoch, t.TakenAt, t.id = b.GetFormat(), b.GetEpoch(), b.GetTakenAt().AsTime(), b.GetBackupId()
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -75,6 +76,45 @@ func TestCheckOfAReceivedBackup(t *testing.T) {
 		}
 		if err := file.discard(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// told notes what a command says of its backup.
+type told struct {
+	lessorv1.AdminServiceClient
+	said []*lessorv1.ConfirmBackupRequest
+}
+
+func (a *told) ConfirmBackup(_ context.Context, req *lessorv1.ConfirmBackupRequest, _ ...grpc.CallOption) (*lessorv1.ConfirmBackupResponse, error) {
+	a.said = append(a.said, req)
+	return &lessorv1.ConfirmBackupResponse{}, nil
+}
+
+// The coordinator is told whether the file of a backup could be kept, also if the command was stopped; not if the backup never began.
+func TestBackupTellsWhatBecameOfIt(t *testing.T) {
+	stoppedCtx, stop := context.WithCancel(t.Context())
+	stop()
+	long := strings.Repeat("é", maxProblem)
+	for _, c := range []struct {
+		id      string
+		failed  error
+		problem string
+		calls   int
+	}{
+		{"", errors.New("no such host"), "", 0},
+		{"b", nil, "", 1},
+		{"b", writeError("f", errors.New("no space left")), "cannot write f: no space left", 1},
+		{"b", errors.New(long), long[:maxProblem], 1},
+		{"b", errors.New("x" + long), "x" + long[:maxProblem-2], 1}, // not half of a letter
+	} {
+		admin := &told{}
+		if err := (&backupInfo{id: c.id}).confirm(stoppedCtx, admin, c.failed); err != nil || len(admin.said) != c.calls {
+			t.Errorf("%v: %d calls (%v), want %d", c.failed, len(admin.said), err, c.calls)
+			continue
+		}
+		if c.calls > 0 && (admin.said[0].GetBackupId() != c.id || admin.said[0].GetProblem() != c.problem) {
+			t.Errorf("it says %v, want the problem %q", admin.said[0], c.problem)
 		}
 	}
 }

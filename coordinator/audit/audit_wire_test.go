@@ -88,6 +88,7 @@ func auditedCalls(ctx context.Context, t *testing.T, r *wiretest.Rig) []auditedC
 	submit("many")
 	tokens := lessorv1.NewAuthServiceClient(r.Conn)
 	filter := &lessorv1.TaskFilter{WorkspaceId: "ws", Queue: "many"}
+	var backup string // id of the backup that is taken, and then confirmed
 	return []auditedCall{
 		{method: lessorv1.TaskService_AdoptResult_FullMethodName, object: late, changes: store.Task, call: func(ctx context.Context) error {
 			return wiretest.ErrOf(r.Tasks.AdoptResult(ctx, &lessorv1.AdoptResultRequest{TaskId: late, RequestId: "corr"}))
@@ -131,9 +132,14 @@ func auditedCalls(ctx context.Context, t *testing.T, r *wiretest.Rig) []auditedC
 		{method: lessorv1.AdminService_Backup_FullMethodName, changes: store.Meta, call: func(ctx context.Context) error {
 			stream, err := r.Admin.Backup(ctx, &lessorv1.BackupRequest{})
 			if err == nil {
-				_, _, _, err = wiretest.ReceiveBackup(stream)
+				var begin *lessorv1.BackupBegin
+				begin, _, _, err = wiretest.ReceiveBackup(stream)
+				backup = begin.GetBackupId()
 			}
 			return err
+		}},
+		{method: lessorv1.AdminService_ConfirmBackup_FullMethodName, changes: store.Meta, call: func(ctx context.Context) error {
+			return wiretest.ErrOf(r.Admin.ConfirmBackup(ctx, &lessorv1.ConfirmBackupRequest{BackupId: backup}))
 		}},
 		{method: lessorv1.AdminService_FollowStore_FullMethodName, changes: store.Meta, call: func(ctx context.Context) error {
 			stream, err := r.Admin.FollowStore(ctx)

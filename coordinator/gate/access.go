@@ -63,6 +63,7 @@ var access = map[string]auth.Role{
 	lessorv1.AdminService_UninstallPackage_FullMethodName: operators,
 	lessorv1.AdminService_ListAuditEvents_FullMethodName:  operators,
 	lessorv1.AdminService_Backup_FullMethodName:           operators,
+	lessorv1.AdminService_ConfirmBackup_FullMethodName:    operators,
 	lessorv1.AdminService_FollowStore_FullMethodName:      operators,
 	lessorv1.AdminService_GetStatus_FullMethodName:        auth.Everybody,
 
@@ -76,10 +77,11 @@ var access = map[string]auth.Role{
 	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: auth.Everybody,
 }
 
-// forOwner lists the calls that only the tenant may make which owns the coordinator (Deps.Owner): they send the data of all tenants.
+// forOwner lists the calls that only the tenant may make which owns the coordinator (Deps.Owner): they send the data of all tenants, or are about that.
 var forOwner = map[string]bool{
-	lessorv1.AdminService_Backup_FullMethodName:      true,
-	lessorv1.AdminService_FollowStore_FullMethodName: true,
+	lessorv1.AdminService_Backup_FullMethodName:        true,
+	lessorv1.AdminService_ConfirmBackup_FullMethodName: true,
+	lessorv1.AdminService_FollowStore_FullMethodName:   true,
 }
 
 // unguarded lists the calls that need no credential. Health probes have no credential, and the answer to a probe says only whether the

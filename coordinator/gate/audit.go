@@ -42,6 +42,7 @@ var audited = map[string]bool{
 	lessorv1.AdminService_InstallPackage_FullMethodName:   true,
 	lessorv1.AdminService_UninstallPackage_FullMethodName: true,
 	lessorv1.AdminService_Backup_FullMethodName:           true, // the entry is durable before the first byte is sent
+	lessorv1.AdminService_ConfirmBackup_FullMethodName:    true,
 	lessorv1.AdminService_FollowStore_FullMethodName:      true, // the entry is written while the first bytes are sent
 	lessorv1.AuthService_CreateToken_FullMethodName:       true,
 	lessorv1.AuthService_RevokeToken_FullMethodName:       true,

@@ -21,6 +21,7 @@ const (
 	CodeStoreGone  = "E.STORE.GONE"
 	CodeInternal   = "E.INTERNAL"
 	CodeBackupBusy = "E.BACKUP.BUSY"
+	CodeNoBackup   = "E.BACKUP.NOT_FOUND"
 	CodeBackupLate = "E.BACKUP.TIMEOUT"
 
 	CodeStandbyBehind   = "E.STANDBY.BEHIND"

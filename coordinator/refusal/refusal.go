@@ -46,6 +46,7 @@ var (
 	ErrOwner = errors.New("backups and standbys have the data of all tenants; they are only for operators of the tenant named by serve --backup-tenant")
 
 	ErrBackupBusy  = errors.New("another backup is under way")
+	ErrNoBackup    = errors.New("the last backup is another one, or the coordinator was restarted since")
 	ErrBackupLate  = errors.New("the backup took longer than serve --backup-timeout allows and was cut off; discard what was received")
 	ErrBackupDisk  = errors.New("the disk of the coordinator is nearly full, and its store grows during a backup, which was cut off; discard what was received")
 	ErrBackupStall = errors.New("the reader of the backup stalled for longer than serve --backup-stall allows, and the backup was cut off; discard what was received")
@@ -112,6 +113,8 @@ func Status(err error) error {
 		return New(codes.Unavailable, CodeStore, engine.ErrStore.Error(), nil, RetryIn(retryStopped))
 	case errors.Is(err, ErrBackupBusy):
 		return New(codes.ResourceExhausted, CodeBackupBusy, err.Error(), nil, RetryIn(retryBackup))
+	case errors.Is(err, ErrNoBackup):
+		return New(codes.NotFound, CodeNoBackup, err.Error(), nil)
 	case errors.Is(err, ErrBackupDisk):
 		return New(codes.ResourceExhausted, CodeDiskFull, err.Error(), nil)
 	case errors.Is(err, ErrBackupLate), errors.Is(err, ErrBackupStall):

@@ -53,6 +53,7 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		{err: engine.ErrDiskFull, code: codes.ResourceExhausted, reason: "STORE_DISK_FULL", retry: 5 * time.Second},
 		{err: fmt.Errorf("%w: disk on fire", engine.ErrStore), code: codes.Unavailable, reason: "STORE_FAILED", retry: time.Second},
 		{err: &store.CommitError{Err: errors.New("disk on fire")}, code: codes.Unavailable, reason: "STORE_FAILED", retry: time.Second},
+		{err: ErrNoBackup, code: codes.NotFound, reason: "BACKUP_NOT_FOUND"},
 		{err: ErrBackupBusy, code: codes.ResourceExhausted, reason: "BACKUP_BUSY", retry: 10 * time.Second},
 		{err: fmt.Errorf("follow: %w", standby.ErrBehind), code: codes.Aborted, reason: "STANDBY_BEHIND"},
 		{err: standby.ErrNameTaken, code: codes.AlreadyExists, reason: "STANDBY_NAME_TAKEN"},

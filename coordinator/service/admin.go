@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"sync/atomic"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
-	"github.com/lessor-dev/lessor/store/records"
 	"github.com/lessor-dev/lessor/store/standby"
 )
 
@@ -21,8 +19,7 @@ type adminService struct {
 	lessorv1.UnimplementedAdminServiceServer
 	*shared
 	started lease.Wall
-	backup  atomic.Bool     // a backup is under way
-	backups records.Backups // when the last ones ended; only the backup under way may use it
+	backups backups
 }
 
 // GetStatus describes the coordinator itself.

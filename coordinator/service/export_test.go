@@ -61,7 +61,7 @@ func (l listing) Cursor(f *convert.Fields, token string) []byte { return l.curso
 // CopyTo sends all parts of a backup.
 func (s *Services) CopyTo(ctx context.Context, stall time.Duration, send func(*lessorv1.BackupResponse) error) error {
 	admin := &adminService{shared: s.shared}
-	return admin.copyTo(&backupWriter{ctx: ctx, stall: stall, sum: sha256.New(), send: send})
+	return admin.copyTo(&backupWriter{ctx: ctx, stall: stall, sum: sha256.New(), send: send}, "")
 }
 
 // NewFollowSink returns what sends to a standby.

@@ -59,16 +59,16 @@ type Services struct {
 
 // New returns the services. It reads from the store when the last backups ended.
 func New(d Deps) (*Services, error) {
-	backups, err := lastBackups(d.Store)
+	times, err := lastBackups(d.Store)
 	if err != nil {
 		return nil, err
 	}
-	d.ShowBackups(backups)
+	d.ShowBackups(times)
 	sh := &shared{Deps: d, rejects: quota.NewRejects()}
 	return &Services{
 		Tasks:   &taskService{shared: sh},
 		Workers: &workerService{shared: sh, streams: sh.streams()},
-		Admin:   &adminService{shared: sh, started: d.Engine.Now().Wall, backups: backups},
+		Admin:   &adminService{shared: sh, started: d.Engine.Now().Wall, backups: backups{times: times}},
 		Auth:    &authService{shared: sh, keyring: d.Gate.Keyring()},
 		shared:  sh,
 	}, nil

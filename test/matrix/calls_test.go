@@ -102,6 +102,7 @@ var calls = map[string]callRow{
 	}},
 	"ListAuditEvents": {roles: operating, goodRequest: func(names) proto.Message { return &lessorv1.ListAuditEventsRequest{PageSize: 1} }},
 	"Backup":          {roles: auth.Nobody, goodRequest: func(names) proto.Message { return &lessorv1.BackupRequest{} }}, // neither tenant may read the store of all
+	"ConfirmBackup":   {roles: auth.Nobody, goodRequest: func(names) proto.Message { return &lessorv1.ConfirmBackupRequest{BackupId: "backup"} }},
 	"FollowStore": {roles: auth.Nobody, goodRequest: func(names) proto.Message { // as for Backup
 		return &lessorv1.FollowStoreRequest{Part: &lessorv1.FollowStoreRequest_Start{Start: &lessorv1.FollowStart{Name: "standby", InstanceId: "instance"}}}
 	}},

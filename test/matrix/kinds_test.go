@@ -74,7 +74,7 @@ var kinds = map[string]kind{
 	"Ack.for":                        "frame",
 
 	// What is done, and how it went: these name nothing.
-	"payload": plain, "output": plain, "checkpoint": plain, "partial_progress": plain, "message": plain, "stage": plain, "reason": plain,
+	"payload": plain, "output": plain, "checkpoint": plain, "partial_progress": plain, "message": plain, "stage": plain, "reason": plain, "problem": plain, "backup_id": plain,
 	"stack_trace": plain, "cancelled_during_phase": plain, "metadata": plain, "metrics": plain, "FeedbackChunk.channel": plain,
 	"FeedbackChunk.mime_type": plain, "FeedbackChunk.text": plain, "FeedbackChunk.data": plain, "Error.code": plain,
 	"Error.remediation": plain, "Artifact.type": plain, "ResourceRef.type": plain, "ResourceRef.scope": plain, "subject": plain,

@@ -35,6 +35,26 @@ func (r *Rig) TakeBackup(t *testing.T) error {
 	return err
 }
 
+// BackUp takes a backup, and returns its id.
+func (r *Rig) BackUp(t *testing.T) (id string) {
+	t.Helper()
+	stream, err := r.Admin.Backup(t.Context(), &lessorv1.BackupRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin, _, _, err := ReceiveBackup(stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return begin.GetBackupId()
+}
+
+// ConfirmBackup says that a backup is kept, or what the problem is.
+func (r *Rig) ConfirmBackup(t *testing.T, id, problem string) error {
+	_, err := r.Admin.ConfirmBackup(t.Context(), &lessorv1.ConfirmBackupRequest{BackupId: id, Problem: problem})
+	return err
+}
+
 // ShortStore is a store whose snapshots end with an error after a few bytes, as if the disk could not be read any further.
 type ShortStore struct{ *memstore.Store }
 

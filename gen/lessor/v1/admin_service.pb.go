@@ -2668,7 +2668,9 @@ type BackupBegin struct {
 	// When the copy was begun.
 	TakenAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=taken_at,json=takenAt,proto3" json:"taken_at,omitempty"`
 	// About how many bytes are to come.
-	StoreBytes    uint64 `protobuf:"varint,4,opt,name=store_bytes,json=storeBytes,proto3" json:"store_bytes,omitempty"`
+	StoreBytes uint64 `protobuf:"varint,4,opt,name=store_bytes,json=storeBytes,proto3" json:"store_bytes,omitempty"`
+	// Names this backup in ConfirmBackup.
+	BackupId      string `protobuf:"bytes,5,opt,name=backup_id,json=backupId,proto3" json:"backup_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2731,6 +2733,13 @@ func (x *BackupBegin) GetStoreBytes() uint64 {
 	return 0
 }
 
+func (x *BackupBegin) GetBackupId() string {
+	if x != nil {
+		return x.BackupId
+	}
+	return ""
+}
+
 // BackupEnd says what the whole copy must be.
 type BackupEnd struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2786,6 +2795,98 @@ func (x *BackupEnd) GetSha256() []byte {
 	return nil
 }
 
+// ConfirmBackupRequest says what became of a backup.
+type ConfirmBackupRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// BackupBegin.backup_id of the last backup.
+	BackupId string `protobuf:"bytes,1,opt,name=backup_id,json=backupId,proto3" json:"backup_id,omitempty"`
+	// Why the copy could not be kept, for people; at most 1024 bytes. Empty: it is complete, verified and durable.
+	Problem       string `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfirmBackupRequest) Reset() {
+	*x = ConfirmBackupRequest{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfirmBackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfirmBackupRequest) ProtoMessage() {}
+
+func (x *ConfirmBackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfirmBackupRequest.ProtoReflect.Descriptor instead.
+func (*ConfirmBackupRequest) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ConfirmBackupRequest) GetBackupId() string {
+	if x != nil {
+		return x.BackupId
+	}
+	return ""
+}
+
+func (x *ConfirmBackupRequest) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+// ConfirmBackupResponse is empty.
+type ConfirmBackupResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfirmBackupResponse) Reset() {
+	*x = ConfirmBackupResponse{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfirmBackupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfirmBackupResponse) ProtoMessage() {}
+
+func (x *ConfirmBackupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfirmBackupResponse.ProtoReflect.Descriptor instead.
+func (*ConfirmBackupResponse) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{35}
+}
+
 // FollowStoreRequest is what a standby says: start once, first, then ack as often as it likes.
 type FollowStoreRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2802,7 +2903,7 @@ type FollowStoreRequest struct {
 
 func (x *FollowStoreRequest) Reset() {
 	*x = FollowStoreRequest{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[34]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2814,7 +2915,7 @@ func (x *FollowStoreRequest) String() string {
 func (*FollowStoreRequest) ProtoMessage() {}
 
 func (x *FollowStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[34]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2827,7 +2928,7 @@ func (x *FollowStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowStoreRequest.ProtoReflect.Descriptor instead.
 func (*FollowStoreRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{34}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *FollowStoreRequest) GetPart() isFollowStoreRequest_Part {
@@ -2891,7 +2992,7 @@ type FollowStart struct {
 
 func (x *FollowStart) Reset() {
 	*x = FollowStart{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[35]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2903,7 +3004,7 @@ func (x *FollowStart) String() string {
 func (*FollowStart) ProtoMessage() {}
 
 func (x *FollowStart) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[35]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2916,7 +3017,7 @@ func (x *FollowStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowStart.ProtoReflect.Descriptor instead.
 func (*FollowStart) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{35}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FollowStart) GetName() string {
@@ -2960,7 +3061,7 @@ type StoreCursor struct {
 
 func (x *StoreCursor) Reset() {
 	*x = StoreCursor{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[36]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2972,7 +3073,7 @@ func (x *StoreCursor) String() string {
 func (*StoreCursor) ProtoMessage() {}
 
 func (x *StoreCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[36]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2985,7 +3086,7 @@ func (x *StoreCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreCursor.ProtoReflect.Descriptor instead.
 func (*StoreCursor) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{36}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *StoreCursor) GetKeyspace() uint32 {
@@ -3013,7 +3114,7 @@ type FollowAck struct {
 
 func (x *FollowAck) Reset() {
 	*x = FollowAck{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[37]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3025,7 +3126,7 @@ func (x *FollowAck) String() string {
 func (*FollowAck) ProtoMessage() {}
 
 func (x *FollowAck) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[37]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3038,7 +3139,7 @@ func (x *FollowAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowAck.ProtoReflect.Descriptor instead.
 func (*FollowAck) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{37}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *FollowAck) GetPosition() *StorePosition {
@@ -3066,7 +3167,7 @@ type FollowStoreResponse struct {
 
 func (x *FollowStoreResponse) Reset() {
 	*x = FollowStoreResponse{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[38]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3078,7 +3179,7 @@ func (x *FollowStoreResponse) String() string {
 func (*FollowStoreResponse) ProtoMessage() {}
 
 func (x *FollowStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[38]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3091,7 +3192,7 @@ func (x *FollowStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowStoreResponse.ProtoReflect.Descriptor instead.
 func (*FollowStoreResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{38}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *FollowStoreResponse) GetPart() isFollowStoreResponse_Part {
@@ -3168,7 +3269,7 @@ type FollowBegin struct {
 
 func (x *FollowBegin) Reset() {
 	*x = FollowBegin{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[39]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3180,7 +3281,7 @@ func (x *FollowBegin) String() string {
 func (*FollowBegin) ProtoMessage() {}
 
 func (x *FollowBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[39]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3193,7 +3294,7 @@ func (x *FollowBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowBegin.ProtoReflect.Descriptor instead.
 func (*FollowBegin) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{39}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FollowBegin) GetFormat() uint32 {
@@ -3228,7 +3329,7 @@ type StoreChanges struct {
 
 func (x *StoreChanges) Reset() {
 	*x = StoreChanges{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[40]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3240,7 +3341,7 @@ func (x *StoreChanges) String() string {
 func (*StoreChanges) ProtoMessage() {}
 
 func (x *StoreChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[40]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3253,7 +3354,7 @@ func (x *StoreChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreChanges.ProtoReflect.Descriptor instead.
 func (*StoreChanges) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{40}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StoreChanges) GetChanges() []*StoreChange {
@@ -3280,7 +3381,7 @@ type StoreChange struct {
 
 func (x *StoreChange) Reset() {
 	*x = StoreChange{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[41]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3292,7 +3393,7 @@ func (x *StoreChange) String() string {
 func (*StoreChange) ProtoMessage() {}
 
 func (x *StoreChange) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[41]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3305,7 +3406,7 @@ func (x *StoreChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreChange.ProtoReflect.Descriptor instead.
 func (*StoreChange) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{41}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StoreChange) GetKeyspace() uint32 {
@@ -3353,7 +3454,7 @@ type StoreMark struct {
 
 func (x *StoreMark) Reset() {
 	*x = StoreMark{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[42]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3365,7 +3466,7 @@ func (x *StoreMark) String() string {
 func (*StoreMark) ProtoMessage() {}
 
 func (x *StoreMark) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[42]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3378,7 +3479,7 @@ func (x *StoreMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreMark.ProtoReflect.Descriptor instead.
 func (*StoreMark) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{42}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *StoreMark) GetPosition() *StorePosition {
@@ -3422,7 +3523,7 @@ type StorePosition struct {
 
 func (x *StorePosition) Reset() {
 	*x = StorePosition{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[43]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3434,7 +3535,7 @@ func (x *StorePosition) String() string {
 func (*StorePosition) ProtoMessage() {}
 
 func (x *StorePosition) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[43]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3447,7 +3548,7 @@ func (x *StorePosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorePosition.ProtoReflect.Descriptor instead.
 func (*StorePosition) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{43}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *StorePosition) GetRun() uint64 {
@@ -3681,16 +3782,21 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x05begin\x18\x01 \x01(\v2\x16.lessor.v1.BackupBeginH\x00R\x05begin\x12\x14\n" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12(\n" +
 	"\x03end\x18\x03 \x01(\v2\x14.lessor.v1.BackupEndH\x00R\x03endB\x06\n" +
-	"\x04part\"\x93\x01\n" +
+	"\x04part\"\xb0\x01\n" +
 	"\vBackupBegin\x12\x16\n" +
 	"\x06format\x18\x01 \x01(\rR\x06format\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\rR\x05epoch\x125\n" +
 	"\btaken_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\atakenAt\x12\x1f\n" +
 	"\vstore_bytes\x18\x04 \x01(\x04R\n" +
-	"storeBytes\"9\n" +
+	"storeBytes\x12\x1b\n" +
+	"\tbackup_id\x18\x05 \x01(\tR\bbackupId\"9\n" +
 	"\tBackupEnd\x12\x14\n" +
 	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\x12\x16\n" +
-	"\x06sha256\x18\x02 \x01(\fR\x06sha256\"v\n" +
+	"\x06sha256\x18\x02 \x01(\fR\x06sha256\"M\n" +
+	"\x14ConfirmBackupRequest\x12\x1b\n" +
+	"\tbackup_id\x18\x01 \x01(\tR\bbackupId\x12\x18\n" +
+	"\aproblem\x18\x02 \x01(\tR\aproblem\"\x17\n" +
+	"\x15ConfirmBackupResponse\"v\n" +
 	"\x12FollowStoreRequest\x12.\n" +
 	"\x05start\x18\x01 \x01(\v2\x16.lessor.v1.FollowStartH\x00R\x05start\x12(\n" +
 	"\x03ack\x18\x02 \x01(\v2\x14.lessor.v1.FollowAckH\x00R\x03ackB\x06\n" +
@@ -3744,7 +3850,7 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x12WORKER_HEALTH_WARN\x10\x03\x12\x1b\n" +
 	"\x17WORKER_HEALTH_SUSPENDED\x10\x04\x12\x1a\n" +
 	"\x16WORKER_HEALTH_DEGRADED\x10\x05\x12\x1b\n" +
-	"\x17WORKER_HEALTH_UNHEALTHY\x10\x062\xcf\b\n" +
+	"\x17WORKER_HEALTH_UNHEALTHY\x10\x062\xa3\t\n" +
 	"\fAdminService\x12I\n" +
 	"\n" +
 	"ListQueues\x12\x1c.lessor.v1.ListQueuesRequest\x1a\x1d.lessor.v1.ListQueuesResponse\x12C\n" +
@@ -3761,7 +3867,8 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x10UninstallPackage\x12\".lessor.v1.UninstallPackageRequest\x1a#.lessor.v1.UninstallPackageResponse\x12X\n" +
 	"\x0fListAuditEvents\x12!.lessor.v1.ListAuditEventsRequest\x1a\".lessor.v1.ListAuditEventsResponse\x12F\n" +
 	"\tGetStatus\x12\x1b.lessor.v1.GetStatusRequest\x1a\x1c.lessor.v1.GetStatusResponse\x12?\n" +
-	"\x06Backup\x12\x18.lessor.v1.BackupRequest\x1a\x19.lessor.v1.BackupResponse0\x01\x12P\n" +
+	"\x06Backup\x12\x18.lessor.v1.BackupRequest\x1a\x19.lessor.v1.BackupResponse0\x01\x12R\n" +
+	"\rConfirmBackup\x12\x1f.lessor.v1.ConfirmBackupRequest\x1a .lessor.v1.ConfirmBackupResponse\x12P\n" +
 	"\vFollowStore\x12\x1d.lessor.v1.FollowStoreRequest\x1a\x1e.lessor.v1.FollowStoreResponse(\x010\x01BJB\x11AdminServiceProtoP\x01Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
 
 var (
@@ -3777,7 +3884,7 @@ func file_lessor_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_lessor_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_lessor_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_lessor_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_lessor_v1_admin_service_proto_goTypes = []any{
 	(WorkerState)(0),                 // 0: lessor.v1.WorkerState
 	(WorkerHealth)(0),                // 1: lessor.v1.WorkerHealth
@@ -3815,91 +3922,93 @@ var file_lessor_v1_admin_service_proto_goTypes = []any{
 	(*BackupResponse)(nil),           // 33: lessor.v1.BackupResponse
 	(*BackupBegin)(nil),              // 34: lessor.v1.BackupBegin
 	(*BackupEnd)(nil),                // 35: lessor.v1.BackupEnd
-	(*FollowStoreRequest)(nil),       // 36: lessor.v1.FollowStoreRequest
-	(*FollowStart)(nil),              // 37: lessor.v1.FollowStart
-	(*StoreCursor)(nil),              // 38: lessor.v1.StoreCursor
-	(*FollowAck)(nil),                // 39: lessor.v1.FollowAck
-	(*FollowStoreResponse)(nil),      // 40: lessor.v1.FollowStoreResponse
-	(*FollowBegin)(nil),              // 41: lessor.v1.FollowBegin
-	(*StoreChanges)(nil),             // 42: lessor.v1.StoreChanges
-	(*StoreChange)(nil),              // 43: lessor.v1.StoreChange
-	(*StoreMark)(nil),                // 44: lessor.v1.StoreMark
-	(*StorePosition)(nil),            // 45: lessor.v1.StorePosition
-	nil,                              // 46: lessor.v1.Queue.FairnessWeightsEntry
-	nil,                              // 47: lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
-	nil,                              // 48: lessor.v1.Worker.MetricsEntry
-	nil,                              // 49: lessor.v1.WorkerFilter.LabelsEntry
-	(*timestamppb.Timestamp)(nil),    // 50: google.protobuf.Timestamp
-	(*RetryPolicy)(nil),              // 51: lessor.v1.RetryPolicy
-	(*durationpb.Duration)(nil),      // 52: google.protobuf.Duration
-	(*BatchResult)(nil),              // 53: lessor.v1.BatchResult
-	(*WorkerInfo)(nil),               // 54: lessor.v1.WorkerInfo
-	(*Capabilities)(nil),             // 55: lessor.v1.Capabilities
-	(*Drain)(nil),                    // 56: lessor.v1.Drain
-	(*Package)(nil),                  // 57: lessor.v1.Package
-	(PackageStatus)(0),               // 58: lessor.v1.PackageStatus
-	(*ListAuditEventsRequest)(nil),   // 59: lessor.v1.ListAuditEventsRequest
-	(*ListAuditEventsResponse)(nil),  // 60: lessor.v1.ListAuditEventsResponse
+	(*ConfirmBackupRequest)(nil),     // 36: lessor.v1.ConfirmBackupRequest
+	(*ConfirmBackupResponse)(nil),    // 37: lessor.v1.ConfirmBackupResponse
+	(*FollowStoreRequest)(nil),       // 38: lessor.v1.FollowStoreRequest
+	(*FollowStart)(nil),              // 39: lessor.v1.FollowStart
+	(*StoreCursor)(nil),              // 40: lessor.v1.StoreCursor
+	(*FollowAck)(nil),                // 41: lessor.v1.FollowAck
+	(*FollowStoreResponse)(nil),      // 42: lessor.v1.FollowStoreResponse
+	(*FollowBegin)(nil),              // 43: lessor.v1.FollowBegin
+	(*StoreChanges)(nil),             // 44: lessor.v1.StoreChanges
+	(*StoreChange)(nil),              // 45: lessor.v1.StoreChange
+	(*StoreMark)(nil),                // 46: lessor.v1.StoreMark
+	(*StorePosition)(nil),            // 47: lessor.v1.StorePosition
+	nil,                              // 48: lessor.v1.Queue.FairnessWeightsEntry
+	nil,                              // 49: lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	nil,                              // 50: lessor.v1.Worker.MetricsEntry
+	nil,                              // 51: lessor.v1.WorkerFilter.LabelsEntry
+	(*timestamppb.Timestamp)(nil),    // 52: google.protobuf.Timestamp
+	(*RetryPolicy)(nil),              // 53: lessor.v1.RetryPolicy
+	(*durationpb.Duration)(nil),      // 54: google.protobuf.Duration
+	(*BatchResult)(nil),              // 55: lessor.v1.BatchResult
+	(*WorkerInfo)(nil),               // 56: lessor.v1.WorkerInfo
+	(*Capabilities)(nil),             // 57: lessor.v1.Capabilities
+	(*Drain)(nil),                    // 58: lessor.v1.Drain
+	(*Package)(nil),                  // 59: lessor.v1.Package
+	(PackageStatus)(0),               // 60: lessor.v1.PackageStatus
+	(*ListAuditEventsRequest)(nil),   // 61: lessor.v1.ListAuditEventsRequest
+	(*ListAuditEventsResponse)(nil),  // 62: lessor.v1.ListAuditEventsResponse
 }
 var file_lessor_v1_admin_service_proto_depIdxs = []int32{
-	50, // 0: lessor.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	52, // 0: lessor.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
 	3,  // 1: lessor.v1.Queue.rate_limit:type_name -> lessor.v1.RateLimit
-	51, // 2: lessor.v1.Queue.retry_policy:type_name -> lessor.v1.RetryPolicy
-	46, // 3: lessor.v1.Queue.fairness_weights:type_name -> lessor.v1.Queue.FairnessWeightsEntry
-	52, // 4: lessor.v1.Queue.oldest_ready:type_name -> google.protobuf.Duration
+	53, // 2: lessor.v1.Queue.retry_policy:type_name -> lessor.v1.RetryPolicy
+	48, // 3: lessor.v1.Queue.fairness_weights:type_name -> lessor.v1.Queue.FairnessWeightsEntry
+	54, // 4: lessor.v1.Queue.oldest_ready:type_name -> google.protobuf.Duration
 	2,  // 5: lessor.v1.GetQueueResponse.queue:type_name -> lessor.v1.Queue
 	3,  // 6: lessor.v1.UpdateQueueRequest.rate_limit:type_name -> lessor.v1.RateLimit
-	51, // 7: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
-	47, // 8: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	53, // 7: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
+	49, // 8: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
 	2,  // 9: lessor.v1.UpdateQueueResponse.queue:type_name -> lessor.v1.Queue
-	53, // 10: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
+	55, // 10: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
 	2,  // 11: lessor.v1.ListQueuesResponse.queues:type_name -> lessor.v1.Queue
-	54, // 12: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
+	56, // 12: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
 	0,  // 13: lessor.v1.Worker.state:type_name -> lessor.v1.WorkerState
-	55, // 14: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
-	50, // 15: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
-	50, // 16: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
-	48, // 17: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
+	57, // 14: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
+	52, // 15: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
+	52, // 16: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
+	50, // 17: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
 	1,  // 18: lessor.v1.Worker.health:type_name -> lessor.v1.WorkerHealth
-	56, // 19: lessor.v1.Worker.drain:type_name -> lessor.v1.Drain
-	57, // 20: lessor.v1.Worker.packages:type_name -> lessor.v1.Package
+	58, // 19: lessor.v1.Worker.drain:type_name -> lessor.v1.Drain
+	59, // 20: lessor.v1.Worker.packages:type_name -> lessor.v1.Package
 	12, // 21: lessor.v1.GetWorkerResponse.workers:type_name -> lessor.v1.Worker
-	50, // 22: lessor.v1.DrainWorkerRequest.deadline:type_name -> google.protobuf.Timestamp
+	52, // 22: lessor.v1.DrainWorkerRequest.deadline:type_name -> google.protobuf.Timestamp
 	12, // 23: lessor.v1.DrainWorkerResponse.workers:type_name -> lessor.v1.Worker
-	52, // 24: lessor.v1.KickWorkerRequest.retry_after:type_name -> google.protobuf.Duration
+	54, // 24: lessor.v1.KickWorkerRequest.retry_after:type_name -> google.protobuf.Duration
 	12, // 25: lessor.v1.KickWorkerResponse.workers:type_name -> lessor.v1.Worker
-	49, // 26: lessor.v1.WorkerFilter.labels:type_name -> lessor.v1.WorkerFilter.LabelsEntry
+	51, // 26: lessor.v1.WorkerFilter.labels:type_name -> lessor.v1.WorkerFilter.LabelsEntry
 	19, // 27: lessor.v1.InstallPackageRequest.workers:type_name -> lessor.v1.WorkerFilter
-	52, // 28: lessor.v1.InstallPackageRequest.wait:type_name -> google.protobuf.Duration
+	54, // 28: lessor.v1.InstallPackageRequest.wait:type_name -> google.protobuf.Duration
 	24, // 29: lessor.v1.InstallPackageResponse.operation:type_name -> lessor.v1.PackageOperation
 	19, // 30: lessor.v1.UninstallPackageRequest.workers:type_name -> lessor.v1.WorkerFilter
-	52, // 31: lessor.v1.UninstallPackageRequest.wait:type_name -> google.protobuf.Duration
+	54, // 31: lessor.v1.UninstallPackageRequest.wait:type_name -> google.protobuf.Duration
 	24, // 32: lessor.v1.UninstallPackageResponse.operation:type_name -> lessor.v1.PackageOperation
 	25, // 33: lessor.v1.PackageOperation.results:type_name -> lessor.v1.PackageResult
-	58, // 34: lessor.v1.PackageResult.status:type_name -> lessor.v1.PackageStatus
+	60, // 34: lessor.v1.PackageResult.status:type_name -> lessor.v1.PackageStatus
 	12, // 35: lessor.v1.ListWorkersResponse.workers:type_name -> lessor.v1.Worker
-	50, // 36: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	50, // 37: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
+	52, // 36: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	52, // 37: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
 	31, // 38: lessor.v1.GetStatusResponse.quotas:type_name -> lessor.v1.Quota
-	50, // 39: lessor.v1.GetStatusResponse.credential_ends_at:type_name -> google.protobuf.Timestamp
+	52, // 39: lessor.v1.GetStatusResponse.credential_ends_at:type_name -> google.protobuf.Timestamp
 	30, // 40: lessor.v1.GetStatusResponse.standbys:type_name -> lessor.v1.Standby
-	52, // 41: lessor.v1.GetStatusResponse.standby_wait:type_name -> google.protobuf.Duration
-	50, // 42: lessor.v1.Standby.connected_at:type_name -> google.protobuf.Timestamp
-	52, // 43: lessor.v1.Standby.behind:type_name -> google.protobuf.Duration
+	54, // 41: lessor.v1.GetStatusResponse.standby_wait:type_name -> google.protobuf.Duration
+	52, // 42: lessor.v1.Standby.connected_at:type_name -> google.protobuf.Timestamp
+	54, // 43: lessor.v1.Standby.behind:type_name -> google.protobuf.Duration
 	34, // 44: lessor.v1.BackupResponse.begin:type_name -> lessor.v1.BackupBegin
 	35, // 45: lessor.v1.BackupResponse.end:type_name -> lessor.v1.BackupEnd
-	50, // 46: lessor.v1.BackupBegin.taken_at:type_name -> google.protobuf.Timestamp
-	37, // 47: lessor.v1.FollowStoreRequest.start:type_name -> lessor.v1.FollowStart
-	39, // 48: lessor.v1.FollowStoreRequest.ack:type_name -> lessor.v1.FollowAck
-	45, // 49: lessor.v1.FollowStart.position:type_name -> lessor.v1.StorePosition
-	38, // 50: lessor.v1.FollowStart.copied:type_name -> lessor.v1.StoreCursor
-	45, // 51: lessor.v1.FollowAck.position:type_name -> lessor.v1.StorePosition
-	41, // 52: lessor.v1.FollowStoreResponse.begin:type_name -> lessor.v1.FollowBegin
-	42, // 53: lessor.v1.FollowStoreResponse.changes:type_name -> lessor.v1.StoreChanges
-	44, // 54: lessor.v1.FollowStoreResponse.mark:type_name -> lessor.v1.StoreMark
-	43, // 55: lessor.v1.StoreChanges.changes:type_name -> lessor.v1.StoreChange
-	45, // 56: lessor.v1.StoreMark.position:type_name -> lessor.v1.StorePosition
-	38, // 57: lessor.v1.StoreMark.copied:type_name -> lessor.v1.StoreCursor
+	52, // 46: lessor.v1.BackupBegin.taken_at:type_name -> google.protobuf.Timestamp
+	39, // 47: lessor.v1.FollowStoreRequest.start:type_name -> lessor.v1.FollowStart
+	41, // 48: lessor.v1.FollowStoreRequest.ack:type_name -> lessor.v1.FollowAck
+	47, // 49: lessor.v1.FollowStart.position:type_name -> lessor.v1.StorePosition
+	40, // 50: lessor.v1.FollowStart.copied:type_name -> lessor.v1.StoreCursor
+	47, // 51: lessor.v1.FollowAck.position:type_name -> lessor.v1.StorePosition
+	43, // 52: lessor.v1.FollowStoreResponse.begin:type_name -> lessor.v1.FollowBegin
+	44, // 53: lessor.v1.FollowStoreResponse.changes:type_name -> lessor.v1.StoreChanges
+	46, // 54: lessor.v1.FollowStoreResponse.mark:type_name -> lessor.v1.StoreMark
+	45, // 55: lessor.v1.StoreChanges.changes:type_name -> lessor.v1.StoreChange
+	47, // 56: lessor.v1.StoreMark.position:type_name -> lessor.v1.StorePosition
+	40, // 57: lessor.v1.StoreMark.copied:type_name -> lessor.v1.StoreCursor
 	10, // 58: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
 	4,  // 59: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
 	6,  // 60: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
@@ -3910,26 +4019,28 @@ var file_lessor_v1_admin_service_proto_depIdxs = []int32{
 	17, // 65: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
 	20, // 66: lessor.v1.AdminService.InstallPackage:input_type -> lessor.v1.InstallPackageRequest
 	22, // 67: lessor.v1.AdminService.UninstallPackage:input_type -> lessor.v1.UninstallPackageRequest
-	59, // 68: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
+	61, // 68: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
 	28, // 69: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
 	32, // 70: lessor.v1.AdminService.Backup:input_type -> lessor.v1.BackupRequest
-	36, // 71: lessor.v1.AdminService.FollowStore:input_type -> lessor.v1.FollowStoreRequest
-	11, // 72: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
-	5,  // 73: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
-	7,  // 74: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
-	9,  // 75: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
-	27, // 76: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
-	14, // 77: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
-	16, // 78: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
-	18, // 79: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
-	21, // 80: lessor.v1.AdminService.InstallPackage:output_type -> lessor.v1.InstallPackageResponse
-	23, // 81: lessor.v1.AdminService.UninstallPackage:output_type -> lessor.v1.UninstallPackageResponse
-	60, // 82: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
-	29, // 83: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
-	33, // 84: lessor.v1.AdminService.Backup:output_type -> lessor.v1.BackupResponse
-	40, // 85: lessor.v1.AdminService.FollowStore:output_type -> lessor.v1.FollowStoreResponse
-	72, // [72:86] is the sub-list for method output_type
-	58, // [58:72] is the sub-list for method input_type
+	36, // 71: lessor.v1.AdminService.ConfirmBackup:input_type -> lessor.v1.ConfirmBackupRequest
+	38, // 72: lessor.v1.AdminService.FollowStore:input_type -> lessor.v1.FollowStoreRequest
+	11, // 73: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
+	5,  // 74: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
+	7,  // 75: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
+	9,  // 76: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
+	27, // 77: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
+	14, // 78: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
+	16, // 79: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
+	18, // 80: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
+	21, // 81: lessor.v1.AdminService.InstallPackage:output_type -> lessor.v1.InstallPackageResponse
+	23, // 82: lessor.v1.AdminService.UninstallPackage:output_type -> lessor.v1.UninstallPackageResponse
+	62, // 83: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
+	29, // 84: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
+	33, // 85: lessor.v1.AdminService.Backup:output_type -> lessor.v1.BackupResponse
+	37, // 86: lessor.v1.AdminService.ConfirmBackup:output_type -> lessor.v1.ConfirmBackupResponse
+	42, // 87: lessor.v1.AdminService.FollowStore:output_type -> lessor.v1.FollowStoreResponse
+	73, // [73:88] is the sub-list for method output_type
+	58, // [58:73] is the sub-list for method input_type
 	58, // [58:58] is the sub-list for extension type_name
 	58, // [58:58] is the sub-list for extension extendee
 	0,  // [0:58] is the sub-list for field type_name
@@ -3951,11 +4062,11 @@ func file_lessor_v1_admin_service_proto_init() {
 		(*BackupResponse_Data)(nil),
 		(*BackupResponse_End)(nil),
 	}
-	file_lessor_v1_admin_service_proto_msgTypes[34].OneofWrappers = []any{
+	file_lessor_v1_admin_service_proto_msgTypes[36].OneofWrappers = []any{
 		(*FollowStoreRequest_Start)(nil),
 		(*FollowStoreRequest_Ack)(nil),
 	}
-	file_lessor_v1_admin_service_proto_msgTypes[38].OneofWrappers = []any{
+	file_lessor_v1_admin_service_proto_msgTypes[40].OneofWrappers = []any{
 		(*FollowStoreResponse_Begin)(nil),
 		(*FollowStoreResponse_Changes)(nil),
 		(*FollowStoreResponse_Mark)(nil),
@@ -3966,7 +4077,7 @@ func file_lessor_v1_admin_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_admin_service_proto_rawDesc), len(file_lessor_v1_admin_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   48,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,6 +32,7 @@ const (
 	AdminService_ListAuditEvents_FullMethodName  = "/lessor.v1.AdminService/ListAuditEvents"
 	AdminService_GetStatus_FullMethodName        = "/lessor.v1.AdminService/GetStatus"
 	AdminService_Backup_FullMethodName           = "/lessor.v1.AdminService/Backup"
+	AdminService_ConfirmBackup_FullMethodName    = "/lessor.v1.AdminService/ConfirmBackup"
 	AdminService_FollowStore_FullMethodName      = "/lessor.v1.AdminService/FollowStore"
 )
 
@@ -70,8 +71,11 @@ type AdminServiceClient interface {
 	// Backup streams a copy of the whole store: its state at one moment between the call and the first response. Work goes on meanwhile. The copy has
 	// the tasks of all tenants and the keys that sign leases and tokens (A11); it is for operators of the one tenant that the coordinator was started with.
 	// One at a time: RESOURCE_EXHAUSTED with RetryInfo while another is under way. A backup that takes too long, or whose reader stands still, ends
-	// ABORTED; one for which the store grows while its disk is nearly full ends RESOURCE_EXHAUSTED.
+	// ABORTED; one for which the store grows while its disk is nearly full ends RESOURCE_EXHAUSTED. It counts as taken once ConfirmBackup says so.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error)
+	// ConfirmBackup says what became of the last backup at the caller: that it is complete and durable there, or why it is not. The metrics and the log have
+	// it from here. It is for the same operators as Backup. NOT_FOUND if another backup has begun since, or the coordinator was restarted.
+	ConfirmBackup(ctx context.Context, in *ConfirmBackupRequest, opts ...grpc.CallOption) (*ConfirmBackupResponse, error)
 	// FollowStore keeps a standby equal to the store: it sends the whole store or, if the caller has a state that is recent enough, what has changed since,
 	// and then each commit, which may not be durable here yet. The caller acknowledges what it has made durable itself. It is for the same operators as Backup. A
 	// standby that takes in less than is committed ends with ABORTED, and gets a new copy when it calls again. So does one that stops reading; the call ends
@@ -226,6 +230,16 @@ func (c *adminServiceClient) Backup(ctx context.Context, in *BackupRequest, opts
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_BackupClient = grpc.ServerStreamingClient[BackupResponse]
 
+func (c *adminServiceClient) ConfirmBackup(ctx context.Context, in *ConfirmBackupRequest, opts ...grpc.CallOption) (*ConfirmBackupResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ConfirmBackupResponse)
+	err := c.cc.Invoke(ctx, AdminService_ConfirmBackup_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) FollowStore(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FollowStoreRequest, FollowStoreResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[1], AdminService_FollowStore_FullMethodName, cOpts...)
@@ -274,8 +288,11 @@ type AdminServiceServer interface {
 	// Backup streams a copy of the whole store: its state at one moment between the call and the first response. Work goes on meanwhile. The copy has
 	// the tasks of all tenants and the keys that sign leases and tokens (A11); it is for operators of the one tenant that the coordinator was started with.
 	// One at a time: RESOURCE_EXHAUSTED with RetryInfo while another is under way. A backup that takes too long, or whose reader stands still, ends
-	// ABORTED; one for which the store grows while its disk is nearly full ends RESOURCE_EXHAUSTED.
+	// ABORTED; one for which the store grows while its disk is nearly full ends RESOURCE_EXHAUSTED. It counts as taken once ConfirmBackup says so.
 	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error
+	// ConfirmBackup says what became of the last backup at the caller: that it is complete and durable there, or why it is not. The metrics and the log have
+	// it from here. It is for the same operators as Backup. NOT_FOUND if another backup has begun since, or the coordinator was restarted.
+	ConfirmBackup(context.Context, *ConfirmBackupRequest) (*ConfirmBackupResponse, error)
 	// FollowStore keeps a standby equal to the store: it sends the whole store or, if the caller has a state that is recent enough, what has changed since,
 	// and then each commit, which may not be durable here yet. The caller acknowledges what it has made durable itself. It is for the same operators as Backup. A
 	// standby that takes in less than is committed ends with ABORTED, and gets a new copy when it calls again. So does one that stops reading; the call ends
@@ -329,6 +346,9 @@ func (UnimplementedAdminServiceServer) GetStatus(context.Context, *GetStatusRequ
 }
 func (UnimplementedAdminServiceServer) Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error {
 	return status.Error(codes.Unimplemented, "method Backup not implemented")
+}
+func (UnimplementedAdminServiceServer) ConfirmBackup(context.Context, *ConfirmBackupRequest) (*ConfirmBackupResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ConfirmBackup not implemented")
 }
 func (UnimplementedAdminServiceServer) FollowStore(grpc.BidiStreamingServer[FollowStoreRequest, FollowStoreResponse]) error {
 	return status.Error(codes.Unimplemented, "method FollowStore not implemented")
@@ -581,6 +601,24 @@ func _AdminService_Backup_Handler(srv interface{}, stream grpc.ServerStream) err
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_BackupServer = grpc.ServerStreamingServer[BackupResponse]
 
+func _AdminService_ConfirmBackup_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ConfirmBackupRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ConfirmBackup(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ConfirmBackup_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ConfirmBackup(ctx, req.(*ConfirmBackupRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_FollowStore_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(AdminServiceServer).FollowStore(&grpc.GenericServerStream[FollowStoreRequest, FollowStoreResponse]{ServerStream: stream})
 }
@@ -642,6 +680,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetStatus",
 			Handler:    _AdminService_GetStatus_Handler,
+		},
+		{
+			MethodName: "ConfirmBackup",
+			Handler:    _AdminService_ConfirmBackup_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
