@@ -125,7 +125,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	c.assigner = &convert.Assigner{Tokens: tokens, Tracer: tracer}
 	if c.services, err = service.New(service.Deps{
 		Engine: eng, Store: st, Gate: c.gate, Quotas: quotas, Room: submits, Sessions: sessions, Assigner: c.assigner, Feed: feed,
-		Limits: cfg.Limits, SessionConfig: cfg.Sessions, Version: cfg.Version, Owner: cfg.Backup.Tenant, BackupTimeout: cfg.Backup.Timeout,
+		Limits: cfg.Limits, SessionConfig: cfg.Sessions, MaxMessage: cfg.maxMessage(), Version: cfg.Version, Owner: cfg.Backup.Tenant, BackupTimeout: cfg.Backup.Timeout,
 		BackupStall: cfg.Backup.Stall, StandbyWait: cfg.Standbys.Wait, Logger: cfg.Logger,
 		DiskFull: cfg.DiskFull, DiskSpent: cfg.DiskSpent, StoreGone: cfg.StoreGone, ShowBackups: m.showBackups, Stopping: stopping, Following: following,
 	}); err != nil {

@@ -80,8 +80,8 @@ type attempt struct {
 	graceTimer, stuckTimer *time.Timer
 }
 
-// newAttempt makes the attempt for an assignment that was received at the given time and was in transit for at most maxTransit.
-func (w *Worker) newAttempt(asg *lessorv1.Assignment, received time.Time, maxTransit time.Duration) *attempt {
+// newAttemptLocked makes the attempt for an assignment that was received at the given time and was in transit for at most maxTransit.
+func (w *Worker) newAttemptLocked(asg *lessorv1.Assignment, received time.Time, maxTransit time.Duration) *attempt {
 	a := &attempt{
 		w:        w,
 		leaseID:  asg.GetLeaseId(),
@@ -91,7 +91,7 @@ func (w *Worker) newAttempt(asg *lessorv1.Assignment, received time.Time, maxTra
 	a.task.fill(a, asg)
 	a.handler = w.handlerFor(a.task.Type)
 	a.ctx, a.stop = context.WithCancelCause(w.baseCtx)
-	a.feedback.limit, a.feedback.owner = w.cfg.OutputBuffer, a
+	a.feedback.limit, a.feedback.owner = min(w.cfg.OutputBuffer, w.mu.maxMessage/4), a
 	// The length of the lease when it was granted: attempt_timeout cuts it (A3). The deadline may, too, but then the age is not known, and the
 	// dispatch does not count as recent.
 	length, timeout := spanOr(asg.GetHeartbeatTimeout(), defaultTTL), asg.GetTask().GetSpec().GetAttemptTimeout().AsDuration()

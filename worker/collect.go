@@ -209,7 +209,7 @@ func (s *session) goodbyeLocked(now time.Time) *lessorv1.SessionRequest {
 }
 
 // budget is how many bytes of items one frame may have; a single item may be larger.
-func (s *session) budget() int { return s.w.cfg.MaxMessageBytes / 4 }
+func (s *session) budget() int { return s.w.mu.maxMessage / 4 }
 
 // takeUntilFull removes items from the front of the queue and passes them to use, until the frame is full.
 func takeUntilFull[T any](queue *[]T, budget int, size func(T) int, use func(T)) {

@@ -84,8 +84,8 @@ type Config struct {
 	// is more, the oldest output is dropped. At least 8 KiB, at most a quarter of MaxMessageBytes. Default: what the largest Chunk takes, nearly
 	// 96 KiB, or a quarter of MaxMessageBytes if that is less.
 	OutputBuffer int
-	// MaxMessageBytes is the size of the largest frame that the worker sends, in bytes. The coordinator's limit must not be smaller. An
-	// outcome that does not fit is reported as a failure. At least 256 KiB. Default 4 MiB.
+	// MaxMessageBytes is the size of the largest frame that the worker sends, in bytes. If the coordinator reads less, it says so, and its limit holds. An
+	// outcome that does not fit is reported as a failure that is not retried, with category CONFIGURATION. At least 256 KiB. Default 4 MiB.
 	MaxMessageBytes int
 
 	// Disk is a path on the disk that heartbeats report on. When that disk is nearly full, the coordinator gives this worker no new work
@@ -125,7 +125,7 @@ func (c Config) withDefaults() Config {
 	c.MinBackoff = cmp.Or(c.MinBackoff, 200*time.Millisecond)
 	c.MaxBackoff = cmp.Or(c.MaxBackoff, max(10*time.Second, c.MinBackoff))
 	c.ReportTries = cmp.Or(c.ReportTries, 8)
-	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, 4<<20)
+	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, leastLimit)
 	c.OutputBuffer = cmp.Or(c.OutputBuffer, min(largestChunk, c.MaxMessageBytes/4))
 	return c
 }

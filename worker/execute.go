@@ -39,7 +39,7 @@ func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, maxTransi
 		}
 		return
 	}
-	a := w.newAttempt(asg, now, maxTransit)
+	a := w.newAttemptLocked(asg, now, maxTransit)
 	if w.keyBusyLocked(&a.task) {
 		a.stop(nil)
 		w.refuseLocked(a.task.ID, id)
@@ -213,7 +213,7 @@ func (w *Worker) reportLocked(a *attempt, outcome *report) {
 	a.phase = reporting
 	a.stopTimersLocked()
 	a.nextRenewal.answerWaiters(ErrFinished)
-	w.queueReportLocked(w.replaceIfTooLarge(outcome))
+	w.queueReportLocked(w.replaceIfTooLargeLocked(outcome))
 }
 
 // goroutineEnded runs when a goroutine has finished with an attempt. If the attempt is still held, then a hook, or a method of the

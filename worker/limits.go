@@ -57,6 +57,8 @@ const (
 	frameOverhead = 4 << 10
 	// checkpointOverhead is an upper bound, in bytes, for a heartbeat around a checkpoint, with all metrics of the worker and the attempt.
 	checkpointOverhead = frameOverhead + 2*maxMetrics*(maxID+metricOverhead)
+	// leastLimit is the size of the frames that every coordinator reads, in bytes.
+	leastLimit = 4 << 20
 	// maxReceived is the size of the largest frame or answer that is read, in bytes. The coordinator limits its frames itself, and its
 	// operator may raise that limit. If the worker had a smaller limit, a larger task would break each stream on which it is sent, and
 	// everything behind it would wait.

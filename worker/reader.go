@@ -191,7 +191,7 @@ func (s *session) handleError(corr string, e *lessorv1.Error) error {
 	defer s.w.unlock()
 	f, delay := s.takeSentLocked(corr), s.w.retryAfter(e.GetRetryAfter())
 	if refusalOfFrame(e) != nil {
-		f.suspect(0)
+		f.suspect()
 	}
 	s.w.retryFrameLocked(f, err.Error(), delay)
 	s.w.retryBeatsLocked(f, delay)

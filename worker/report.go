@@ -23,9 +23,11 @@ type report struct {
 	seq uint64
 	// tries is how often the report was sent.
 	tries int
-	// suspect: a frame with it was refused, or may be the reason why a stream broke: it is large and a frame was too large, or the coordinator failed at it.
+	// suspect: a frame with it was refused, or may be the reason why a stream broke: a frame was too large, or the coordinator failed at it.
 	// From then on the report gets a frame of its own, so that reports that only shared the frame are not lost with it.
 	suspect bool
+	// oversize: a frame was refused as too large, and it can only be the one that had r alone.
+	oversize bool
 }
 
 // isOutcome reports whether r ends its attempt.
@@ -65,15 +67,28 @@ func (w *Worker) queueReportLocked(r *report) {
 	w.wakeWriter()
 }
 
-// replaceIfTooLarge replaces an outcome that is too large for a frame by a failure. Sending the outcome would break the stream, and so
+// replaceIfTooLargeLocked replaces an outcome that is too large for a frame by a failure. Sending the outcome would break the stream, and so
 // affect everything else on it.
-func (w *Worker) replaceIfTooLarge(r *report) *report {
+func (w *Worker) replaceIfTooLargeLocked(r *report) *report {
 	r.size = wire.Size(r.item)
-	if room := w.cfg.MaxMessageBytes - frameOverhead; r.size > room {
-		r = r.a.unreportable(Configuration, fmt.Sprintf("it has %d bytes, and at most %d fit into a message", r.size, room))
-		r.size = itemOverhead
+	if room := w.mu.maxMessage - frameOverhead; r.size > room {
+		return r.replaced(fmt.Sprintf("at most %d fit into a message", room))
 	}
 	return r
+}
+
+// replaced returns the failure in place of an outcome that is too large.
+func (r *report) replaced(why string) *report {
+	failure := r.a.unreportable(Configuration, fmt.Sprintf("it has %d bytes, and %s", r.size, why))
+	failure.size = itemOverhead
+	return failure
+}
+
+// maxMessage returns the size of the largest frame that is sent, in bytes.
+func (w *Worker) maxMessage() int {
+	w.lock()
+	defer w.unlock()
+	return w.mu.maxMessage
 }
 
 // handleVerdictLocked processes the verdict on a report that was sent at the given time.
@@ -104,7 +119,7 @@ func (w *Worker) handleOutcomeVerdictLocked(r *report, v *lessorv1.ReportVerdict
 		if v.GetReason() == lessorv1.Reason_REASON_RESULT_TOO_LARGE {
 			category = Configuration
 		}
-		w.queueReportLocked(w.replaceIfTooLarge(a.unreportable(category, joinReason("rejected", v.GetReason(), v.GetDetail()))))
+		w.queueReportLocked(w.replaceIfTooLargeLocked(a.unreportable(category, joinReason("rejected", v.GetReason(), v.GetDetail()))))
 		return
 	}
 	w.endLocked(a)
@@ -134,6 +149,8 @@ func (w *Worker) retryAfter(asked *durationpb.Duration) retryDelay {
 func (w *Worker) retryLocked(r *report, why string, delay retryDelay) {
 	switch often := r.tries >= w.cfg.ReportTries; {
 	case r.obsolete():
+	case r.oversize: // a failure, with its cause, is more use than another attempt, which would end the same way
+		w.queueReportLocked(r.replaced("a message with it alone was refused as too large"))
 	case often && !r.isOutcome():
 		// A Start may be missing (V19); heartbeats renew the lease.
 	case often && (r.suspect || r.a.lease.left(time.Now()) <= 0):
@@ -150,11 +167,19 @@ func (w *Worker) retryFrameLocked(f *sentFrame, why string, delay retryDelay) {
 	}
 }
 
-// suspect marks the reports of a frame that have at least so many bytes.
-func (f *sentFrame) suspect(least int) {
+// suspect marks the reports of a frame.
+func (f *sentFrame) suspect() {
 	for _, r := range f.reports {
-		r.suspect = r.suspect || r.size >= least
+		r.suspect = true
 	}
+}
+
+// size returns the approximate size of a frame of reports, in bytes.
+func (f *sentFrame) size() (sum int) {
+	for _, r := range f.reports {
+		sum += r.size
+	}
+	return sum
 }
 
 // afterDelayLocked calls f after the wait, with the mutex held.

@@ -258,19 +258,10 @@ func TestReportsOfARefusedFrameAreSentAlone(t *testing.T) {
 	})
 }
 
-// K5: an outcome that is too large for the coordinator, or at which it fails, breaks each stream on which it is sent. It is given up after ReportTries,
-// even if its lease lives, and the outcomes behind it are not.
+// K5: an outcome at which the coordinator fails breaks each stream on which it is sent. It is given up after ReportTries, even if its lease lives, and the
+// outcomes behind it are not.
 func TestOutcomeThatBreaksStreamsIsGivenUp(t *testing.T) {
 	t.Attr("rules", "K5")
-	for _, end := range []error{
-		status.Error(codes.ResourceExhausted, "received message larger than max"), coordinatorStatus(codes.Internal, "INTERNAL"),
-	} {
-		t.Run(status.Code(end).String(), func(t *testing.T) { testOutcomeThatBreaksStreams(t, end) })
-	}
-}
-
-func testOutcomeThatBreaksStreams(t *testing.T, end error) {
-	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		r := c.run(worker.Config{Concurrency: 2, ReportTries: 3, MaxMessageBytes: 256 << 10}, func(_ context.Context, t *worker.Task) ([]byte, error) {
@@ -286,7 +277,7 @@ func testOutcomeThatBreaksStreams(t *testing.T, end error) {
 			if _, report := s.outcome(); len(report.GetComplete().GetOutput()) == 0 {
 				t.Fatalf("the report of %s came, want the large one first", report.GetComplete().GetTaskId())
 			}
-			s.finish(end)
+			s.finish(coordinatorStatus(codes.Internal, "INTERNAL"))
 			s = c.accept()
 		}
 		f, report := s.outcome()
@@ -297,6 +288,115 @@ func testOutcomeThatBreaksStreams(t *testing.T, end error) {
 		synctest.Wait()
 		if len(r.verdicts) != 1 || !r.gotError(worker.ErrUndelivered) {
 			t.Errorf("verdicts: %v, errors: %v; want 1 and %v", r.verdicts, r.errors, worker.ErrUndelivered)
+		}
+		r.shutdown()
+	})
+}
+
+// S7: if the coordinator reads smaller frames than Config.MaxMessageBytes allows, its limit holds for all that the worker sends: reports that wait together,
+// an outcome, a checkpoint and output that do not fit. It holds for the session that states it.
+func TestCoordinatorsMessageLimit(t *testing.T) {
+	t.Attr("rules", "S7")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		const limit = 512 << 10
+		c.accepts = func(_ *stream, a *lessorv1.Accept) { a.MaxMessageBytes = limit }
+		release := make(chan struct{})
+		ids := []string{"large", "t1", "t2", "t3", "t4", "t5", "t6"}
+		cfg := worker.Config{Concurrency: len(ids), MaxMessageBytes: 64 << 20, OutputBuffer: 2 << 20}
+		r := c.run(cfg, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			switch task.ID {
+			default:
+				<-release
+				return make([]byte, 110<<10), nil
+			case "later":
+				return make([]byte, limit), nil
+			case "large":
+			}
+			if rejected, ok := errors.AsType[*worker.RejectedError](task.SaveCheckpoint(ctx, make([]byte, limit))); !ok {
+				t.Errorf("SaveCheckpoint of %d bytes = %v, want that it is too large", limit, rejected)
+			}
+			_, _ = task.Output("log").Write(make([]byte, 1<<20))
+			return make([]byte, limit), nil
+		})
+		s := c.accept()
+		s.dispatch(ids...)
+		for missing := len(ids); missing > 0; {
+			f := s.next("frame", func(f *lessorv1.SessionRequest) bool {
+				if size := proto.Size(f); size > limit {
+					t.Errorf("a frame has %d bytes, want at most %d", size, limit)
+				}
+				return isReports(f)
+			})
+			for _, report := range f.GetReports().GetReports() {
+				if report.GetFail().GetTaskId() == "large" {
+					checkUnreportable(t, report, worker.Configuration, "bytes")
+					close(release)
+				}
+				if isOutcomeReport(report) {
+					missing--
+				}
+			}
+			s.commit(f)
+		}
+		c.accepts = nil
+		s.finish(errBroken)
+		s = c.accept()
+		s.dispatch("later")
+		f, report := s.outcome()
+		if report.GetComplete() == nil {
+			t.Errorf("a coordinator that states no limit got %v, want the output", report)
+		}
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// S7: if a frame is refused as too large although it is within the limits that are known, its reports are sent again in frames of their own. An outcome that
+// is refused alone is replaced by a failure, and takes no other with it.
+func TestOutcomeThatIsRefusedAsTooLarge(t *testing.T) {
+	t.Attr("rules", "S7 K5")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		release := make(chan struct{})
+		r := c.run(worker.Config{Concurrency: 5, MaxMessageBytes: 16 << 20}, func(_ context.Context, task *worker.Task) ([]byte, error) {
+			<-release
+			if task.ID == "large" {
+				return make([]byte, 3<<20), nil
+			}
+			return make([]byte, 1<<20), nil
+		})
+		const limit = 2 << 20 // of something between the worker and the coordinator
+		s := c.accept()
+		s.dispatch("t1", "t2", "t3", "t4", "large")
+		for range 5 {
+			s.commit(s.reports())
+			synctest.Wait()
+			if len(s.frames) == 0 {
+				break
+			}
+		}
+		close(release)
+		done, refusals := map[string]bool{}, 0
+		for len(done) < 5 {
+			f := s.reports()
+			if proto.Size(f) > limit {
+				if refusals++; refusals > 4 {
+					t.Fatalf("refused %d times, and only %d outcomes came", refusals, len(done))
+				}
+				s.finish(status.Error(codes.ResourceExhausted, "grpc: received message larger than max"))
+				s = c.accept()
+				continue
+			}
+			for _, report := range f.GetReports().GetReports() {
+				id, _, _ := identity(report)
+				if done[id] = true; id == "large" {
+					checkUnreportable(t, report, worker.Configuration, "too large")
+				} else if report.GetComplete() == nil {
+					t.Errorf("report = %v, want a complete", report)
+				}
+			}
+			s.commit(f)
 		}
 		r.shutdown()
 	})

@@ -65,6 +65,10 @@ func (s *session) beginOrResumeLocked(f *lessorv1.SessionResponse, now time.Time
 	}
 	r.unanswered = nil
 	r.remember(a, now)
+	s.w.mu.maxMessage = s.w.cfg.MaxMessageBytes
+	if most := a.GetMaxMessageBytes(); most > 0 && most < uint64(s.w.mu.maxMessage) {
+		s.w.mu.maxMessage = max(int(most), minMessageBytes)
+	}
 }
 
 // suspendLocked keeps what the next stream needs of this one, which ended with err.
@@ -102,14 +106,35 @@ func (s *session) suspendLocked(err error) {
 // markSuspects marks the reports that may be the reason why the stream ended with err.
 func (s *session) markSuspects(err error) {
 	st := status.Convert(err)
+	decided := detail.Of[*errdetails.ErrorInfo](st).GetDomain() == detail.Domain // and not only gRPC, or something in between
 	switch {
-	case st.Code() == codes.ResourceExhausted: // a frame was too large for the coordinator
-		for _, f := range s.sent {
-			f.suspect(s.budget())
-		}
-	case st.Code() == codes.Internal && detail.Of[*errdetails.ErrorInfo](st).GetDomain() == detail.Domain:
+	case st.Code() == codes.ResourceExhausted && !decided:
+		s.markOversize()
+	case st.Code() == codes.Internal && decided:
 		if f := s.oldestReports(); f != nil { // the coordinator handles frames in order, and may have failed at this one
-			f.suspect(0)
+			f.suspect()
+		}
+	}
+}
+
+// markOversize marks the large reports, or those of large frames, without an answer after a frame was refused, perhaps because it was too large, although it
+// was within the limits that are known. If one is too large, the largest is. If that one has a single report, which was a suspect before, then the
+// report is too large for any frame.
+func (s *session) markOversize() {
+	large := min(s.budget(), leastLimit/4)
+	var largest *sentFrame
+	for _, f := range s.sent {
+		if size := f.size(); size >= large && (largest == nil || size > largest.size()) {
+			largest = f
+		}
+	}
+	if largest != nil && len(largest.reports) == 1 {
+		r := largest.reports[0]
+		r.oversize = r.suspect && r.isOutcome()
+	}
+	for _, f := range s.sent {
+		if f.size() >= large {
+			f.suspect()
 		}
 	}
 }

@@ -201,7 +201,7 @@ func (t *Task) Output(channel string) io.Writer {
 // cause, and then it is unknown whether data was saved; a *StopError if the lease is lost; a *RejectedError if data is empty or too large;
 // ErrFinished.
 func (t *Task) SaveCheckpoint(ctx context.Context, data []byte) error {
-	if room := t.a.w.cfg.MaxMessageBytes - checkpointOverhead; len(data) == 0 || len(data) > room {
+	if room := t.a.w.maxMessage() - checkpointOverhead; len(data) == 0 || len(data) > room {
 		return &RejectedError{
 			Reason: lessorv1.Reason_REASON_INVALID_REQUEST,
 			Detail: fmt.Sprintf("checkpoint: %d bytes; 1 to %d fit into a message", len(data), room),

@@ -107,6 +107,8 @@ type Worker struct {
 		packages       packages
 		resume         resumption
 		drain          drainState
+		// maxMessage is the size of the largest frame that is sent, in bytes: Config.MaxMessageBytes, or what the coordinator reads if that is less.
+		maxMessage int
 	}
 }
 
@@ -139,7 +141,7 @@ func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, e
 	}
 	w.mu.attempts = make(map[string]*attempt)
 	w.mu.stuck, w.mu.flights, w.mu.slots.ofType = make(map[string]int), make(flights), make(map[string]int)
-	w.mu.tenant = cfg.Tenant
+	w.mu.tenant, w.mu.maxMessage = cfg.Tenant, cfg.MaxMessageBytes
 	w.mu.packages.inventory = newInventory(cfg.Packages)
 	w.mu.slots.limit, w.mu.slots.typeLimits = cfg.Concurrency, maps.Clone(cfg.PerTypeLimits)
 	return w, nil

@@ -31,6 +31,7 @@ type Deps struct {
 
 	Limits        lease.Limits
 	SessionConfig session.Config
+	MaxMessage    int    // size of the largest message that is read, in bytes; workers are told
 	Version       string // of the coordinator
 	Owner         string // see gate.Deps.Owner
 	BackupTimeout time.Duration

@@ -17,7 +17,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// The accept answers the handshake. It has the session id, the version and the time of the coordinator, the heartbeat interval and the idle timeout.
+// The accept answers the handshake. It has the session id, the version and the time of the coordinator, the heartbeat interval, the idle timeout, and the
+// size of the largest frame (S7).
 func TestAcceptHasTheSettingsOfTheSession(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		worker := r.OpenStream(t, "w")
@@ -27,8 +28,8 @@ func TestAcceptHasTheSettingsOfTheSession(t *testing.T) {
 		wiretest.WantEqual(t, "corr", m.GetCorr(), corr)
 		wiretest.WantEqual(t, "session_id", a.GetSessionId(), r.ListedWorker(t, "w").GetSessionId())
 		wiretest.WantEqual(t, "coordinator_version", a.GetCoordinatorVersion(), "test")
-		if a.GetHeartbeatInterval().AsDuration() != defaultHeartbeat || a.GetIdleTimeout().AsDuration() != defaultIdle || a.GetServerTime() == nil {
-			t.Errorf("the accept is %v, want interval %v, idle timeout %v and a server time", a, defaultHeartbeat, defaultIdle)
+		if a.GetHeartbeatInterval().AsDuration() != defaultHeartbeat || a.GetIdleTimeout().AsDuration() != defaultIdle || a.GetServerTime() == nil || a.GetMaxMessageBytes() != minMessage {
+			t.Errorf("the accept is %v, want interval %v, idle timeout %v, a server time and 4 MiB", a, defaultHeartbeat, defaultIdle)
 		}
 	})
 }

@@ -24,14 +24,16 @@ const Protocol = 1
 
 // Deps is what the streams need from the coordinator around them.
 type Deps struct {
-	Config   Config
-	Limits   lease.Limits
-	Version  string // of the coordinator; the accept frame carries it
-	Logger   *slog.Logger
-	Engine   *engine.Engine
-	Quotas   *quota.Book
-	Tokens   convert.Tokens
-	Registry *Registry // the sessions whose streams are open
+	Config  Config
+	Limits  lease.Limits
+	Version string // of the coordinator; the accept frame carries it
+	// MaxMessage is the size of the largest frame that is read, in bytes; the accept frame carries it.
+	MaxMessage int
+	Logger     *slog.Logger
+	Engine     *engine.Engine
+	Quotas     *quota.Book
+	Tokens     convert.Tokens
+	Registry   *Registry // the sessions whose streams are open
 	// View reads the store.
 	View func(func(store.Reader) error) error
 	// Assign makes the assignments of new leases for a worker with this credential.

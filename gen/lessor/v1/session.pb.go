@@ -1206,9 +1206,12 @@ type Accept struct {
 	Resumed bool `protobuf:"varint,8,opt,name=resumed,proto3" json:"resumed,omitempty"`
 	// seq of the next sequenced frame that is expected of the worker: after a restart of the coordinator it begins anew with 1. Reports that have
 	// no verdict are sent again then, acknowledged or not; what had been committed is known by its content (V4).
-	NextSeq       uint64 `protobuf:"varint,9,opt,name=next_seq,json=nextSeq,proto3" json:"next_seq,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	NextSeq uint64 `protobuf:"varint,9,opt,name=next_seq,json=nextSeq,proto3" json:"next_seq,omitempty"`
+	// Size of the largest frame that the coordinator reads, in bytes. A larger one ends the stream with RESOURCE_EXHAUSTED, each time that it is sent.
+	// 0: not stated; every coordinator reads 4 MiB (S7).
+	MaxMessageBytes uint64 `protobuf:"varint,10,opt,name=max_message_bytes,json=maxMessageBytes,proto3" json:"max_message_bytes,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Accept) Reset() {
@@ -1300,6 +1303,13 @@ func (x *Accept) GetResumed() bool {
 func (x *Accept) GetNextSeq() uint64 {
 	if x != nil {
 		return x.NextSeq
+	}
+	return 0
+}
+
+func (x *Accept) GetMaxMessageBytes() uint64 {
+	if x != nil {
+		return x.MaxMessageBytes
 	}
 	return 0
 }
@@ -3178,7 +3188,7 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\vinstance_id\x18\x02 \x01(\tR\n" +
 	"instanceId\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x12\x1a\n" +
-	"\bhostname\x18\x04 \x01(\tR\bhostname\"\xb2\x03\n" +
+	"\bhostname\x18\x04 \x01(\tR\bhostname\"\xde\x03\n" +
 	"\x06Accept\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12H\n" +
@@ -3191,7 +3201,9 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"expires_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12\x18\n" +
 	"\aresumed\x18\b \x01(\bR\aresumed\x12\x19\n" +
-	"\bnext_seq\x18\t \x01(\x04R\anextSeq\"\xf8\x01\n" +
+	"\bnext_seq\x18\t \x01(\x04R\anextSeq\x12*\n" +
+	"\x11max_message_bytes\x18\n" +
+	" \x01(\x04R\x0fmaxMessageBytes\"\xf8\x01\n" +
 	"\bRegister\x12;\n" +
 	"\fcapabilities\x18\x01 \x01(\v2\x17.lessor.v1.CapabilitiesR\fcapabilities\x12\x16\n" +
 	"\x06queues\x18\x02 \x03(\tR\x06queues\x12!\n" +

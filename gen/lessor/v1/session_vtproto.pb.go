@@ -1138,6 +1138,11 @@ func (m *Accept) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.MaxMessageBytes != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.MaxMessageBytes))
+		i--
+		dAtA[i] = 0x50
+	}
 	if m.NextSeq != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.NextSeq))
 		i--
@@ -3413,6 +3418,9 @@ func (m *Accept) SizeVT() (n int) {
 	}
 	if m.NextSeq != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.NextSeq))
+	}
+	if m.MaxMessageBytes != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.MaxMessageBytes))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -6684,6 +6692,25 @@ func (m *Accept) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.NextSeq |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 10:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field MaxMessageBytes", wireType)
+			}
+			m.MaxMessageBytes = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.MaxMessageBytes |= uint64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
