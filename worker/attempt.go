@@ -63,7 +63,7 @@ type attempt struct {
 	feedbackQueued bool
 	artifacts      []*lessorv1.Artifact
 	// goroutineDone: the goroutine that served the attempt has finished with it. stuck: the handler still ran stuckAfter after it had lost
-	// its lease.
+	// its lease, or when another attempt had waited for its slot for long enough.
 	goroutineDone, stuck bool
 
 	// flies: the attempt counts in Worker.mu.flights.
@@ -261,7 +261,11 @@ func (w *Worker) lapseLocked(a *attempt, cause *StopError) {
 		close(a.lost)
 	}
 	a.nextRenewal.answerWaiters(cause)
-	a.stuckTimer = time.AfterFunc(stuckAfter, func() { w.markStuck(a) }) // a held attempt has a goroutine, or waits for one
+	if w.mu.unleased == nil {
+		w.mu.unleased = make(map[*attempt]struct{})
+	}
+	w.mu.unleased[a] = struct{}{} // a held attempt has a goroutine, or waits for one
+	a.stuckTimer = time.AfterFunc(stuckAfter, func() { w.markStuck(a) })
 }
 
 // dropLapsedLocked ends an attempt that has lapsed, and will not report.
@@ -302,11 +306,15 @@ func (a *attempt) lostChanLocked() <-chan struct{} {
 	return a.lost
 }
 
-// markStuck counts a handler that still runs without its lease as stuck. Its slot is then no longer part of the declared capacity.
 func (w *Worker) markStuck(a *attempt) {
 	w.lock()
 	defer w.unlock()
-	if a.goroutineDone {
+	w.markStuckLocked(a)
+}
+
+// markStuckLocked counts a handler that still runs without its lease as stuck. Its slot is then no longer part of the declared capacity.
+func (w *Worker) markStuckLocked(a *attempt) {
+	if a.goroutineDone || a.stuck {
 		return
 	}
 	a.stuck = true

@@ -239,6 +239,38 @@ func TestStuckHandlerDelaysOnlyItsType(t *testing.T) {
 	})
 }
 
+// T5: a task that is granted while a handler without a lease still has the only slot is given back: the wait costs neither its lease nor its attempt_timeout,
+// and so nothing of its budgets. The worker has said before that the slot is taken, and the task begins when it is free.
+func TestTaskWaitsForTheSlotOfAStuckHandler(t *testing.T) {
+	t.Attr("rules", "T5")
+	for name, spec := range map[string]*lessorv1.TaskSpec{
+		"attempt_timeout": {AttemptTimeout: durationpb.New(2 * time.Second), RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 1}},
+		"lease":           {HeartbeatTimeout: durationpb.New(time.Second), RetryPolicy: &lessorv1.RetryPolicy{MaxLosses: 1}},
+		"short lease":     {HeartbeatTimeout: durationpb.New(100 * time.Millisecond), RetryPolicy: &lessorv1.RetryPolicy{MaxLosses: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := workertest.Start(t)
+				w := c.Worker("q", worker.Config{Concurrency: 1})
+				w.Handle("hang", func(context.Context, *worker.Task) ([]byte, error) { time.Sleep(10 * time.Second); return nil, nil })
+				w.Handle("quick", echo)
+				stop := c.Run(w)
+				hang := c.Submit(&lessorv1.TaskSpec{
+					Queue: "q", Type: "hang", AttemptTimeout: durationpb.New(time.Second), RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 1},
+				})
+				c.WaitState(hang, lessorv1.TaskState_TASK_STATE_RUNNING)
+				spec.Queue, spec.Type = "q", "quick"
+				task := c.Do(spec)
+				if task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED || task.GetFailures() != 0 || task.GetLosses() != 0 || task.GetAttempt() != 2 {
+					t.Errorf("the task is %v in attempt %d with %d failures and %d losses, want COMPLETED in attempt 2 without any",
+						task.GetState(), task.GetAttempt(), task.GetFailures(), task.GetLosses())
+				}
+				stop()
+			})
+		})
+	}
+}
+
 // A handler that ignores the loss of its lease counts towards the limit of its type until it returns, although the coordinator no longer counts it. The
 // next task of the type waits a moment for the slot and is then released. Meanwhile the worker declares a smaller limit.
 func TestStuckHandlerLowersTheLimitOfItsType(t *testing.T) {

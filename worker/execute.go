@@ -229,6 +229,7 @@ func (w *Worker) goroutineEnded(a *attempt) {
 	w.dropLapsedLocked(a)
 	a.stop(context.Canceled) // frees the context; an earlier cause stays
 	a.goroutineDone = true
+	delete(w.mu.unleased, a)
 	if a.stuckTimer != nil {
 		a.stuckTimer.Stop()
 	}

@@ -88,8 +88,8 @@ const (
 	gaugesTimeout = time.Second
 	// goodbyeTimeout is how long the worker waits, after the goodbye, until the coordinator closes the stream.
 	goodbyeTimeout = 2 * time.Second
-	// slotWait is how long a dispatched task may wait for a slot that the coordinator already counts as free: a handler whose lease was
-	// lost may need a moment to return. It is shorter than the 5 s within which a dispatch must be acknowledged (W5).
+	// slotWait is how long a dispatched task may wait for a slot that the coordinator already counts as free, but not longer than an eighth of its lease: a
+	// handler whose lease was lost may need a moment to return. It is shorter than the 5 s within which a dispatch must be acknowledged (W5).
 	slotWait = 3 * time.Second
 	// staleDispatchAge is the age, counted from the grant, from which on a dispatch alone does not prove that the lease is live; for short
 	// leases it is a quarter of their length. The rest of the 5 s of W5 is for the time in transit.

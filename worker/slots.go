@@ -74,20 +74,40 @@ func (s *slots) removeWaiting(a *attempt) {
 }
 
 // awaitSlot waits for the slot of an attempt that got none at once, and reports whether it got one. The coordinator itself counts free
-// slots, so there is one, except for the moment that a handler needs to return after its lease was lost.
+// slots, so there is one, except for the moment that a handler needs to return after its lease was lost. The attempt has nothing to do with that
+// handler: it is given back long before the wait could cost it its lease, which ends by its attempt_timeout and deadline, too (A3).
 func (w *Worker) awaitSlot(a *attempt) bool {
 	if a.slotReady == nil {
 		return true
 	}
-	timer := time.NewTimer(slotWait)
+	timer := time.NewTimer(min(slotWait, w.leaseLeft(a)/8))
 	defer timer.Stop()
 	select {
 	case <-a.slotReady:
 		return true
 	case <-a.ctx.Done():
 	case <-timer.C:
+		w.markUnleasedStuck() // before the attempt is given back, or the coordinator would grant it to this worker again
 	}
 	return w.stopAwaitingSlot(a)
+}
+
+// leaseLeft returns how long the lease of an attempt lives without a renewal.
+func (w *Worker) leaseLeft(a *attempt) time.Duration {
+	w.lock()
+	defer w.unlock()
+	return a.lease.left(time.Now())
+}
+
+// markUnleasedStuck counts the handlers that have slots and no leases as stuck: one of them is what an attempt has waited for.
+func (w *Worker) markUnleasedStuck() {
+	w.lock()
+	defer w.unlock()
+	for a := range w.mu.unleased {
+		if a.hasSlot {
+			w.markStuckLocked(a)
+		}
+	}
 }
 
 // stopAwaitingSlot stops waiting, and reports whether the attempt got a slot at the last moment.

@@ -101,12 +101,14 @@ type Worker struct {
 		// a lease, by type of task.
 		activeHandlers int
 		stuck          map[string]int
-		slots          slots
-		flights        flights
-		outbox         outbox
-		packages       packages
-		resume         resumption
-		drain          drainState
+		// unleased are the attempts without a lease that a goroutine still serves; their handlers have not returned.
+		unleased map[*attempt]struct{}
+		slots    slots
+		flights  flights
+		outbox   outbox
+		packages packages
+		resume   resumption
+		drain    drainState
 		// maxMessage is the size of the largest frame that is sent, in bytes: Config.MaxMessageBytes, or what the coordinator reads if that is less.
 		maxMessage int
 	}
