@@ -99,9 +99,21 @@ func (w *Worker) newAttemptLocked(asg *lessorv1.Assignment, received time.Time, 
 		length = min(length, timeout)
 	}
 	a.lease = grantedLease(received, spanOr(asg.GetExpiresIn(), length), length, maxTransit)
-	a.lease.timeout, a.lease.timeoutBy = timeout, received.Add(timeout)
+	a.lease.limits = limitsOf(asg, received)
+	if first, ok := a.lease.earliest(); ok {
+		a.ctx = limitedContext{a.ctx, first.by}
+	}
 	return a
 }
+
+// limitedContext is a context that says when the attempt ends at the latest. It does not end by itself: the end of the lease ends it, with a cause.
+type limitedContext struct {
+	context.Context
+	limit time.Time
+}
+
+// Deadline returns the limit.
+func (c limitedContext) Deadline() (time.Time, bool) { return c.limit, true }
 
 // held reports whether, as far as this worker knows, the attempt still holds its lease and has no outcome yet.
 func (a *attempt) held() bool { return a.phase == waiting || a.phase == executing }
@@ -212,7 +224,7 @@ func (w *Worker) cancelLocked(a *attempt, reason string, grace time.Duration) {
 		return
 	}
 	a.cancelled, a.cancelReason = true, reason
-	a.lease.timeout = 0 // it does not apply any more (T7)
+	a.lease.limits = nil // they do not apply any more (T7)
 	w.stopLocked(a, &StopError{Err: ErrCancelled, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, Detail: reason})
 	a.graceTimer = time.AfterFunc(grace, func() { w.cancelGraceExpired(a) })
 }

@@ -50,8 +50,8 @@ var (
 type StopError struct {
 	// Err is ErrLeaseLost, ErrCancelled or ErrDraining.
 	Err error
-	// Reason is the coordinator's reason; REASON_UNSPECIFIED if the coordinator gave none, for example because this worker ended the
-	// context.
+	// Reason is the coordinator's reason, or REASON_DEADLINE_EXCEEDED if the attempt_timeout or the deadline of the task has ended the lease;
+	// REASON_UNSPECIFIED if there is none, for example because no renewal arrived in time.
 	Reason lessorv1.Reason
 	// Detail is an explanation for people.
 	Detail string

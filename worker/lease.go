@@ -2,7 +2,10 @@ package worker
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // lease is how long one attempt may assume that its lease is live, measured on this process's monotonic clock (A8).
@@ -14,11 +17,49 @@ import (
 type lease struct {
 	deadline time.Time
 	answered bool
-	// timeout is the attempt_timeout of the task, 0 if it has none, and timeoutBy the latest time at which it can be over.
-	timeout   time.Duration
-	timeoutBy time.Time
+	// limits are the attempt_timeout and the deadline of the task, if it has them: no renewal goes beyond them (A3).
+	limits []limit
 	// staleAt is when the dispatch counts as no longer recent.
 	staleAt time.Time
+}
+
+// limit is a time at which a lease ends, renewed or not.
+type limit struct {
+	// by is the latest time at which it can be, and span how long the dispatch was received before.
+	by   time.Time
+	span time.Duration
+	// deadline: it is the deadline of the task, not its attempt_timeout.
+	deadline bool
+}
+
+// String says what is over at the limit.
+func (l limit) String() string {
+	if l.deadline {
+		return "the deadline of the task has passed"
+	}
+	return fmt.Sprintf("the attempt_timeout of %v is over", l.span)
+}
+
+// limitsOf returns the limits of an assignment that was received at the given time. The deadline is counted from the coordinator's time, so that the clock
+// of this machine does not matter.
+func limitsOf(asg *lessorv1.Assignment, received time.Time) (limits []limit) {
+	spec := asg.GetTask().GetSpec()
+	if span := spec.GetAttemptTimeout().AsDuration(); span > 0 {
+		limits = append(limits, limit{by: received.Add(span), span: span})
+	}
+	if at := spec.GetDeadline(); at != nil && asg.GetServerTime() != nil {
+		span := at.AsTime().Sub(asg.GetServerTime().AsTime())
+		limits = append(limits, limit{by: received.Add(span), span: span, deadline: true})
+	}
+	return limits
+}
+
+// earliest returns the earliest limit; ok is false if there is none.
+func (l *lease) earliest() (first limit, ok bool) {
+	if len(l.limits) == 0 {
+		return limit{}, false
+	}
+	return slices.MinFunc(l.limits, func(a, b limit) int { return a.by.Compare(b.by) }), true
 }
 
 // grantedLease returns the lease of a dispatch that was received at the given time. in is the time that the lease had left when the
@@ -48,9 +89,8 @@ func (l *lease) left(now time.Time) time.Duration { return l.deadline.Sub(now) }
 
 // expiryError says why the lease has expired.
 func (l *lease) expiryError() *StopError {
-	detail := "no renewal arrived before the lease expired"
-	if l.timeout > 0 && l.deadline.Add(maxDispatchAge(l.timeout)).After(l.timeoutBy) {
-		detail = fmt.Sprintf("the attempt_timeout of %v is over", l.timeout)
+	if first, ok := l.earliest(); ok && l.deadline.Add(maxDispatchAge(first.span)).After(first.by) {
+		return &StopError{Err: ErrLeaseLost, Reason: lessorv1.Reason_REASON_DEADLINE_EXCEEDED, Detail: first.String()}
 	}
-	return &StopError{Err: ErrLeaseLost, Detail: detail}
+	return &StopError{Err: ErrLeaseLost, Detail: "no renewal arrived before the lease expired"}
 }

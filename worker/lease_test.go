@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/worker"
@@ -190,6 +192,69 @@ func TestLeaseLostByLocalExpiry(t *testing.T) {
 		causes <- cause
 		wantLoss(t, r, s, causes, lessorv1.Reason_REASON_UNSPECIFIED)
 	})
+}
+
+// A3: the Deadline of a handler's context is the earlier of attempt_timeout and deadline, whatever clock the coordinator has. If the lease ends by the worker's
+// own clock, the cause says which of the two was over, or that no renewal came.
+func TestDeadlineOfTheContext(t *testing.T) {
+	t.Attr("rules", "A3")
+	const soon, late = 10 * time.Second, time.Hour
+	for name, test := range map[string]struct {
+		timeout, deadline, want time.Duration
+		says                    string
+	}{
+		"neither":                 {0, 0, 0, "no renewal"},
+		"attempt_timeout":         {soon, 0, soon, "attempt_timeout of 10s"},
+		"deadline":                {0, soon, soon, "the deadline"},
+		"deadline first":          {late, soon, soon, "the deadline"},
+		"attempt_timeout first":   {soon, late, soon, "attempt_timeout of 10s"},
+		"the lease before either": {2 * late, late, late, "no renewal"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCoordinator(t)
+				begun, causes := time.Now(), make(chan error, 1)
+				r := c.run(worker.Config{}, func(ctx context.Context, _ *worker.Task) ([]byte, error) {
+					at, ok := ctx.Deadline()
+					if ok != (test.want > 0) || ok && !at.Equal(begun.Add(test.want)) {
+						t.Errorf("Deadline = %v, %v, want %v after the dispatch", at.Sub(begun), ok, test.want)
+					}
+					<-ctx.Done()
+					causes <- context.Cause(ctx)
+					return nil, ctx.Err()
+				})
+				s := c.accept()
+				d := dispatchOf("t1")
+				a, now := d.GetDispatch().GetAssignments()[0], begun.Add(5*time.Hour) // by the coordinator's clock
+				lives := ttl
+				if test.want > 0 {
+					lives = min(lives, test.want)
+				}
+				a.ServerTime, a.ExpiresIn = timestamppb.New(now), durationpb.New(lives)
+				if spec := a.GetTask().GetSpec(); test.timeout > 0 {
+					spec.AttemptTimeout = durationpb.New(test.timeout)
+				}
+				if spec := a.GetTask().GetSpec(); test.deadline > 0 {
+					spec.Deadline = timestamppb.New(now.Add(test.deadline))
+				}
+				s.send(d)
+				if test.want == soon && test.deadline == soon { // the age of the dispatch is not known, so the worker asks first
+					s.acknowledge(s.renewal(), &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: a.GetExpiresIn()})
+				}
+				reason := lessorv1.Reason_REASON_DEADLINE_EXCEEDED
+				if test.says == "no renewal" {
+					reason = lessorv1.Reason_REASON_UNSPECIFIED
+				}
+				cause := <-causes
+				if !strings.Contains(cause.Error(), test.says) || time.Since(begun) != lives {
+					t.Errorf("after %v: %v, want %q after %v", time.Since(begun), cause, test.says, lives)
+				}
+				causes <- cause
+				s.quiet("start", func(*lessorv1.SessionRequest) bool { return false })
+				wantLoss(t, r, s, causes, reason)
+			})
+		})
+	}
 }
 
 // A3, A8: an answer may give less time than a heartbeat interval, because the attempt timeout or the deadline of the task comes first. The lease ends

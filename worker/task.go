@@ -56,7 +56,8 @@ type Task struct {
 	Resources []ResourceRef
 	// Deadline is the wall time after which the task fails; zero if there is none.
 	Deadline time.Time
-	// AttemptTimeout is how long this attempt may take, from its grant; 0 if there is no limit. Then the coordinator takes the lease away.
+	// AttemptTimeout is how long this attempt may take, from its grant; 0 if there is no limit. Then the coordinator takes the lease away. The Deadline of
+	// the handler's context tells when.
 	AttemptTimeout time.Duration
 	// Checkpoint is the last checkpoint that an earlier attempt saved; empty if none did.
 	Checkpoint []byte
