@@ -63,7 +63,7 @@ type Config struct {
 	InstallerTimeout time.Duration
 
 	// DrainTimeout is how long running handlers may go on after Run's context ended, before their contexts end with
-	// ErrDraining; the longest time.Duration is for ever. Default 30 s.
+	// ErrDraining, unless Worker.Drain says less; the longest time.Duration is for ever. Default 30 s.
 	DrainTimeout time.Duration
 	// StopTimeout is how long Run then waits for handlers to return and for reports to get their verdicts, before it gives them up. Default
 	// 5 s. Whoever kills a process that does not stop must wait longer than DrainTimeout and StopTimeout together; Kubernetes waits for 30 s

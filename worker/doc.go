@@ -34,7 +34,7 @@
 //
 // End the context of Run, for example by a signal. The worker then takes no new work, running handlers have Config.DrainTimeout to
 // finish, their reports get their verdicts, and Run returns nil. If an operator drains the worker, the same happens. A restart of
-// the coordinator does not disturb a drain: the worker only sees a broken stream.
+// the coordinator does not disturb a drain: the worker only sees a broken stream. Worker.Drain shortens a drain, for example at a second signal.
 //
 // Rule numbers in the comments (A2, K4, W9 ...) are those of docs/rules.md.
 package worker

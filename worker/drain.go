@@ -16,6 +16,8 @@ type drainState struct {
 	stopHandlersAt time.Time
 	// timers start the later stages of the drain; they are stopped at its end.
 	timers []*time.Timer
+	// early has the timeouts of the calls of Drain before Run.
+	early []time.Duration
 	// result is what Run returns, joined.
 	result []error
 }
@@ -27,6 +29,32 @@ func addSaturating(first, next time.Duration) time.Duration {
 		return both
 	}
 	return math.MaxInt64
+}
+
+// Drain drains the worker, as the end of Run's context does, but with its own time for running handlers: after timeout, their contexts end with ErrDraining.
+// If the worker drains already, Drain can only shorten that time. With 0, the contexts end at once; what handlers return within Config.StopTimeout is still
+// reported, the worker says goodbye to the coordinator, and Run returns: that is what a second signal should do. If Run was not called yet, it will drain at
+// once. Drain does not wait.
+func (w *Worker) Drain(timeout time.Duration) {
+	timeout = max(timeout, 0)
+	if w.drainLater(timeout) {
+		return
+	}
+	w.beginDrain(stoppingReason, timeout)
+}
+
+// stoppingReason is the reason of a drain that the program asks for.
+const stoppingReason = "the worker is stopping"
+
+// drainLater notes a drain for Run, and reports whether that is all that there is to do. After the end of the worker there is nothing to do.
+func (w *Worker) drainLater(timeout time.Duration) bool {
+	w.lock()
+	defer w.unlock()
+	if !w.mu.runCalled {
+		w.mu.drain.early = append(w.mu.drain.early, timeout)
+		return true
+	}
+	return w.drained.Err() != nil
 }
 
 // beginDrain starts a drain: the worker takes no new work, running handlers may go on for timeout, and then the worker ends.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -371,4 +372,63 @@ func TestEarlierDrainCounts(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Drain with 0 during a drain, as at a second signal, ends the contexts of the handlers at once. Their tasks are given back, and the worker says goodbye. A
+// longer timeout changes nothing, nor does a call after the end.
+func TestDrainIsShortened(t *testing.T) {
+	t.Attr("rules", "W10")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{DrainTimeout: time.Hour}, untilStopped(make(chan error, 1)))
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		r.stop()
+		s.next("drain", isDrain)
+		r.worker.Drain(2 * time.Hour)
+		time.Sleep(10 * time.Second)
+		begun := time.Now()
+		r.worker.Drain(0)
+		f, report := s.outcome()
+		if report.GetRelease() == nil || time.Since(begun) > 0 {
+			t.Errorf("after %v: %v, want a release at once", time.Since(begun), report)
+		}
+		s.commit(f)
+		s.next("goodbye", isGoodbye)
+		if err := r.done(); err != nil {
+			t.Errorf("Run = %v, want nil", err)
+		}
+		r.worker.Drain(0)
+	})
+}
+
+// Drain alone is enough to end a worker, also before Run.
+func TestDrainWithoutContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		hold := make(chan struct{})
+		r := c.run(worker.Config{}, func(context.Context, *worker.Task) ([]byte, error) { <-hold; return nil, nil })
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		r.worker.Drain(time.Minute)
+		s.next("drain", isDrain)
+		close(hold)
+		f, _ := s.outcome()
+		s.commit(f)
+		if err := r.done(); err != nil {
+			t.Errorf("Run = %v, want nil", err)
+		}
+
+		w, err := worker.New(c.conn, []string{"q"}, worker.Config{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.HandleDefault(echo)
+		w.Drain(-time.Second)
+		if err := w.Run(t.Context()); err != nil {
+			t.Errorf("Run after Drain = %v, want nil", err)
+		}
+	})
 }

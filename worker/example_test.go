@@ -18,11 +18,8 @@ import (
 )
 
 // A whole worker program: it connects, registers a handler and runs until a signal comes. The signal drains the worker: tasks that run may finish. A
-// second signal ends the program at once; the coordinator then waits until its leases expire.
+// second signal stops them, so that other workers get them at once. A third one ends the program; the coordinator then waits until its leases expire.
 func Example_program() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // the next signal is not caught
 	conn, err := worker.Dial("127.0.0.1:7420")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
@@ -38,6 +35,17 @@ func Example_program() {
 	w.Handle("shout", func(_ context.Context, t *worker.Task) ([]byte, error) {
 		return []byte(strings.ToUpper(string(t.Payload))), nil
 	})
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ctx, drain := context.WithCancel(context.Background())
+	defer drain()
+	go func() {
+		<-signals
+		drain()
+		<-signals
+		signal.Stop(signals)
+		w.Drain(0)
+	}()
 	if err := w.Run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 	}

@@ -13,8 +13,8 @@ import (
 
 // Run connects, takes tasks and runs their handlers until ctx ends or an operator drains the worker, and then drains. A drain has these
 // steps: the worker takes no new work; running handlers, and the Installer, may go on for Config.DrainTimeout; then their contexts end with ErrDraining; the
-// worker waits at most Config.StopTimeout for handlers and verdicts; it says goodbye to the coordinator, and Run returns nil. If Run returns
-// nil although ctx has not ended, an operator drained the worker. The process should then exit normally and not be restarted, because the
+// worker waits at most Config.StopTimeout for handlers and verdicts; it says goodbye to the coordinator, and Run returns nil. Drain does the same, and can
+// shorten a drain. If Run returns nil although neither ctx has ended nor Drain was called, an operator drained the worker. The process should then exit normally and not be restarted, because the
 // drain ends with the process.
 //
 // A broken stream ends nothing: handlers go on while their leases live, and Run reconnects with growing waits. Run returns an error if it
@@ -26,8 +26,11 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer w.setDrained()
-	stop := context.AfterFunc(ctx, func() { w.beginDrain("the worker is stopping", w.cfg.DrainTimeout) })
+	stop := context.AfterFunc(ctx, func() { w.beginDrain(stoppingReason, w.cfg.DrainTimeout) })
 	defer stop()
+	for _, timeout := range w.mu.drain.early { // only Drain before Run adds to it
+		w.beginDrain(stoppingReason, timeout)
+	}
 	err := w.serve()
 	w.move(ended)
 	return err

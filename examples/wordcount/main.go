@@ -17,17 +17,17 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	err := run(ctx, "127.0.0.1:7420")
-	if err != nil {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if err := run(signals, "127.0.0.1:7420"); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-// run works until ctx ends; files that are being counted then may finish.
-func run(ctx context.Context, addr string) error {
+// run works until a signal comes; files that are being counted then may finish. A second signal stops them, so that other workers go on with them at once,
+// and a third one ends the program.
+func run(signals chan os.Signal, addr string) error {
 	conn, err := worker.Dial(addr)
 	if err != nil {
 		return err
@@ -38,5 +38,14 @@ func run(ctx context.Context, addr string) error {
 		return err
 	}
 	w.Handle("wordcount", count)
+	ctx, drain := context.WithCancel(context.Background())
+	defer drain()
+	go func() {
+		<-signals
+		drain()
+		<-signals
+		signal.Stop(signals)
+		w.Drain(0)
+	}()
 	return w.Run(ctx)
 }
