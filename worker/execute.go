@@ -113,9 +113,28 @@ func (w *Worker) execute(a *attempt) {
 		return
 	}
 	if hook := w.cfg.Hooks.OnStart; hook != nil {
-		hook(&a.task)
+		a.callOnStart(hook)
 	}
 	a.call()
+}
+
+// callOnStart calls the hook. If the hook ends the goroutine, that is the end of the handler, which was not called.
+func (a *attempt) callOnStart(hook func(*Task)) {
+	returned := false
+	defer func() {
+		if !returned {
+			a.callOnEnd(0, &PanicError{})
+		}
+	}()
+	hook(&a.task)
+	returned = true
+}
+
+// callOnEnd calls the hook OnEnd, if it is set.
+func (a *attempt) callOnEnd(took time.Duration, err error) {
+	if hook := a.w.cfg.Hooks.OnEnd; hook != nil {
+		hook(&a.task, took, err)
+	}
 }
 
 // notStartedError returns why an attempt ends before its handler was called.
@@ -171,14 +190,17 @@ func (a *attempt) call() {
 	var err error
 	returned := false
 	ctx, span := a.startSpan()
+	begun := time.Now()
 	defer func() {
+		took := time.Since(begun)
 		if value := recover(); value != nil {
 			err = &PanicError{Value: value, Stack: debug.Stack()}
 		} else if !returned {
 			err = &PanicError{} // the handler ended its goroutine
 		}
 		endSpan(span, err)
-		a.w.finish(a, output, err)
+		defer func() { a.w.finish(a, output, err) }() // deferred, because the hook may end the goroutine
+		a.callOnEnd(took, err)
 	}()
 	output, err = a.handler(ctx, &a.task)
 	returned = true

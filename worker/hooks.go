@@ -1,17 +1,26 @@
 package worker
 
 import (
+	"time"
+
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // Hooks is a set of callbacks for metrics, tests and alarms; each may be nil. Goroutines of the worker call them, several at once. They
 // must return soon, because the stream waits for them. A panic in a hook ends the process.
+//
+// For one attempt, OnStart is first, then OnEnd, then OnVerdict. OnStop comes at any time, also a moment after OnEnd, or without either if the attempt was
+// stopped before its handler was called. OnVerdict comes without OnStart and OnEnd if the task was given back before, and not at all if what the handler
+// returned is discarded, or gets no verdict.
 type Hooks struct {
 	// OnState is called when the worker's state changes.
 	OnState func(State)
 	// OnStart is called before a handler runs, in the handler's goroutine. If the hook calls runtime.Goexit, the attempt fails, as if the handler
 	// had called it.
 	OnStart func(*Task)
+	// OnEnd is called once for each OnStart, in the same goroutine, when the handler has returned, whether or not the attempt still has its lease. It gets
+	// how long the handler took, and what it returned: nil, its error, or a *PanicError.
+	OnEnd func(*Task, time.Duration, error)
 	// OnVerdict is called for each verdict on an outcome: COMMITTED, CANCELLED (the result was discarded) or REJECTED
 	// (what was reported was wrong). Any of them may come after OnStop with ErrLeaseLost, if the handler returned a result all the same.
 	OnVerdict func(*Task, *lessorv1.ReportVerdict)

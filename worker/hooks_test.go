@@ -1,14 +1,19 @@
 package worker_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -59,3 +64,72 @@ func TestGoexitInHooks(t *testing.T) {
 
 // in returns the time d from now.
 func in(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(time.Now().Add(d)) }
+
+// OnEnd is called once for each OnStart, before OnVerdict, with the time that the handler took and what it returned: also if the handler has panicked or has
+// lost its lease, or if OnStart or OnEnd itself ends the goroutine.
+func TestOnEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		var mu sync.Mutex
+		var got []string
+		note := func(format string, args ...any) {
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, fmt.Sprintf(format, args...))
+		}
+		w := c.Worker("q", worker.Config{Hooks: worker.Hooks{
+			OnStart: func(task *worker.Task) {
+				note("start")
+				if task.Type == "start exits" {
+					runtime.Goexit()
+				}
+			},
+			OnEnd: func(task *worker.Task, took time.Duration, err error) {
+				note("end %v %v", took, err)
+				if task.Type == "end exits" {
+					runtime.Goexit()
+				}
+			},
+			OnVerdict: func(*worker.Task, *lessorv1.ReportVerdict) { note("verdict") },
+		}})
+		w.HandleDefault(func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			time.Sleep(2 * time.Second)
+			switch task.Type {
+			case "panics":
+				panic("no")
+			case "fails":
+				return nil, errors.New("broken")
+			case "loses":
+				<-ctx.Done()
+				time.Sleep(3 * time.Second)
+			}
+			return nil, nil
+		})
+		stop := c.Run(w)
+		for typ, want := range map[string]string{
+			"completes":   "[start end 2s <nil> verdict]",
+			"fails":       "[start end 2s broken verdict]",
+			"panics":      "[start end 2s panic: no verdict]",
+			"loses":       "[start end 13s <nil>]",
+			"start exits": "[start end 0s handler called runtime.Goexit verdict]",
+			"end exits":   "[start end 2s <nil> verdict]",
+		} {
+			spec := &lessorv1.TaskSpec{Queue: "q", Type: typ, RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 1}}
+			if typ == "loses" {
+				spec.AttemptTimeout = durationpb.New(10 * time.Second)
+			}
+			state := c.Do(spec).GetState()
+			if completes := strings.HasPrefix(want, "[start end 2s <nil>"); completes != (state == lessorv1.TaskState_TASK_STATE_COMPLETED) {
+				t.Errorf("%s: the task is %v", typ, state)
+			}
+			time.Sleep(time.Minute)
+			mu.Lock()
+			if fmt.Sprint(got) != want {
+				t.Errorf("%s: the hooks were called as %v, want %s", typ, got, want)
+			}
+			got = nil
+			mu.Unlock()
+		}
+		stop()
+	})
+}
