@@ -17,6 +17,9 @@ import (
 // linesPerSave is the number of lines after which the count so far is saved, so that the next attempt need not count from the beginning.
 const linesPerSave = 100_000
 
+// linesPerLook is the number of lines after which the handler looks whether it must stop.
+const linesPerLook = 1_000
+
 // maxLine is the longest line that is counted, in bytes.
 const maxLine = 64 << 20
 
@@ -42,14 +45,19 @@ func countWords(ctx context.Context, t *worker.Task, file io.Reader) (int, error
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, maxLine)
 	for n := 1; lines.Scan(); n++ {
-		if n <= skip {
-			continue
+		if n > skip {
+			words += len(strings.Fields(lines.Text()))
 		}
-		words += len(strings.Fields(lines.Text()))
-		if n%linesPerSave == 0 {
+		if n%linesPerLook == 0 && ctx.Err() != nil {
+			if n > skip && errors.Is(context.Cause(ctx), worker.ErrDraining) { // another worker goes on from here; if that fails, from the last save
+				_ = save(context.WithoutCancel(ctx), t, n, words)
+			}
+			return 0, context.Cause(ctx)
+		}
+		if n > skip && n%linesPerSave == 0 {
 			t.Progress(0, fmt.Sprintf("%d lines", n), "counting")
-			// SaveCheckpoint fails if the lease is lost. Then another attempt counts, and the result of this one would be discarded.
-			if err := t.SaveCheckpoint(ctx, fmt.Appendf(nil, "%d %d", n, words)); err != nil {
+			// save fails if the lease is lost. Then another attempt counts, and the result of this one would be discarded.
+			if err := save(ctx, t, n, words); err != nil {
 				return 0, err
 			}
 		}
@@ -58,6 +66,11 @@ func countWords(ctx context.Context, t *worker.Task, file io.Reader) (int, error
 		return 0, worker.WithCategory(worker.DataQuality, err) // another attempt would find the same line
 	}
 	return words, lines.Err()
+}
+
+// save makes a checkpoint.
+func save(ctx context.Context, t *worker.Task, lines, words int) error {
+	return t.SaveCheckpoint(ctx, fmt.Appendf(nil, "%d %d", lines, words))
 }
 
 // parse reads a checkpoint: the number of lines that were counted, and of words in them. The first attempt has no checkpoint.

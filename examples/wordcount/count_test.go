@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,5 +74,60 @@ func TestNextAttemptGoesOn(t *testing.T) {
 	})
 	if string(task.GetOutput()) != "200020" {
 		t.Errorf("the task is %v with output %q, want output 200020", task.GetState(), task.GetOutput())
+	}
+}
+
+// waitingReader says when it is read first, and then waits for the end of ctx.
+type waitingReader struct {
+	io.Reader
+	ctx     context.Context
+	reached chan<- struct{}
+}
+
+func (r waitingReader) Read(p []byte) (int, error) {
+	select {
+	case r.reached <- struct{}{}:
+	case <-r.ctx.Done():
+	}
+	<-r.ctx.Done()
+	return r.Reader.Read(p)
+}
+
+// A worker that drains saves its position, however short the file, and another worker goes on from there. If the task is cancelled, it ends.
+func TestHandlerStops(t *testing.T) {
+	c := workertest.Start(t)
+	text := strings.Repeat("two words\n", 2_500)
+	reached := make(chan struct{})
+	half := func(ctx context.Context, task *worker.Task) ([]byte, error) {
+		n, err := countWords(ctx, task, io.MultiReader(strings.NewReader(text), waitingReader{strings.NewReader(text), ctx, reached}))
+		return fmt.Append(nil, n), err
+	}
+	first := c.Worker("text", worker.Config{})
+	first.Handle("wordcount", half)
+	stop := c.Run(first)
+	id := c.Submit(&lessorv1.TaskSpec{Queue: "text", Type: "wordcount"})
+	<-reached
+	first.Drain(0)
+	stop()
+
+	second := c.Worker("text", worker.Config{})
+	second.Handle("wordcount", func(ctx context.Context, task *worker.Task) ([]byte, error) {
+		if string(task.Checkpoint) != "3000 6000" {
+			t.Errorf("checkpoint %q, want %q", task.Checkpoint, "3000 6000")
+		}
+		n, err := countWords(ctx, task, strings.NewReader(text+text))
+		return fmt.Append(nil, n), err
+	})
+	second.Handle("cancelled", half)
+	c.Run(second)
+	if task := c.Wait(id); string(task.GetOutput()) != "10000" || task.GetFailures() != 0 {
+		t.Errorf("the task is %v with output %q and %d failures, want output 10000", task.GetState(), task.GetOutput(), task.GetFailures())
+	}
+
+	id = c.Submit(&lessorv1.TaskSpec{Queue: "text", Type: "cancelled"})
+	<-reached
+	c.Cancel(id, "not needed")
+	if task := c.Wait(id); task.GetState() != lessorv1.TaskState_TASK_STATE_CANCELLED {
+		t.Errorf("the cancelled task is %v", task.GetState())
 	}
 }
