@@ -2,6 +2,7 @@ package worker
 
 import (
 	"maps"
+	"slices"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -9,7 +10,7 @@ import (
 // SetConcurrency changes Config.Concurrency, at any time: 0 to 10,000; with 0 the worker takes no new work. If more than n handlers run,
 // they go on. The error says that n is out of range; then nothing has changed.
 func (w *Worker) SetConcurrency(n int) error {
-	if err := checkRange("Concurrency", n, 0, maxParallel); err != nil {
+	if err := checkRange("SetConcurrency: the limit", n, 0, maxParallel); err != nil {
 		return err
 	}
 	w.lock()
@@ -21,9 +22,9 @@ func (w *Worker) SetConcurrency(n int) error {
 }
 
 // SetTypeLimits replaces Config.PerTypeLimits, at any time: 0 to 10,000 for each of at most 1,000 types. If more handlers of a type run
-// than its limit, they go on. The error says what is out of range; then nothing has changed.
+// than its limit, they go on. The error says what is out of range; then nothing has changed. A type without a handler is logged as a warning.
 func (w *Worker) SetTypeLimits(limits map[string]int) error {
-	if err := checkTypeLimits(limits); err != nil {
+	if err := checkTypeLimits("SetTypeLimits", limits); err != nil {
 		return err
 	}
 	w.lock()
@@ -31,7 +32,19 @@ func (w *Worker) SetTypeLimits(limits map[string]int) error {
 	w.mu.slots.typeLimits = maps.Clone(limits)
 	w.mu.slots.assignWaiting()
 	w.wakeWriter()
+	if w.mu.runCalled { // before, handlers may be missing
+		w.warnOfLimitsLocked()
+	}
 	return nil
+}
+
+// warnOfLimitsLocked logs the types that have a limit and no handler: perhaps the type that is meant has another name, and so no limit.
+func (w *Worker) warnOfLimitsLocked() {
+	for _, t := range slices.Sorted(maps.Keys(w.mu.slots.typeLimits)) {
+		if w.handlerFor(t) == nil {
+			w.deferLocked(func() { w.log.Warn("a type has a limit, but no handler", "type", t) })
+		}
+	}
 }
 
 // capacity is how many handlers the worker may run: in all, and of each type that has a limit.

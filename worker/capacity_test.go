@@ -481,6 +481,7 @@ func keyed(id, key string) *lessorv1.SessionResponse {
 
 // New refuses a bad capability with an error that names the field; SetConcurrency and SetTypeLimits refuse more than 10,000.
 func TestBadCapabilities(t *testing.T) {
+	c := startCoordinator(t)
 	long := strings.Repeat("x", 257)
 	types := func(n int) map[string]int {
 		limits := make(map[string]int)
@@ -505,19 +506,73 @@ func TestBadCapabilities(t *testing.T) {
 		{"Resources", worker.Config{Resources: map[string]float64{"vram_gb": math.Inf(1)}}},
 		{"Resources", worker.Config{Resources: map[string]float64{"vram_gb": -1}}},
 	} {
-		if _, err := worker.New(nil, []string{"q"}, test.cfg); err == nil || !strings.Contains(err.Error(), test.field) {
+		if _, err := worker.New(c.conn, []string{"q"}, test.cfg); err == nil || !strings.Contains(err.Error(), test.field) {
 			t.Errorf("%s = %.80v: New = %v, want an error that names the field", test.field, test.cfg, err)
 		}
 	}
 	most := worker.Config{PerTypeLimits: types(1000), Runtimes: slices.Repeat([]string{"r"}, 256), Resources: map[string]float64{"vram_gb": 0}}
-	if _, err := worker.New(nil, []string{"q"}, most); err != nil {
+	if _, err := worker.New(c.conn, []string{"q"}, most); err != nil {
 		t.Errorf("values at their limits: New = %v, want nil", err)
 	}
-	w, err := worker.New(nil, []string{"q"}, worker.Config{})
+	w, err := worker.New(c.conn, []string{"q"}, worker.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if w.SetConcurrency(10_001) == nil || w.SetTypeLimits(map[string]int{"t": 10_001}) == nil {
 		t.Error("SetConcurrency(10001) or SetTypeLimits of 10001 = nil, want an error from both")
+	}
+}
+
+// A name that a type cannot have is an error of Run. A limit of a type without a handler is only a warning, because another program may have the handler. The
+// errors of SetConcurrency and SetTypeLimits name the call.
+func TestTypesWithoutHandlers(t *testing.T) {
+	c := startCoordinator(t)
+	for _, name := range []string{"\xff", "a\nb", strings.Repeat("x", 257)} {
+		w, err := worker.New(c.conn, []string{"q"}, worker.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Handle(name, echo)
+		if err := w.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "the type of a handler") {
+			t.Errorf("Run with a handler for %.10q = %v, want an error", name, err)
+		}
+	}
+	for _, byDefault := range []bool{false, true} {
+		var log strings.Builder
+		w, err := worker.New(c.conn, []string{"q"}, worker.Config{
+			PerTypeLimits: map[string]int{"gpu": 1, "first": 1}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Handle("gpu", echo)
+		if byDefault {
+			w.HandleDefault(echo)
+		}
+		w.Drain(0)
+		if err := w.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.SetTypeLimits(map[string]int{"gpu": 1, "second": 1}); err != nil {
+			t.Fatal(err)
+		}
+		want := 1
+		if byDefault {
+			want = 0
+		}
+		for _, line := range []string{"type=first", "type=second"} {
+			if got := strings.Count(log.String(), line); got != want {
+				t.Errorf("%q is logged %d times, want %d:\n%s", line, got, want, log.String())
+			}
+		}
+		if strings.Contains(log.String(), "type=gpu") {
+			t.Errorf("a type with a handler is in the log:\n%s", log.String())
+		}
+		if err := w.SetConcurrency(-1); err == nil || !strings.Contains(err.Error(), "SetConcurrency") {
+			t.Errorf("SetConcurrency(-1) = %v, want an error that names the call", err)
+		}
+		if err := w.SetTypeLimits(map[string]int{"gpu": -1}); err == nil || !strings.Contains(err.Error(), "SetTypeLimits") {
+			t.Errorf("SetTypeLimits = %v, want an error that names the call", err)
+		}
 	}
 }

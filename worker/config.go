@@ -36,7 +36,7 @@ type Config struct {
 	Concurrency int
 
 	// PerTypeLimits is how many handlers of a type run at once, 0 to 10,000, within Concurrency. A type that is not in the map is limited
-	// by Concurrency alone. A handler that still runs after its lease was lost counts until it returns. At most 1,000 types.
+	// by Concurrency alone; a type without a handler is logged as a warning. A handler that still runs after its lease was lost counts until it returns. At most 1,000 types.
 	PerTypeLimits map[string]int
 	// SingleFlight: at most one task of each concurrency key runs at a time in this worker, even if more of them may run elsewhere. The
 	// worker refuses a task while another handler of its key still runs, even if that handler has lost its lease (W14).
@@ -89,7 +89,7 @@ type Config struct {
 	MaxMessageBytes int
 
 	// Disk is a path on the disk that heartbeats report on. When that disk is nearly full, the coordinator gives this worker no new work
-	// (W9). Default: the working directory.
+	// (W9). It must exist when New is called. Default: the working directory.
 	Disk string
 	// Metrics changes the gauges that each heartbeat of the worker carries. It gets the measured gauges (mem_pct, disk_pct and cpu_pct,
 	// from 0 to 100, and inflight) and returns the gauges to send, at most 64. It is never called twice at once. If it takes more than a second,
@@ -146,8 +146,8 @@ func (c Config) validate() error {
 		checkName("Config.Tenant", cmp.Or(c.Tenant, firstTenant)),
 		checkName("Config.Workspace", cmp.Or(c.Workspace, "default")),
 		checkID("Config.PoolID", c.PoolID),
-		checkRange("Concurrency", c.Concurrency, 1, maxParallel),
-		checkTypeLimits(c.PerTypeLimits),
+		checkRange("Config.Concurrency", c.Concurrency, 1, maxParallel),
+		checkTypeLimits("Config.PerTypeLimits", c.PerTypeLimits),
 		checkLeast("MaxBytes", c.MaxBytes, 0),
 		checkCapabilities(c),
 		checkPackages(c.Packages),
@@ -158,16 +158,25 @@ func (c Config) validate() error {
 		checkLeast("MaxBackoff", c.MaxBackoff, c.MinBackoff),
 		checkLeast("ReportTries", c.ReportTries, 1),
 		checkLeast("MaxMessageBytes", c.MaxMessageBytes, minMessageBytes),
-		checkRange("OutputBuffer", c.OutputBuffer, maxChunk, c.MaxMessageBytes/4),
+		checkRange("Config.OutputBuffer", c.OutputBuffer, maxChunk, c.MaxMessageBytes/4),
+		checkDisk(c.Disk),
 	)
 }
 
-// checkTypeLimits checks PerTypeLimits.
-func checkTypeLimits(limits map[string]int) error {
+// checkDisk checks that there is something to measure.
+func checkDisk(path string) error {
+	if _, err := os.Stat(path); err != nil {
+		return fmt.Errorf("worker: Config.Disk: %w", err)
+	}
+	return nil
+}
+
+// checkTypeLimits checks limits of types, which field names.
+func checkTypeLimits(field string, limits map[string]int) error {
 	return cmp.Or(
-		checkCount("PerTypeLimits", len(limits), maxTypes),
+		checkCount(field, len(limits), maxTypes),
 		firstError(maps.Keys(limits), func(t string) error {
-			return cmp.Or(checkID("a type in Config.PerTypeLimits", t), checkRange(entry("PerTypeLimits", t), limits[t], 0, maxParallel))
+			return cmp.Or(checkID("a type in "+field, t), checkRange(entry(field, t), limits[t], 0, maxParallel))
 		}),
 	)
 }
@@ -175,10 +184,10 @@ func checkTypeLimits(limits map[string]int) error {
 // checkCapabilities checks Runtimes, Features, Labels and Resources.
 func checkCapabilities(c Config) error {
 	return cmp.Or(
-		checkCount("Runtimes", len(c.Runtimes), maxCapabilities),
-		checkCount("Features", len(c.Features), maxCapabilities),
-		checkCount("Labels", len(c.Labels), maxCapabilities),
-		checkCount("Resources", len(c.Resources), maxCapabilities),
+		checkCount("Config.Runtimes", len(c.Runtimes), maxCapabilities),
+		checkCount("Config.Features", len(c.Features), maxCapabilities),
+		checkCount("Config.Labels", len(c.Labels), maxCapabilities),
+		checkCount("Config.Resources", len(c.Resources), maxCapabilities),
 		firstError(slices.Values(c.Runtimes), func(name string) error { return checkName("a name in Config.Runtimes", name) }),
 		firstError(slices.Values(c.Features), func(name string) error { return checkName("a name in Config.Features", name) }),
 		firstError(maps.Keys(c.Labels), func(name string) error {
@@ -186,7 +195,7 @@ func checkCapabilities(c Config) error {
 			return cmp.Or(checkNotEmpty(field, name), checkText(field, name), checkText("a value in Config.Labels", c.Labels[name]))
 		}),
 		firstError(maps.Keys(c.Resources), func(name string) error {
-			return cmp.Or(checkName("a name in Config.Resources", name), checkAmount(entry("Resources", name), c.Resources[name]))
+			return cmp.Or(checkName("a name in Config.Resources", name), checkAmount(entry("Config.Resources", name), c.Resources[name]))
 		}),
 	)
 }
@@ -205,7 +214,7 @@ func firstError(names iter.Seq[string], check func(string) error) error {
 
 func checkAmount(field string, amount float64) error {
 	if !(amount >= 0) || math.IsInf(amount, 0) { // also NaN
-		return fmt.Errorf("worker: Config.%s is %v; it must be finite and not negative", field, amount)
+		return fmt.Errorf("worker: %s is %v; it must be finite and not negative", field, amount)
 	}
 	return nil
 }
@@ -238,14 +247,14 @@ func checkText(field, free string) error { return text.Check("worker: "+field, f
 
 func checkCount(field string, n, most int) error {
 	if n > most {
-		return fmt.Errorf("worker: Config.%s has %d entries; at most %d are allowed", field, n, most)
+		return fmt.Errorf("worker: %s has %d entries; at most %d are allowed", field, n, most)
 	}
 	return nil
 }
 
 func checkRange(field string, value, least, most int) error {
 	if value < least || value > most {
-		return fmt.Errorf("worker: Config.%s is %d; %d to %d are allowed", field, value, least, most)
+		return fmt.Errorf("worker: %s is %d; %d to %d are allowed", field, value, least, most)
 	}
 	return nil
 }

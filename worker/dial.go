@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"fmt"
 	"net"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/resolver"
 
 	"github.com/lessor-dev/lessor/internal/wire"
 )
@@ -33,9 +35,12 @@ var connectParams = grpc.ConnectParams{
 // before reconnecting, answers of any size, and TLS with the system's certificates unless the target is on this machine. For other
 // certificates, TLS on this machine, or plain text to another one, give grpc.WithTransportCredentials. If the coordinator refuses a unary
 // call because a quota is used up, the call is retried after the wait that the coordinator asks for, at most ten times, as long as its
-// context allows. The given opts override these settings. Like grpc.NewClient, Dial does not connect yet. The caller closes the connection
-// after Run.
+// context allows. The given opts override these settings. Like grpc.NewClient, Dial does not connect yet; it returns an error if the target cannot be one, for
+// example because it has no port. The caller closes the connection after Run.
 func Dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+	if err := checkTarget(target); err != nil {
+		return nil, err
+	}
 	creds := credentials.NewTLS(nil)
 	if isLocal(target) {
 		creds = insecure.NewCredentials()
@@ -48,6 +53,23 @@ func Dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceived),
 			grpc.ForceCodecV2(wire.NewCodec())), // a busy worker spends most of its time on reading and writing frames
 	}, opts...)...)
+}
+
+// checkTarget returns an error unless target has a scheme of gRPC, or is HOST:PORT. gRPC itself would connect to port 443 if there is none.
+func checkTarget(target string) error {
+	scheme, _, found := strings.Cut(target, ":")
+	web := scheme == "http" || scheme == "https"
+	if found && !web && (resolver.Get(scheme) != nil || strings.Contains(target, "://")) {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(target)
+	if err == nil && !web {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil || web || port == "" {
+		return fmt.Errorf("worker: %q is no address; it must be HOST:PORT, such as lessor.example.com:7420, or a target of gRPC such as unix:///run/lessor.sock", target)
+	}
+	return nil
 }
 
 // isLocal reports whether a target is certainly on this machine.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -299,10 +301,32 @@ func TestIsLocal(t *testing.T) {
 	}
 }
 
-// New accepts the zero Config. It refuses a bad one with an error that names the field, and it refuses bad queues.
+// noConn is a connection that is never used.
+var noConn = struct{ grpc.ClientConnInterface }{}
+
+// Dial refuses what is no address, instead of a connection to port 443 that fails later, and says what an address looks like.
+func TestDialNeedsAnAddress(t *testing.T) {
+	for _, target := range []string{"", "127.0.0.1", "localhost", "example.com", "[::1]", "http://127.0.0.1:7420", "https://example.com", "http:7420", "127.0.0.1:", "127.0.0.1:port", "localhost:7420/"} {
+		if _, err := Dial(target); err == nil || !strings.Contains(err.Error(), "HOST:PORT") {
+			t.Errorf("Dial(%q) = %v, want an error that says what an address looks like", target, err)
+		}
+	}
+	for _, target := range []string{
+		"127.0.0.1:7420", "[::1]:7420", ":7420", "example.com:http", "dns:///example.com", "dns:example.com:7420", "unix:/run/l", "unix:///run/l",
+		"passthrough:///anything", "own:///anything",
+	} {
+		if conn, err := Dial(target); err != nil && strings.Contains(err.Error(), "HOST:PORT") {
+			t.Errorf("Dial(%q) = %v", target, err)
+		} else if err == nil {
+			_ = conn.Close()
+		}
+	}
+}
+
+// New accepts the zero Config. It refuses a bad one with an error that names the field, and it refuses bad queues, and a connection that is nil.
 func TestConfig(t *testing.T) {
 	queues := []string{"q"}
-	if _, err := New(nil, queues, Config{}); err != nil {
+	if _, err := New(noConn, queues, Config{}); err != nil {
 		t.Errorf("zero Config: %v", err)
 	}
 	for field, cfg := range map[string]Config{
@@ -318,14 +342,20 @@ func TestConfig(t *testing.T) {
 		"ReportTries":     {ReportTries: -1},
 		"OutputBuffer":    {OutputBuffer: 1},
 		"MaxMessageBytes": {MaxMessageBytes: 1},
+		"Disk":            {Disk: filepath.Join(t.TempDir(), "nowhere")},
 	} {
-		if _, err := New(nil, queues, cfg); err == nil || !strings.Contains(err.Error(), field) {
+		if _, err := New(noConn, queues, cfg); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("bad %s: New = %v, want an error that names the field", field, err)
 		}
 	}
 	for _, bad := range [][]string{nil, {""}, slices.Repeat(queues, maxQueues+1)} {
-		if _, err := New(nil, bad, Config{}); err == nil {
+		if _, err := New(noConn, bad, Config{}); err == nil {
 			t.Errorf("New accepts the queues %.3q, want an error", bad)
+		}
+	}
+	for _, none := range []grpc.ClientConnInterface{nil, (*grpc.ClientConn)(nil)} {
+		if _, err := New(none, queues, Config{}); err == nil {
+			t.Errorf("New accepts the connection %#v, want an error", none)
 		}
 	}
 }
@@ -340,6 +370,7 @@ func TestHandlePanics(t *testing.T) {
 	}
 	for name, call := range map[string]func(){
 		"nil":            func() { h().Handle("b", nil) },
+		"nil of JSON":    func() { JSON[int, int](nil) },
 		"nil default":    func() { newWorker(t).HandleDefault(nil) },
 		"twice":          func() { h().Handle("a", nothing) },
 		"second default": func() { h().HandleDefault(nothing) },
@@ -357,7 +388,7 @@ func TestHandlePanics(t *testing.T) {
 
 func newWorker(t *testing.T) *Worker {
 	t.Helper()
-	w, err := New(nil, []string{"q"}, Config{})
+	w, err := New(noConn, []string{"q"}, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

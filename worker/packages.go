@@ -100,7 +100,7 @@ func checkAt(field, id string, most int) error {
 
 // checkPackages checks Config.Packages.
 func checkPackages(packages []Package) error {
-	if err := checkCount("Packages", len(packages), maxPackages); err != nil {
+	if err := checkCount("Config.Packages", len(packages), maxPackages); err != nil {
 		return err
 	}
 	seen := make(map[Package]bool)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"google.golang.org/grpc/connectivity"
@@ -46,7 +47,11 @@ func (w *Worker) begin(ctx context.Context) error {
 	if len(w.handlers) == 0 && w.fallback == nil {
 		return errors.New("worker: no handler was registered")
 	}
+	if err := firstError(maps.Keys(w.handlers), func(t string) error { return checkID("the type of a handler", t) }); err != nil {
+		return err
+	}
 	w.mu.runCalled = true
+	w.warnOfLimitsLocked()
 	w.startedAt = time.Now()
 	w.baseCtx = context.WithoutCancel(ctx)
 	w.drained, w.setDrained = context.WithCancel(w.baseCtx)

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -120,8 +121,11 @@ type Worker struct {
 
 // New makes a worker that takes tasks from the queues, 1 to 100, in turn, over conn. The caller closes conn. Make conn with Dial: with the
 // defaults of gRPC a connection may wait for two minutes after an outage, which is longer than leases live. The worker connects when Run is
-// called. The error says which field of cfg, or which queue, is wrong.
+// called. The error says which field of cfg, or which queue, is wrong, or that conn is nil.
 func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, error) {
+	if made, ok := conn.(*grpc.ClientConn); conn == nil || ok && made == nil {
+		return nil, errors.New("worker: the connection is nil; make one with Dial")
+	}
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -154,7 +158,8 @@ func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, e
 }
 
 // Handle registers h as the handler for tasks of the given type; tasks without a type have the empty one. It panics if the type already has a
-// handler, or if Run was called: both are mistakes in the program.
+// handler, or if Run was called: both are mistakes in the program. Run returns an error if the type has more than 256 bytes, control characters, or bytes that
+// are not valid UTF-8.
 func (w *Worker) Handle(taskType string, h Handler) {
 	w.lock()
 	defer w.unlock()
