@@ -62,6 +62,8 @@ type attempt struct {
 	// feedbackQueued: feedback waits in the outbox.
 	feedbackQueued bool
 	artifacts      []*lessorv1.Artifact
+	// badArtifact is why the first artifact that could not be sent could not; nil if all could.
+	badArtifact error
 	// goroutineDone: the goroutine that served the attempt has finished with it. stuck: the handler still ran stuckAfter after it had lost
 	// its lease, or when another attempt had waited for its slot for long enough.
 	goroutineDone, stuck bool
@@ -335,11 +337,11 @@ func (w *Worker) markStuckLocked(a *attempt) {
 	w.deferLocked(func() { a.log().Warn("handler still runs without its lease; its slot stays unused until it returns") })
 }
 
-// takeArtifacts returns the artifacts that the handler added.
-func (a *attempt) takeArtifacts() []*lessorv1.Artifact {
+// takeArtifacts returns the artifacts that the handler added, or an error if one of them cannot be sent.
+func (a *attempt) takeArtifacts() ([]*lessorv1.Artifact, error) {
 	a.w.lock()
 	defer a.w.unlock()
-	return a.artifacts
+	return a.artifacts, a.badArtifact
 }
 
 // queueFeedback lets the next frame of feedback carry the feedback of a.

@@ -1,7 +1,11 @@
 package worker
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -35,23 +39,30 @@ func tokenOf(text string, expires *timestamppb.Timestamp) taskToken {
 	return taskToken{text, expires.AsTime()}
 }
 
-// proto converts an artifact. It replaces text that is not valid UTF-8, because such text could not be sent.
+// check returns an error for text that could not be sent. The coordinator checks the rest.
+func (a Artifact) check() error {
+	texts := []string{a.ResourceID, a.WorkerID, a.Type}
+	texts = slices.AppendSeq(slices.AppendSeq(texts, maps.Keys(a.Metadata)), maps.Values(a.Metadata))
+	return firstError(slices.Values(texts), func(text string) error {
+		if !utf8.ValidString(text) {
+			return fmt.Errorf("an artifact has %.100q, which is not valid UTF-8", text)
+		}
+		return nil
+	})
+}
+
+// proto converts an artifact.
 func (a Artifact) proto() *lessorv1.Artifact {
 	p := &lessorv1.Artifact{
-		ResourceId: clip(a.ResourceID, maxText),
-		WorkerId:   clip(a.WorkerID, maxText),
-		Type:       clip(a.Type, maxText),
+		ResourceId: a.ResourceID,
+		WorkerId:   a.WorkerID,
+		Type:       a.Type,
 		SizeBytes:  a.Size,
 		Inline:     a.Inline,
+		Metadata:   maps.Clone(a.Metadata),
 	}
 	if !a.ExpiresAt.IsZero() {
 		p.ExpiresAt = timestamppb.New(a.ExpiresAt)
-	}
-	for k, v := range a.Metadata {
-		if p.Metadata == nil {
-			p.Metadata = make(map[string]string, len(a.Metadata))
-		}
-		p.Metadata[clip(k, maxText)] = clip(v, maxText)
 	}
 	return p
 }

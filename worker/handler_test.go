@@ -199,6 +199,27 @@ func TestTaskFieldsAndArtifacts(t *testing.T) {
 	})
 }
 
+// An artifact whose text is not valid UTF-8 fails the attempt for good, as one that the coordinator refuses does: with other text it would be another
+// artifact.
+func TestArtifactThatIsNoUTF8(t *testing.T) {
+	const bad = "bad\xffid"
+	for field, artifact := range map[string]worker.Artifact{
+		"ResourceID": {ResourceID: bad}, "WorkerID": {ResourceID: "x", WorkerID: bad}, "Type": {ResourceID: "x", Type: bad},
+		"key": {ResourceID: "x", Metadata: map[string]string{bad: ""}}, "value": {ResourceID: "x", Metadata: map[string]string{"k": bad}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			failure := reportOf(t, func(_ context.Context, task *worker.Task) ([]byte, error) {
+				task.AddArtifact(artifact)
+				task.AddArtifact(worker.Artifact{ResourceID: "good"})
+				return []byte("out"), nil
+			}).GetFail().GetError()
+			if failure.GetCategory() != worker.UserCode || failure.Retryable == nil || failure.GetRetryable() || !strings.Contains(failure.GetMessage(), "UTF-8") {
+				t.Errorf("%s: failure = %v, want a permanent one of category USER_CODE that names UTF-8", field, failure)
+			}
+		})
+	}
+}
+
 // Reports that wait at the same time are sent in one frame. Here the handlers end while there is no stream.
 func TestReportsAreMerged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

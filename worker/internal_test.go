@@ -411,7 +411,7 @@ func TestMarkedNilErrorIsNil(t *testing.T) {
 func TestPartialProgressOverTheLimit(t *testing.T) {
 	a := &attempt{w: newWorker(t), ctx: t.Context()}
 	for size, want := range map[int]int{maxText: maxText, maxText + 1: 0} {
-		r := a.outcomeOf(nil, WithPartialProgress(make([]byte, size), ErrStuck))
+		r := a.failureOf(WithPartialProgress(make([]byte, size), ErrStuck))
 		if got := len(r.item.GetFail().GetPartialProgress()); got != want {
 			t.Errorf("of %d bytes of partial progress, %d are reported, want %d", size, got, want)
 		}
@@ -424,7 +424,7 @@ func TestOutcomeThatJustFits(t *testing.T) {
 	w := newWorker(t)
 	a := &attempt{w: w}
 	most := w.cfg.MaxMessageBytes - frameOverhead
-	r := a.complete(make([]byte, most))
+	r := a.complete(make([]byte, most), nil)
 	r.item.GetComplete().Output = make([]byte, 2*most-wire.Size(r.item))
 	if got := w.replaceIfTooLargeLocked(r); got != r {
 		t.Errorf("an outcome of %d bytes was replaced by %v", wire.Size(r.item), got.item)
@@ -573,7 +573,7 @@ func TestFeedbackBesideReports(t *testing.T) {
 		}
 		return kinds
 	}
-	outcome := func() *report { return (&attempt{w: w, phase: reporting}).complete(nil) }
+	outcome := func() *report { return (&attempt{w: w, phase: reporting}).complete(nil, nil) }
 	if got, want := collect(outcome()), []string{"Reports", "Feedback"}; !slices.Equal(got, want) {
 		t.Errorf("with an outcome of another attempt, the frames are %v, want %v", got, want)
 	}
@@ -603,7 +603,7 @@ func TestObsoleteReportsHoldUpNoReport(t *testing.T) {
 			w := newWorker(t)
 			w.drained = t.Context()
 			s := &session{w: w, sent: map[string]*sentFrame{}, link: link{next: 1}}
-			outcome := (&attempt{w: w, phase: reporting}).complete(nil)
+			outcome := (&attempt{w: w, phase: reporting}).complete(nil, nil)
 			outcome.suspect = test.outcomeSuspect
 			w.lock()
 			s.declaredCapacity = w.capacityLocked()
@@ -631,7 +631,7 @@ func TestSuspectHasAFrameOfItsOwn(t *testing.T) {
 	s.declaredCapacity = w.capacityLocked()
 	w.unlock()
 	for _, suspect := range []bool{false, true, true, false} {
-		r := (&attempt{w: w, phase: reporting}).complete(nil)
+		r := (&attempt{w: w, phase: reporting}).complete(nil, nil)
 		r.suspect = suspect
 		w.lock()
 		w.queueReportLocked(r)
@@ -669,7 +669,7 @@ func TestOnlyTheOldestReportsAreSuspects(t *testing.T) {
 		w.mu.resume.token = "resumes" // so that the frames are kept
 		var reports []*report
 		for i := range 4 {
-			r := (&attempt{w: w, phase: reporting}).complete(nil)
+			r := (&attempt{w: w, phase: reporting}).complete(nil, nil)
 			r.suspect = i == 3
 			reports = append(reports, r)
 			s.sent[fmt.Sprint(i)] = &sentFrame{id: fmt.Sprint(i), seq: uint64(i + 2), reports: []*report{r}}
@@ -694,7 +694,7 @@ func TestWaitingStartGivesWayToItsOutcome(t *testing.T) {
 	w.drained = t.Context()
 	s := &session{w: w, sent: map[string]*sentFrame{}, link: link{next: 1}}
 	a := &attempt{w: w, phase: executing, begun: time.Now()}
-	outcome := a.complete(nil)
+	outcome := a.complete(nil, nil)
 	w.lock()
 	s.declaredCapacity = w.capacityLocked()
 	w.queueReportLocked(a.start())

@@ -24,6 +24,7 @@ func TestLogInJSONHasTheNamesOfEnums(t *testing.T) {
 		c.Run(w)
 		c.Do(&lessorv1.TaskSpec{Queue: "q", Type: "fails"})
 		c.Do(&lessorv1.TaskSpec{Queue: "q", Type: "tells too much"})
+		synctest.Wait() // the worker writes the log after it has gone on
 		for _, want := range []string{
 			`"category":"ERROR_CATEGORY_USER_CODE"`, `"kind":"REPORT_KIND_COMPLETE","reason":"REASON_RESULT_TOO_LARGE"`, `"state":"TASK_STATE_LEASED"`,
 		} {

@@ -63,16 +63,21 @@ func (a *attempt) outcome(output []byte, err error) (r *report, reported error) 
 			// The value becomes text here, because its own methods may panic as well.
 			text := fmt.Sprintf("in the methods of the handler's error, which is a %T: %v", err, value)
 			reported = &PanicError{Value: text, Stack: debug.Stack()}
-			r = a.outcomeOf(nil, reported)
+			r = a.failureOf(reported)
 		}
 	}()
-	return a.outcomeOf(output, err), err
+	var artifacts []*lessorv1.Artifact
+	if err == nil {
+		if artifacts, err = a.takeArtifacts(); err == nil {
+			return a.complete(output, artifacts), nil
+		}
+		err = Permanent(err)
+	}
+	return a.failureOf(err), err
 }
 
-func (a *attempt) outcomeOf(output []byte, err error) *report {
-	if err == nil {
-		return a.complete(output)
-	}
+// failureOf returns the report of an error: a Fail, or a Release.
+func (a *attempt) failureOf(err error) *report {
 	if release, ok := errors.AsType[*releaseError](err); ok {
 		return a.release(release.delay, release.reason)
 	}
@@ -107,7 +112,7 @@ func categoryOf(err, cause error) Category {
 	return UserCode
 }
 
-func (a *attempt) complete(output []byte) *report {
+func (a *attempt) complete(output []byte, artifacts []*lessorv1.Artifact) *report {
 	_, metrics := a.feedback.newest()
 	r := &completion{report: report{a: a}}
 	r.item, r.message.Report, r.kind.Complete = &r.message, &r.kind, &r.complete
@@ -118,7 +123,7 @@ func (a *attempt) complete(output []byte) *report {
 	r.complete.Traceparent = a.task.Traceparent
 	r.complete.ReportId = a.w.reportID()
 	r.complete.Output = output
-	r.complete.Artifacts = a.takeArtifacts()
+	r.complete.Artifacts = artifacts
 	r.complete.Metrics = metrics
 	r.complete.StartedAt = stamp(&r.begun, a.begun)
 	r.complete.CompletedAt = stamp(&r.at, time.Now())

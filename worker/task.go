@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -255,10 +256,15 @@ func (t *Task) Lost() <-chan struct{} {
 }
 
 // AddArtifact adds a result that is stored elsewhere to the outcome. Artifacts are reported only if the handler returns no error. An
-// attempt with more than 64 artifacts, or with one that exceeds a limit of Artifact, fails for good with category USER_CODE.
+// attempt with more than 64 artifacts, or with one that exceeds a limit of Artifact or has text that is not valid UTF-8, fails for good with category
+// USER_CODE.
 func (t *Task) AddArtifact(artifact Artifact) {
 	w := t.a.w
 	w.lock()
 	defer w.unlock()
+	if err := artifact.check(); err != nil {
+		t.a.badArtifact = cmp.Or(t.a.badArtifact, err)
+		return
+	}
 	t.a.artifacts = append(t.a.artifacts, artifact.proto())
 }
