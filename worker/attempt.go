@@ -59,6 +59,8 @@ type attempt struct {
 	beatQueued     bool
 	bareBeat       bool
 	checkpointSent bool
+	// checkpoints is how many checkpoints the handler has asked to save, and savedCheckpoint the number of the newest that was saved.
+	checkpoints, savedCheckpoint uint64
 	// feedbackQueued: feedback waits in the outbox.
 	feedbackQueued bool
 	artifacts      []*lessorv1.Artifact

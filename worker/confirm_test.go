@@ -3,7 +3,9 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -254,6 +256,56 @@ func TestCheckpointBehindARejectedOne(t *testing.T) {
 		}
 		f, _ = s.outcome()
 		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// K3, T10: if the newest of the checkpoints that wait is rejected, only its own call is told. The one that it replaced is sent then. One that comes back later
+// than that, and is older, is not sent any more: the newer one is saved.
+func TestRejectedCheckpointHarmsNoOther(t *testing.T) {
+	t.Attr("rules", "K3 T10 A6")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			texts := []string{"first", "older", "newer", "bad"}
+			errs := make([]error, len(texts))
+			var saves sync.WaitGroup
+			for i, text := range texts {
+				saves.Go(func() { errs[i] = task.SaveCheckpoint(ctx, []byte(text)) })
+				time.Sleep(time.Second) // until it is sent, or waits
+			}
+			saves.Wait()
+			for i, err := range errs {
+				_, rejected := errors.AsType[*worker.RejectedError](err)
+				if bad := texts[i] == "bad"; rejected != bad || err != nil && !bad {
+					t.Errorf("SaveCheckpoint of %q = %v, want that only the bad one is rejected", texts[i], err)
+				}
+			}
+			return nil, nil
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		first := s.renewal()
+		time.Sleep(5 * time.Second)
+		s.renew(first)
+		var sent []string
+		f := s.next("renewal or outcome", func(f *lessorv1.SessionRequest) bool { return isRenewal(f) || isOutcome(f) })
+		for ; isRenewal(f); f = s.next("renewal or outcome", func(f *lessorv1.SessionRequest) bool { return isRenewal(f) || isOutcome(f) }) {
+			text := string(f.GetHeartbeat().GetLeases()[0].GetCheckpoint())
+			if text != "" {
+				sent = append(sent, text)
+			}
+			if text == "bad" {
+				s.acknowledge(f, &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_REJECTED, Reason: lessorv1.Reason_REASON_INVALID_REQUEST})
+			} else {
+				s.renew(f)
+			}
+		}
+		s.commit(f)
+		if fmt.Sprint(sent) != "[bad newer]" {
+			t.Errorf("checkpoints %v were sent after the first, want [bad newer]", sent)
+		}
 		r.shutdown()
 	})
 }

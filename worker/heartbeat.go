@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,44 +12,77 @@ import (
 // renewal is what the heartbeat of one lease carries, and who waits for its answer.
 type renewal struct {
 	checkpoint []byte
+	// number is the place of the checkpoint in the order of those of the attempt; 0 without one.
+	number uint64
 	// waiters get one answer each; their channels have room for it, so that sending never blocks.
-	waiters []chan error
+	waiters []waiter
 	// bare: it carries nothing that could be rejected.
 	bare bool
 }
 
+// waiter waits for the answer to a renewal. number is that of its checkpoint, which a newer one may have replaced; 0 if it has none.
+type waiter struct {
+	answer chan error
+	number uint64
+}
+
+// errReplaced is the answer to a waiter whose checkpoint was not sent, because a newer one replaced it, which was rejected.
+var errReplaced = errors.New("the checkpoint was not sent")
+
 // answerWaiters sends err to all waiters.
 func (r *renewal) answerWaiters(err error) {
-	for _, c := range r.waiters {
-		c <- err
+	_, rejected := errors.AsType[*RejectedError](err)
+	for _, w := range r.waiters {
+		if rejected && w.number > 0 && w.number != r.number {
+			w.answer <- errReplaced
+			continue
+		}
+		w.answer <- err
 	}
 	*r = renewal{}
 }
 
-// merge adds an older renewal, which got no answer, to r. Of two checkpoints, the newer one stays.
-func (r *renewal) merge(older renewal) {
-	if r.checkpoint == nil {
-		r.checkpoint = older.checkpoint
+// merge adds another renewal, which got no answer, to r. Of two checkpoints, the newer one stays.
+func (r *renewal) merge(other renewal) {
+	if other.number > r.number {
+		r.checkpoint, r.number = other.checkpoint, other.number
 	}
-	r.waiters = append(older.waiters, r.waiters...)
+	r.waiters = append(other.waiters, r.waiters...)
 }
 
 // beatAndWait sends a heartbeat of a's lease as soon as the stream allows, with a checkpoint if there is one, and waits for the answer. If
 // the stream breaks the heartbeat is sent again, for as long as the lease lives.
 func (w *Worker) beatAndWait(ctx context.Context, a *attempt, checkpoint []byte) error {
-	done := make(chan error, 1)
-	lost, err := w.requestBeat(a, renewal{checkpoint: checkpoint, waiters: []chan error{done}})
-	if err != nil {
-		return err
+	var number uint64
+	if checkpoint != nil {
+		number = w.numberCheckpoint(a)
 	}
-	select {
-	case err := <-done:
-		return err
-	case <-lost:
-		return w.checkHeld(a)
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	for {
+		done := make(chan error, 1)
+		lost, err := w.requestBeat(a, renewal{checkpoint: checkpoint, number: number, waiters: []waiter{{done, number}}})
+		if err != nil {
+			return err
+		}
+		select {
+		case err := <-done:
+			if errors.Is(err, errReplaced) {
+				continue
+			}
+			return err
+		case <-lost:
+			return w.checkHeld(a)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
+}
+
+// numberCheckpoint returns the number of the next checkpoint of an attempt.
+func (w *Worker) numberCheckpoint(a *attempt) uint64 {
+	w.lock()
+	defer w.unlock()
+	a.checkpoints++
+	return a.checkpoints
 }
 
 // requestBeat queues a renewal. It returns a channel that is closed when no answer can come any more.
@@ -91,11 +125,15 @@ func (w *Worker) checkConfirmed(a *attempt, d time.Duration) error {
 }
 
 // takeRenewal returns what a heartbeat carries that is sent now. A checkpoint stays in nextRenewal if the heartbeat has to be bare, or if the
-// checkpoint before it has no answer yet: if that one then had to be sent again, it would replace the newer one.
+// checkpoint before it has no answer yet: if that one then had to be sent again, it would replace the newer one. A checkpoint that is older than the one
+// that was saved is not sent.
 func (a *attempt) takeRenewal() renewal {
 	r := a.nextRenewal
 	bare := a.bareBeat
 	a.bareBeat = false
+	if r.number < a.savedCheckpoint { // it was replaced by one that was rejected, and a newer one was saved since
+		r.checkpoint = nil
+	}
 	if r.checkpoint != nil && (a.checkpointSent || bare) {
 		return renewal{bare: bare}
 	}

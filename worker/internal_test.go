@@ -784,3 +784,15 @@ func TestSilentConnectionIsNotTakenForTLS(t *testing.T) {
 		t.Errorf("got %q, want that the coordinator does not answer", text)
 	}
 }
+
+// A6: a checkpoint that a rejected one had replaced is not sent if a newer one was saved meanwhile; its call gets the answer to the heartbeat all the same.
+func TestOlderCheckpointIsNotSent(t *testing.T) {
+	t.Attr("rules", "A6")
+	for number, want := range map[uint64]string{2: "", 4: "data"} {
+		a := &attempt{savedCheckpoint: 3}
+		a.nextRenewal = renewal{checkpoint: []byte("data"), number: number, waiters: []waiter{{make(chan error, 1), number}}}
+		if r := a.takeRenewal(); string(r.checkpoint) != want || len(r.waiters) != 1 || a.checkpointSent != (want != "") {
+			t.Errorf("after checkpoint 3 was saved, number %d is sent as %q with %d waiters, want %q", number, r.checkpoint, len(r.waiters), want)
+		}
+	}
+}

@@ -265,6 +265,9 @@ func (s *session) handleHeartbeatAck(corr string, acks []*lessorv1.LeaseAck) {
 		default:
 			w.answeredLocked(b.a, b.renewal)
 			err := w.handleAnswerLocked(b.a, sent.at, acks[i])
+			if err == nil {
+				b.a.savedCheckpoint = max(b.a.savedCheckpoint, b.number)
+			}
 			if _, rejected := errors.AsType[*RejectedError](err); rejected && !b.bare {
 				w.bareBeatLocked(b.a)
 			}
