@@ -73,7 +73,7 @@ type Config struct {
 	// MinBackoff is the first wait before the worker reconnects. Each further wait is twice as long, up to MaxBackoff. The actual wait is
 	// random between half of that and all of it, and comes after the wait that the coordinator asks for. Default 200 ms.
 	MinBackoff time.Duration
-	// MaxBackoff is the longest wait before the worker reconnects. At least MinBackoff. Default 10 s.
+	// MaxBackoff is the longest wait before the worker reconnects. At least MinBackoff. Default 10 s, or MinBackoff if that is longer.
 	MaxBackoff time.Duration
 	// ReportTries is how often a report is sent, while it gets no verdict because a stream broke or the coordinator is overloaded, before it may be
 	// given up (K5). An outcome is not given up before its lease has expired by this process's clock, unless the coordinator refuses its frame

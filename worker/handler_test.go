@@ -108,6 +108,16 @@ type exitingError struct{}
 
 func (exitingError) Error() string { runtime.Goexit(); return "" }
 
+// A panic with an error of Release gives the task back, as the error itself does.
+func TestPanicWithARelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := reportOf(t, func(context.Context, *worker.Task) ([]byte, error) { panic(worker.Release(time.Minute, "no room")) })
+		if got.GetRelease().GetReason() != "no room" {
+			t.Errorf("report = %v, want a release", got)
+		}
+	})
+}
+
 func panicHere() { panic("ouch") }
 
 // badError is an error whose methods panic if the pointer is nil.

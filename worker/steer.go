@@ -101,7 +101,7 @@ func (e *releaseError) Error() string { return "released: " + e.reason }
 
 // Release returns an error with which a handler gives the task back because it cannot do the task here and now. That does not count as a
 // failure. The task is granted again after delay, cut to 24 h; 0 or less: at once. The reason is cut to 1 KiB. From the third release in a
-// row, the coordinator adds a wait of its own (T5).
+// row, the coordinator adds a wait of its own (T5). A panic with such an error gives the task back, too.
 func Release(delay time.Duration, reason string) error {
 	return &releaseError{delay: min(max(delay, 0), maxDelay), reason: reason}
 }

@@ -66,7 +66,7 @@ type Task struct {
 	Traceparent string
 	// CallbackURL is where the coordinator serves HTTP; empty if it does not.
 	CallbackURL string
-	// HeartbeatTimeout is how long the lease lives after a renewal, so Confirm can promise no more.
+	// HeartbeatTimeout is how long the lease lives after a renewal, so Confirm can promise only less.
 	HeartbeatTimeout time.Duration
 	// CancelGrace is how long the handler may take to return once the task is cancelled.
 	CancelGrace time.Duration
@@ -217,7 +217,8 @@ func (t *Task) SaveCheckpoint(ctx context.Context, data []byte) error {
 // the lease. Finish the change within d, and pass FencingToken along if the other side can check it.
 //
 // Errors: ctx's cause; a *StopError if the lease is lost or the task was cancelled; ErrLeaseShort if the lease has less than d left, which
-// is always so if d is longer than HeartbeatTimeout; a *RejectedError if the question shared a heartbeat with a checkpoint that was refused: ask
+// is always so if d is HeartbeatTimeout or longer: the lease is counted from the question, so that the time until the answer is missing, usually some
+// milliseconds, and more if the coordinator is slow; a *RejectedError if the question shared a heartbeat with a checkpoint that was refused: ask
 // again; ErrFinished.
 func (t *Task) Confirm(ctx context.Context, d time.Duration) error {
 	if err := t.a.w.beatAndWait(ctx, t.a, nil); err != nil {

@@ -24,7 +24,7 @@ import (
 //   - the coordinator has said that the lease is lost, or the grace of a cancel is over: no report; the result is discarded (K2);
 //   - an output and no error: Complete;
 //   - Task.Lost is closed, here because the lease has expired by the worker's own clock: no report;
-//   - an error of Release: Release;
+//   - an error of Release, also as the value of a panic: Release;
 //   - a panic or runtime.Goexit: Fail with category USER_CODE and the stack;
 //   - an error of WithCategory: Fail with that category;
 //   - an error after ctx ended with ErrDraining: Release, so that another worker can start the task at once; with Permanent or RetryAfter: Fail;
