@@ -9,7 +9,7 @@ import (
 )
 
 func newCapture(t *testing.T, limit int) *capture {
-	return &capture{spool: NewSpool(filepath.Join(t.TempDir(), "spool")), name: SpoolName("t1", 2), limit: limit}
+	return &capture{spool: OwnSpool(filepath.Join(t.TempDir(), "spool")), name: SpoolName("t1", 2), limit: limit}
 }
 
 func TestCaptureKeepsSmallOutputInMemory(t *testing.T) {

@@ -60,7 +60,7 @@ func (c Config) Handler() (worker.Handler, error) {
 }
 
 func (c Config) handle(ctx context.Context, t *worker.Task) ([]byte, error) {
-	out := &capture{spool: c.Spool, name: SpoolName(t.ID, t.Attempt), limit: c.InlineLimit}
+	out := &capture{spool: c.Spool, name: c.Spool.name(t.ID, t.Attempt), limit: c.InlineLimit}
 	defer out.discard()
 	byItself, err := c.run(ctx, t, out)
 	switch {

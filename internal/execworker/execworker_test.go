@@ -33,7 +33,10 @@ type rig struct {
 
 func newRig(t *testing.T, script string, cfg Config, wcfg worker.Config) *rig {
 	t.Helper()
-	b := &rig{Coordinator: workertest.Start(t), t: t, spool: NewSpool(filepath.Join(t.TempDir(), "spool"))}
+	b := &rig{Coordinator: workertest.Start(t), t: t, spool: cfg.Spool}
+	if b.spool.dir == "" {
+		b.spool = OwnSpool(filepath.Join(t.TempDir(), "spool"))
+	}
 	b.fifo = filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(b.fifo, 0o600); err != nil {
 		t.Fatal(err)
@@ -223,6 +226,41 @@ func TestOutputOfAFailureIsKeptIfConfigured(t *testing.T) {
 		if len(files) != tt.kept || tt.kept > 0 && string(kept) != tt.out {
 			t.Errorf("%+v: kept %q, the spool has %v", tt, kept, files)
 		}
+	}
+}
+
+// The workers of one machine share a spool by default, and the first tasks of two coordinators have the same id. What one task has for its output, the other
+// must not replace: neither when its command is done, nor while it prints.
+func TestOutputsOfTwoStoresShareASpool(t *testing.T) {
+	spool := NewSpool(filepath.Join(t.TempDir(), "spool"))
+	var ids, files, want []string
+	rigs := map[string]*rig{}
+	for _, name := range []string{"dev", "prod"} {
+		rigs[name] = newRig(t, "printf of-"+name+"; echo up > $FIFO; read go < $FIFO; printf :ended", Config{Spool: spool, InlineLimit: 4}, worker.Config{})
+		ids = append(ids, rigs[name].Submit(rigs[name].spec("")))
+		rigs[name].readFIFO()
+	}
+	if ids[0] != ids[1] {
+		t.Fatalf("the tasks are %v, want the same id for the first task of each store", ids)
+	}
+	for name, b := range rigs {
+		if err := os.WriteFile(b.fifo, []byte("go\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		task := b.Wait(ids[0])
+		b.wantState(task, completed)
+		if len(task.GetArtifacts()) != 1 {
+			t.Fatalf("artifacts %v, want the output of %s", task.GetArtifacts(), name)
+		}
+		files, want = append(files, task.GetArtifacts()[0].GetMetadata()["path"]), append(want, "of-"+name+":ended")
+	}
+	for i, file := range files {
+		if got, err := os.ReadFile(file); err != nil || string(got) != want[i] {
+			t.Errorf("%s has %q (%v), want %q", file, got, err, want[i])
+		}
+	}
+	if all, _ := os.ReadDir(spool.dir); len(all) != 2 {
+		t.Errorf("the spool has %v, want two files", all)
 	}
 }
 

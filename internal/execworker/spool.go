@@ -1,12 +1,14 @@
 package execworker
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/lessor-dev/lessor/internal/durable"
 )
@@ -14,20 +16,35 @@ import (
 // Spool is a directory for outputs that are too large for a report.
 type Spool struct {
 	dir string
+	own bool // see OwnSpool
 }
 
 // partial marks a file that is being written.
 const partial = ".part"
 
-// NewSpool returns the spool in dir. It does not make the directory: Check does, or the first file.
+// NewSpool returns the spool in dir, which any number of workers may share, of any coordinators. It does not make the directory: Check does, or the first
+// file.
 func NewSpool(dir string) Spool { return Spool{dir: dir} }
+
+// OwnSpool returns the spool in dir for one process and the tasks of one store: there the file of an attempt has the name that SpoolName returns, and
+// replaces what has the name.
+func OwnSpool(dir string) Spool { return Spool{dir: dir, own: true} }
 
 // Path returns the path of the file of that name.
 func (s Spool) Path(name string) string { return filepath.Join(s.dir, name) }
 
-// SpoolName returns the name of the file for one attempt.
+// SpoolName returns the name of the file for one attempt, in a spool of OwnSpool.
 func SpoolName(taskID string, attempt uint32) string {
 	return fmt.Sprintf("%s.%d", url.PathEscape(taskID), attempt)
+}
+
+// name returns the name of the file for one attempt. The ids of tasks are unique only within their store: each new store begins with the same ones. In a
+// shared spool, the random part keeps the file of one task from replacing the result of another.
+func (s Spool) name(taskID string, attempt uint32) string {
+	if s.own {
+		return SpoolName(taskID, attempt)
+	}
+	return SpoolName(taskID, attempt) + "." + strings.ToLower(rand.Text())
 }
 
 // Check makes the directory and creates a file there as a test, so that a worker that cannot write there fails at its start, and not with its
@@ -70,7 +87,11 @@ func (s Spool) create(name string) (*os.File, error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, err
 	}
-	return os.OpenFile(s.Path(name+partial), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	exists := os.O_EXCL // refuse it
+	if s.own {
+		exists = os.O_TRUNC
+	}
+	return os.OpenFile(s.Path(name+partial), os.O_WRONLY|os.O_CREATE|exists, 0o600)
 }
 
 // keep gives a file from create its name, and makes both durable, because the report that follows says that the file exists.

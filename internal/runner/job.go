@@ -166,7 +166,7 @@ func (j *Job) StoreDir() string { return j.path("store") }
 func (j *Job) SocketDir() string { return j.path("socket") }
 
 // Spool stores the outputs that do not fit into a report.
-func (j *Job) Spool() execworker.Spool { return execworker.NewSpool(j.path("spool")) }
+func (j *Job) Spool() execworker.Spool { return execworker.OwnSpool(j.path("spool")) }
 
 // saveSubmitted records in the manifest that every line was submitted to a coordinator in this epoch.
 func (j *Job) saveSubmitted(epoch uint32) error {
