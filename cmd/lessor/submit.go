@@ -76,6 +76,8 @@ func (c submitCmd) Run(a *app) error {
 		id := answer.GetTask().GetTaskId()
 		if !a.json && !answer.GetCreated() {
 			a.note("the task was submitted before with this idempotency key; nothing new was created")
+		} else if c.Payload == "" && hasUnread(a.in) {
+			a.note("warning: the task has no payload, and standard input was not read; --payload @- sends it")
 		}
 		return unheard(a.answer(answer, id), "another submit without an idempotency key would make a second task", "task %s was submitted", id)
 	})
@@ -131,6 +133,17 @@ func (c submitCmd) payload(stdin io.Reader) ([]byte, error) {
 	}
 	defer func() { _ = f.Close() }()
 	return readPayload(f, name)
+}
+
+// hasUnread reports whether standard input has something that the caller may have meant for the payload. It reads nothing and does not wait: a loop of a
+// shell may have its own input there, and ssh, cron and docker leave a pipe there that stays open. So this is no reason to refuse a submit either.
+func hasUnread(stdin io.Reader) bool {
+	f, ok := stdin.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice == 0 && unreadBytes(f) > 0
 }
 
 const largeHint = "store it elsewhere and submit its name, or raise --limit-payload of lessor serve"
