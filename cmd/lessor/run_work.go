@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"syscall"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -260,8 +261,11 @@ func (r *runWork) endCause(err error) error {
 // note prints a line in turn with the log.
 func (r *runWork) note(format string, args ...any) { _, _ = fmt.Fprintf(r.log, format+"\n", args...) }
 
-// noteStopping prints what the first signal does.
+// noteStopping prints what the first signal does, unless that stops the run at once.
 func (r *runWork) noteStopping() {
+	if by, ok := errors.AsType[*interruptedError](context.Cause(r.ctx)); ok && by.signal == syscall.SIGQUIT {
+		return
+	}
 	r.note("stopping: running commands may go on for %v; a second signal kills them", r.DrainTimeout)
 }
 

@@ -82,7 +82,7 @@ type limits struct {
 
 func (c serveCmd) Run(a *app) error {
 	tuneGC()
-	defer a.catchSignals()()
+	defer a.catchSignalsButQuit()()
 	log, err := c.Log.logger(a)
 	if err != nil {
 		return err

@@ -10,13 +10,24 @@ import (
 )
 
 // catchSignals lets a command end gracefully: the first signal to stop ends a.ctx, the second ends a.stopNow. Commands that only ask and print do not
-// call it: a signal ends them at once.
+// call it: a signal ends them at once. SIGQUIT, Ctrl-\ of a terminal, stops at once: what a command has started, and its temporary files, must not outlive
+// it.
 func (a *app) catchSignals() (release func()) {
+	return a.catch(syscall.SIGTERM, syscall.SIGQUIT)
+}
+
+// catchSignalsButQuit leaves SIGQUIT to the runtime, which prints what all goroutines do: so a coordinator that hangs can be asked why.
+func (a *app) catchSignalsButQuit() (release func()) {
+	return a.catch(syscall.SIGTERM)
+}
+
+// catch catches these signals and, unless they are ignored, SIGINT and SIGHUP.
+func (a *app) catch(always ...os.Signal) (release func()) {
 	soft, stop := context.WithCancelCause(a.ctx)
 	hard, kill := context.WithCancelCause(a.stopNow)
 	a.ctx, a.stopNow = soft, hard
 	received, done := make(chan os.Signal, 2), make(chan struct{})
-	signal.Notify(received, syscall.SIGTERM)
+	signal.Notify(received, always...)
 	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGHUP} {
 		if !signal.Ignored(sig) { // whoever started the command ignores it on purpose: nohup, trap "" INT, or a shell script that uses &
 			signal.Notify(received, sig)
@@ -36,7 +47,7 @@ func (a *app) catchSignals() (release func()) {
 // after that also to the command's process group.
 const duplicateWindow = 100 * time.Millisecond
 
-// handleSignals ends one context with the first signal, and the other one with the second.
+// handleSignals ends one context with the first signal, and the other one with the second; SIGQUIT ends both.
 func handleSignals(received <-chan os.Signal, done <-chan struct{}, stop, kill context.CancelCauseFunc) {
 	var first os.Signal
 	var at time.Time
@@ -44,6 +55,10 @@ func handleSignals(received <-chan os.Signal, done <-chan struct{}, stop, kill c
 		select {
 		case sig := <-received:
 			switch {
+			case sig == syscall.SIGQUIT:
+				stop(&interruptedError{signal: sig})
+				kill(&interruptedError{signal: sig})
+				return
 			case first == nil:
 				first, at = sig, time.Now()
 				stop(&interruptedError{signal: sig})

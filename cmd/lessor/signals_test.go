@@ -33,6 +33,8 @@ func TestSignals(t *testing.T) {
 		"one that comes twice":   {[]sent{{0, syscall.SIGTERM}, {duplicateWindow - 1, syscall.SIGTERM}}, false},
 		"the same again":         {[]sent{{0, syscall.SIGTERM}, {duplicateWindow, syscall.SIGTERM}}, true},
 		"twice, and again":       {[]sent{{0, syscall.SIGINT}, {0, syscall.SIGINT}, {duplicateWindow, syscall.SIGINT}}, true},
+		"quit":                   {[]sent{{0, syscall.SIGQUIT}}, true},
+		"quit after another one": {[]sent{{0, syscall.SIGTERM}, {0, syscall.SIGQUIT}}, true},
 		"another one, right now": {[]sent{{0, syscall.SIGHUP}, {0, syscall.SIGTERM}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -51,7 +51,7 @@ func (f following) String() string { return "following " + f.Coordinator + ": co
 
 func (c standbyRunCmd) Run(a *app) error {
 	tuneGC()
-	defer a.catchSignals()()
+	defer a.catchSignalsButQuit()()
 	log, err := c.Log.logger(a)
 	if err != nil {
 		return err

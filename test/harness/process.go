@@ -168,13 +168,13 @@ func (p *Process) String() string {
 	return fmt.Sprintf("process %d (%s)", p.cmd.Process.Pid, strings.Join(p.cmd.Args[1:], " "))
 }
 
-// await waits for the end of the process. A process that hangs gets SIGQUIT, so that it prints its goroutines.
+// await waits for the end of the process. A process that hangs gets SIGABRT, so that it prints its goroutines: some commands catch SIGQUIT.
 func (p *Process) await() {
 	p.t.Helper()
 	if p.endedWithin(Patience) {
 		return
 	}
-	_ = p.cmd.Process.Signal(syscall.SIGQUIT)
+	_ = p.cmd.Process.Signal(syscall.SIGABRT)
 	if !p.endedWithin(time.Second) {
 		_ = p.cmd.Process.Kill()
 	}
