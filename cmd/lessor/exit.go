@@ -22,12 +22,13 @@ const (
 	exitNotFound    = 4
 	exitCannotStart = 5
 	exitStore       = 70
+	exitTimeout     = 124 // that of timeout(1)
 )
 
 const exitCodes = `0 done; 1 refused, a task or a worker failed, a store has findings, or something of it was left out; 2 wrong arguments or
 configuration; 3 coordinator unreachable or overloaded, or workers too slow, a repeat may help; 4 no such task, queue, worker or
 pool; 5 a port, the data directory, the spool or the token of the pools cannot be used; 70 the store failed while serving;
-128 + n stopped by signal n.`
+124 the timeout of a wait is over; 128 + n stopped by signal n.`
 
 // failure is an error with everything that the user sees of it.
 type failure struct {

@@ -11,4 +11,5 @@ type taskCmd struct {
 	Delete  taskDeleteCmd  `cmd:"" help:"Delete tasks."`
 	Adopt   taskAdoptCmd   `cmd:"" help:"Make a result that came too late the outcome of its task."`
 	Watch   taskWatchCmd   `cmd:"" help:"Follow the events of a task or a run."`
+	Wait    taskWaitCmd    `cmd:"" help:"Wait until tasks have ended."`
 }

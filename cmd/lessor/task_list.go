@@ -51,9 +51,12 @@ func (c taskListCmd) Run(a *app) error {
 	})
 }
 
+// listLeftOut has the paths of the fields that a list leaves out.
+var listLeftOut = []string{"spec.payload", "output", "checkpoint", "history"}
+
 func newTaskListing(a *app) *listing {
 	list := newListing(a, "TASK", "STATE", "QUEUE", "TYPE", "ATTEMPT", "AGE", "TASK KEY", "DETAIL")
-	list.leftOut = []string{"spec.payload", "output", "checkpoint", "history"}
+	list.leftOut = listLeftOut
 	return list
 }
 

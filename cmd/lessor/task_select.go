@@ -4,9 +4,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// taskSelection says which tasks a command changes: those that are named, or those that a filter selects.
+// taskSelection says which tasks a command changes or waits for: those that are named, or those that a filter selects.
 type taskSelection struct {
-	TaskID     []string `arg:"" optional:"" help:"Tasks to change."`
+	TaskID     []string `arg:"" optional:"" help:"Ids of tasks."`
 	taskFilter `embed:""`
 	All        bool `typed:"" help:"Every task of the workspace."`
 }

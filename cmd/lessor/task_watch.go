@@ -34,7 +34,7 @@ func (c taskWatchCmd) Run(a *app) error {
 		return fail(exitUsage, "see lessor task watch --help", "name either a task or, with --run-id, a run")
 	}
 	if c.ExitStatus && c.RunID != "" {
-		return fail(exitUsage, "docs/cli/tasks.md waits for a run with \"lessor task list\"", "--exit-status needs a task: a run has no end")
+		return fail(exitUsage, "\"lessor task wait --run-id\" waits for the tasks of a run", "--exit-status needs a task: a run has no end")
 	}
 	return c.with(a, func(cl *client) error {
 		stream, err := cl.tasks.WatchTask(a.ctx, &lessorv1.WatchTaskRequest{
