@@ -36,7 +36,7 @@ func (c auditListCmd) Run(a *app) error {
 		return err
 	}
 	return c.with(a, func(cl *client) error {
-		list := newListing(a, inZone("AT"), "SUBJECT", "ACTION", "OUTCOME", "OBJECT", "DETAIL")
+		list := newAuditListing(a)
 		req := &lessorv1.ListAuditEventsRequest{
 			Subject: c.Subject, Action: c.Action, Outcome: c.Outcome, Since: c.Since.timestamp(), Until: c.Until.timestamp(), PageSize: maxPage,
 		}
@@ -48,6 +48,12 @@ func (c auditListCmd) Run(a *app) error {
 	})
 }
 
+func newAuditListing(a *app) *listing {
+	list := newListing(a, inZone("AT"), "SUBJECT", "ACTION", "OUTCOME", "OBJECT", "DETAIL")
+	list.clipLast()
+	return list
+}
+
 func auditCells(e *lessorv1.AuditEvent) []string {
 	var parts []string
 	if n := e.GetTasks(); n > 0 {
@@ -57,7 +63,7 @@ func auditCells(e *lessorv1.AuditEvent) []string {
 		parts = append(parts, counted(n, "time"))
 	}
 	if e.GetDetail() != "" {
-		parts = append(parts, clipped(auditDetail(e)))
+		parts = append(parts, auditDetail(e))
 	}
 	return []string{second(e.GetAt()), e.GetSubject(), e.GetAction(), e.GetOutcome(), e.GetObject(), strings.Join(parts, "; ")}
 }

@@ -23,6 +23,13 @@ func newListing(a *app, heads ...string) *listing {
 	return &listing{table: newTable(a.out, heads...)}
 }
 
+// clipLast clips the last column on a terminal. A program that reads the rows gets all of it.
+func (l *listing) clipLast() {
+	if l.table != nil {
+		l.table.clips = true
+	}
+}
+
 // rowsAtOnce is how many rows determine the widths of their columns together. In a longer list, later columns may be wider.
 const rowsAtOnce = 1000
 

@@ -55,7 +55,8 @@ func (a *app) line(v any, text string) error {
 // whole.
 type table struct {
 	w      io.Writer
-	width  int // of the terminal; 0: not a terminal
+	width  int  // of the terminal; 0: not a terminal
+	clips  bool // the last cell is clipped on a terminal, see clipped
 	rows   [][]string
 	widths []int // of the columns so far
 }
@@ -82,6 +83,9 @@ func widthOf(w io.Writer) int {
 func (t *table) row(cells ...string) {
 	for i, cell := range cells {
 		cells[i] = printable(cell)
+	}
+	if last := len(cells) - 1; t.clips && t.width > 0 {
+		cells[last] = clipped(cells[last])
 	}
 	t.rows = append(t.rows, cells)
 }

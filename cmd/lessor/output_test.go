@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // On a terminal, a last cell that would make its row wider than the terminal goes below the row, broken into lines. Elsewhere a row is always one
@@ -94,6 +97,24 @@ func TestLongNamesAreClippedOnATerminal(t *testing.T) {
 	text := strings.Repeat("why ", 20) // goes below
 	if got := print(80, text); strings.Contains(got, "…") || !strings.Contains(got, "\n    why why") {
 		t.Errorf("with a long text in the last column:\n%s\nwant it below, and the name whole", got)
+	}
+}
+
+// The errors of tasks are clipped for people, but not for a program that reads them from a pipe or a file, however they are listed.
+func TestDetailIsWholeInAPipe(t *testing.T) {
+	why := strings.Repeat("why ", 30) + "end"
+	task := &lessorv1.Task{TaskId: "t1", State: lessorv1.TaskState_TASK_STATE_FAILED, Error: &lessorv1.TaskError{Message: why}}
+	event := &lessorv1.AuditEvent{Action: "CreateToken", Detail: why}
+	for width, whole := range map[int]bool{0: true, 500: false} {
+		var out strings.Builder
+		tasks, events := newTaskListing(&app{streams: streams{out: &out}}), newAuditListing(&app{streams: streams{out: &out}})
+		tasks.table.width, events.table.width = width, width
+		if err := errors.Join(tasks.add(task, taskCells(task)...), events.add(event, auditCells(event)...), tasks.flush(), events.flush()); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(out.String(), why); n != 0 && !whole || n != 2 && whole {
+			t.Errorf("with %d columns, %d of 2 details are whole, want all: %t\n%s", width, n, whole, &out)
+		}
 	}
 }
 

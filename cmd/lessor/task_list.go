@@ -57,6 +57,7 @@ var listLeftOut = []string{"spec.payload", "output", "checkpoint", "history"}
 func newTaskListing(a *app) *listing {
 	list := newListing(a, "TASK", "STATE", "QUEUE", "TYPE", "ATTEMPT", "AGE", "TASK KEY", "DETAIL")
 	list.leftOut = listLeftOut
+	list.clipLast()
 	return list
 }
 
@@ -102,7 +103,7 @@ func taskCells(t *lessorv1.Task) []string {
 		fmt.Sprint(t.GetAttempt()),
 		age(t.GetCreatedAt()),
 		t.GetSpec().GetTaskKey(),
-		clipped(taskDetail(t, time.Now())),
+		taskDetail(t, time.Now()),
 	}
 }
 
