@@ -66,12 +66,16 @@ func (c submitCmd) submitLines(a *app, base *lessorv1.TaskSpec) error {
 
 // explained says which lines are submitted, and how to go on with the others.
 func (l *lineSubmits) explained(err error) error {
-	if err == nil || l.last == 0 {
+	if err == nil || l.last == 0 && outcomeUnknown(err) {
 		return err
 	}
 	f := *explain(err)
 	if f.text != "" { // nobody reads the ids any more
 		f.text += "; "
+	}
+	if l.last == 0 {
+		f.text += "no line was submitted"
+		return &f
 	}
 	f.text += fmt.Sprintf("lines up to %d are submitted", l.last)
 	if outcomeUnknown(err) {

@@ -169,6 +169,33 @@ func TestRefusedLine(t *testing.T) {
 	}
 }
 
+// The error says up to which line all are submitted, also if none is: a batch with a refused line is refused whole, so the
+// number of that line does not tell.
+func TestErrorSaysWhichLinesAreSubmitted(t *testing.T) {
+	refused := refusal.Status(&lease.FieldError{Field: "tasks[1].payload", Problem: "is bad"})
+	for _, c := range []struct {
+		last int64
+		err  error
+		want string
+	}{
+		{0, aboutLine(refused, []inputLine{{number: 1}, {number: 2}}), "line 2: payload: is bad; no line was submitted"},
+		{7, aboutLine(refused, []inputLine{{number: 8}, {number: 9}}), "line 9: payload: is bad; lines up to 7 are submitted"},
+		{0, &interruptedError{signal: os.Interrupt}, "stopped by a signal: interrupt; no line was submitted"},
+		{0, status.Error(codes.Unavailable, "away"), explain(status.Error(codes.Unavailable, "away")).text}, // nobody knows
+		{0, nil, ""},
+	} {
+		l := newLineSubmits(&app{streams: streams{out: io.Discard}}, nil, &lessorv1.TaskSpec{})
+		l.last = c.last
+		text := ""
+		if err := l.explained(c.err); err != nil {
+			text = explain(err).text
+		}
+		if text != c.want {
+			t.Errorf("%v after line %d: %q, want %q", c.err, c.last, text, c.want)
+		}
+	}
+}
+
 // A second signal ends it even if nobody reads the ids.
 func TestSubmitLinesThatNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
