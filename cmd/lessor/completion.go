@@ -69,6 +69,10 @@ func completeLine(w io.Writer, root *kong.Node, line, word string) error {
 			lead = name + "="
 		}
 	}
+	if flag != nil && flag.IsSlice() { // of several values, the last one
+		at := strings.LastIndexByte(begun, ',') + 1
+		lead, begun = lead+begun[:at], begun[at:]
+	}
 	for _, one := range candidates(node, flag, begun) {
 		if _, err := fmt.Fprintln(w, lead+one); err != nil {
 			return err
