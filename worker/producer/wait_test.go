@@ -49,6 +49,31 @@ func TestWait(t *testing.T) {
 	})
 }
 
+// Several Waits for one task return a message each, so that their callers may change it.
+func TestWaitsForOneTaskShareNoMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		p := producer.New(c.Conn())
+		defer func() { _ = p.Close() }()
+		w := c.Worker("q", worker.Config{})
+		w.HandleDefault(func(context.Context, *worker.Task) ([]byte, error) { time.Sleep(time.Hour); return []byte("out"), nil })
+		c.Run(w)
+		id := c.Submit(&lessorv1.TaskSpec{Queue: "q"})
+		var all sync.WaitGroup
+		for n := range 3 {
+			all.Go(func() {
+				task, err := p.Wait(t.Context(), id)
+				if err != nil || string(task.GetOutput()) != "out" {
+					t.Errorf("Wait = %v, %v; want the task with output out", task, err)
+					return
+				}
+				task.Output[0] = byte(n) // the race detector sees it, too
+			})
+		}
+		all.Wait()
+	})
+}
+
 // A task that does not exist, or is deleted while Wait waits for it, is NOT_FOUND. The end of ctx ends the wait.
 func TestWaitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

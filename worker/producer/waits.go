@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -280,21 +281,28 @@ func (s *waits) setErr(err error) {
 	s.err = err
 }
 
-// deliver answers the Waits. One that was added in a request that the coordinator had not taken when it looked gets another answer: its task may have been
-// retried before the Wait began.
+// deliver answers the Waits, each with a task of its own, which its caller may change. A Wait that was added in a request that the coordinator had not taken
+// when it looked gets another answer: its task may have been retried before the Wait began.
 func (s *waits) deliver(res *lessorv1.AwaitTasksResponse) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = nil
 	for _, m := range res.GetTasks() {
 		id := m.GetTaskId()
+		var last *wait // gets the message itself, once nobody copies it any more
 		s.keepLocked(id, slices.DeleteFunc(s.of[id], func(w *wait) bool {
-			mine := w.added <= res.GetRequests()
-			if mine {
-				w.answer <- answerOf(m)
+			if w.added > res.GetRequests() {
+				return false
 			}
-			return mine
+			if last != nil {
+				last.answer <- answerOf(proto.CloneOf(m))
+			}
+			last = w
+			return true
 		}))
+		if last != nil {
+			last.answer <- answerOf(m)
+		}
 	}
 }
 
