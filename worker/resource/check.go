@@ -15,6 +15,9 @@ func (res *Resource) check() error {
 	if res.ID == "" {
 		return errors.New("resource: ID must not be empty")
 	}
+	if res.TTL < 0 {
+		return fmt.Errorf("resource: TTL is %v; it must not be negative", res.TTL)
+	}
 	if len(res.Metadata) > maxMetadata {
 		return fmt.Errorf("resource: Metadata has %d entries; at most %d are allowed", len(res.Metadata), maxMetadata)
 	}

@@ -2,7 +2,8 @@
 //
 // One task creates a resource, registers it, and names it in an artifact of its result. Later tasks that refer to it
 // (TaskSpec.resource_refs) are granted only to this worker, and lease the resource. A leased resource is not closed. A resource without a
-// lease is closed when its time to live is over; each lease, and each Touch, starts that time again.
+// lease is closed when its time to live is over; each lease, and each Touch, starts that time again. So its artifact has no ExpiresAt, and the
+// references to it must have none: the coordinator would fail a task that waits longer, although the resource lives on.
 //
 //	browsers := resource.New(resource.Config{})
 //	defer browsers.Close()

@@ -38,9 +38,10 @@ func (e *entry) close() error {
 	return e.Close()
 }
 
-// artifact describes the resource. Its end may become later but never earlier, so the description stays true.
+// artifact describes the resource. It does not say when the resource may be gone: each use moves that, and a task that refers to the resource with an
+// earlier time would be FAILED while the resource lives.
 func (e *entry) artifact() worker.Artifact {
-	return worker.Artifact{ResourceID: e.ID, Type: e.Type, ExpiresAt: e.expiresAt, Metadata: maps.Clone(e.Metadata)}
+	return worker.Artifact{ResourceID: e.ID, Type: e.Type, Metadata: maps.Clone(e.Metadata)}
 }
 
 // restartTTLLocked starts the time to live again. While e is leased, it does not end.

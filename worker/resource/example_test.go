@@ -49,18 +49,22 @@ func TestModelFromTaskToTask(t *testing.T) {
 		c.Run(holder)
 		loaded := c.Do(&lessorv1.TaskSpec{Queue: "q", Type: "load"})
 		artifact := loaded.GetArtifacts()[0]
-		if artifact.GetWorkerId() != "holder" || artifact.GetType() != "model" || artifact.GetExpiresAt() == nil {
-			t.Errorf("artifact = %v, want worker holder, type model and an expiry", artifact)
+		if artifact.GetWorkerId() != "holder" || artifact.GetType() != "model" || artifact.GetExpiresAt() != nil {
+			t.Errorf("artifact = %v, want worker holder, type model and no expiry: each use moves the end", artifact)
 		}
 
 		other := c.Worker("q", worker.Config{Name: "other", Concurrency: 8})
 		other.Handle("ask", func(context.Context, *worker.Task) ([]byte, error) { return []byte("who?"), nil })
 		c.Run(other)
-		answer := c.Do(&lessorv1.TaskSpec{Queue: "q", Type: "ask", Payload: []byte("hello"), ResourceRefs: []*lessorv1.ResourceRef{{
-			ResourceId: artifact.GetResourceId(), WorkerId: artifact.GetWorkerId(), Type: artifact.GetType(), ExpiresAt: artifact.GetExpiresAt(),
-		}}})
-		if got := string(answer.GetOutput()); got != "m1 says hello" {
-			t.Errorf("answer = %q, want %q, the answer of the model", got, "m1 says hello")
+		ask := &lessorv1.TaskSpec{Queue: "q", Type: "ask", Payload: []byte("hello"), ResourceRefs: []*lessorv1.ResourceRef{{
+			ResourceId: artifact.GetResourceId(), WorkerId: artifact.GetWorkerId(), Type: artifact.GetType(),
+		}}}
+		for range 4 { // until long after the first TTL
+			time.Sleep(4 * time.Minute)
+			answer := c.Do(ask)
+			if got := string(answer.GetOutput()); got != "m1 says hello" {
+				t.Errorf("answer = %q, want %q, the answer of the model", got, "m1 says hello")
+			}
 		}
 		time.Sleep(11 * time.Minute)
 		select {

@@ -35,7 +35,7 @@ type Resource struct {
 	Type string
 	// Value is the object itself.
 	Value any
-	// TTL is how long the resource is kept while nobody leases it. 0: for ever.
+	// TTL is how long the resource is kept while nobody leases it. 0: for ever. It must not be negative.
 	TTL time.Duration
 	// Close closes the resource. It is called once, when the resource has left the registry and its last lease was released. Nil: there is
 	// nothing to close.
