@@ -1,15 +1,12 @@
 package refusal
 
 import (
-	"errors"
-
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
-	"github.com/lessor-dev/lessor/lease"
 )
 
 // The errors of single items of a request or frame, of which other items may have succeeded.
@@ -24,19 +21,16 @@ func ItemError(err error) *lessorv1.ItemError {
 	return &lessorv1.ItemError{Code: CodeOf(st.Err()), RetryAfter: WaitOf(st.Err()), Message: st.Message()}
 }
 
-// SubmitError returns the error for one spec, with the same code and message as the status of a SubmitTask with that spec.
+// SubmitError returns the error for one spec, with the same code, message and metadata as the status of a SubmitTask with that spec.
 func SubmitError(err error) *lessorv1.SubmitError {
 	st := status.Convert(Status(err))
-	m := &lessorv1.SubmitError{Status: int32(st.Code()), Code: CodeOf(st.Err()), Message: st.Message(), RetryAfter: WaitOf(st.Err())}
-	var field *lease.FieldError
-	var exists *lease.ExistsError
-	switch {
-	case errors.As(err, &field):
-		m.Field = field.Field
-	case errors.As(err, &exists):
-		m.Field = exists.Field
+	field, _ := detail.Field(st)
+	about := detail.Of[*errdetails.ErrorInfo](st).GetMetadata()
+	delete(about, "code") // has a field of its own, as the next
+	delete(about, "field")
+	return &lessorv1.SubmitError{
+		Status: int32(st.Code()), Code: CodeOf(st.Err()), Message: st.Message(), Field: field, RetryAfter: WaitOf(st.Err()), Metadata: about,
 	}
-	return m
 }
 
 // AwaitError returns the error for one task of an AwaitTasks, with the same code and message as the status of a GetTask of that task.

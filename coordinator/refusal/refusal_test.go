@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -84,8 +86,8 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 	}
 }
 
-// S4: the error of one spec among others says the same as the status that SubmitTask would have: its code, its field if one is to blame, and its wait if
-// waiting helps.
+// S4: the error of one spec among others says the same as the status that SubmitTask would have: its code, its field if one is to blame, its wait if
+// waiting helps, and what else programs learn.
 func TestSubmitErrorIsThatOfTheCall(t *testing.T) {
 	t.Attr("rules", "S4")
 	for _, tt := range []struct {
@@ -93,9 +95,18 @@ func TestSubmitErrorIsThatOfTheCall(t *testing.T) {
 		code  string
 		field string
 		retry time.Duration
+		meta  map[string]string
 	}{
 		{err: &lease.FieldError{Field: "tasks[1].queue", Problem: "must not be empty"}, code: CodeInvalid, field: "tasks[1].queue"},
 		{err: &lease.ExistsError{Field: "tasks[1].idempotency_key", Key: "k"}, code: CodeExists, field: "tasks[1].idempotency_key"},
+		{
+			err:  &lease.ExistsError{Field: "idempotency_key", Key: "k", Task: lease.TaskID{Space: 1, Seq: 7}},
+			code: CodeExists, field: "idempotency_key", meta: map[string]string{"task_id": lease.TaskID{Space: 1, Seq: 7}.String()},
+		},
+		{
+			err: &quota.Error{Limit: quota.Tasks, Of: "tenant", Most: "5", Wait: time.Second}, code: CodeQuotaTasks, retry: time.Second,
+			meta: map[string]string{"limit": "tasks", "of": "tenant", "value": "5"},
+		},
 		{err: engine.ErrDiskFull, code: CodeDiskFull, retry: 5 * time.Second},
 		{err: errors.New("what?"), code: CodeInternal},
 	} {
@@ -105,6 +116,9 @@ func TestSubmitErrorIsThatOfTheCall(t *testing.T) {
 		}
 		if m.GetCode() != tt.code || m.GetField() != tt.field {
 			t.Errorf("%v: the code is %s with the field %q, want %s with %q", tt.err, m.GetCode(), m.GetField(), tt.code, tt.field)
+		}
+		if !maps.Equal(m.GetMetadata(), tt.meta) {
+			t.Errorf("%v: the metadata is %v, want %v", tt.err, m.GetMetadata(), tt.meta)
 		}
 		if got := m.GetRetryAfter(); got.AsDuration() != tt.retry || (got != nil) != (tt.retry > 0) {
 			t.Errorf("%v: the wait is %v, want %v", tt.err, got, tt.retry)

@@ -76,7 +76,7 @@ func New(conn grpc.ClientConnInterface) *Client {
 
 // Submit creates one task and returns when the task is durable. The task belongs to the trace of ctx, if that has a span, unless the spec names
 // another. The result's created is false if an earlier call with the same idempotency_key has created the task, or an earlier try of this call
-// whose answer was lost. The error is a status with the code and field that SubmitTask would have given; the package comment says which codes
+// whose answer was lost. The error is a status with the code, field and metadata that SubmitTask would have given; the package comment says which codes
 // mean that the outcome is unknown. Do not change the spec until Submit has returned. The spec may have at most 4 MiB less 1 KiB; if the
 // coordinator accepts larger ones, submit them with SubmitTask.
 func (c *Client) Submit(ctx context.Context, spec *lessorv1.TaskSpec) (*lessorv1.SubmitResult, error) {
@@ -137,13 +137,13 @@ func (c *call) finalReply() (*lessorv1.SubmitResult, error) {
 func encode(ctx context.Context, spec *lessorv1.TaskSpec) ([]byte, error) {
 	raw, err := wire.Marshal(spec)
 	if err != nil { // a string is not valid UTF-8
-		return nil, status.Errorf(codes.InvalidArgument, "task: %v", err)
+		return nil, invalid(notUTF8(spec), "contains invalid UTF-8")
 	}
 	if trace := traceparent.Of(ctx); trace != "" && spec.GetTraceparent() == "" {
 		raw = protowire.AppendString(protowire.AppendTag(raw, traceField, protowire.BytesType), trace)
 	}
 	if len(raw) > maxMessage {
-		return nil, status.Errorf(codes.InvalidArgument, "task: has %d bytes; the limit is %d", len(raw), maxMessage)
+		return nil, invalid(itself, "has %d bytes; the limit is %d", len(raw), maxMessage)
 	}
 	return raw, nil
 }

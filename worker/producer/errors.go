@@ -2,12 +2,17 @@ package producer
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/reflect/protopath"
+	"google.golang.org/protobuf/reflect/protorange"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -44,11 +49,22 @@ func withoutReason(err error) error {
 
 // replyOf turns a result into what Submit returns.
 func replyOf(r *lessorv1.SubmitResult) reply {
-	if r.GetError() == nil {
+	e := r.GetError()
+	if e == nil {
 		return reply{result: r}
 	}
-	return reply{err: statusOf(r.GetError(), r.GetError().GetField())}
+	field, message := e.GetField(), e.GetMessage()
+	if field != "" && field != itself { // it is a path within the spec
+		field = itself + "." + field
+		if strings.HasPrefix(message, e.GetField()+": ") {
+			message = itself + "." + message
+		}
+	}
+	return reply{err: statusOf(e, message, field, e.GetMetadata())}
 }
+
+// itself is the path of the whole spec in a SubmitTaskRequest.
+const itself = "task"
 
 // itemError is the error of one item of a frame.
 type itemError interface {
@@ -59,19 +75,57 @@ type itemError interface {
 }
 
 // statusOf returns the status that a call of the item alone would have returned, with the same details. field is the bad one, or empty.
-func statusOf(e itemError, field string) error {
-	st := status.New(codes.Code(e.GetStatus()), e.GetMessage())
-	details := []protoadapt.MessageV1{detail.ErrorInfo(e.GetCode())}
-	if field != "" {
-		details = append(details, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
-			{Field: field, Description: strings.TrimPrefix(e.GetMessage(), field+": ")},
-		}})
+func statusOf(e itemError, message, field string, metadata map[string]string) error {
+	info := detail.ErrorInfo(e.GetCode())
+	maps.Copy(info.GetMetadata(), metadata)
+	details := []protoadapt.MessageV1{info}
+	switch {
+	case field == "":
+	case codes.Code(e.GetStatus()) == codes.InvalidArgument:
+		details = append(details, violation(message, field))
+	default:
+		info.Metadata["field"] = field
 	}
 	if e.GetRetryAfter() != nil {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: e.GetRetryAfter()})
 	}
+	return withDetails(status.New(codes.Code(e.GetStatus()), message), details...)
+}
+
+// invalid returns the status with which a coordinator refuses a field.
+func invalid(field, format string, args ...any) error {
+	message := field + ": " + fmt.Sprintf(format, args...)
+	return withDetails(status.New(codes.InvalidArgument, message), detail.ErrorInfo(codeInvalid), violation(message, field))
+}
+
+// codeInvalid is the code of a request with a wrong field.
+const codeInvalid = "E.REQUEST.INVALID"
+
+// violation is the detail about the field with which a message begins.
+func violation(message, field string) *errdetails.BadRequest {
+	return &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
+		{Field: field, Description: strings.TrimPrefix(message, field+": ")},
+	}}
+}
+
+func withDetails(st *status.Status, details ...protoadapt.MessageV1) error {
 	if detailed, err := st.WithDetails(details...); err == nil {
 		st = detailed
 	}
 	return st.Err()
+}
+
+// notUTF8 returns the path of a string of the spec that is not valid UTF-8, with that of the spec itself.
+func notUTF8(spec *lessorv1.TaskSpec) string {
+	path := itself
+	_ = protorange.Range(spec.ProtoReflect(), func(p protopath.Values) error {
+		value, text := p.Index(-1).Value.Interface().(string)
+		key, entry := p.Path.Index(-1).MapIndex().Interface().(string)
+		if text && !utf8.ValidString(value) || entry && !utf8.ValidString(key) {
+			path, _, _ = strings.Cut(itself+p.Path[1:].String(), `["`) // an entry of a map has no path of its own
+			return protorange.Terminate
+		}
+		return nil
+	})
+	return path
 }

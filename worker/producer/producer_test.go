@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,9 +14,11 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
@@ -86,8 +89,8 @@ func TestConcurrentSubmitsShareFrames(t *testing.T) {
 	})
 }
 
-// S4: if the coordinator refuses a spec, its call fails with the code and the field that SubmitTask returns, and calls that share its frame do not:
-// no stream opens before all of them wait, so that they share frames. T1: a repeat with the same idempotency key gets the first task.
+// S4: if the coordinator refuses a spec, its call fails with the status that SubmitTask returns, with all of its details, and calls that share its frame do
+// not; a spec that cannot be sent gets a status of the same kind. No stream opens before all of them wait, so that they share frames. T1: a repeat with the same idempotency key gets the first task.
 func TestRefusalFailsOnlyItsCall(t *testing.T) {
 	t.Attr("rules", "S4 T1")
 	synctest.Test(t, func(t *testing.T) {
@@ -107,20 +110,36 @@ func TestRefusalFailsOnlyItsCall(t *testing.T) {
 		var wg sync.WaitGroup
 		for name, test := range map[string]struct {
 			spec  *lessorv1.TaskSpec
-			code  codes.Code
+			local bool // it is not sent
 			field string
 		}{
-			"no queue":      {&lessorv1.TaskSpec{}, codes.InvalidArgument, "queue"},
-			"another spec":  {&lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k", Type: "x"}, codes.AlreadyExists, "idempotency_key"},
-			"no UTF-8":      {&lessorv1.TaskSpec{Queue: "\xff"}, codes.InvalidArgument, ""},
-			"far too large": {&lessorv1.TaskSpec{Queue: "q", Payload: make([]byte, 5<<20)}, codes.InvalidArgument, ""},
-			"too large":     {&lessorv1.TaskSpec{Queue: "q", Payload: make([]byte, 2<<20)}, codes.InvalidArgument, "payload"},
+			"no queue":          {&lessorv1.TaskSpec{}, false, "task.queue"},
+			"bad label":         {&lessorv1.TaskSpec{Queue: "q", Labels: map[string]string{"": "x"}}, false, "task.labels"},
+			"bad workspace":     {&lessorv1.TaskSpec{Queue: "q", WorkspaceId: "\n"}, false, "task.workspace_id"},
+			"another spec":      {&lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k", Type: "x"}, false, "task.idempotency_key"},
+			"too large":         {&lessorv1.TaskSpec{Queue: "q", Payload: make([]byte, 2<<20)}, false, "task.payload"},
+			"far too large":     {&lessorv1.TaskSpec{Queue: "q", Payload: make([]byte, 5<<20)}, true, "task"},
+			"no UTF-8":          {&lessorv1.TaskSpec{Queue: "\xff"}, true, "task.queue"},
+			"no UTF-8 in lists": {&lessorv1.TaskSpec{Queue: "q", ResourceRefs: []*lessorv1.ResourceRef{{}, {Type: "\xff"}}}, true, "task.resource_refs[1].type"},
+			"no UTF-8 in a key": {&lessorv1.TaskSpec{Queue: "q", Labels: map[string]string{"\xff": ""}}, true, "task.labels"},
+			"no UTF-8 in maps":  {&lessorv1.TaskSpec{Queue: "q", Labels: map[string]string{"[\"": "\xff"}}, true, "task.labels"},
 		} {
 			wg.Go(func() {
 				_, err := shared.Submit(t.Context(), test.spec)
 				st := status.Convert(err)
-				if field, _ := detail.Field(st); st.Code() != test.code || test.field != "" && field != test.field {
-					t.Errorf("%s: %v of field %q, want %v of field %q", name, err, field, test.code, test.field)
+				if field, _ := detail.Field(st); field != test.field {
+					t.Errorf("%s: %v of field %q, want %q", name, err, field, test.field)
+				}
+				if test.local {
+					code := detail.Of[*errdetails.ErrorInfo](st).GetMetadata()["code"]
+					if st.Code() != codes.InvalidArgument || code != "E.REQUEST.INVALID" || !strings.HasPrefix(st.Message(), test.field+": ") {
+						t.Errorf("%s: %v with the code %s, want INVALID_ARGUMENT, E.REQUEST.INVALID and the field at the beginning", name, err, code)
+					}
+					return
+				}
+				_, err = lessorv1.NewTaskServiceClient(c.Conn()).SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: test.spec})
+				if want := status.Convert(err); st.Code() != want.Code() || st.Message() != want.Message() || !slices.EqualFunc(st.Details(), want.Details(), equal) {
+					t.Errorf("%s: Submit = %v %v, want what SubmitTask returns: %v %v", name, st, st.Details(), want, want.Details())
 				}
 			})
 			wg.Go(func() {
@@ -134,6 +153,9 @@ func TestRefusalFailsOnlyItsCall(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// equal compares two details.
+func equal(a, b any) bool { return proto.Equal(a.(proto.Message), b.(proto.Message)) }
 
 // cutting is a connection whose streams break at every tenth answer: the coordinator has made the tasks, and the client does not learn it.
 type cutting struct {

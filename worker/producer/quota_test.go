@@ -80,7 +80,7 @@ func TestSubmitWaitsForTheQuota(t *testing.T) {
 	})
 }
 
-// X5: if the wait of a refusal is longer than the context of the call allows, Submit returns the refusal at once, with the wait. A call that waits
+// X5: if the wait of a refusal is longer than the context of the call allows, Submit returns the refusal at once, with the wait and the limit. A call that waits
 // when the client is closed fails at once with CANCELLED.
 func TestSubmitDoesNotWaitPastItsDeadline(t *testing.T) {
 	t.Attr("rules", "X5")
@@ -100,6 +100,10 @@ func TestSubmitDoesNotWaitPastItsDeadline(t *testing.T) {
 		wait := detail.Of[*errdetails.RetryInfo](st).GetRetryDelay().AsDuration()
 		if st.Code() != codes.ResourceExhausted || wait != time.Minute || time.Since(begin) != 0 {
 			t.Errorf("Submit = %v after %v, want RESOURCE_EXHAUSTED with a wait of 1m at once", st, time.Since(begin))
+		}
+		about := detail.Of[*errdetails.ErrorInfo](st).GetMetadata()
+		if about["limit"] != "submits" || about["of"] != "tenant" || about["value"] == "" {
+			t.Errorf("the metadata of the refusal is %v, want the limit submits of the tenant, and its value", about)
 		}
 		waiting := make(chan error)
 		go func() { waiting <- submit(t.Context()) }()

@@ -25,7 +25,7 @@ import (
 // quota of waits (X5), by default 100,000 of a tenant, and a stream may have as many; further ones ask about once a second. Close does not end a Wait.
 func (c *Client) Wait(ctx context.Context, taskID string) (*lessorv1.Task, error) {
 	if len(taskID) > maxID || !utf8.ValidString(taskID) { // the coordinator would refuse it, and with it the requests of other Waits
-		return nil, status.Errorf(codes.InvalidArgument, "task_id: must be valid UTF-8 of at most %d bytes", maxID)
+		return nil, invalid("task_id", "must be valid UTF-8 of at most %d bytes", maxID)
 	}
 	var last error // of the last try
 	for failures := 0; ; failures++ {

@@ -308,7 +308,7 @@ func (s *waits) deliver(res *lessorv1.AwaitTasksResponse) {
 
 func answerOf(m *lessorv1.AwaitedTask) answer {
 	if e := m.GetError(); e != nil {
-		return answer{err: statusOf(e, "")}
+		return answer{err: statusOf(e, e.GetMessage(), "", nil)}
 	}
 	return answer{task: m.GetTask(), large: m.GetTask() == nil}
 }

@@ -460,7 +460,10 @@ type SubmitError struct {
 	// Path of the bad field within the spec, or "task" for the spec itself; empty if the error is not about a field.
 	Field string `protobuf:"bytes,4,opt,name=field,proto3" json:"field,omitempty"`
 	// How long to wait before you repeat it. Absent: a repeat does not help.
-	RetryAfter    *durationpb.Duration `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	RetryAfter *durationpb.Duration `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	// What programs learn further about it, as from the ErrorInfo of SubmitTask: the task_id of the task that has the idempotency key, or of a quota its limit,
+	// of and value.
+	Metadata      map[string]string `protobuf:"bytes,6,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -526,6 +529,13 @@ func (x *SubmitError) GetField() string {
 func (x *SubmitError) GetRetryAfter() *durationpb.Duration {
 	if x != nil {
 		return x.RetryAfter
+	}
+	return nil
+}
+
+func (x *SubmitError) GetMetadata() map[string]string {
+	if x != nil {
+		return x.Metadata
 	}
 	return nil
 }
@@ -2954,14 +2964,18 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\bR\acreated\x12*\n" +
 	"\x05state\x18\x03 \x01(\x0e2\x14.lessor.v1.TaskStateR\x05state\x12,\n" +
-	"\x05error\x18\x04 \x01(\v2\x16.lessor.v1.SubmitErrorR\x05error\"\xa5\x01\n" +
+	"\x05error\x18\x04 \x01(\v2\x16.lessor.v1.SubmitErrorR\x05error\"\xa4\x02\n" +
 	"\vSubmitError\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\x05R\x06status\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x14\n" +
 	"\x05field\x18\x04 \x01(\tR\x05field\x12:\n" +
 	"\vretry_after\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\"_\n" +
+	"retryAfter\x12@\n" +
+	"\bmetadata\x18\x06 \x03(\v2$.lessor.v1.SubmitError.MetadataEntryR\bmetadata\x1a;\n" +
+	"\rMetadataEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"_\n" +
 	"\x13SubmitStreamRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12)\n" +
@@ -3202,7 +3216,7 @@ func file_lessor_v1_task_service_proto_rawDescGZIP() []byte {
 }
 
 var file_lessor_v1_task_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_lessor_v1_task_service_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_lessor_v1_task_service_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_lessor_v1_task_service_proto_goTypes = []any{
 	(FindingCode)(0),                 // 0: lessor.v1.FindingCode
 	(*SubmitTaskRequest)(nil),        // 1: lessor.v1.SubmitTaskRequest
@@ -3246,111 +3260,113 @@ var file_lessor_v1_task_service_proto_goTypes = []any{
 	(*AwaitTasksResponse)(nil),       // 39: lessor.v1.AwaitTasksResponse
 	(*AwaitedTask)(nil),              // 40: lessor.v1.AwaitedTask
 	(*AwaitError)(nil),               // 41: lessor.v1.AwaitError
-	nil,                              // 42: lessor.v1.TaskFilter.LabelsEntry
-	(*TaskSpec)(nil),                 // 43: lessor.v1.TaskSpec
-	(*Task)(nil),                     // 44: lessor.v1.Task
-	(TaskState)(0),                   // 45: lessor.v1.TaskState
-	(*durationpb.Duration)(nil),      // 46: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 47: google.protobuf.Timestamp
-	(Reason)(0),                      // 48: lessor.v1.Reason
-	(RefusedKind)(0),                 // 49: lessor.v1.RefusedKind
-	(Verdict)(0),                     // 50: lessor.v1.Verdict
-	(*HistoryEvent)(nil),             // 51: lessor.v1.HistoryEvent
-	(*Progress)(nil),                 // 52: lessor.v1.Progress
-	(*FeedbackChunk)(nil),            // 53: lessor.v1.FeedbackChunk
+	nil,                              // 42: lessor.v1.SubmitError.MetadataEntry
+	nil,                              // 43: lessor.v1.TaskFilter.LabelsEntry
+	(*TaskSpec)(nil),                 // 44: lessor.v1.TaskSpec
+	(*Task)(nil),                     // 45: lessor.v1.Task
+	(TaskState)(0),                   // 46: lessor.v1.TaskState
+	(*durationpb.Duration)(nil),      // 47: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 48: google.protobuf.Timestamp
+	(Reason)(0),                      // 49: lessor.v1.Reason
+	(RefusedKind)(0),                 // 50: lessor.v1.RefusedKind
+	(Verdict)(0),                     // 51: lessor.v1.Verdict
+	(*HistoryEvent)(nil),             // 52: lessor.v1.HistoryEvent
+	(*Progress)(nil),                 // 53: lessor.v1.Progress
+	(*FeedbackChunk)(nil),            // 54: lessor.v1.FeedbackChunk
 }
 var file_lessor_v1_task_service_proto_depIdxs = []int32{
-	43, // 0: lessor.v1.SubmitTaskRequest.task:type_name -> lessor.v1.TaskSpec
-	44, // 1: lessor.v1.SubmitTaskResponse.task:type_name -> lessor.v1.Task
-	43, // 2: lessor.v1.BatchSubmitTasksRequest.tasks:type_name -> lessor.v1.TaskSpec
+	44, // 0: lessor.v1.SubmitTaskRequest.task:type_name -> lessor.v1.TaskSpec
+	45, // 1: lessor.v1.SubmitTaskResponse.task:type_name -> lessor.v1.Task
+	44, // 2: lessor.v1.BatchSubmitTasksRequest.tasks:type_name -> lessor.v1.TaskSpec
 	5,  // 3: lessor.v1.BatchSubmitTasksResponse.results:type_name -> lessor.v1.SubmitResult
-	45, // 4: lessor.v1.SubmitResult.state:type_name -> lessor.v1.TaskState
+	46, // 4: lessor.v1.SubmitResult.state:type_name -> lessor.v1.TaskState
 	6,  // 5: lessor.v1.SubmitResult.error:type_name -> lessor.v1.SubmitError
-	46, // 6: lessor.v1.SubmitError.retry_after:type_name -> google.protobuf.Duration
-	43, // 7: lessor.v1.SubmitStreamRequest.tasks:type_name -> lessor.v1.TaskSpec
-	5,  // 8: lessor.v1.SubmitStreamResponse.results:type_name -> lessor.v1.SubmitResult
-	44, // 9: lessor.v1.GetTaskResponse.task:type_name -> lessor.v1.Task
-	45, // 10: lessor.v1.TaskFilter.states:type_name -> lessor.v1.TaskState
-	42, // 11: lessor.v1.TaskFilter.labels:type_name -> lessor.v1.TaskFilter.LabelsEntry
-	47, // 12: lessor.v1.TaskFilter.created_after:type_name -> google.protobuf.Timestamp
-	47, // 13: lessor.v1.TaskFilter.created_before:type_name -> google.protobuf.Timestamp
-	11, // 14: lessor.v1.ListTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	44, // 15: lessor.v1.ListTasksResponse.tasks:type_name -> lessor.v1.Task
-	44, // 16: lessor.v1.CancelTaskResponse.task:type_name -> lessor.v1.Task
-	47, // 17: lessor.v1.RetryTaskRequest.deadline:type_name -> google.protobuf.Timestamp
-	44, // 18: lessor.v1.RetryTaskResponse.task:type_name -> lessor.v1.Task
-	44, // 19: lessor.v1.AdoptResultResponse.task:type_name -> lessor.v1.Task
-	45, // 20: lessor.v1.ExplainTaskResponse.state:type_name -> lessor.v1.TaskState
-	24, // 21: lessor.v1.ExplainTaskResponse.findings:type_name -> lessor.v1.Finding
-	25, // 22: lessor.v1.ExplainTaskResponse.last_lease:type_name -> lessor.v1.LeaseStory
-	26, // 23: lessor.v1.ExplainTaskResponse.refusals:type_name -> lessor.v1.Refusal
-	0,  // 24: lessor.v1.Finding.code:type_name -> lessor.v1.FindingCode
-	47, // 25: lessor.v1.Finding.since:type_name -> google.protobuf.Timestamp
-	47, // 26: lessor.v1.Finding.until:type_name -> google.protobuf.Timestamp
-	47, // 27: lessor.v1.LeaseStory.granted_at:type_name -> google.protobuf.Timestamp
-	47, // 28: lessor.v1.LeaseStory.acked_at:type_name -> google.protobuf.Timestamp
-	47, // 29: lessor.v1.LeaseStory.started_at:type_name -> google.protobuf.Timestamp
-	47, // 30: lessor.v1.LeaseStory.heartbeat_at:type_name -> google.protobuf.Timestamp
-	47, // 31: lessor.v1.LeaseStory.ended_at:type_name -> google.protobuf.Timestamp
-	48, // 32: lessor.v1.LeaseStory.cause:type_name -> lessor.v1.Reason
-	47, // 33: lessor.v1.Refusal.at:type_name -> google.protobuf.Timestamp
-	49, // 34: lessor.v1.Refusal.kind:type_name -> lessor.v1.RefusedKind
-	50, // 35: lessor.v1.Refusal.verdict:type_name -> lessor.v1.Verdict
-	48, // 36: lessor.v1.Refusal.reason:type_name -> lessor.v1.Reason
-	46, // 37: lessor.v1.Refusal.late_by:type_name -> google.protobuf.Duration
-	11, // 38: lessor.v1.BatchCancelTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	33, // 39: lessor.v1.BatchCancelTasksResponse.result:type_name -> lessor.v1.BatchResult
-	11, // 40: lessor.v1.BatchRetryTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	47, // 41: lessor.v1.BatchRetryTasksRequest.deadline:type_name -> google.protobuf.Timestamp
-	33, // 42: lessor.v1.BatchRetryTasksResponse.result:type_name -> lessor.v1.BatchResult
-	11, // 43: lessor.v1.BatchDeleteTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	33, // 44: lessor.v1.BatchDeleteTasksResponse.result:type_name -> lessor.v1.BatchResult
-	45, // 45: lessor.v1.WatchTaskResponse.task_state:type_name -> lessor.v1.TaskState
-	51, // 46: lessor.v1.WatchTaskResponse.history:type_name -> lessor.v1.HistoryEvent
-	52, // 47: lessor.v1.WatchTaskResponse.progress:type_name -> lessor.v1.Progress
-	53, // 48: lessor.v1.WatchTaskResponse.chunk:type_name -> lessor.v1.FeedbackChunk
-	36, // 49: lessor.v1.WatchTaskResponse.missed:type_name -> lessor.v1.Missed
-	37, // 50: lessor.v1.WatchTaskResponse.deleted:type_name -> lessor.v1.Deleted
-	40, // 51: lessor.v1.AwaitTasksResponse.tasks:type_name -> lessor.v1.AwaitedTask
-	45, // 52: lessor.v1.AwaitedTask.state:type_name -> lessor.v1.TaskState
-	44, // 53: lessor.v1.AwaitedTask.task:type_name -> lessor.v1.Task
-	41, // 54: lessor.v1.AwaitedTask.error:type_name -> lessor.v1.AwaitError
-	46, // 55: lessor.v1.AwaitError.retry_after:type_name -> google.protobuf.Duration
-	1,  // 56: lessor.v1.TaskService.SubmitTask:input_type -> lessor.v1.SubmitTaskRequest
-	3,  // 57: lessor.v1.TaskService.BatchSubmitTasks:input_type -> lessor.v1.BatchSubmitTasksRequest
-	7,  // 58: lessor.v1.TaskService.SubmitStream:input_type -> lessor.v1.SubmitStreamRequest
-	9,  // 59: lessor.v1.TaskService.GetTask:input_type -> lessor.v1.GetTaskRequest
-	12, // 60: lessor.v1.TaskService.ListTasks:input_type -> lessor.v1.ListTasksRequest
-	14, // 61: lessor.v1.TaskService.CancelTask:input_type -> lessor.v1.CancelTaskRequest
-	16, // 62: lessor.v1.TaskService.RetryTask:input_type -> lessor.v1.RetryTaskRequest
-	18, // 63: lessor.v1.TaskService.DeleteTask:input_type -> lessor.v1.DeleteTaskRequest
-	20, // 64: lessor.v1.TaskService.AdoptResult:input_type -> lessor.v1.AdoptResultRequest
-	22, // 65: lessor.v1.TaskService.ExplainTask:input_type -> lessor.v1.ExplainTaskRequest
-	27, // 66: lessor.v1.TaskService.BatchCancelTasks:input_type -> lessor.v1.BatchCancelTasksRequest
-	29, // 67: lessor.v1.TaskService.BatchRetryTasks:input_type -> lessor.v1.BatchRetryTasksRequest
-	31, // 68: lessor.v1.TaskService.BatchDeleteTasks:input_type -> lessor.v1.BatchDeleteTasksRequest
-	34, // 69: lessor.v1.TaskService.WatchTask:input_type -> lessor.v1.WatchTaskRequest
-	38, // 70: lessor.v1.TaskService.AwaitTasks:input_type -> lessor.v1.AwaitTasksRequest
-	2,  // 71: lessor.v1.TaskService.SubmitTask:output_type -> lessor.v1.SubmitTaskResponse
-	4,  // 72: lessor.v1.TaskService.BatchSubmitTasks:output_type -> lessor.v1.BatchSubmitTasksResponse
-	8,  // 73: lessor.v1.TaskService.SubmitStream:output_type -> lessor.v1.SubmitStreamResponse
-	10, // 74: lessor.v1.TaskService.GetTask:output_type -> lessor.v1.GetTaskResponse
-	13, // 75: lessor.v1.TaskService.ListTasks:output_type -> lessor.v1.ListTasksResponse
-	15, // 76: lessor.v1.TaskService.CancelTask:output_type -> lessor.v1.CancelTaskResponse
-	17, // 77: lessor.v1.TaskService.RetryTask:output_type -> lessor.v1.RetryTaskResponse
-	19, // 78: lessor.v1.TaskService.DeleteTask:output_type -> lessor.v1.DeleteTaskResponse
-	21, // 79: lessor.v1.TaskService.AdoptResult:output_type -> lessor.v1.AdoptResultResponse
-	23, // 80: lessor.v1.TaskService.ExplainTask:output_type -> lessor.v1.ExplainTaskResponse
-	28, // 81: lessor.v1.TaskService.BatchCancelTasks:output_type -> lessor.v1.BatchCancelTasksResponse
-	30, // 82: lessor.v1.TaskService.BatchRetryTasks:output_type -> lessor.v1.BatchRetryTasksResponse
-	32, // 83: lessor.v1.TaskService.BatchDeleteTasks:output_type -> lessor.v1.BatchDeleteTasksResponse
-	35, // 84: lessor.v1.TaskService.WatchTask:output_type -> lessor.v1.WatchTaskResponse
-	39, // 85: lessor.v1.TaskService.AwaitTasks:output_type -> lessor.v1.AwaitTasksResponse
-	71, // [71:86] is the sub-list for method output_type
-	56, // [56:71] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	47, // 6: lessor.v1.SubmitError.retry_after:type_name -> google.protobuf.Duration
+	42, // 7: lessor.v1.SubmitError.metadata:type_name -> lessor.v1.SubmitError.MetadataEntry
+	44, // 8: lessor.v1.SubmitStreamRequest.tasks:type_name -> lessor.v1.TaskSpec
+	5,  // 9: lessor.v1.SubmitStreamResponse.results:type_name -> lessor.v1.SubmitResult
+	45, // 10: lessor.v1.GetTaskResponse.task:type_name -> lessor.v1.Task
+	46, // 11: lessor.v1.TaskFilter.states:type_name -> lessor.v1.TaskState
+	43, // 12: lessor.v1.TaskFilter.labels:type_name -> lessor.v1.TaskFilter.LabelsEntry
+	48, // 13: lessor.v1.TaskFilter.created_after:type_name -> google.protobuf.Timestamp
+	48, // 14: lessor.v1.TaskFilter.created_before:type_name -> google.protobuf.Timestamp
+	11, // 15: lessor.v1.ListTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	45, // 16: lessor.v1.ListTasksResponse.tasks:type_name -> lessor.v1.Task
+	45, // 17: lessor.v1.CancelTaskResponse.task:type_name -> lessor.v1.Task
+	48, // 18: lessor.v1.RetryTaskRequest.deadline:type_name -> google.protobuf.Timestamp
+	45, // 19: lessor.v1.RetryTaskResponse.task:type_name -> lessor.v1.Task
+	45, // 20: lessor.v1.AdoptResultResponse.task:type_name -> lessor.v1.Task
+	46, // 21: lessor.v1.ExplainTaskResponse.state:type_name -> lessor.v1.TaskState
+	24, // 22: lessor.v1.ExplainTaskResponse.findings:type_name -> lessor.v1.Finding
+	25, // 23: lessor.v1.ExplainTaskResponse.last_lease:type_name -> lessor.v1.LeaseStory
+	26, // 24: lessor.v1.ExplainTaskResponse.refusals:type_name -> lessor.v1.Refusal
+	0,  // 25: lessor.v1.Finding.code:type_name -> lessor.v1.FindingCode
+	48, // 26: lessor.v1.Finding.since:type_name -> google.protobuf.Timestamp
+	48, // 27: lessor.v1.Finding.until:type_name -> google.protobuf.Timestamp
+	48, // 28: lessor.v1.LeaseStory.granted_at:type_name -> google.protobuf.Timestamp
+	48, // 29: lessor.v1.LeaseStory.acked_at:type_name -> google.protobuf.Timestamp
+	48, // 30: lessor.v1.LeaseStory.started_at:type_name -> google.protobuf.Timestamp
+	48, // 31: lessor.v1.LeaseStory.heartbeat_at:type_name -> google.protobuf.Timestamp
+	48, // 32: lessor.v1.LeaseStory.ended_at:type_name -> google.protobuf.Timestamp
+	49, // 33: lessor.v1.LeaseStory.cause:type_name -> lessor.v1.Reason
+	48, // 34: lessor.v1.Refusal.at:type_name -> google.protobuf.Timestamp
+	50, // 35: lessor.v1.Refusal.kind:type_name -> lessor.v1.RefusedKind
+	51, // 36: lessor.v1.Refusal.verdict:type_name -> lessor.v1.Verdict
+	49, // 37: lessor.v1.Refusal.reason:type_name -> lessor.v1.Reason
+	47, // 38: lessor.v1.Refusal.late_by:type_name -> google.protobuf.Duration
+	11, // 39: lessor.v1.BatchCancelTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	33, // 40: lessor.v1.BatchCancelTasksResponse.result:type_name -> lessor.v1.BatchResult
+	11, // 41: lessor.v1.BatchRetryTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	48, // 42: lessor.v1.BatchRetryTasksRequest.deadline:type_name -> google.protobuf.Timestamp
+	33, // 43: lessor.v1.BatchRetryTasksResponse.result:type_name -> lessor.v1.BatchResult
+	11, // 44: lessor.v1.BatchDeleteTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	33, // 45: lessor.v1.BatchDeleteTasksResponse.result:type_name -> lessor.v1.BatchResult
+	46, // 46: lessor.v1.WatchTaskResponse.task_state:type_name -> lessor.v1.TaskState
+	52, // 47: lessor.v1.WatchTaskResponse.history:type_name -> lessor.v1.HistoryEvent
+	53, // 48: lessor.v1.WatchTaskResponse.progress:type_name -> lessor.v1.Progress
+	54, // 49: lessor.v1.WatchTaskResponse.chunk:type_name -> lessor.v1.FeedbackChunk
+	36, // 50: lessor.v1.WatchTaskResponse.missed:type_name -> lessor.v1.Missed
+	37, // 51: lessor.v1.WatchTaskResponse.deleted:type_name -> lessor.v1.Deleted
+	40, // 52: lessor.v1.AwaitTasksResponse.tasks:type_name -> lessor.v1.AwaitedTask
+	46, // 53: lessor.v1.AwaitedTask.state:type_name -> lessor.v1.TaskState
+	45, // 54: lessor.v1.AwaitedTask.task:type_name -> lessor.v1.Task
+	41, // 55: lessor.v1.AwaitedTask.error:type_name -> lessor.v1.AwaitError
+	47, // 56: lessor.v1.AwaitError.retry_after:type_name -> google.protobuf.Duration
+	1,  // 57: lessor.v1.TaskService.SubmitTask:input_type -> lessor.v1.SubmitTaskRequest
+	3,  // 58: lessor.v1.TaskService.BatchSubmitTasks:input_type -> lessor.v1.BatchSubmitTasksRequest
+	7,  // 59: lessor.v1.TaskService.SubmitStream:input_type -> lessor.v1.SubmitStreamRequest
+	9,  // 60: lessor.v1.TaskService.GetTask:input_type -> lessor.v1.GetTaskRequest
+	12, // 61: lessor.v1.TaskService.ListTasks:input_type -> lessor.v1.ListTasksRequest
+	14, // 62: lessor.v1.TaskService.CancelTask:input_type -> lessor.v1.CancelTaskRequest
+	16, // 63: lessor.v1.TaskService.RetryTask:input_type -> lessor.v1.RetryTaskRequest
+	18, // 64: lessor.v1.TaskService.DeleteTask:input_type -> lessor.v1.DeleteTaskRequest
+	20, // 65: lessor.v1.TaskService.AdoptResult:input_type -> lessor.v1.AdoptResultRequest
+	22, // 66: lessor.v1.TaskService.ExplainTask:input_type -> lessor.v1.ExplainTaskRequest
+	27, // 67: lessor.v1.TaskService.BatchCancelTasks:input_type -> lessor.v1.BatchCancelTasksRequest
+	29, // 68: lessor.v1.TaskService.BatchRetryTasks:input_type -> lessor.v1.BatchRetryTasksRequest
+	31, // 69: lessor.v1.TaskService.BatchDeleteTasks:input_type -> lessor.v1.BatchDeleteTasksRequest
+	34, // 70: lessor.v1.TaskService.WatchTask:input_type -> lessor.v1.WatchTaskRequest
+	38, // 71: lessor.v1.TaskService.AwaitTasks:input_type -> lessor.v1.AwaitTasksRequest
+	2,  // 72: lessor.v1.TaskService.SubmitTask:output_type -> lessor.v1.SubmitTaskResponse
+	4,  // 73: lessor.v1.TaskService.BatchSubmitTasks:output_type -> lessor.v1.BatchSubmitTasksResponse
+	8,  // 74: lessor.v1.TaskService.SubmitStream:output_type -> lessor.v1.SubmitStreamResponse
+	10, // 75: lessor.v1.TaskService.GetTask:output_type -> lessor.v1.GetTaskResponse
+	13, // 76: lessor.v1.TaskService.ListTasks:output_type -> lessor.v1.ListTasksResponse
+	15, // 77: lessor.v1.TaskService.CancelTask:output_type -> lessor.v1.CancelTaskResponse
+	17, // 78: lessor.v1.TaskService.RetryTask:output_type -> lessor.v1.RetryTaskResponse
+	19, // 79: lessor.v1.TaskService.DeleteTask:output_type -> lessor.v1.DeleteTaskResponse
+	21, // 80: lessor.v1.TaskService.AdoptResult:output_type -> lessor.v1.AdoptResultResponse
+	23, // 81: lessor.v1.TaskService.ExplainTask:output_type -> lessor.v1.ExplainTaskResponse
+	28, // 82: lessor.v1.TaskService.BatchCancelTasks:output_type -> lessor.v1.BatchCancelTasksResponse
+	30, // 83: lessor.v1.TaskService.BatchRetryTasks:output_type -> lessor.v1.BatchRetryTasksResponse
+	32, // 84: lessor.v1.TaskService.BatchDeleteTasks:output_type -> lessor.v1.BatchDeleteTasksResponse
+	35, // 85: lessor.v1.TaskService.WatchTask:output_type -> lessor.v1.WatchTaskResponse
+	39, // 86: lessor.v1.TaskService.AwaitTasks:output_type -> lessor.v1.AwaitTasksResponse
+	72, // [72:87] is the sub-list for method output_type
+	57, // [57:72] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_task_service_proto_init() }
@@ -3372,7 +3388,7 @@ func file_lessor_v1_task_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_task_service_proto_rawDesc), len(file_lessor_v1_task_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   42,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
