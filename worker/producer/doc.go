@@ -19,8 +19,9 @@
 // a coordinator or a proxy reports a fault of its own. Any other code is a refusal, and no task was created. Nor was one if an UNAVAILABLE has
 // the reason COORDINATOR_STOPPING or STORE_GONE in its google.rpc.ErrorInfo: a coordinator that stops answers what it has taken, and takes no more.
 //
-// If the stream is lost or the answer is UNAVAILABLE, the client itself sends a spec with an idempotency_key again, because a repeat finds the first
-// task (T1). It does so until ctx ends, so give ctx a deadline; if there was no stream then, the error says why. A spec that is refused because a
+// While the coordinator cannot be reached, specs wait and are not sent. If the stream is lost or the answer is UNAVAILABLE, the client itself sends a spec with
+// an idempotency_key again, because a repeat finds the first task (T1). Both last until ctx ends, so give ctx a deadline; if there was no stream then, the
+// error says why. A spec that is refused because a
 // quota is used up is sent again after the wait that the coordinator asks for, until ctx ends; without a deadline at most ten times.
 package producer
 

@@ -2,6 +2,7 @@ package producer_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -71,6 +72,23 @@ func TestWaitsBetweenStreams(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While no stream can be opened nothing is sent, so a call waits for one, also without an idempotency key, until its context ends.
+func TestWhatWasNotSentWaits(t *testing.T) {
+	withTaskService(t, &scripted{frames: []int{1}}, func(t *testing.T, conn *grpc.ClientConn) {
+		p := producer.New(&timed{ClientConnInterface: conn, refused: 50})
+		defer func() { _ = p.Close() }()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := p.Submit(ctx, &lessorv1.TaskSpec{Queue: "q"})
+		if st := status.Convert(err); st.Code() != codes.DeadlineExceeded || !strings.Contains(st.Message(), "the coordinator is away") {
+			t.Errorf("Submit = %v, want DEADLINE_EXCEEDED with the reason why there is no stream", err)
+		}
+		if _, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q"}); err != nil {
+			t.Errorf("Submit without a deadline = %v, want the result once a stream opens", err)
+		}
+	})
 }
 
 // silent is a coordinator that answers no frame.

@@ -66,7 +66,11 @@ func (s *sender) sendNext(ctx context.Context) {
 		opened, err := openStream(ctx, s.client)
 		if err != nil {
 			s.client.setStreamErr(err)
-			s.retryOrFail(frame, err)
+			if repeatable(err) {
+				s.client.requeue(frame) // with or without keys: nothing was sent
+			} else {
+				s.retryOrFail(frame, err)
+			}
 			s.pause(ctx)
 			return
 		}
