@@ -3,7 +3,6 @@ package worker
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
+	"github.com/lessor-dev/lessor/worker/internal/connecting"
 )
 
 // Reasons for which this side ends a session.
@@ -29,39 +29,15 @@ var (
 	errDeniedFrame   = errors.New("a frame's envelope does not match the session")
 )
 
-// noConnectionError returns ErrNoConnection with the reason. If only one side seems to use TLS, or the coordinator stands still, it says so, since the
-// message of gRPC does not: in the first case, reconnecting cannot help.
-func noConnectionError(reason string) error {
-	reason = withoutWrapping(reason)
-	switch {
-	case strings.Contains(reason, "does not look like a TLS handshake"):
-		return fmt.Errorf("%w: %s (the coordinator does not use TLS, but the transport credentials of this connection require it)", ErrNoConnection, reason)
-	case strings.Contains(reason, "server preface") && strings.Contains(reason, "use of closed network connection"): // gRPC has waited for long enough
-		return fmt.Errorf("%w: %s (the coordinator accepts connections, but does not answer)", ErrNoConnection, reason)
-	case strings.Contains(reason, "server preface") && !strings.Contains(reason, "tls: "):
-		return fmt.Errorf("%w: %s (the coordinator may require TLS, but the transport credentials of this connection do not use it)", ErrNoConnection, reason)
-	}
-	return fmt.Errorf("%w: %s", ErrNoConnection, reason)
-}
-
-// withoutWrapping returns the cause in gRPC's message about a failed connection, such as
-// connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:7420: connect: connection refused".
-func withoutWrapping(reason string) string {
-	quoted, found := strings.CutPrefix(reason, "connection error: desc = ")
-	if !found {
-		return reason
-	}
-	inner, err := strconv.Unquote(quoted)
-	if err != nil {
-		return reason
-	}
-	return strings.TrimPrefix(strings.TrimPrefix(inner, "transport: "), "Error while dialing: ")
+// noConnectionError returns ErrNoConnection with the reason, from gRPC's message.
+func noConnectionError(message string) error {
+	return fmt.Errorf("%w: %s", ErrNoConnection, connecting.Why(message))
 }
 
 // lossText returns for the log why a session has ended: of a connection that was lost, gRPC's message without its code.
 func lossText(err error) string {
 	if st, ok := status.FromError(err); ok && st.Code() == codes.Unavailable {
-		return withoutWrapping(st.Message())
+		return connecting.Cause(st.Message())
 	}
 	return err.Error()
 }

@@ -27,8 +27,9 @@ const (
 // Client submits tasks over one stream, and waits for them over another. It opens each when it is first needed, and again after each loss. It is safe for
 // concurrent use.
 type Client struct {
-	tasks lessorv1.TaskServiceClient
-	waits *waits
+	tasks   lessorv1.TaskServiceClient
+	waits   *waits
+	trouble *trouble
 
 	mu        sync.Mutex
 	waiting   []*call // not yet sent
@@ -65,11 +66,16 @@ type reply struct {
 	err    error
 }
 
-// New makes a client on a connection. The caller closes the connection, after the client.
-func New(conn grpc.ClientConnInterface) *Client {
+// New makes a client on a connection, with the settings of the zero Config. The caller closes the connection, after the client.
+func New(conn grpc.ClientConnInterface) *Client { return NewWithConfig(conn, Config{}) }
+
+// NewWithConfig is New with other settings.
+func NewWithConfig(conn grpc.ClientConnInterface, cfg Config) *Client {
 	ctx, stop := context.WithCancel(context.Background())
-	tasks := lessorv1.NewTaskServiceClient(conn)
-	c := &Client{tasks: tasks, waits: newWaits(tasks), wake: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
+	tasks, trouble := lessorv1.NewTaskServiceClient(conn), newTrouble(cfg)
+	c := &Client{
+		tasks: tasks, waits: newWaits(tasks, trouble), trouble: trouble, wake: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
+	}
 	go (&sender{client: c}).run(ctx)
 	return c
 }

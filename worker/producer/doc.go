@@ -21,7 +21,7 @@
 //
 // While the coordinator cannot be reached, specs wait and are not sent. If the stream is lost or the answer is UNAVAILABLE, the client itself sends a spec with
 // an idempotency_key again, because a repeat finds the first task (T1). Both last until ctx ends, so give ctx a deadline; if there was no stream then, the
-// error says why. A spec that is refused because a
+// error says why, and Config.Logger is told of it meanwhile. A spec that is refused because a
 // quota is used up is sent again after the wait that the coordinator asks for, until ctx ends; without a deadline at most ten times.
 package producer
 

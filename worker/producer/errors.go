@@ -17,6 +17,7 @@ import (
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
+	"github.com/lessor-dev/lessor/worker/internal/connecting"
 )
 
 // contextEnded returns the status of a call whose ctx has ended. If err is not nil, it says what was wrong until then, because a call that is only retried
@@ -26,7 +27,7 @@ func contextEnded(ctx context.Context, what string, err error) error {
 	if err == nil {
 		return st.Err()
 	}
-	return status.Errorf(st.Code(), "%s; %s failed: %s", st.Message(), what, status.Convert(err).Message())
+	return status.Errorf(st.Code(), "%s; %s failed: %s", st.Message(), what, connecting.Why(status.Convert(err).Message()))
 }
 
 // outcomeUnknown returns the error for calls that were in progress when err came: it is unknown whether their tasks were created. Codes

@@ -67,6 +67,7 @@ func (s *sender) sendNext(ctx context.Context) {
 		if err != nil {
 			s.client.setStreamErr(err)
 			if repeatable(err) {
+				s.client.trouble.tell(err)
 				s.client.requeue(frame) // with or without keys: nothing was sent
 			} else {
 				s.retryOrFail(frame, err)
@@ -118,6 +119,7 @@ func (s *sender) retryOrFail(frame []*call, err error) {
 		one.answer(reply{err: err})
 	}
 	if len(retry) > 0 {
+		s.client.trouble.tell(err)
 		s.client.requeue(retry)
 	}
 }

@@ -20,8 +20,9 @@ const maxAdded = 1000
 // waits are the Waits of a client in progress. They share a stream on which the coordinator tells the ends of their tasks. Its goroutine runs from the first
 // Wait until Close, or until the last Wait after that.
 type waits struct {
-	tasks lessorv1.TaskServiceClient
-	wake  chan struct{} // holds a token while changed has something new
+	tasks   lessorv1.TaskServiceClient
+	trouble *trouble
+	wake    chan struct{} // holds a token while changed has something new
 
 	mu      sync.Mutex
 	of      map[string][]*wait  // by task id
@@ -49,8 +50,8 @@ type answer struct {
 	err   error
 }
 
-func newWaits(tasks lessorv1.TaskServiceClient) *waits {
-	return &waits{tasks: tasks, wake: make(chan struct{}, 1), of: map[string][]*wait{}, changed: map[string]struct{}{}}
+func newWaits(tasks lessorv1.TaskServiceClient, trouble *trouble) *waits {
+	return &waits{tasks: tasks, trouble: trouble, wake: make(chan struct{}, 1), of: map[string][]*wait{}, changed: map[string]struct{}{}}
 }
 
 // wait returns the answer about a task; the zero answer if ctx ends before.
@@ -179,6 +180,7 @@ func (s *waits) lost(ctx context.Context, err error, final bool) (goOn bool) {
 		clear(s.of)
 	}
 	if len(s.of) > 0 {
+		s.trouble.tell(err)
 		return true
 	}
 	s.stop()
