@@ -71,6 +71,9 @@ func New(conn grpc.ClientConnInterface) *Client { return NewWithConfig(conn, Con
 
 // NewWithConfig is New with other settings.
 func NewWithConfig(conn grpc.ClientConnInterface, cfg Config) *Client {
+	if c, ok := conn.(*grpc.ClientConn); conn == nil || ok && c == nil {
+		panic("producer: the connection is nil") // here, and not in a goroutine of the first Submit
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	tasks, trouble := lessorv1.NewTaskServiceClient(conn), newTrouble(cfg)
 	c := &Client{

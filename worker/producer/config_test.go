@@ -72,3 +72,17 @@ func TestLogIsQuietWhenConnectionsAge(t *testing.T) {
 		}
 	})
 }
+
+// A client without a connection cannot be made: its calls would crash later, in a goroutine of its own.
+func TestNilConnection(t *testing.T) {
+	for name, conn := range map[string]grpc.ClientConnInterface{"nil": nil, "nil of a type": (*grpc.ClientConn)(nil)} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if text, _ := recover().(string); !strings.Contains(text, "connection is nil") {
+					t.Errorf("New panics with %q, want that the connection is nil", text)
+				}
+			}()
+			_ = producer.New(conn).Close()
+		})
+	}
+}
