@@ -97,10 +97,12 @@ func Example_producer() {
 
 	task, err := p.Wait(ctx, first.GetTaskId())
 	tb.check(err)
-	fmt.Println(task.GetState(), string(task.GetOutput()))
+	output, err := producer.Result(task) // a *producer.TaskError if the task failed or was cancelled
+	tb.check(err)
+	fmt.Println(string(output))
 	// Output:
 	// created: true false
-	// TASK_STATE_COMPLETED {"file":"2026-11.pdf"}
+	// {"file":"2026-11.pdf"}
 }
 
 // The error of a handler says what kind of failure it was and whether another attempt makes sense. The retry policy of the task decides the rest.
@@ -231,9 +233,19 @@ func ExampleTask_Output() {
 		t.AddArtifact(worker.Artifact{ResourceID: "s3://builds/a.out", Type: "application/x-executable", Size: 4096})
 		return nil, nil
 	})
-	c.Run(w)
 
-	task := c.Do(&lessorv1.TaskSpec{Queue: "q", Type: "build", Payload: []byte("main.go")})
-	fmt.Println(task.GetArtifacts()[0].GetResourceId())
-	// Output: s3://builds/a.out
+	p := producer.New(c.Conn())
+	defer p.Close()
+	id := c.Submit(&lessorv1.TaskSpec{Queue: "q", Type: "build", Payload: []byte("main.go")})
+	for event, err := range p.Watch(context.Background(), id) {
+		tb.check(err)
+		if event.GetHistory().GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_SUBMITTED {
+			c.Run(w) // only now, so that this watch misses nothing
+		}
+		fmt.Print(event.GetChunk().GetText())
+	}
+	fmt.Println(c.Task(id).GetArtifacts()[0].GetResourceId())
+	// Output:
+	// compiling main.go
+	// s3://builds/a.out
 }

@@ -1,6 +1,6 @@
-// Package producer submits tasks, and waits for their outcomes. Calls of Submit that run at the same time share frames of one stream. No timer delays
-// them: a single call is sent at once, and while frames wait for their answers, the next calls are collected into the next frame. So plain Submit from
-// many goroutines costs little more than a batch.
+// Package producer submits tasks, follows them, and waits for their outcomes. Calls of Submit that run at the same time share frames of one stream. No timer
+// delays them: a single call is sent at once, and while frames wait for their answers, the next calls are collected into the next frame. So plain Submit
+// from many goroutines costs little more than a batch.
 //
 //	conn, err := worker.Dial("localhost:7420")
 //	...
@@ -8,9 +8,11 @@
 //	defer p.Close()
 //	result, err := p.Submit(ctx, &lessorv1.TaskSpec{Queue: "images", Payload: png, IdempotencyKey: name})
 //	...
-//	task, err := p.Wait(ctx, result.GetTaskId()) // its output, or why it failed
+//	task, err := p.Wait(ctx, result.GetTaskId())
+//	...
+//	output, err := producer.Result(task) // or why it has none
 //
-// To follow a task, to cancel or to retry it, call lessorv1.NewTaskServiceClient(conn).
+// Watch follows a task while it runs. To cancel or to retry it, call lessorv1.NewTaskServiceClient(conn).
 //
 // # What a result means
 //

@@ -24,8 +24,8 @@ import (
 // Any number of Waits may run at once: they share one stream of their Client, and return as soon as their tasks end. Each task that is waited for counts in the
 // quota of waits (X5), by default 100,000 of a tenant, and a stream may have as many; further ones ask about once a second. Close does not end a Wait.
 func (c *Client) Wait(ctx context.Context, taskID string) (*lessorv1.Task, error) {
-	if len(taskID) > maxID || !utf8.ValidString(taskID) { // the coordinator would refuse it, and with it the requests of other Waits
-		return nil, invalid("task_id", "must be valid UTF-8 of at most %d bytes", maxID)
+	if err := checkID(taskID); err != nil {
+		return nil, err
 	}
 	var last error // of the last try
 	for failures := 0; ; failures++ {
@@ -57,6 +57,14 @@ func (c *Client) Wait(ctx context.Context, taskID string) (*lessorv1.Task, error
 
 // maxID is how many bytes the id of a task may have.
 const maxID = 256
+
+// checkID checks the id of a task. The coordinator would refuse a bad one, and with it the requests of other Waits.
+func checkID(taskID string) error {
+	if len(taskID) > maxID || !utf8.ValidString(taskID) {
+		return invalid("task_id", "must be valid UTF-8 of at most %d bytes", maxID)
+	}
+	return nil
+}
 
 func (c *Client) get(ctx context.Context, taskID string) (*lessorv1.Task, error) {
 	answer, err := c.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: taskID})

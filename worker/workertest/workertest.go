@@ -27,9 +27,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -38,6 +36,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/worker"
+	"github.com/lessor-dev/lessor/worker/producer"
 )
 
 // pipeBuffer is the size of the buffer of the in-memory connection in each direction, in bytes.
@@ -58,7 +57,9 @@ type Coordinator struct {
 	tb    TB
 	conn  *grpc.ClientConn
 	tasks lessorv1.TaskServiceClient
-	log   *slog.Logger
+	// producer watches tasks.
+	producer *producer.Client
+	log      *slog.Logger
 	// waitCtx is the context of calls that wait for a task. endWaiting ends it, with the error of the worker that ended.
 	waitCtx    context.Context //nolint:containedctx // the context of the test, which endWaiting can end earlier
 	endWaiting context.CancelCauseFunc
@@ -90,10 +91,12 @@ func Start(tb TB) *Coordinator {
 		tb.Fatalf("workertest: %v", err)
 	}
 	c.conn, c.tasks = conn, lessorv1.NewTaskServiceClient(conn)
+	c.producer = producer.NewWithConfig(conn, producer.Config{Logger: slog.New(slog.DiscardHandler)}) // a restart is no news to the test
 	c.serve()
 	tb.Cleanup(func() {
 		stopTimer()
 		c.endWaiting(nil)
+		_ = c.producer.Close()
 		c.shutdown()
 		_ = conn.Close()
 	})
@@ -262,26 +265,19 @@ func (c *Coordinator) explain(taskID string, err error) string {
 	return fmt.Sprintf("; it is %s", res.GetSummary())
 }
 
-// watch reads the events of the task until enough returns true for one. After a Restart it begins again. The error is io.EOF if the task
-// ends before.
+// watch reads the events of the task until enough returns true for one. The error is io.EOF if the task ends before.
 func (c *Coordinator) watch(taskID string, enough func(*lessorv1.WatchTaskResponse) bool) error {
-	ctx, cancel := context.WithCancel(c.waitCtx)
-	defer cancel()
-	for {
-		watch, err := c.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: taskID})
-		for err == nil {
-			var event *lessorv1.WatchTaskResponse
-			if event, err = watch.Recv(); err == nil && enough(event) {
-				return nil
-			}
-		}
-		if c.waitCtx.Err() != nil && !errors.Is(err, io.EOF) {
+	for event, err := range c.producer.Watch(c.waitCtx, taskID) {
+		switch {
+		case err != nil && c.waitCtx.Err() != nil:
 			return context.Cause(c.waitCtx)
-		}
-		if status.Code(err) != codes.Unavailable {
+		case err != nil:
 			return err
+		case enough(event):
+			return nil
 		}
 	}
+	return io.EOF
 }
 
 // Do submits a task and waits until it is final.
