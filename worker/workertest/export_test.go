@@ -15,3 +15,9 @@ func (c *Coordinator) RestartAfter(away time.Duration) {
 	c.store = c.store.Reopen()
 	c.serve()
 }
+
+// ShortenWaitLimit changes WaitLimit, of which each day takes seconds. It returns what the limit was.
+func (c *Coordinator) ShortenWaitLimit(to time.Duration) (was time.Duration) {
+	was, c.waitLimit = c.waitLimit, to
+	return was
+}

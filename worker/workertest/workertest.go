@@ -13,7 +13,8 @@
 // In a bubble of testing/synctest everything runs on fake time: retries and timeouts of hours take milliseconds. Outside of one, a task that fails
 // each time becomes FAILED after the 15 seconds or so that its retries wait by default; RetryAtOnce shortens them.
 //
-// Outside of a bubble, a call that still waits for a task shortly before "go test -timeout" ends the test fails, and says what the task waits for.
+// A call that waits for a task that does not end fails, and says what the task waits for: in a bubble after WaitLimit, outside of one shortly before "go test
+// -timeout" ends the test. So a type that is spelt in two ways, or a queue without a worker, does not go without a word.
 package workertest
 
 import (
@@ -39,6 +40,9 @@ import (
 	"github.com/lessor-dev/lessor/worker/producer"
 )
 
+// WaitLimit is how long a call waits for a task in a bubble of testing/synctest, on its fake time. Before a task that is to run later, sleep.
+const WaitLimit = 48 * time.Hour
+
 // pipeBuffer is the size of the buffer of the in-memory connection in each direction, in bytes.
 const pipeBuffer = 1 << 20
 
@@ -63,6 +67,8 @@ type Coordinator struct {
 	// waitCtx is the context of calls that wait for a task. endWaiting ends it, with the error of the worker that ended.
 	waitCtx    context.Context //nolint:containedctx // the context of the test, which endWaiting can end earlier
 	endWaiting context.CancelCauseFunc
+	// waitLimit is how long a call waits for a task in a bubble of testing/synctest; 0: the test is in none.
+	waitLimit time.Duration
 
 	store *memstore.Store
 	// listener is the listener of the present server, to which conn connects.
@@ -103,13 +109,19 @@ func Start(tb TB) *Coordinator {
 	return c
 }
 
-// errTimeUp is why a call stops waiting for a task.
-var errTimeUp = errors.New("the time of the test is almost over")
+// Why a call stops waiting for a task.
+var (
+	errTimeUp  = errors.New("the time of the test is almost over")
+	errTooLong = errors.New("it has waited for very long")
+)
 
 // limitWaiting ends calls that wait early enough before the deadline of the test to say what they wait for. Their context has no deadline, because the
 // coordinator would learn of it, and its own end of the call, which says nothing, often comes first.
 func (c *Coordinator) limitWaiting() (stop func()) {
-	at, ok := deadline(c.tb)
+	at, ok, bubble := deadline(c.tb)
+	if bubble {
+		c.waitLimit = WaitLimit
+	}
 	if !ok {
 		return func() {}
 	}
@@ -119,17 +131,18 @@ func (c *Coordinator) limitWaiting() (stop func()) {
 }
 
 // deadline returns the deadline of the test, if it has one. In a bubble of synctest it has none: testing.T panics there.
-func deadline(tb TB) (at time.Time, ok bool) {
+func deadline(tb TB) (at time.Time, ok, bubble bool) {
 	limited, ok := tb.(interface{ Deadline() (time.Time, bool) })
 	if !ok {
-		return time.Time{}, false
+		return time.Time{}, false, false
 	}
 	defer func() {
 		if recover() != nil {
-			at, ok = time.Time{}, false
+			at, ok, bubble = time.Time{}, false, true
 		}
 	}()
-	return limited.Deadline()
+	at, ok = limited.Deadline()
+	return at, ok, false
 }
 
 // serve starts a server on the store.
@@ -253,9 +266,9 @@ func (c *Coordinator) WaitState(taskID string, state lessorv1.TaskState) {
 	}
 }
 
-// explain says where the task is, and why, if the time of the test is up.
+// explain says where the task is, and why, if the time for it is up.
 func (c *Coordinator) explain(taskID string, err error) string {
-	if !errors.Is(err, errTimeUp) {
+	if !errors.Is(err, errTimeUp) && !errors.Is(err, errTooLong) {
 		return ""
 	}
 	res, err := c.tasks.ExplainTask(c.tb.Context(), &lessorv1.ExplainTaskRequest{TaskId: taskID})
@@ -267,10 +280,15 @@ func (c *Coordinator) explain(taskID string, err error) string {
 
 // watch reads the events of the task until enough returns true for one. The error is io.EOF if the task ends before.
 func (c *Coordinator) watch(taskID string, enough func(*lessorv1.WatchTaskResponse) bool) error {
-	for event, err := range c.producer.Watch(c.waitCtx, taskID) {
+	ctx, stop := context.WithCancelCause(c.waitCtx)
+	defer stop(nil)
+	if c.waitLimit > 0 {
+		defer time.AfterFunc(c.waitLimit, func() { stop(errTooLong) }).Stop()
+	}
+	for event, err := range c.producer.Watch(ctx, taskID) {
 		switch {
-		case err != nil && c.waitCtx.Err() != nil:
-			return context.Cause(c.waitCtx)
+		case err != nil && ctx.Err() != nil:
+			return context.Cause(ctx)
 		case err != nil:
 			return err
 		case enough(event):

@@ -637,3 +637,39 @@ func TestWaitSaysWhyBeforeTheDeadlineOfTheTest(t *testing.T) {
 		})
 	}
 }
+
+// In a bubble a test has no deadline. There, a call that waits for a task that no worker takes fails after a long fake time, and says why.
+func TestWaitSaysWhyInABubble(t *testing.T) {
+	for name, wait := range map[string]func(*workertest.Coordinator, string){
+		"Wait":      func(c *workertest.Coordinator, id string) { c.Wait(id) },
+		"WaitState": func(c *workertest.Coordinator, id string) { c.WaitState(id, running) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tb := &recorder{T: t}
+				c := workertest.Start(tb)
+				if was := c.ShortenWaitLimit(time.Hour); was != workertest.WaitLimit {
+					t.Errorf("calls wait for at most %v, want %v", was, workertest.WaitLimit)
+				}
+				w := c.Worker("q", worker.Config{})
+				w.Handle("work", func(context.Context, *worker.Task) ([]byte, error) { return nil, nil })
+				c.Run(w)
+				id := c.Submit(&lessorv1.TaskSpec{Queue: "q", Type: "other"})
+				began, ended := time.Now(), make(chan struct{})
+				go func() {
+					defer close(ended)
+					wait(c, id)
+				}()
+				<-ended
+				if waited := time.Since(began); waited != time.Hour {
+					t.Errorf("the call ended after %v, want 1h", waited)
+				}
+				for _, want := range []string{"waited for very long", "READY", `no worker that asks for work from queue "q" handles type "other"`} {
+					if !strings.Contains(fmt.Sprint(tb.failures), want) {
+						t.Errorf("%q does not contain %q", fmt.Sprint(tb.failures), want)
+					}
+				}
+			})
+		})
+	}
+}
