@@ -1,10 +1,13 @@
 package workertest_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,6 +77,69 @@ func TestRetryAtOnce(t *testing.T) {
 		task := c.Do(&lessorv1.TaskSpec{Queue: "q"})
 		if took := time.Since(began); task.GetState() != lessorv1.TaskState_TASK_STATE_FAILED || task.GetFailures() != 5 || took > time.Second {
 			t.Errorf("state %v after %d failures and %v, want FAILED after 5 within 1s", task.GetState(), task.GetFailures(), took)
+		}
+	})
+}
+
+// After LoseLease the context of the handler ends, and what it returns is discarded; the next attempt has its own lease. A task that nobody holds has none
+// to lose.
+func TestLoseLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tb := &recorder{T: t}
+		c := workertest.Start(tb)
+		w := c.Worker("q", worker.Config{})
+		var cause error
+		w.HandleDefault(func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			if task.Attempt > 1 {
+				return []byte("second"), nil
+			}
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return []byte("first"), nil
+		})
+		id := c.Submit(&lessorv1.TaskSpec{Queue: "q"})
+		failed := make(chan struct{})
+		go func() { defer close(failed); c.LoseLease(id) }() // Fatalf ends this goroutine
+		<-failed
+		if len(tb.failures) != 1 || !strings.Contains(tb.failures[0], "no worker holds it") {
+			t.Errorf("failures = %q, want one that no worker holds the task", tb.failures)
+		}
+		c.Run(w)
+		c.WaitState(id, lessorv1.TaskState_TASK_STATE_RUNNING)
+		c.LoseLease(id)
+		task := c.Wait(id)
+		if !errors.Is(cause, worker.ErrLeaseLost) {
+			t.Errorf("the context of the first handler ended with %v, want %v", cause, worker.ErrLeaseLost)
+		}
+		if string(task.GetOutput()) != "second" || task.GetAttempt() != 2 {
+			t.Errorf("the output is %q after %d attempts, want that of the second", task.GetOutput(), task.GetAttempt())
+		}
+	})
+}
+
+// A handler that waits for its context, and a test that ends meanwhile, take a second of real time and not the 30 of a worker. A test may set another time.
+// In a bubble time costs nothing, so there a worker drains as it does in production.
+func TestDrainTimeout(t *testing.T) {
+	logged := func(tb workertest.TB, cfg worker.Config) string {
+		var log bytes.Buffer
+		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		c := workertest.Start(tb)
+		w := c.Worker("q", cfg)
+		w.HandleDefault(func(context.Context, *worker.Task) ([]byte, error) { return nil, nil })
+		stop := c.Run(w)
+		c.Do(&lessorv1.TaskSpec{Queue: "q"})
+		stop()
+		return log.String()
+	}
+	if log := logged(t, worker.Config{}); !strings.Contains(log, "patience=1s") {
+		t.Errorf("the log has %q, want a patience of 1s", log)
+	}
+	if log := logged(t, worker.Config{DrainTimeout: 7 * time.Second}); !strings.Contains(log, "patience=7s") {
+		t.Errorf("the log has %q, want the patience of 7s that the test has set", log)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		if log := logged(t, worker.Config{}); !strings.Contains(log, "patience=30s") {
+			t.Errorf("in a bubble the log has %q, want a patience of 30s", log)
 		}
 	})
 }

@@ -13,11 +13,14 @@
 // In a bubble of testing/synctest everything runs on fake time: retries and timeouts of hours take milliseconds. Outside of one, a task that fails
 // each time becomes FAILED after the 15 seconds or so that its retries wait by default; RetryAtOnce shortens them.
 //
+// The most important path of a handler is the one on which it loses its lease, and must stop: LoseLease takes it there.
+//
 // A call that waits for a task that does not end fails, and says what the task waits for: in a bubble after WaitLimit, outside of one shortly before "go test
 // -timeout" ends the test. So a type that is spelt in two ways, or a queue without a worker, does not go without a word.
 package workertest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -183,11 +186,18 @@ func (c *Coordinator) Restart() {
 // Conn returns a connection to the coordinator, for any of its services. It is closed when the test ends.
 func (c *Coordinator) Conn() *grpc.ClientConn { return c.conn }
 
-// Worker makes a worker for the queue. Give it handlers, then pass it to Run. Without cfg.Logger it logs to the output of the test.
+// drainTimeout is how long handlers may go on in real time when their worker is stopped, unless the test sets its own time.
+const drainTimeout = time.Second
+
+// Worker makes a worker for the queue. Give it handlers, then pass it to Run. Without cfg.Logger it logs to the output of the test. Outside of a bubble,
+// cfg.DrainTimeout is 1 s by default, so that a test does not wait at its end for a handler that waits for its context.
 func (c *Coordinator) Worker(queue string, cfg worker.Config) *worker.Worker {
 	c.tb.Helper()
 	if cfg.Logger == nil {
 		cfg.Logger = c.log
+	}
+	if c.waitLimit == 0 { // not in a bubble
+		cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, drainTimeout)
 	}
 	w, err := worker.New(c.conn, []string{queue}, cfg)
 	if err != nil {
@@ -319,5 +329,22 @@ func (c *Coordinator) Cancel(taskID, reason string) {
 	c.tb.Helper()
 	if _, err := c.tasks.CancelTask(c.tb.Context(), &lessorv1.CancelTaskRequest{TaskId: taskID, Reason: reason}); err != nil {
 		c.tb.Fatalf("workertest: cancel task %s: %v", taskID, err)
+	}
+}
+
+// LoseLease ends the lease of the task, as an operator does who kicks the worker that holds it: the context of the handler ends with worker.ErrLeaseLost, what
+// it returns is discarded (K2), and the task is READY for its next attempt. The other leases of that worker end as well. The test fails if no worker holds the
+// task, so wait for the handler first, for example with WaitState.
+func (c *Coordinator) LoseLease(taskID string) {
+	c.tb.Helper()
+	l := c.Task(taskID).GetLease()
+	if l == nil {
+		c.tb.Fatalf("workertest: task %s has no lease to lose: no worker holds it", taskID)
+	}
+	_, err := lessorv1.NewAdminServiceClient(c.conn).KickWorker(c.tb.Context(), &lessorv1.KickWorkerRequest{
+		WorkerId: l.GetWorkerId(), SessionId: l.GetSessionId(), Requeue: true, RetryAfter: durationpb.New(0), Reason: "LoseLease was called",
+	})
+	if err != nil {
+		c.tb.Fatalf("workertest: lose the lease of task %s: %v", taskID, err)
 	}
 }
