@@ -154,6 +154,14 @@ func (t *Task) fill(a *attempt, asg *lessorv1.Assignment) {
 // Deadline, or by the loss of its lease. A person may retry a task that is FAILED.
 func (t *Task) LastAttempt() bool { return t.MaxAttempts > 0 && t.Failures+1 >= t.MaxAttempts }
 
+// attempt returns the attempt that the task is for. A task that no worker has made has none.
+func (t *Task) attempt() *attempt {
+	if t.a == nil {
+		panic("worker: this Task comes from no Worker; to test a handler, use package workertest")
+	}
+	return t.a
+}
+
 // Progress reports how much of the work is done: fraction is from 0 to 1, message is for people, and stage names the phase, for example
 // "uploading". It is cheap to call often: only the newest progress is sent, and it may be lost. message is cut to 1 KiB and stage to 256
 // bytes; control characters in stage become spaces.
@@ -161,19 +169,19 @@ func (t *Task) Progress(fraction float64, message, stage string) {
 	if !(fraction > 0) { // also NaN
 		fraction = 0
 	}
-	t.a.feedback.changeProgress(func(p *lessorv1.Progress) {
+	t.attempt().feedback.changeProgress(func(p *lessorv1.Progress) {
 		p.Fraction, p.Message, p.Stage = min(fraction, 1), clip(message, maxProgressText), clipID(stage)
 	})
 }
 
 // Stage changes only the stage of the progress; fraction and message stay as they are.
 func (t *Task) Stage(stage string) {
-	t.a.feedback.changeProgress(func(p *lessorv1.Progress) { p.Stage = clipID(stage) })
+	t.attempt().feedback.changeProgress(func(p *lessorv1.Progress) { p.Stage = clipID(stage) })
 }
 
 // Message changes only the message of the progress; fraction and stage stay as they are.
 func (t *Task) Message(message string) {
-	t.a.feedback.changeProgress(func(p *lessorv1.Progress) { p.Message = clip(message, maxProgressText) })
+	t.attempt().feedback.changeProgress(func(p *lessorv1.Progress) { p.Message = clip(message, maxProgressText) })
 }
 
 // SetMetric sets a gauge of the attempt, for example "loss". Watchers see the newest value soon, and the outcome carries the
@@ -181,19 +189,19 @@ func (t *Task) Message(message string) {
 // so are values that are not finite.
 func (t *Task) SetMetric(name string, value float64) {
 	if checkName("metric", name) == nil && isFinite(value) {
-		t.a.feedback.setMetric(name, value)
+		t.attempt().feedback.setMetric(name, value)
 	}
 }
 
 // Emit sends a chunk of output to watchers, in order with what is written to Output, and as that is: it never blocks, and the oldest output may be
 // dropped. The next chunk of the channel then says how many bytes were dropped (MetadataDropped). A chunk that is too large is dropped at once.
-func (t *Task) Emit(c Chunk) { t.a.feedback.addChunk(c.copied()) }
+func (t *Task) Emit(c Chunk) { t.attempt().feedback.addChunk(c.copied()) }
 
 // Output returns a writer for what the attempt prints on a channel such as "stdout" or "log". Watchers see it while the task runs. It is
 // not stored. It is sent every 100 ms; what is more than Config.OutputBuffer by then, or while the stream is slow, is dropped, the oldest first
 // (W11). Write never blocks and never fails. For a logger: slog.New(slog.NewTextHandler(t.Output("log"), nil)).
 func (t *Task) Output(channel string) io.Writer {
-	return outputWriter{feedback: &t.a.feedback, channel: clipID(channel)}
+	return outputWriter{feedback: &t.attempt().feedback, channel: clipID(channel)}
 }
 
 // SaveCheckpoint saves data durably with the coordinator; later attempts find it in Task.Checkpoint. It waits for the answer: after nil,
@@ -203,13 +211,13 @@ func (t *Task) Output(channel string) io.Writer {
 // cause, and then it is unknown whether data was saved; a *StopError if the lease is lost; a *RejectedError if data is empty or too large;
 // ErrFinished.
 func (t *Task) SaveCheckpoint(ctx context.Context, data []byte) error {
-	if room := t.a.w.maxMessage() - checkpointOverhead; len(data) == 0 || len(data) > room {
+	if room := t.attempt().w.maxMessage() - checkpointOverhead; len(data) == 0 || len(data) > room {
 		return &RejectedError{
 			Reason: lessorv1.Reason_REASON_INVALID_REQUEST,
 			Detail: fmt.Sprintf("checkpoint: %d bytes; 1 to %d fit into a message", len(data), room),
 		}
 	}
-	return t.a.w.beatAndWait(ctx, t.a, bytes.Clone(data))
+	return t.attempt().w.beatAndWait(ctx, t.attempt(), bytes.Clone(data))
 }
 
 // Confirm asks the coordinator whether this attempt still holds its lease, and waits for the answer. Call it right before a change to the
@@ -221,10 +229,10 @@ func (t *Task) SaveCheckpoint(ctx context.Context, data []byte) error {
 // milliseconds, and more if the coordinator is slow; a *RejectedError if the question shared a heartbeat with a checkpoint that was refused: ask
 // again; ErrFinished.
 func (t *Task) Confirm(ctx context.Context, d time.Duration) error {
-	if err := t.a.w.beatAndWait(ctx, t.a, nil); err != nil {
+	if err := t.attempt().w.beatAndWait(ctx, t.attempt(), nil); err != nil {
 		return err
 	}
-	return t.a.w.checkConfirmed(t.a, d)
+	return t.attempt().w.checkConfirmed(t.attempt(), d)
 }
 
 // TaskToken returns the newest task token of the attempt, and the wall time until which it is valid; it is empty if the coordinator issues
@@ -232,40 +240,40 @@ func (t *Task) Confirm(ctx context.Context, d time.Duration) error {
 // process that it starts, for heartbeats and checkpoints, and to learn of a cancel. The handler should still return the outcome itself: if
 // somebody reports the outcome with the token, that report counts, and what the handler returns is refused.
 func (t *Task) TaskToken() (token string, expires time.Time) {
-	w := t.a.w
+	w := t.attempt().w
 	w.lock()
 	defer w.unlock()
-	return t.a.token.text, t.a.token.expires
+	return t.attempt().token.text, t.attempt().token.expires
 }
 
 // CancelReason returns the reason that was given for the cancel of the task; empty if the task is not cancelled.
 func (t *Task) CancelReason() string {
-	w := t.a.w
+	w := t.attempt().w
 	w.lock()
 	defer w.unlock()
-	return t.a.cancelReason
+	return t.attempt().cancelReason
 }
 
 // Lost returns a channel that is closed when the attempt has lost its lease, as ErrLeaseLost says. If the context ended
 // with ErrCancelled or ErrDraining, this is the second stage, the end of the grace. If the context ends with ErrLeaseLost, both happen
 // together. The channel stays open if the handler returns in time.
 func (t *Task) Lost() <-chan struct{} {
-	w := t.a.w
+	w := t.attempt().w
 	w.lock()
 	defer w.unlock()
-	return t.a.lostChanLocked()
+	return t.attempt().lostChanLocked()
 }
 
 // AddArtifact adds a result that is stored elsewhere to the outcome. Artifacts are reported only if the handler returns no error. An
 // attempt with more than 64 artifacts, or with one that exceeds a limit of Artifact or has text that is not valid UTF-8, fails for good with category
 // USER_CODE.
 func (t *Task) AddArtifact(artifact Artifact) {
-	w := t.a.w
+	w := t.attempt().w
 	w.lock()
 	defer w.unlock()
 	if err := artifact.check(); err != nil {
-		t.a.badArtifact = cmp.Or(t.a.badArtifact, err)
+		t.attempt().badArtifact = cmp.Or(t.attempt().badArtifact, err)
 		return
 	}
-	t.a.artifacts = append(t.a.artifacts, artifact.proto())
+	t.attempt().artifacts = append(t.attempt().artifacts, artifact.proto())
 }

@@ -143,3 +143,25 @@ func TestDrainTimeout(t *testing.T) {
 		}
 	})
 }
+
+// A handler that is called with a Task of its test's own panics at the first call that needs a worker, with a hint to this package.
+func TestTaskOfNoWorker(t *testing.T) {
+	for name, call := range map[string]func(*worker.Task){
+		"Progress":       func(task *worker.Task) { task.Progress(0.5, "half", "") },
+		"Emit":           func(task *worker.Task) { task.Emit(worker.Chunk{}) },
+		"Output":         func(task *worker.Task) { task.Output("log") },
+		"SaveCheckpoint": func(task *worker.Task) { _ = task.SaveCheckpoint(t.Context(), []byte("x")) },
+		"Confirm":        func(task *worker.Task) { _ = task.Confirm(t.Context(), time.Second) },
+		"AddArtifact":    func(task *worker.Task) { task.AddArtifact(worker.Artifact{ResourceID: "a"}) },
+		"CancelReason":   func(task *worker.Task) { task.CancelReason() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if text := fmt.Sprint(recover()); !strings.Contains(text, "use package workertest") {
+					t.Errorf("it panics with %q, want a hint to this package", text)
+				}
+			}()
+			call(&worker.Task{})
+		})
+	}
+}
