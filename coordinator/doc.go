@@ -43,7 +43,8 @@
 //
 // # Tests
 //
-// What a package does is tested beside it, also if that takes a whole coordinator: then the name of its file ends in _wire_test,
-// except in package service, where nearly all are of that kind. Package internal/wiretest has the coordinator and its clients. Here are the tests of the process: start and stop, what it logs
-// and measures, the listeners, and rules that all calls follow.
+// What a package does is tested beside it, also if that takes a whole coordinator: then the name of its file ends in _wire_test, except in package service,
+// where nearly all are of that kind. Package internal/wiretest has the coordinator and its clients. Here are the tests of the process: start and stop, what it
+// logs and measures, the listeners, and rules that all calls follow, those of access, quotas and the audit among them: in a package of their own each would
+// have everything that imports it compiled once more.
 package coordinator

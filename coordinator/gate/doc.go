@@ -17,5 +17,5 @@
 //	audit.go        which calls leave an entry, and what is in it
 //	quotas.go       which calls are counted, and which are exempt
 //
-// Whether a whole coordinator follows these rules is tested in the files whose names end in _wire_test.
+// Whether a whole coordinator follows these rules is tested in package coordinator.
 package gate

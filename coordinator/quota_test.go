@@ -1,4 +1,4 @@
-package quota_test
+package coordinator_test
 
 import (
 	"context"

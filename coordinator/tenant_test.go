@@ -1,4 +1,4 @@
-package gate_test
+package coordinator_test
 
 import (
 	"testing"
