@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/words"
 	"github.com/lessor-dev/lessor/store"
@@ -86,10 +87,8 @@ func (c backupCmd) take(ctx context.Context, admin lessorv1.AdminServiceClient, 
 	return file.keep()
 }
 
-const (
-	confirmTimeout = 5 * time.Second // how long a backup waits until the coordinator has noted what became of it
-	maxProblem     = 1024            // bytes of ConfirmBackupRequest.problem
-)
+// confirmTimeout is how long a backup waits until the coordinator has noted what became of it.
+const confirmTimeout = 5 * time.Second
 
 // confirm tells the coordinator what became of the backup, for its log, its metrics and who watches them. It knows itself of one that it could not send.
 func (t *backupInfo) confirm(ctx context.Context, admin lessorv1.AdminServiceClient, failed error) error {
@@ -101,7 +100,7 @@ func (t *backupInfo) confirm(ctx context.Context, admin lessorv1.AdminServiceCli
 	req := &lessorv1.ConfirmBackupRequest{BackupId: t.id}
 	if failed != nil {
 		text := explain(failed).text
-		req.Problem = strings.ToValidUTF8(text[:min(len(text), maxProblem)], "")
+		req.Problem = strings.ToValidUTF8(text[:min(len(text), convert.MaxReason)], "")
 	}
 	_, err := admin.ConfirmBackup(ctx, req)
 	return err

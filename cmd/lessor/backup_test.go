@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
@@ -95,7 +96,7 @@ func (a *told) ConfirmBackup(_ context.Context, req *lessorv1.ConfirmBackupReque
 func TestBackupTellsWhatBecameOfIt(t *testing.T) {
 	stoppedCtx, stop := context.WithCancel(t.Context())
 	stop()
-	long := strings.Repeat("é", maxProblem)
+	long := strings.Repeat("é", convert.MaxReason)
 	for _, c := range []struct {
 		id      string
 		failed  error
@@ -105,8 +106,8 @@ func TestBackupTellsWhatBecameOfIt(t *testing.T) {
 		{"", errors.New("no such host"), "", 0},
 		{"b", nil, "", 1},
 		{"b", writeError("f", errors.New("no space left")), "cannot write f: no space left", 1},
-		{"b", errors.New(long), long[:maxProblem], 1},
-		{"b", errors.New("x" + long), "x" + long[:maxProblem-2], 1}, // not half of a letter
+		{"b", errors.New(long), long[:convert.MaxReason], 1},
+		{"b", errors.New("x" + long), "x" + long[:convert.MaxReason-2], 1}, // not half of a letter
 	} {
 		admin := &told{}
 		if err := (&backupInfo{id: c.id}).confirm(stoppedCtx, admin, c.failed); err != nil || len(admin.said) != c.calls {
