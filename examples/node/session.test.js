@@ -83,6 +83,25 @@ test("a drain that begins while there is no stream ends on the next one", async 
   await ended;
 });
 
+test("what it is granted before the coordinator knows that it drains is given back", async (t) => {
+  let ran = 0;
+  const { worker, ended, opened } = play(t, () => ran++);
+  const line = await opened();
+  line.accept();
+  line.dispatch("t1");
+  line.lose();
+  worker.drain("stop");
+  const next = await opened();
+  next.accept();
+  next.dispatch("t2");
+  assert.equal(next.last("reports").reports.reports[0].release.taskId, "t2");
+  next.say("verdicts", { verdicts: [{ leaseId: "t2", kind: "REPORT_KIND_RELEASE", verdict: "VERDICT_COMMITTED" }] });
+  assert.equal(next.last("goodbye"), undefined); // it still has t1
+  next.say("verdicts", { verdicts: [{ leaseId: "t1", kind: "REPORT_KIND_START", verdict: "VERDICT_CANCELLED" }] });
+  await ended;
+  assert.equal(ran, 0);
+});
+
 test("what the coordinator refuses for good is not asked again", async (t) => {
   const refusals = {
     "E.SESSION.DENIED": (line) => line.answer("handshake", "error", { code: "E.SESSION.DENIED", message: "another tenant" }),

@@ -175,10 +175,10 @@ export class Worker extends EventEmitter {
     this.#leaveWhenIdle(); // the last attempt may have ended, or the drain begun, while there was no stream
   }
 
-  // sayAgain repeats, unchanged, what has no verdict yet. What had been committed is answered with the same verdict (V4).
+  // sayAgain says what has no verdict yet, again and unchanged if it was said before. What had been committed is answered with the same verdict (V4).
   #sayAgain(attempt) {
-    if (!attempt.running) this.#start(attempt);
-    else if (attempt.outcome) this.#report(attempt);
+    if (attempt.outcome) this.#report(attempt);
+    else if (!attempt.running) this.#start(attempt);
   }
 
   // --- An attempt ---
@@ -188,7 +188,8 @@ export class Worker extends EventEmitter {
       if (this.#attempts.has(a.leaseId)) continue; // dispatched again, because an ack was lost
       const attempt = new Attempt(a, (lost) => this.#discard(lost, "its lease ran out"));
       this.#attempts.set(a.leaseId, attempt);
-      this.#start(attempt);
+      if (this.#draining) attempt.outcome = { release: attempt.report({ reason: "the worker is draining" }) }; // granted before the coordinator knew
+      this.#sayAgain(attempt);
     }
   }
 

@@ -49,7 +49,7 @@ func runFlawedWorker(args []string) (code int) {
 		waits = backoff.Config{BaseDelay: time.Millisecond, MaxDelay: time.Millisecond}
 	}
 	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: waits}))
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: waits, MinConnectTimeout: patience})) // without it, a connection has no longer than the first wait to come about
 	if err != nil {
 		panic(err)
 	}
@@ -299,6 +299,10 @@ func (s *flawedStream) take(m *lessorv1.SessionResponse, queue string) {
 		}
 	case m.GetDispatch() != nil:
 		for _, a := range m.GetDispatch().GetAssignments() {
+			if s.ctx.Err() != nil && !s.has("forgets drain") { // granted before the coordinator knew of the drain
+				s.report(&lessorv1.Report{Report: &lessorv1.Report_Release{Release: &lessorv1.ReleaseRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()}}})
+				continue
+			}
 			if s.running[a.GetLeaseId()] == "" && s.results[a.GetLeaseId()] == nil || s.has("executes twice") {
 				s.running[a.GetLeaseId()] = a.GetTask().GetTaskId()
 				s.report(&lessorv1.Report{Report: &lessorv1.Report_Start{Start: &lessorv1.StartRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()}}})
