@@ -2,6 +2,7 @@ package coordinator_test
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -89,7 +90,7 @@ func TestSpentDiskIsShown(t *testing.T) {
 	})
 }
 
-// The metrics have the free space of the disk and how much of it is needed, or NaN where nobody knows.
+// The metrics have the free space of the disk and how much of it is needed, or NaN where nobody knows; the status has what is free.
 func TestRoomOfTheDiskIsShown(t *testing.T) {
 	known := func() (free, needed int64) { return 12345, 678 }
 	for _, c := range []struct {
@@ -105,6 +106,13 @@ func TestRoomOfTheDiskIsShown(t *testing.T) {
 				if !strings.Contains(metrics, want) {
 					t.Errorf("the metrics lack %q", want)
 				}
+			}
+			st, err := r.Admin.GetStatus(t.Context(), &lessorv1.GetStatusRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if known := st.DiskFreeBytes != nil; known != (c.room != nil) || known && strconv.FormatUint(st.GetDiskFreeBytes(), 10) != c.free {
+				t.Errorf("disk_free_bytes of the status is %v, want %s", st.DiskFreeBytes, c.free)
 			}
 		})
 	}

@@ -127,7 +127,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 		Engine: eng, Store: st, Gate: c.gate, Quotas: quotas, Room: submits, Sessions: sessions, Assigner: c.assigner, Feed: feed,
 		Limits: cfg.Limits, SessionConfig: cfg.Sessions, MaxMessage: cfg.maxMessage(), Version: cfg.Version, Owner: cfg.Backup.Tenant, BackupTimeout: cfg.Backup.Timeout,
 		BackupStall: cfg.Backup.Stall, StandbyWait: cfg.Standbys.Wait, Logger: cfg.Logger,
-		DiskFull: cfg.DiskFull, DiskSpent: cfg.DiskSpent, StoreGone: cfg.StoreGone, ShowBackups: m.showBackups, Stopping: stopping, Following: following,
+		DiskFull: cfg.DiskFull, DiskSpent: cfg.DiskSpent, DiskRoom: cfg.DiskRoom, StoreGone: cfg.StoreGone, ShowBackups: m.showBackups, Stopping: stopping, Following: following,
 	}); err != nil {
 		return nil, err
 	}

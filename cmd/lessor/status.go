@@ -28,7 +28,7 @@ func (c statusCmd) Run(a *app) error {
 		d.add("epoch", fmt.Sprint(s.GetEpoch()))
 		d.add("live leases", fmt.Sprint(s.GetLeases()))
 		d.add("open sessions", fmt.Sprint(s.GetSessions()))
-		d.add("store", words.Bytes(s.GetStoreBytes()))
+		d.add("store", storeText(s))
 		if s.GetStoreGone() {
 			d.add("store file", "moved or removed: no tasks are accepted or granted; take a backup, then stop the coordinator")
 		}
@@ -56,6 +56,15 @@ func (c statusCmd) Run(a *app) error {
 		}
 		return d.flush()
 	})
+}
+
+// storeText says how large the store is, and how much it can grow where that is told.
+func storeText(s *lessorv1.GetStatusResponse) string {
+	size := words.Bytes(s.GetStoreBytes())
+	if s.DiskFreeBytes == nil {
+		return size
+	}
+	return size + ", and its disk has " + words.Bytes(s.GetDiskFreeBytes()) + " free"
 }
 
 // standbyText says how far a standby is.

@@ -37,7 +37,12 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 	var standbys []standby.Status
 	var waits bool
 	var wait *durationpb.Duration
+	var free *uint64
 	if tenant == s.Owner {
+		if s.DiskRoom != nil {
+			bytes, _ := s.DiskRoom()
+			free = new(uint64(bytes))
+		}
 		standbys, waits = s.Feed.Standbys(), s.Feed.Waits()
 		if s.StandbyWait > 0 {
 			wait = durationpb.New(s.StandbyWait)
@@ -47,7 +52,7 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 		Version: s.Version, Epoch: s.Engine.Epoch(), StartedAt: convert.Stamp(s.started), ServerTime: convert.Stamp(s.Engine.Now().Wall),
 		Leases: has.Leases, Sessions: uint32(s.Sessions.CountOf(tenant)), StoreBytes: uint64(s.Store.Stats().FileBytes), DiskFull: s.DiskFull(),
 		GrantsStopped: s.DiskSpent(), StoreGone: s.StoreGone(), Open: s.Gate.Open(), Quotas: quotasProto(s.Quotas.Usage(who.Caller()), has.Unended),
-		CredentialEndsAt: convert.Stamp(ends), Standbys: standbysProto(standbys), WaitsForStandby: waits, StandbyWait: wait,
+		CredentialEndsAt: convert.Stamp(ends), Standbys: standbysProto(standbys), WaitsForStandby: waits, StandbyWait: wait, DiskFreeBytes: free,
 	}, nil
 }
 

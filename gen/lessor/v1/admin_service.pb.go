@@ -2205,7 +2205,9 @@ type GetStatusResponse struct {
 	// How long an answer waits for a standby (serve --standby-wait); unset: not at all. Only for the same callers.
 	StandbyWait *durationpb.Duration `protobuf:"bytes,16,opt,name=standby_wait,json=standbyWait,proto3" json:"standby_wait,omitempty"`
 	// True: the file of the store was moved or removed while it is served. Submits are refused, STORE_GONE, and no task is granted; running ones may report.
-	StoreGone     bool `protobuf:"varint,17,opt,name=store_gone,json=storeGone,proto3" json:"store_gone,omitempty"`
+	StoreGone bool `protobuf:"varint,17,opt,name=store_gone,json=storeGone,proto3" json:"store_gone,omitempty"`
+	// Free space of the disk of the store, in bytes; unset if it is unknown. Only for the same callers as standbys.
+	DiskFreeBytes *uint64 `protobuf:"varint,18,opt,name=disk_free_bytes,json=diskFreeBytes,proto3,oneof" json:"disk_free_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2350,6 +2352,13 @@ func (x *GetStatusResponse) GetStoreGone() bool {
 		return x.StoreGone
 	}
 	return false
+}
+
+func (x *GetStatusResponse) GetDiskFreeBytes() uint64 {
+	if x != nil && x.DiskFreeBytes != nil {
+		return *x.DiskFreeBytes
+	}
+	return 0
 }
 
 // Standby is a standby that follows.
@@ -3741,7 +3750,7 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x13ListWorkersResponse\x12+\n" +
 	"\aworkers\x18\x01 \x03(\v2\x11.lessor.v1.WorkerR\aworkers\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x12\n" +
-	"\x10GetStatusRequest\"\x95\x05\n" +
+	"\x10GetStatusRequest\"\xd6\x05\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\rR\x05epoch\x129\n" +
@@ -3763,7 +3772,9 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x11waits_for_standby\x18\x0f \x01(\bR\x0fwaitsForStandby\x12<\n" +
 	"\fstandby_wait\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\vstandbyWait\x12\x1d\n" +
 	"\n" +
-	"store_gone\x18\x11 \x01(\bR\tstoreGone\"\xf1\x01\n" +
+	"store_gone\x18\x11 \x01(\bR\tstoreGone\x12+\n" +
+	"\x0fdisk_free_bytes\x18\x12 \x01(\x04H\x00R\rdiskFreeBytes\x88\x01\x01B\x12\n" +
+	"\x10_disk_free_bytes\"\xf1\x01\n" +
 	"\aStandby\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12=\n" +
 	"\fconnected_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\vconnectedAt\x12\x1a\n" +
@@ -4057,6 +4068,7 @@ func file_lessor_v1_admin_service_proto_init() {
 	file_lessor_v1_task_proto_init()
 	file_lessor_v1_task_service_proto_init()
 	file_lessor_v1_admin_service_proto_msgTypes[4].OneofWrappers = []any{}
+	file_lessor_v1_admin_service_proto_msgTypes[27].OneofWrappers = []any{}
 	file_lessor_v1_admin_service_proto_msgTypes[31].OneofWrappers = []any{
 		(*BackupResponse_Begin)(nil),
 		(*BackupResponse_Data)(nil),
