@@ -126,9 +126,10 @@ func (a *agenda) unthrottle(now lease.Instant) {
 	}
 }
 
-// throttles reports whether a queue waits for its rate limit, and wait returns how long it is until the first one need not any more, at most d.
+// throttles reports whether a queue waits for its rate limit.
 func (a *agenda) throttles() bool { return a.throttled.Len() > 0 }
 
+// wait returns how long it is until the first queue no longer has to wait for its rate limit, at most d.
 func (a *agenda) wait(now lease.Now, d time.Duration) time.Duration {
 	if t, ok := a.throttled.Min(); ok {
 		d = min(d, t.until.Sub(now.Serving))

@@ -41,9 +41,10 @@ func (as *alarms) stop(a *alarm) {
 	}
 }
 
-// newest returns the number of the newest alarm, and pop takes out the next alarm if it is due and no newer than that; nil: there is none.
+// newest returns the number of the newest alarm.
 func (as *alarms) newest() uint64 { return as.last }
 
+// pop takes out the next alarm if it is due and no newer than newest; nil: there is none.
 func (as *alarms) pop(newest uint64) *alarm {
 	a, ok := as.set.Min()
 	if !ok || a.at > as.clocks.now().Serving || a.n > newest {

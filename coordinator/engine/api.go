@@ -144,7 +144,7 @@ type News struct {
 	ID   lease.TaskID
 	Feed *Feed           // the volatile news; nil for a committed version
 	Sum  *lease.Feedback // for volatile news: everything that the attempt has reported so far, except its output
-	// Later is the lowest sequence of an event of the same run that the same batch made and that comes with a later news; 0: there is none, or nobody
+	// Later is the lowest sequence of an event of the same run that the same batch made and that comes with later news; 0: there is none, or nobody
 	// watches the run.
 	Later uint64
 }
@@ -170,7 +170,7 @@ type Feed struct {
 	Message  string
 	Metrics  map[string]float64
 	Chunks   []lease.Chunk
-	Lost     int // how many news of the attempt were dropped right before this one
+	Lost     int // how many items of news of the attempt were dropped right before this one
 }
 
 // Size returns roughly how many bytes the news has.

@@ -40,11 +40,12 @@ type clocks struct {
 	savedAt lease.Instant // serving clock in the newest batch that was handed over with something to commit
 }
 
-// set sets the serving clock to a clock that has not started, and start starts it. The store has the time saved.
+// set sets the serving clock to a clock that has not started. The store has the time saved.
 func (c *clocks) set(to *clock, saved lease.Instant) {
 	c.clock, c.last, c.savedAt = to, to.now(), saved
 }
 
+// start starts the serving clock.
 func (c *clocks) start() {
 	c.clock.run()
 	c.last = c.clock.now()
@@ -81,7 +82,8 @@ func wallAhead(now lease.Now) time.Duration {
 	return time.Duration(now.Wall) - time.Duration(now.Serving)
 }
 
-// saved is called when a batch with the time at is handed over, and unsaved returns the time since then.
+// saved is called when a batch with the time at is handed over.
 func (c *clocks) saved(at lease.Instant) { c.savedAt = at }
 
+// unsaved returns the time since the one that saved was last called with.
 func (c *clocks) unsaved() time.Duration { return c.last.Serving.Sub(c.savedAt) }

@@ -60,7 +60,7 @@
 //
 // # What a round bounds
 //
-// Who calls waits for the end of a round, and perhaps for the turns of others. So each kind of work ends at a bound, and goes on in a later round or turn:
+// A caller waits for the end of a round, and perhaps for the turns of others. So each kind of work ends at a bound, and goes on in a later round or turn:
 //
 //	bound                     of                                                 because these wait meanwhile
 //	runFor, maxBatch...       operations of a round: time; ops, bytes, changes   the callers of these operations

@@ -15,12 +15,14 @@ type effort struct {
 // add counts n tries.
 func (f *effort) add(n int) { f.tried += n }
 
-// after returns the end of n more tries, and reached reports whether there were so many.
+// after returns the end of n more tries.
 func (f *effort) after(n int) (end int) { return f.tried + n }
 
+// reached reports whether there were as many tries as after said.
 func (f *effort) reached(end int) bool { return f.tried >= end }
 
-// beginRound gives the calls that do not wait their tries of a round, and pollsDone reports whether they have used them up.
+// beginRound gives the calls that do not wait their tries of a round.
 func (f *effort) beginRound() { f.pollsEnd = f.after(triesPerTurn) }
 
+// pollsDone reports whether the calls that do not wait have used up their tries of the round.
 func (f *effort) pollsDone() bool { return f.reached(f.pollsEnd) }

@@ -56,7 +56,7 @@ func (s *Ends) Has(id lease.TaskID) bool {
 	return has
 }
 
-// Len returns how many tasks Has has.
+// Len returns how many tasks are listened to.
 func (s *Ends) Len() int { return len(s.ids) }
 
 // More has a token when Take has something.
@@ -65,7 +65,7 @@ func (s *Ends) More() <-chan struct{} { return s.more }
 // Stopped is closed when the engine has stopped and tells no more.
 func (s *Ends) Stopped() <-chan struct{} { return s.hub.stopped }
 
-// Take returns the tasks that have ended since the last Take, as far as Has has them. The caller calls Forget or again Listen for each.
+// Take returns the tasks that have ended since the last Take and that are still listened to. The caller then calls Forget, or Listen again, for each.
 func (s *Ends) Take() []lease.TaskID {
 	s.hub.mu.Lock()
 	ended := s.ended
@@ -92,7 +92,7 @@ func (h *hub) sendEnd(id lease.TaskID) {
 	delete(h.ends, id)
 }
 
-// wakeEnds wakes those who were told of ends.
+// wakeEnds wakes those who have heard of ends.
 func (h *hub) wakeEnds() {
 	for i, s := range h.toldEnds {
 		select {

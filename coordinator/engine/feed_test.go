@@ -220,7 +220,7 @@ func TestNewsOfAHeartbeatComeWithItsRenewal(t *testing.T) {
 	})
 }
 
-// S5: each news of a run says which events of its batch come with a later news. A watcher must not resume after them. The changes of a batch are not in
+// S5: each item of news of a run says which events of its batch come with a later one. A watcher must not resume after them. The changes of a batch are not in
 // the order of their events: the first change of a task may have made no event, and the last words of an attempt come with an earlier version.
 func TestNewsSayWhichEventsComeLater(t *testing.T) {
 	t.Attr("rules", "S5")
@@ -270,8 +270,8 @@ func (s *Subscription) poll(t testing.TB) (*News, Missed) {
 	return n, missed
 }
 
-// S5, X5: what slow watchers have not read is bounded, in bytes too. They miss the rest, and are told how much, but each gets the last news. What all have read
-// is not kept, and one news may be larger than the bound.
+// S5, X5: what slow watchers have not read is bounded, in bytes too. They miss the rest, and are told how much, but each gets the last item. What all have read
+// is not kept, and one item may be larger than the bound.
 func TestNewsOfSlowWatchersAreBounded(t *testing.T) {
 	t.Attr("rules", "S5 X5")
 	h, of := newHub(), Watching{Run: "run"}
@@ -315,20 +315,20 @@ func TestNewsOfSlowWatchersAreBounded(t *testing.T) {
 		slow.poll(t)
 	}
 	if n, _ := slow.poll(t); n != nil || len(topic.news) != 0 || topic.bytes != 0 {
-		t.Errorf("after the last news there is %+v, and %d news of %d bytes are kept", n, len(topic.news), topic.bytes)
+		t.Errorf("after the last news there is %+v, and %d items of %d bytes are kept", n, len(topic.news), topic.bytes)
 	}
 	send(output(1))
 	slow.Close()
 	if len(topic.news) != 0 || h.runs[runKey{run: "run"}] != topic {
-		t.Errorf("when the only watcher that has not read it is gone, %d news are kept; the topic is there: %v", len(topic.news), h.runs)
+		t.Errorf("when the only watcher that has not read it is gone, %d items are kept; the topic is there: %v", len(topic.news), h.runs)
 	}
 	if quick.Close(); len(h.runs) != 0 {
 		t.Errorf("without watchers, %d topics are kept", len(h.runs))
 	}
 }
 
-// S5: several watchers read at their own pace while news come: each news that a watcher gets comes after what it had and what it has missed. In the end all have
-// the last one, and none is kept.
+// S5: several watchers read at their own pace while news comes: each item that a watcher gets comes after what it had and what it has missed. In the end all
+// have the last one, and none is kept.
 func TestWatchersReadAtTheirOwnPace(t *testing.T) {
 	t.Attr("rules", "S5")
 	const count = 20_000
@@ -364,11 +364,11 @@ func TestWatchersReadAtTheirOwnPace(t *testing.T) {
 	topic.wake()
 	readers.Wait()
 	if len(topic.news) != 0 {
-		t.Errorf("%d news are kept that all have read", len(topic.news))
+		t.Errorf("%d items are kept that all have read", len(topic.news))
 	}
 }
 
-// S5: a watcher that waits is woken by news, by the end of its context, and by that of the engine; it gets the news that are left.
+// S5: a watcher that waits is woken by news, by the end of its context, and by that of the engine; it gets the news that is left.
 func TestWatcherIsWoken(t *testing.T) {
 	t.Attr("rules", "S5")
 	run(t, func(r *rig) {

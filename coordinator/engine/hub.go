@@ -19,7 +19,7 @@ type hub struct {
 	closed  bool
 
 	ends     map[lease.TaskID][]*Ends // who listens to the ends of tasks
-	toldEnds []*Ends                  // were told of ends since publish last woke them
+	toldEnds []*Ends                  // have heard of ends since publish last woke them
 	stopped  chan struct{}            // closed with closed
 }
 

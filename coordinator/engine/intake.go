@@ -32,7 +32,7 @@ func (i *intake) begun() bool { return len(i.taken) > 0 }
 // waiting returns how many operations wait.
 func (i *intake) waiting() int { return len(i.taken) + i.inbox.waiting() }
 
-// first returns the operation to run next; one must wait. If it takes operations out of the inbox for that, these are most at the most.
+// first returns the operation to run next; one must wait. If it takes operations out of the inbox for that, it takes at most `most`.
 func (i *intake) first(most int) *op {
 	if len(i.taken) == 0 {
 		i.spare = i.inbox.take(i.spare[:0], min(most, i.atOnce))

@@ -29,9 +29,10 @@ func (w *workset) moveKeys(p *pipeline) {
 	}
 }
 
-// unreadKeys returns the numbers of the segments of which loadKeys has not read the filter, and setKeyFilter adds one.
+// unreadKeys returns the numbers of the segments of which loadKeys has not read the filter.
 func (w *workset) unreadKeys() []uint32 { return w.byKey.Unread() }
 
+// setKeyFilter adds the filter of a segment.
 func (w *workset) setKeyFilter(f keyindex.Filter) { w.byKey.SetFilter(f) }
 
 // readKeyFilters reads what Load has left out, so that it does not make the start longer. It ends early if ctx ends.

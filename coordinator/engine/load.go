@@ -159,9 +159,8 @@ func (e *Engine) loadBucket(q *queue, stored *lease.Bucket) {
 	}
 }
 
-// loadLines finds the lines in which tasks wait, and loadParked finds the concurrency keys under which tasks are parked. They do not read the tasks:
-// the first use of each head does. The bound of an unread line is right before its first task, so that lines which are not read yet are in order, and a grant
-// reads only the line whose turn it is.
+// loadLines finds the lines in which tasks wait. It does not read the tasks: the first use of each head does. The bound of an unread line is right before its
+// first task, so that lines which are not read yet are in order, and a grant reads only the line whose turn it is.
 func (e *Engine) loadLines(r store.Reader) error {
 	return records.WaitingLines(r, func(first store.ReadyKey, kind lease.Line) error {
 		q, err := e.loadQueue(first.Space, kind.Queue)
@@ -178,6 +177,7 @@ func (e *Engine) loadLines(r store.Reader) error {
 // beforeAll is a place before those of all tasks.
 var beforeAll = place{priority: math.MaxInt32}
 
+// loadParked finds the concurrency keys under which tasks are parked. It does not read the tasks.
 func (e *Engine) loadParked(r store.Reader) error {
 	return records.ParkedLines(r, func(number uint32, key string, kind lease.Line) error {
 		q, err := e.loadQueue(number, kind.Queue)

@@ -85,14 +85,16 @@ func (pk *parking) mayHaveRoom(k *concurrencyKey) {
 	pk.roomy[k] = struct{}{}
 }
 
-// hasWork reports whether there are keys that may have room, and toUnpark returns them. unparked is called when unpark need not look at a key any more.
+// hasWork reports whether there are keys that may have room.
 func (pk *parking) hasWork() bool { return len(pk.roomy) > 0 }
 
+// toUnpark returns the keys that may have room.
 func (pk *parking) toUnpark() map[*concurrencyKey]struct{} {
 	pk.roomy = shrunk(pk.roomy, &pk.mostRoomy)
 	return pk.roomy
 }
 
+// unparked is called when unpark no longer has to look at a key.
 func (pk *parking) unparked(k *concurrencyKey) {
 	k.rota.end()
 	delete(pk.roomy, k)

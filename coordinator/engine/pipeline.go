@@ -25,9 +25,10 @@ func newPipeline(c *committer, onHandOver, onDurable func(*batch)) *pipeline {
 	return p
 }
 
-// start starts the committer, and stop ends it: batches that it does not commit any more are answered with why.
+// start starts the committer.
 func (p *pipeline) start() { go p.committer.run() }
 
+// stop ends the committer. Batches that it does not commit any more are answered with why.
 func (p *pipeline) stop(why error) {
 	close(p.committer.work)
 	for range p.committer.done { // until it is closed
@@ -45,10 +46,11 @@ func (p *pipeline) asks() <-chan struct{} { return p.committer.wants }
 
 func (p *pipeline) asked() { p.wanted = true }
 
-// ended returns the channel on which the batches of a commit come when it is durable and announced; whoever receives them calls durable. If the channel is
-// closed, err says why the committer has stopped.
+// ended returns the channel on which the batches of a commit come when it is durable and announced; whoever receives them calls durable. The channel is
+// closed when the committer has stopped; see err.
 func (p *pipeline) ended() <-chan []*batch { return p.committer.done }
 
+// err says why the committer has stopped. It is valid once the channel of ended is closed.
 func (p *pipeline) err() error { return fmt.Errorf("%w: %w", ErrStore, p.committer.err) }
 
 // poll takes what the committer has sent, until that is the end of a commit, and returns the first batch of this commit; nil: there is no more for now.

@@ -54,12 +54,13 @@ func (ws *workers) obtain(k workerKey) *presence {
 	return p
 }
 
-// isPresent reports whether a worker is present, and takersOf returns its takers.
+// isPresent reports whether a worker is present.
 func (ws *workers) isPresent(k workerKey) bool {
 	p := ws.byKey[k]
 	return p != nil && p.isPresent()
 }
 
+// takersOf returns the takers of a worker.
 func (ws *workers) takersOf(k workerKey) map[*taker]struct{} {
 	if p := ws.byKey[k]; p != nil {
 		return p.takers
@@ -151,7 +152,7 @@ func (ws *workers) update(k workerKey, p *presence) {
 	}
 }
 
-// track registers a line in which tasks wait, if they are pinned to a worker, and untrack undoes that.
+// track registers a line in which tasks wait, if they are pinned to a worker.
 func (ws *workers) track(l *line) {
 	if k := l.pinnedTo(); k.worker != "" {
 		p := ws.obtain(k)
@@ -160,6 +161,7 @@ func (ws *workers) track(l *line) {
 	}
 }
 
+// untrack undoes what track did.
 func (ws *workers) untrack(l *line) {
 	if k := l.pinnedTo(); k.worker != "" {
 		p := ws.byKey[k]

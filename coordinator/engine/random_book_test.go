@@ -572,7 +572,7 @@ func (w *world) opensWatch() {
 	w.note("watch %+v", of)
 }
 
-// checkWatches reads all news that have come, and checks that watchers got those of their tasks, and no others.
+// checkWatches reads all the news that has come, and checks that watchers got that of their tasks, and no other.
 func (w *world) checkWatches() {
 	for _, watch := range w.watches {
 		w.read(watch)

@@ -54,7 +54,7 @@ func (rs *requests) begin(t *taker) (before *taker, leases []lease.TaskID) {
 	return before, r.leases
 }
 
-// addLease records the new lease of a task, if it was granted to a request with an id. removeLease undoes that when the lease has ended.
+// addLease records the new lease of a task, if it was granted to a request with an id.
 func (rs *requests) addLease(t *lease.Task) {
 	if t.Lease.Request != "" {
 		r := rs.request(keyOfRequest(t))
@@ -62,6 +62,7 @@ func (rs *requests) addLease(t *lease.Task) {
 	}
 }
 
+// removeLease forgets the lease of a task when it has ended, if it was granted to a request with an id.
 func (rs *requests) removeLease(t *lease.Task) {
 	if t.Lease.Request != "" {
 		k := keyOfRequest(t)
@@ -78,11 +79,13 @@ func (rs *requests) prune(k requestKey) {
 	}
 }
 
-// answerSoon adds a call that was granted something, answering returns how many there are, and answerAll calls answer for each.
+// answerSoon adds a call that was granted something.
 func (rs *requests) answerSoon(t *taker) { rs.toAnswer = append(rs.toAnswer, t) }
 
+// answering returns how many calls are about to get an answer.
 func (rs *requests) answering() int { return len(rs.toAnswer) }
 
+// answerAll calls answer for each call that is about to get one.
 func (rs *requests) answerAll(answer func(*taker)) {
 	for i, t := range rs.toAnswer {
 		answer(t)

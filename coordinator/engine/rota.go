@@ -15,8 +15,8 @@ var linesInTurn = 1000
 // rota says which lines with parked tasks of a concurrency key unpark looks at next.
 type rota struct {
 	chosen []turnOfLine // by turn: the last one is next
-	// When chosen is empty, choose chooses from these: if some is set, from any lines, which nearly always are enough; then from the end of left; and then, if
-	// all is set, from all lines.
+	// When chosen is empty, choose refills chosen from these: if some is set, from any lines, which nearly always are enough; then from the end of left; and then,
+	// if all is set, from all lines.
 	some bool
 	left []lease.Line
 	all  bool

@@ -45,7 +45,7 @@ func (sr *search) best(q *queue, t *taker) (l *line, at place) {
 const looksPerTry = 16
 
 // poolsFor returns the pools from which the taker may take a task now; they are valid until the next call. Finding out for which PREFERRED pools other workers
-// have no room looks at about mostSearched tasks at the most, in all pools together.
+// have no room looks at roughly mostSearched tasks, in all pools together.
 func (sr *search) poolsFor(q *queue, t *taker) []*pool {
 	end, looks := sr.effort.after(mostSearched), len(q.pools.demanding)+len(q.pools.tied[t.wants.Worker])
 	found := sr.found[:0]

@@ -84,7 +84,7 @@ func (e *Engine) displace(instance, why string) {
 	}
 }
 
-// attend makes a taker a taker of the queues that it wants, and of no others.
+// attend registers a taker with the queues it wants, and with no others.
 func (e *Engine) attend(t *taker) {
 	e.workers.arrived(t)
 	before := t.queues

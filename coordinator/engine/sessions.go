@@ -63,9 +63,10 @@ func (ss *sessions) removeOrphan(t *lease.Task) {
 	}
 }
 
-// orphansOf returns the leases of an instance that wait for a session, and takeOver removes them.
+// orphansOf returns the leases of an instance that wait for a session.
 func (ss *sessions) orphansOf(instance string) orphans { return ss.orphans[instance] }
 
+// takeOver returns the leases of an instance that wait for a session, and removes them.
 func (ss *sessions) takeOver(instance string) orphans {
 	all := ss.orphans[instance]
 	delete(ss.orphans, instance)

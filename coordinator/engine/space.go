@@ -55,12 +55,13 @@ func (s *space) countedAs(id lease.TaskID, index int) int {
 	return index
 }
 
-// add adds a new queue to its space, and drop removes it.
+// add adds a new queue to its space.
 func (s *space) add(q *queue) {
 	s.queues[q.name] = q
 	s.byQueueName.Set(q)
 }
 
+// drop removes a queue from its space.
 func (s *space) drop(q *queue) {
 	delete(s.queues, q.name)
 	s.byQueueName.Delete(q)
@@ -76,7 +77,7 @@ func (s *space) queue(name string) *queue {
 	return q
 }
 
-// track registers a line in which tasks wait, if they have an affinity key, and untrack undoes that.
+// track registers a line in which tasks wait, if they have an affinity key.
 func (s *space) track(l *line) {
 	if key := l.placement.Affinity; l.placement.Worker == "" && key != "" {
 		if s.affinityLines[key] == nil {
@@ -86,6 +87,7 @@ func (s *space) track(l *line) {
 	}
 }
 
+// untrack undoes what track did.
 func (s *space) untrack(l *line) {
 	if key := l.placement.Affinity; l.placement.Worker == "" && key != "" {
 		if delete(s.affinityLines[key], l); len(s.affinityLines[key]) == 0 {

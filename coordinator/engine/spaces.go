@@ -112,12 +112,13 @@ func (all *spaces) recount(q *queue, c *lease.Change, before, after int) {
 	all.total.recount(c, before, after)
 }
 
-// addLoaded counts the tasks of a queue that was loaded, except those that are leased; addLeased counts one of these.
+// addLoaded counts the tasks of a queue that was loaded, except those that are leased.
 func (all *spaces) addLoaded(q *queue) {
 	all.total.add(q.tally)
 	q.space.tenant.Unended += q.counts[countReady] + q.counts[countScheduled]
 }
 
+// addLeased counts a leased task of a queue that was loaded.
 func (all *spaces) addLeased(q *queue) {
 	q.counts[countLeased]++
 	all.total.counts[countLeased]++
@@ -125,12 +126,13 @@ func (all *spaces) addLeased(q *queue) {
 	q.space.tenant.Leases++
 }
 
-// counts returns how many tasks there are, and waiting how many of them are READY or SCHEDULED.
+// counts returns how many tasks there are.
 func (all *spaces) counts() Counts {
 	t := &all.total
 	return Counts{Ready: t.counts[countReady] - t.parked, Parked: t.parked, Scheduled: t.counts[countScheduled], Leased: t.counts[countLeased]}
 }
 
+// waiting returns how many tasks are READY or SCHEDULED.
 func (all *spaces) waiting() uint64 {
 	return all.total.counts[countScheduled] + all.total.counts[countReady]
 }

@@ -26,9 +26,10 @@ type stalls struct {
 	extendedBefore time.Duration // value of extended at committedAt
 }
 
-// noteStandstill is called when the loop has stood still; stoodStill reports whether it has since mayExpire.
+// noteStandstill is called when the loop has stood still.
 func (s *stalls) noteStandstill() { s.stalled = true }
 
+// stoodStill reports whether the loop has stood still since mayExpire.
 func (s *stalls) stoodStill() bool { return s.stalled }
 
 // noteExtension is called when the live leases are extended.

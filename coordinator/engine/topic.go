@@ -6,20 +6,20 @@ import (
 	"sync/atomic"
 )
 
-// newsBytes is what is kept of a topic for slow readers: some thousand news, several commits. A single news may be larger.
+// newsBytes is what is kept of a topic for slow readers: some thousand items of news, several commits. A single item may be larger.
 var newsBytes = 4 << 20
 
-// topic is a task or a run that somebody watches. All its watchers read the same news, each at its own pace. So a news costs the committer the same however
-// many watch: with a copy for each of 10,000 watchers of a run, one tenant could hold up the commits of all.
+// topic is a task or a run that somebody watches. All its watchers read the same news, each at its own pace. So an item of news costs the committer the
+// same however many watch: with a copy for each of 10,000 watchers of a run, one tenant could hold up the commits of all.
 type topic struct {
 	mu       sync.RWMutex
 	news     []*sharedNews // the newest, those first that came first
 	bytes    int           // sum of their sizes
-	count    int           // number of news so far, with those that are not kept any more
+	count    int           // number of items so far, with those that are not kept any more
 	gone     int           // how many of these were deletions of tasks
 	watchers int
-	more     chan struct{} // closed when there are more news than now, or when closed is set
-	touched  bool          // there are more news, and wake was not called yet
+	more     chan struct{} // closed when more news arrives, or when closed is set
+	touched  bool          // more news has arrived, and wake was not called yet
 	closed   bool
 }
 
@@ -32,7 +32,7 @@ type sharedNews struct {
 
 func newTopic() *topic { return &topic{more: make(chan struct{})} }
 
-// add adds news, and forgets the oldest ones beyond newsBytes. It returns true if the watchers must be woken, and does so once until wake is called.
+// add adds an item of news, and forgets the oldest ones beyond newsBytes. It returns true if the watchers must be woken, and does so once until wake is called.
 func (t *topic) add(n News) (first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,7 +58,7 @@ func (t *topic) dropFirst() {
 	t.news = t.news[1:]
 }
 
-// wake wakes the watchers that have read all news.
+// wake wakes the watchers that have read all the news.
 func (t *topic) wake() {
 	t.mu.Lock()
 	waiting := t.more
@@ -67,7 +67,7 @@ func (t *topic) wake() {
 	close(waiting)
 }
 
-// close ends the topic: its watchers get the news that are left, and no others.
+// close ends the topic: its watchers get the news that is left, and no more.
 func (t *topic) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,7 +75,7 @@ func (t *topic) close() {
 	close(t.more)
 }
 
-// forgetRead forgets the oldest news as far as all watchers have passed them.
+// forgetRead forgets the oldest news as far as all watchers have passed it.
 func (t *topic) forgetRead() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,12 +89,12 @@ type Subscription struct {
 	hub   *hub
 	of    Watching
 	topic *topic
-	next  int // number of the news to read next
+	next  int // number of the item to read next
 	gone  int // how many deletions of tasks came before it
 }
 
-// Missed counts the news that a subscription has missed because it was slow: all, and how many of them said that a task was deleted. The store has what the
-// other ones said, if it is durable.
+// Missed counts the items of news that a subscription has missed because it was slow: all, and how many of them said that a task was deleted. The store has
+// what the other ones said, if it is durable.
 type Missed struct{ All, Gone int }
 
 // subscribe adds a watcher.
@@ -105,8 +105,8 @@ func (t *topic) subscribe(h *hub, w Watching) *Subscription {
 	return &Subscription{hub: h, of: w, topic: t, next: t.count, gone: t.gone}
 }
 
-// Next waits for the next news. It returns the cause if ctx ends before, and ErrStopped when the engine has stopped and no news are left. A subscription that
-// has fallen too far behind goes on with later ones, but never misses the last news, because none may follow. The news must not be changed.
+// Next waits for the next news. It returns the cause if ctx ends before, and ErrStopped when the engine has stopped and no news is left. A subscription that
+// has fallen too far behind goes on with later news, but never misses the last item, because none may follow. The news must not be changed.
 func (s *Subscription) Next(ctx context.Context) (*News, Missed, error) {
 	for ctx.Err() == nil {
 		n, missed, more, err := s.read()

@@ -107,9 +107,10 @@ func (w *workset) addLeased(t *lease.Task) {
 	w.live++
 }
 
-// leases returns how many tasks have a lease, and leasedTasks returns these tasks.
+// leases returns how many tasks have a lease.
 func (w *workset) leases() int { return w.live }
 
+// leasedTasks returns the tasks that have a lease.
 func (w *workset) leasedTasks() iter.Seq2[lease.TaskID, *lease.Task] {
 	return func(yield func(lease.TaskID, *lease.Task) bool) {
 		for id, entry := range w.tasks {

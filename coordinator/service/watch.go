@@ -41,8 +41,8 @@ type watcher interface {
 	catchUp() error
 	// tell sends what the news has and was not sent yet.
 	tell(n *engine.News) error
-	// skipped tells the client that n news were dropped because the client was slow. Of these, gone were about deleted tasks. It also sends the durable
-	// events of the dropped news, unless the next news have them.
+	// skipped tells the client that n items of news were dropped because the client was slow. Of these, gone were about deleted tasks. It also sends the durable
+	// events of the dropped items, unless the next item has them.
 	skipped(n, gone int) error
 }
 
@@ -168,7 +168,7 @@ func (w *taskWatcher) gone() error {
 }
 
 // skipped leaves the durable events to the next news: each has the whole task, and the last one, of the final state or the deletion, is never dropped. If it
-// called catchUp and the task was final by now, the watch would end before the news that wait, and nobody would count them.
+// called catchUp and the task was final by now, the watch would end before the news that waits, and nobody would count it.
 func (w *taskWatcher) skipped(n, _ int) error { return w.missed(w.id.String(), n, 0) }
 
 // version sends those events of a version of the task that were not sent yet. It sends none if the version is older than the last one sent.

@@ -64,7 +64,7 @@ func (s *eventSender) deleted(id lease.TaskID) error {
 	})
 }
 
-// missed tells the client that n news were dropped. Of these, gone were about deleted tasks, and count as durable. The rest count as volatile, because
+// missed tells the client that n items of news were dropped. Of these, gone were about deleted tasks, and count as durable. The rest count as volatile, because
 // a durable event among them is in the store and is sent after this.
 func (s *eventSender) missed(taskID string, n, gone int) error {
 	return s.volatile(&lessorv1.WatchTaskResponse{

@@ -75,7 +75,7 @@ func TestEventsOfOneCommitMayInterleave(t *testing.T) {
 		}
 	}
 	if w.caughtUp > 0 {
-		t.Error("after news that are newer than what catchUp has sent, progress still reads the store")
+		t.Error("after news that is newer than what catchUp has sent, progress still reads the store")
 	}
 	want := "1 resume 1, 4 resume 1, 2 resume 2, 3 resume 3, 7 resume 5, 6 resume 6, 8 resume 8, 9 resume 9, 11 resume 9, 10 resume 10"
 	if s := strings.Join(got, ", "); s != want {

@@ -27,7 +27,7 @@ type runWatcher struct {
 	told     uint64                  // every event up to this sequence number was sent
 	toldOf   map[lease.TaskID]uint64 // for each of these tasks, every event up to its number was sent too: news of a commit of which more is to come
 	newest   uint64                  // the greatest number in toldOf since told was raised
-	caughtUp uint64                  // how far catchUp has sent events, until the news have a later one
+	caughtUp uint64                  // how far catchUp has sent events, until the news has a later one
 }
 
 func (s *taskService) newRunWatcher(ctx context.Context, f *convert.Fields, req *lessorv1.WatchTaskRequest, to *eventSender) (watcher, engine.Watching, error) {
@@ -96,7 +96,7 @@ func (w *runWatcher) tell(n *engine.News) error {
 	return w.feed(n, state)
 }
 
-// endCommit notes the end of a commit, after the last of its news that has events. News of progress do not tell of an end: the event of their task may follow.
+// endCommit notes the end of a commit, after the last of its news that has events. News of progress does not tell of an end: the event of their task may follow.
 func (w *runWatcher) endCommit(n *engine.News) {
 	if n.Later == 0 && w.newest > w.told {
 		w.told, w.caughtUp = w.newest, 0
@@ -127,7 +127,7 @@ func (w *runWatcher) stateOf(t *lease.Task) (lease.State, error) {
 	return t.State(), nil
 }
 
-// version sends those events of the version of a task in a news that were not sent yet. Other tasks of the same commit may follow, and their sequence
+// version sends those events of the version of a task in an item of news that were not sent yet. Other tasks of the same commit may follow, and their sequence
 // numbers may be lower. So the client may resume only before the lowest of these.
 func (w *runWatcher) version(n *engine.News) error {
 	t := n.Task

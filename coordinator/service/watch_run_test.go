@@ -9,7 +9,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// commitNews commits what has happened, and returns the news of that as the engine sends them: one for each task, in the order in which they first changed.
+// commitNews commits what has happened, and returns the news of that as the engine sends it: one item for each task, in the order in which they first changed.
 func (w *pastWorld) commitNews() (news []*engine.News) {
 	first := map[lease.TaskID]uint64{} // the first event of each task in the commit
 	for _, n := range w.news {
@@ -76,7 +76,7 @@ func (w *watchModel) wantSent(upTo uint64) {
 	}
 }
 
-// S5: a watch of a run sends each event once, whatever the commits have in common, and however many news it misses because its client is slow. The client may
+// S5: a watch of a run sends each event once, whatever the commits have in common, and however much news it misses because its client is slow. The client may
 // resume after any message.
 func TestWatchOfARunSendsEveryEventOnce(t *testing.T) {
 	t.Attr("rules", "S5 T10")

@@ -438,7 +438,7 @@ func TestCatchUpOfARunSendsNothingTwice(t *testing.T) {
 	})
 }
 
-// S5: when a watch of a run has caught up, news may wait that are older than what it has sent. Progress among them has the state that was sent last: no later
+// S5: when a watch of a run has caught up, news may wait that is older than what it has sent. Progress in it has the state that was sent last: no later
 // event would correct it.
 func TestProgressThatWasOvertakenHasTheLatestState(t *testing.T) {
 	t.Attr("rules", "S5")

@@ -138,7 +138,7 @@ var bounds = []struct {
 	{&maxHandOver, 1 << 10, 16 << 10},
 	{&maxBacklog, 1 << 10, 32 << 10},
 	{&linesInTurn, 1, 8},
-	{&newsBytes, 1 << 10, 8 << 10}, // a news has at least 1 KiB
+	{&newsBytes, 1 << 10, 8 << 10}, // an item of news has at least 1 KiB
 	{&recentChunks, 1, 4},
 	{&recentOfAll, 64, 512},
 	{&maxHeld, 512, 16 << 10},
