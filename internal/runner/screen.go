@@ -11,7 +11,7 @@ import (
 // no more than a log.
 type Screen struct {
 	out, err io.Writer
-	same     Sameness
+	same     Sharing
 
 	outMu  sync.Mutex
 	broken bool // an output could not be written
@@ -22,18 +22,18 @@ type Screen struct {
 	midLine bool
 }
 
-// Sameness says whether out and err of a screen are the same.
-type Sameness int
+// Sharing says whether out and err of a screen are the same.
+type Sharing int
 
-// The samenesses.
+// How out and err of a screen may be shared.
 const (
-	Apart        Sameness = iota
-	SameFile              // nothing must be written into the middle of an output
-	SameTerminal          // it also shows the bar
+	Apart        Sharing = iota
+	SameFile             // nothing must be written into the middle of an output
+	SameTerminal         // it also shows the bar
 )
 
 // NewScreen returns a screen.
-func NewScreen(out, err io.Writer, same Sameness) *Screen {
+func NewScreen(out, err io.Writer, same Sharing) *Screen {
 	return &Screen{out: out, err: err, same: same}
 }
 

@@ -240,13 +240,13 @@ func (f duringWrite) Write(p []byte) (int, error) {
 
 // Outputs do not wait for an err that nobody takes, unless it is the same file: then neither is written into the middle of the other.
 func TestScreenWaitsForErrOnlyIfItIsTheSame(t *testing.T) {
-	for same, want := range map[Sameness]bool{Apart: true, SameFile: false, SameTerminal: false} {
+	for same, want := range map[Sharing]bool{Apart: true, SameFile: false, SameTerminal: false} {
 		written := 0
 		var s *Screen
 		s = NewScreen(io.Discard, duringWrite(func() {
 			written++
 			if !s.outMu.TryLock() {
-				t.Errorf("sameness %d: a note holds up an output as such", same)
+				t.Errorf("sharing %d: a note holds up an output as such", same)
 				return
 			}
 			s.outMu.Unlock()
@@ -259,12 +259,12 @@ func TestScreenWaitsForErrOnlyIfItIsTheSame(t *testing.T) {
 				s.mu.Unlock()
 			}
 			if free != want {
-				t.Errorf("sameness %d: a note can be written during an output: %v, want %v", same, free, want)
+				t.Errorf("sharing %d: a note can be written during an output: %v, want %v", same, free, want)
 			}
 			return nil
 		})
 		if written != 2 {
-			t.Errorf("sameness %d: %d writes, want a note and an output", same, written)
+			t.Errorf("sharing %d: %d writes, want a note and an output", same, written)
 		}
 	}
 }
