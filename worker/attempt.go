@@ -64,7 +64,7 @@ type attempt struct {
 	// feedbackQueued: feedback waits in the outbox.
 	feedbackQueued bool
 	artifacts      []*lessorv1.Artifact
-	// badArtifact is why the first artifact that could not be sent could not; nil if all could.
+	// badArtifact is the error of the first artifact that could not be sent; nil if all could.
 	badArtifact error
 	// goroutineDone: the goroutine that served the attempt has finished with it. stuck: the handler still ran stuckAfter after it had lost
 	// its lease, or when another attempt had waited for its slot for long enough.
@@ -96,7 +96,7 @@ func (w *Worker) newAttemptLocked(asg *lessorv1.Assignment, received time.Time, 
 	a.handler = w.handlerFor(a.task.Type)
 	a.ctx, a.stop = context.WithCancelCause(w.baseCtx)
 	a.feedback.limit, a.feedback.owner = min(w.cfg.OutputBuffer, w.mu.maxMessage/4), a
-	// The length of the lease when it was granted: attempt_timeout cuts it (A3). The deadline may, too, but then the age is not known, and the
+	// The length of the lease when it was granted: attempt_timeout cuts it (A3). So may the deadline, but then the age is not known, and the
 	// dispatch does not count as recent.
 	length, timeout := spanOr(asg.GetHeartbeatTimeout(), defaultTTL), asg.GetTask().GetSpec().GetAttemptTimeout().AsDuration()
 	if timeout > 0 {

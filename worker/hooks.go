@@ -22,7 +22,7 @@ type Hooks struct {
 	// how long the handler took, and what it returned: nil, its error, or a *PanicError.
 	OnEnd func(*Task, time.Duration, error)
 	// OnVerdict is called for each verdict on an outcome: COMMITTED, CANCELLED (the result was discarded) or REJECTED
-	// (what was reported was wrong). Any of them may come after OnStop with ErrLeaseLost, if the handler returned a result all the same.
+	// (what was reported was wrong). Any of them may come after OnStop with ErrLeaseLost, if the handler still returned a result.
 	OnVerdict func(*Task, *lessorv1.ReportVerdict)
 	// OnStop is called when a handler's context ends early, and again when a cancelled or draining attempt then loses
 	// its lease as well. The error is a *StopError.

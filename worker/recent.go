@@ -27,7 +27,8 @@ func (r *recentLeases) add(id string) bool {
 	return true
 }
 
-// refuse notes that the worker refused a lease that it remembers; refused reports that.
+// refuse notes that the worker refused a lease that it remembers.
 func (r *recentLeases) refuse(id string) { r.known[id] = true }
 
+// refused reports whether refuse was called for a lease.
 func (r *recentLeases) refused(id string) bool { return r.known[id] }

@@ -19,7 +19,7 @@ import (
 	"github.com/lessor-dev/lessor/worker/internal/machine"
 )
 
-// Handler does the work of one attempt. What it returns becomes the one report of the attempt. The first of these that is the case decides:
+// Handler does the work of one attempt. What it returns becomes the one report of the attempt. The first case that applies decides:
 //
 //   - the coordinator has said that the lease is lost, or the grace of a cancel is over: no report; the result is discarded (K2);
 //   - an output and no error: Complete;

@@ -269,7 +269,7 @@ func (r *runWork) noteStopping() {
 	r.note("stopping: running commands may go on for %v; a second signal kills them", r.DrainTimeout)
 }
 
-// noteCut prints what it does that an output cannot be written. It takes two signals to kill the commands, since a terminal that is closed sends one, too.
+// noteCut prints what happens when an output cannot be written. It takes two signals to kill the commands, since a terminal that is closed also sends one.
 func (r *runWork) noteCut(err error) {
 	r.cut = true
 	if r.ctx.Err() == nil {

@@ -58,7 +58,7 @@ type Place struct {
 	got    chan struct{} // closed when it has its room; nil if it did not have to wait
 }
 
-// New returns a room of so many bytes for messages of at most maxMessage bytes. Nobody waits for room once stopping is closed.
+// New returns a room of size bytes for messages of at most maxMessage bytes. Nobody waits for room once stopping is closed.
 func New(size, maxMessage int, stopping <-chan struct{}) *Room {
 	return &Room{size: size, guess: min(maxMessage, size/8), stopping: stopping, free: size, tenants: map[string]*share{}}
 }

@@ -76,7 +76,7 @@ func (a *awaiter) readAll(stream grpc.BidiStreamingServer[lessorv1.AwaitTasksReq
 	}
 }
 
-// run serves the stream until it ends, or until all tasks are told of after the client has closed its side.
+// run serves the stream until it ends, or until the ends of all tasks have been reported after the client has closed its side.
 func (a *awaiter) run(requests <-chan *lessorv1.AwaitTasksRequest, read <-chan error) error {
 	var err error
 	for closed := false; err == nil && (!closed || a.ends.Len() > 0); {
@@ -157,7 +157,7 @@ func (a *awaiter) add(sent []string) error {
 	return a.keep(ids)
 }
 
-// keep makes those of the ids that are added and have not ended count, as far as there is room, and refuses the others.
+// keep counts the added ids that have not ended against the quota, as far as there is room, and refuses the others.
 func (a *awaiter) keep(ids []lease.TaskID) error {
 	room := max(mostAwaited-a.counted, 0)
 	var err error

@@ -157,8 +157,8 @@ const (
 	diskPct = "disk_pct"
 )
 
-// update updates the gauge from a heartbeat. If the heartbeat leaves the gauge out or says NaN, nothing changes: a full worker is not well
-// again because it could not measure once.
+// update updates the gauge from a heartbeat. If the heartbeat leaves the gauge out or says NaN, nothing changes: one missing
+// measurement does not make a full worker healthy.
 func (g *gauge) update(metrics map[string]float64, name string, limit float64) {
 	pct, told := metrics[name]
 	if !told || math.IsNaN(pct) {

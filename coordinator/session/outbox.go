@@ -14,7 +14,7 @@ import (
 // Bounds of what waits for a worker that reads slowly (W11). The worker's slots bound the work that waits; these constants bound the rest.
 var maxHeld = 4 << 20 // bytes of frames that the engine decides, and of answers that wait to be sent
 
-const answerSize = 512 // bytes for which each answer counts
+const answerSize = 512 // bytes that each answer is counted as
 
 // outbox holds the frames of a session that wait to be sent, and the sent frames that the worker has not acknowledged. It outlives the streams
 // (W8): the next stream sends what one stream has not sent. A frame is made right before it is sent, so that leases that wait together share a

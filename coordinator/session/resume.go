@@ -13,7 +13,7 @@ import (
 // Bounds of what the coordinator keeps of sessions whose stream was lost.
 const (
 	keepFor         = time.Minute // how long the worker has to come back
-	resumeStateSize = 1 << 10     // bytes for which one session counts, in addition to its outbox
+	resumeStateSize = 1 << 10     // bytes that one session is counted as, in addition to its outbox
 )
 
 // maxKeptBytes is how many bytes all of them may take together; the oldest are forgotten first.
@@ -37,7 +37,7 @@ type resumeState struct {
 	joined  bool          // a stream has registered
 	usedGen uint64        // newest generation of its tokens that the worker has certainly received; 0: none
 	kept    *list.Element // its element in resumeTable.kept while there is no stream; else nil
-	bytes   int           // bytes for which it counts in resumeTable.bytes
+	bytes   int           // bytes that it is counted as in resumeTable.bytes
 	expiry  *time.Timer   // forgets it
 }
 

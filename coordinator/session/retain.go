@@ -13,7 +13,7 @@ var (
 	maxRetainedBytes = 1 << 20
 )
 
-const retainedSize = 128 // bytes for which a frame counts, in addition to its content
+const retainedSize = 128 // bytes that a frame is counted as, in addition to its content
 
 // sentFrame is a frame that can be sent again: its seq, and what is needed to make the rest again, with the times of that moment.
 type sentFrame struct {

@@ -143,7 +143,7 @@ func (w *worker) late() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.view.GetState() == starting {
-		w.failLocked(fmt.Sprintf("it did not say within %v that it is ready", w.config.ReadyTimeout))
+		w.failLocked(fmt.Sprintf("it did not report ready within %v", w.config.ReadyTimeout))
 	}
 }
 

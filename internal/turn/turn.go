@@ -10,14 +10,14 @@ import (
 // Counter counts the pieces of one such work. It is for one goroutine.
 type Counter int
 
-// Every counts a piece, and gives up the processor after every n of them. n must be positive; so many pieces should take some dozens of microseconds.
+// Every counts a piece, and gives up the processor after every n of them. n must be positive; that many pieces should take some dozens of microseconds.
 func (c *Counter) Every(n int) {
 	if *c++; int(*c)%n == 0 {
 		runtime.Gosched()
 	}
 }
 
-// Places are for work that computes for milliseconds in one piece, such as in code that is not ours: so many goroutines do it at a time, and the others wait.
+// Places are for work that computes for milliseconds in one piece, such as in code that is not ours: that many goroutines do it at a time, and the others wait.
 type Places chan struct{}
 
 // NewPlaces returns places for at most half of the processors, and at least one.

@@ -33,8 +33,8 @@ type Follower struct {
 	sent uint64 // the newest commit that was sent
 }
 
-// Run sends what the standby lacks that has from, and then each commit, until ctx ends, to fails, or the store does. The error is never nil. Run may be called
-// once.
+// Run sends what a standby that already has `from` still lacks, and then each commit, until ctx ends, to fails, or the store does. The error is never nil. Run
+// may be called once.
 func (fl *Follower) Run(ctx context.Context, from Start, to Sink) error {
 	fl.to = to
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -153,7 +153,7 @@ func (fl *Follower) view(ctx context.Context, fn func(store.Reader) error) (at u
 		}
 		n, known := f.ordinal(p)
 		if !known {
-			return fmt.Errorf("the store is at position %v, which is none of this coordinator", p)
+			return fmt.Errorf("the store is at position %v, which is not one of this coordinator's", p)
 		}
 		at = n
 		return fn(r)

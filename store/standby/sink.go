@@ -30,7 +30,7 @@ type Sink interface {
 // Begin says what is to come.
 type Begin struct {
 	Format     uint32 // of the store
-	Copy       bool   // the whole store follows; otherwise what the standby lacks to what it said that it has
+	Copy       bool   // the whole store follows; otherwise what is missing beyond what the standby said it has
 	StoreBytes int64  // about how much is to come, if Copy is true
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/lessor-dev/lessor/internal/await"
 )
 
-// window is how many frames may wait for their answers: one is being committed, one is in transit, and a third is being collected.
+// window is how many frames may wait for their answers: two are under way; a third is collected meanwhile.
 const window = 2
 
 // Waits before a new stream is opened after a loss, and before a call is sent again that got no decision.

@@ -13,7 +13,7 @@ func diskPct(at string) (pct float64, ok bool) {
 	return diskUse(float64(st.Blocks), float64(st.Bfree), float64(st.Bavail))
 }
 
-// diskUse returns how full a disk is, of which so many blocks are free, and so many of them available to an ordinary user; ok is false if it has no blocks.
+// diskUse returns how full a disk is, from the numbers of its blocks: all, the free ones, and those available to an ordinary user. ok is false if it has none.
 func diskUse(blocks, free, available float64) (pct float64, ok bool) {
 	used := blocks - free
 	if whole := used + available; whole > 0 {
