@@ -4,21 +4,33 @@
 // Milliseconds. A browser alone would wait for minutes for a coordinator that is cut off, and the page would show old things as if they were new.
 const every = 3000, patience = 10000;
 
-// show puts what is new in the place of what main has. What the reader has opened, scrolled or focused stays so.
+// nameOf says which element it is, wherever it stands: by its id, or as a link, by the row of a table that it is in, which its first link names.
+function nameOf(element) {
+  const row = element.closest("tr")?.querySelector("a");
+  return element.id ? `#${element.id}` : `${row ? row.getAttribute("href") : ""} ${element.getAttribute("href")}`;
+}
+
+// show puts what is new in the place of what main has. What the reader has opened, scrolled or focused stays so, unless it is gone: Enter must not open
+// another task, which has come to its place.
 function show(main, next) {
-  const kept = ["details", "summary", "pre", "a"].map((kind) => {
-    const old = [...main.querySelectorAll(kind)];
-    return { kind, old, scrolled: old.map((each) => each.scrollTop), focused: old.indexOf(document.activeElement) };
-  });
+  const named = () => [...main.querySelectorAll("[id], a[href]")];
+  const kept = new Map();
+  for (const each of named().reverse()) { // of two with one name the first is kept
+    kept.set(nameOf(each), { open: each.open, scrolled: each.scrollTop });
+  }
+  const focused = named().find((each) => each === document.activeElement);
+  let focus = focused && nameOf(focused);
   main.replaceChildren(...next.childNodes);
   main.toggleAttribute("data-live", next.hasAttribute("data-live"));
-  for (const { kind, old, scrolled, focused } of kept) {
-    main.querySelectorAll(kind).forEach((each, n) => {
-      if (n >= old.length) return;
-      if (kind === "details") each.open = old[n].open;
-      each.scrollTop = scrolled[n];
-      if (n === focused) each.focus({ preventScroll: true });
-    });
+  for (const each of named()) {
+    const name = nameOf(each), was = kept.get(name);
+    if (!was) continue;
+    if (was.open !== undefined) each.open = was.open;
+    each.scrollTop = was.scrolled;
+    if (name === focus) {
+      each.focus({ preventScroll: true });
+      focus = null;
+    }
   }
 }
 

@@ -29,7 +29,8 @@ func (p *pages) task(r *http.Request) (view, error) {
 		Explain   *lessorv1.ExplainTaskResponse
 		Ended     bool
 		Adoptable bool
-	}{t, explained, words.Final(t.GetState()), slices.ContainsFunc(explained.GetFindings(), isLateResult)}}, nil
+		Elsewhere bool
+	}{t, explained, words.Final(t.GetState()), slices.ContainsFunc(explained.GetFindings(), isLateResult), elsewhere(t)}}, nil
 }
 
 // isLateResult reports whether a finding says that a result can be adopted: one is kept, nobody holds the task, and its round has no outcome.
@@ -37,11 +38,17 @@ func isLateResult(f *lessorv1.Finding) bool {
 	return f.GetCode() == lessorv1.FindingCode_FINDING_CODE_LATE_RESULT
 }
 
+// elsewhere reports whether the output of a task is not with the coordinator, which can only say where it is.
+func elsewhere(t *lessorv1.Task) bool {
+	return len(t.GetOutput()) == 0 && slices.ContainsFunc(t.GetArtifacts(), func(a *lessorv1.Artifact) bool { return !a.GetInline() })
+}
+
 // mostShown is how many bytes of a payload, an output or a checkpoint a page shows.
 const mostShown = 8 << 10
 
 // content is what a page shows of bytes.
 type content struct {
+	ID   string // of its element, by which page.js finds it again
 	Text string
 	Size string
 	Cut  bool // Text is only the beginning

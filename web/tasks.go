@@ -18,13 +18,42 @@ func (p *pages) list(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	return view{Title: "Tasks", Template: "tasks", Live: true, Data: struct {
+	return view{Title: titleOf(filter), Template: "tasks", Live: true, Data: struct {
 		Filter *lessorv1.TaskFilter
 		Label  string
 		States []lessorv1.TaskState
 		Tasks  []*lessorv1.Task
 		Next   string
 	}{filter, r.URL.Query().Get("label"), words.States(), tasks.GetTasks(), next(r, tasks.GetNextPageToken())}}, nil
+}
+
+// titleOf says which tasks a page lists, so that a reader of several pages can tell them apart.
+func titleOf(f *lessorv1.TaskFilter) string {
+	var parts []string
+	if len(f.GetStates()) > 0 {
+		parts = append(parts, states(f.GetStates(), ", "))
+	}
+	add := func(what, name string) {
+		if name != "" {
+			parts = append(parts, what+" "+name)
+		}
+	}
+	add("queue", f.GetQueue())
+	add("type", f.GetType())
+	add("run", f.GetRunId())
+	add("worker", f.GetWorkerId())
+	add("concurrency key", f.GetConcurrencyKey())
+	add("idempotency key", f.GetIdempotencyKey())
+	for key, value := range f.GetLabels() { // one at most
+		add("label", key+"="+value)
+	}
+	if f.GetWorkspaceId() != "default" {
+		add("workspace", f.GetWorkspaceId())
+	}
+	if len(parts) == 0 {
+		return "Tasks"
+	}
+	return "Tasks: " + strings.Join(parts, ", ")
 }
 
 // filterOf reads a filter. What is empty in the form selects all.
@@ -34,7 +63,7 @@ func filterOf(r *http.Request) (*lessorv1.TaskFilter, error) {
 		WorkspaceId: workspaceOf(r), Queue: query.Get("queue"), Type: query.Get("type"), RunId: query.Get("run"), WorkerId: query.Get("worker"),
 		ConcurrencyKey: query.Get("concurrency_key"), IdempotencyKey: query.Get("idempotency_key"),
 	}
-	for _, name := range query["state"] {
+	for _, name := range strings.Split(strings.Join(query["state"], ","), ",") { // the form has one value, for several states, too
 		if name == "" {
 			continue
 		}

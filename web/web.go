@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // Config is what the page needs from the coordinator.
@@ -145,7 +146,19 @@ func (p *pages) write(w http.ResponseWriter, r *http.Request, code int, v view) 
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(code)
-	_, _ = w.Write(page.Bytes()) // the reader is gone
+	_, _ = w.Write(bytes.Map(harmless, page.Bytes())) // the reader is gone
+}
+
+// harmless replaces what would let a text of somebody else rewrite the page around it. It is for whole pages, so that no field can be forgotten; a link has
+// such characters as %xx, a command as \ooo.
+func harmless(r rune) rune {
+	switch {
+	case r == '\n', r == '\r', r == '\t': // white space, whose lines only a <pre> shows
+		return r
+	case words.Misleads(r):
+		return '?' // as in the command
+	}
+	return r
 }
 
 // codeOf returns the status for a page whose calls were refused.

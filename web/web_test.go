@@ -528,7 +528,7 @@ func TestQuoted(t *testing.T) {
 // commands returns the commands that a page shows.
 func commands(t *testing.T, a *answers, path string) []string {
 	t.Helper()
-	shown := regexp.MustCompile(`(?s)<pre class="command">(.*?)</pre>`).FindStringSubmatch(get(t, a, path).Body.String())
+	shown := regexp.MustCompile(`(?s)<pre class="command" id="commands">(.*?)</pre>`).FindStringSubmatch(get(t, a, path).Body.String())
 	if shown == nil {
 		t.Fatalf("%s shows no commands", path)
 	}
@@ -537,7 +537,7 @@ func commands(t *testing.T, a *answers, path string) []string {
 
 // Names that look like flags are not taken for such by the commands that a page shows. A task has the commands that it does not refuse.
 func TestCommands(t *testing.T) {
-	queue := &lessorv1.Queue{WorkspaceId: "-w", Name: "-q"}
+	queue := &lessorv1.Queue{WorkspaceId: "-w", Name: "-q", MaxInflight: 20, RateLimit: &lessorv1.RateLimit{PerSecond: 50.0 / 86400, Burst: 3}}
 	a := &answers{by: map[string]proto.Message{lessorv1.AdminService_GetQueue_FullMethodName: &lessorv1.GetQueueResponse{Queue: queue}}}
 	wantCommands := func(path string, want ...string) {
 		t.Helper()
@@ -545,7 +545,7 @@ func TestCommands(t *testing.T) {
 			t.Errorf("%s shows %q, want %q", path, got, want)
 		}
 	}
-	update := "lessor queue update --workspace=-w --max-inflight 20 --rate 5/s -- -q"
+	update := "lessor queue update --workspace=-w --max-inflight 20 --rate 50/d --burst 3 -- -q"
 	wantCommands("/ui/queue?name=-q&workspace=-w", "lessor queue pause --workspace=-w -- -q", update)
 	queue.Paused = true
 	wantCommands("/ui/queue?name=-q&workspace=-w", "lessor queue resume --workspace=-w -- -q", update)
@@ -579,6 +579,41 @@ func TestCommands(t *testing.T) {
 	a.by[lessorv1.TaskService_ExplainTask_FullMethodName] = &lessorv1.ExplainTaskResponse{}
 	task.State = lessorv1.TaskState_TASK_STATE_COMPLETED
 	wantCommands("/ui/tasks/t1", output, get)
+	task.Artifacts = []*lessorv1.Artifact{{ResourceId: "r"}} // "task get --output" would fail
+	wantCommands("/ui/tasks/t1", get)
+}
+
+// No character of a text of somebody else turns a page around, and a command with such a name is exact.
+func TestNoTextRewritesThePage(t *testing.T) {
+	a := full()
+	const name = "a\u202e\x1b'\\"
+	a.by[lessorv1.AdminService_GetQueue_FullMethodName] = &lessorv1.GetQueueResponse{Queue: &lessorv1.Queue{Name: name}}
+	body := get(t, a, "/ui/queue?name=q").Body.String()
+	if strings.ContainsAny(body, "\u202e\x1b") || !strings.Contains(body, "Queue a??") {
+		t.Errorf("the page has what turns it around:\n%s", body)
+	}
+	if got, want := quoted(name), `$'a\342\200\256\033\'\\'`; got != want {
+		t.Errorf("the command has %s, want %s", got, want)
+	}
+}
+
+// The leased tasks of a queue are those of three states, which the form keeps and the title says.
+func TestLeasedTasksOfAQueue(t *testing.T) {
+	a := full()
+	a.by[lessorv1.AdminService_GetQueue_FullMethodName] = &lessorv1.GetQueueResponse{Queue: &lessorv1.Queue{Name: "q", WorkspaceId: "default", Leased: 41}}
+	href := regexp.MustCompile(`<a href="([^"]*)">41</a>`).FindStringSubmatch(get(t, a, "/ui/queue?name=q").Body.String())
+	if href == nil {
+		t.Fatal("the leased tasks are not linked")
+	}
+	body := get(t, a, html.UnescapeString(href[1])).Body.String()
+	for _, part := range []string{`<option value="LEASED,RUNNING,CANCELLING" selected>`, "<title>Tasks: LEASED, RUNNING, CANCELLING, queue q – Lessor"} {
+		if !strings.Contains(body, part) {
+			t.Errorf("the list lacks %s:\n%s", part, body)
+		}
+	}
+	if got := a.asked.(*lessorv1.ListTasksRequest).GetFilter().GetStates(); len(got) != 3 {
+		t.Errorf("it asks for %v, want three states", got)
+	}
 }
 
 // From a task, the links of the frame lead to its workspace.

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"golang.org/x/term"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -209,7 +208,7 @@ func printable(s string) string {
 			return r
 		case r == '\t':
 			return ' ' // a tab would begin a column
-		case unicode.In(r, unicode.Cc, unicode.Bidi_Control, unicode.Zl, unicode.Zp):
+		case words.Misleads(r):
 			return '?'
 		}
 		return r

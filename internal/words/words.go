@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
@@ -18,6 +19,12 @@ func Name(value protoreflect.Enum) string {
 		return strings.TrimPrefix(string(known.Name()), prefix)
 	}
 	return fmt.Sprint(value.Number()) // of a newer coordinator
+}
+
+// Misleads reports whether a character in a text of somebody else would change what stands beside the text: it controls a terminal, turns the direction of
+// text around, or ends a line.
+func Misleads(r rune) bool {
+	return unicode.In(r, unicode.Cc, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
 }
 
 // Bytes returns a size in the largest unit that fits.

@@ -4,24 +4,26 @@ const vm = require("node:vm");
 const source = require("node:fs").readFileSync(0, "utf8");
 
 // open returns a page at an address, whose requests are answered by ask.
-function open(address, ask) {
+function open(address, ask, before = [], after = []) {
   const page = { stale: { textContent: "" }, lost: false, shown: [], pressed: false, selected: false };
   const main = {
     matches: () => page.pressed, // :active
-    querySelectorAll: () => [],
+    querySelectorAll: () => (page.shown.length ? after : before),
     hasAttribute: () => true,
     toggleAttribute() {},
     childNodes: [],
     replaceChildren: (...nodes) => (page.shown = nodes),
   };
+  const document = {
+    hidden: false,
+    body: { classList: { add: () => (page.lost = true), remove: () => (page.lost = false) } },
+    querySelector: (selector) => (selector === ".stale" ? page.stale : main),
+  };
+  page.active = (element) => (document.activeElement = element);
   vm.runInNewContext(source, {
     URL,
     location: new URL(address),
-    document: {
-      hidden: false,
-      body: { classList: { add: () => (page.lost = true), remove: () => (page.lost = false) } },
-      querySelector: (selector) => (selector === ".stale" ? page.stale : main),
-    },
+    document,
     getSelection: () => ({ isCollapsed: !page.selected }),
     setTimeout: (next) => (page.refresh = next),
     AbortSignal: { timeout: (limit) => ({ limit }) },
@@ -67,6 +69,18 @@ async function main() {
   await refresh();
   assert.deepEqual([page.lost, limit > 0, page.refresh], [true, true, refresh]);
   assert.match(page.stale.textContent, /does not answer/);
+
+  // Focus stays with the link that had it, wherever that goes; if the link is gone, nothing is focused.
+  const link = (href) => ({ id: "", closest: () => null, getAttribute: () => href, focus() { focused = href; } });
+  let focused = null;
+  for (const [hrefs, want] of [[["c", "b"], "b"], [["c", "d"], null]]) {
+    focused = null;
+    const old = [link("a"), link("b")];
+    const page = open("http://h:1/ui/tasks", () => good, old, hrefs.map(link));
+    page.active(old[1]);
+    await page.refresh();
+    assert.equal(focused, want);
+  }
 
   // Refused credentials are not shown again; after any other answer it goes on.
   for (const [status, again] of [[401, false], [403, false], [404, true], [429, true], [503, true]]) {
