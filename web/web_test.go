@@ -680,6 +680,20 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// That a page is no longer up to date is seen wherever its reader has scrolled to: the line sticks, and is not in main, which scrolls sideways by itself.
+func TestStaleLineSticks(t *testing.T) {
+	style := get(t, full(), "/ui/style.css").Body.String()
+	if !regexp.MustCompile(`(?m)^\.stale \{[^}]*position: sticky; top: 0;`).MatchString(style) {
+		t.Error("the line is not sticky")
+	}
+	for _, path := range all {
+		before, _, _ := strings.Cut(get(t, full(), path).Body.String(), "<main")
+		if !strings.Contains(before, `<p class="stale"`) {
+			t.Errorf("%s: the line is not before main", path)
+		}
+	}
+}
+
 // page.js keeps the page up to date, and says when it cannot.
 func TestPageScript(t *testing.T) {
 	node, err := exec.LookPath("node")
