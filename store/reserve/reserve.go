@@ -19,9 +19,13 @@ const (
 	fileName = "lessor.reserve"
 	// maxAge is how long Full uses the last measured free space before it measures again.
 	maxAge = 10 * time.Millisecond
-	// repeatAfter is how long a failure that stays the same is not logged again: each commit tries again and may fail again. It is also how long the log does not
+	// repeatAfter is how long a failure that stays the same is not logged again: it is tried again and may fail again. It is also how long the log does not
 	// say again that the disk is full, or the reserve spent: on a disk that the store itself has filled, that changes as often as tasks come and go.
 	repeatAfter = time.Minute
+	// After a failure to make the file, it is not tried again for minPause, then for twice as long each time, up to maxPause: the free space may look like
+	// enough when it is not, for example because of a quota, and the goroutines that try are those that commit and grant.
+	minPause = time.Second
+	maxPause = time.Minute
 )
 
 // Reserve is the reserve of one data directory. Its methods may be called by several goroutines.
@@ -37,10 +41,12 @@ type Reserve struct {
 	reserved   bool // the file exists and has its full size
 	full       condition
 	spent      condition
-	measuredAt time.Time // of the last measurement
-	free       int64     // what was measured last, in bytes
-	failure    string    // the last failure that was logged; empty once the file was made
-	failureAt  time.Time // when it was logged
+	measuredAt time.Time     // of the last measurement
+	free       int64         // what was measured last, in bytes
+	failure    string        // the last failure that was logged; empty once the file was made
+	failureAt  time.Time     // when it was logged
+	pause      time.Duration // after the last failure to make the file; 0: it was made since
+	pauseEnds  time.Time     // when it may be tried again
 }
 
 // condition is a state of the disk of which the log tells.
@@ -149,7 +155,7 @@ func (r *Reserve) checkLocked() {
 	switch {
 	case r.reserved && free < r.size/4 && r.releaseLocked(free):
 		free += r.size
-	case !r.reserved && free >= 2*r.size && r.makeLocked():
+	case !r.reserved && free >= 2*r.size && !time.Now().Before(r.pauseEnds) && r.makeLocked():
 		free -= r.size
 	}
 	r.free = free
@@ -198,9 +204,11 @@ func (r *Reserve) makeLocked() (done bool) {
 	}
 	if err != nil {
 		r.failedLocked("cannot create the disk reserve", err)
+		r.pause = min(max(2*r.pause, minPause), maxPause)
+		r.pauseEnds = time.Now().Add(r.pause)
 		return false
 	}
-	r.reserved, r.failure = true, ""
+	r.reserved, r.failure, r.pause = true, "", 0
 	return true
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -334,11 +335,56 @@ func TestFileWithAPartOfItsSpaceIsRemoved(t *testing.T) {
 		}
 		d.wantFull(t, 10*size, true, false)
 		d.allocate = allocate
+		time.Sleep(minPause)
 		d.wantFull(t, 10*size, false, true)
 	})
 }
 
-// A file that cannot be made or removed is tried again with each commit, but logged only once a minute, and again when it fails after a success.
+// A file that cannot be made is tried again after 1 s, then after waits that double, up to 1 min, however often the reserve is asked: those who ask commit and
+// grant. After a success the waits begin anew.
+func TestFailureToMakeTheFileIsFollowedByAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, 0)
+		var tries []time.Duration
+		began := time.Now()
+		d.allocate = func(*os.File, int64) error {
+			tries = append(tries, time.Since(began))
+			return errors.New("quota exceeded")
+		}
+		ask := func(span time.Duration) {
+			for until := time.Now().Add(span); time.Now().Before(until) && len(tries) < 20; time.Sleep(maxAge) {
+				d.Full()
+				d.Spent()
+				d.Check()
+			}
+		}
+		d.space = 10 * size
+		ask(4 * time.Minute)
+		if want := seconds(0, 1, 3, 7, 15, 31, 63, 123, 183); !slices.Equal(tries, want) {
+			t.Errorf("with room that cannot be allocated, the file was tried after %v, want %v", tries, want)
+		}
+
+		fails := d.allocate
+		d.allocate = allocate
+		time.Sleep(maxPause)
+		d.wantFull(t, 10*size, false, true)
+		d.wantFull(t, 0, true, false)
+		d.allocate, tries, began, d.space = fails, nil, time.Now(), 10*size
+		ask(2 * time.Second)
+		if want := seconds(0, 1); !slices.Equal(tries, want) {
+			t.Errorf("after a success, the file was tried after %v, want %v", tries, want)
+		}
+	})
+}
+
+func seconds(all ...time.Duration) []time.Duration {
+	for i := range all {
+		all[i] *= time.Second
+	}
+	return all
+}
+
+// A file that cannot be made or removed is tried again, but the failure is logged only once a minute, and again when it fails after a success.
 func TestFailureIsLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 0)
@@ -365,7 +411,8 @@ func TestFailureIsLoggedOnceAMinute(t *testing.T) {
 		block()
 		commits(10 * size)
 		logged(create, 1)
-		d.Check() // a minute later
+		time.Sleep(maxPause)
+		d.Check()
 		logged(create, 2)
 
 		remove := func() {
@@ -375,6 +422,7 @@ func TestFailureIsLoggedOnceAMinute(t *testing.T) {
 			}
 		}
 		remove()
+		time.Sleep(maxPause)
 		d.Check() // makes the file
 		remove()
 		d.space = 0
@@ -384,6 +432,7 @@ func TestFailureIsLoggedOnceAMinute(t *testing.T) {
 		logged(create, 3)
 
 		remove()
+		time.Sleep(maxPause)
 		d.Check()
 		block()
 		const released = "the disk reserve is released"
