@@ -111,6 +111,17 @@ type dispatched struct {
 func (u *unacked) add(seq uint64, leases []handedLease) {
 	u.frames = append(u.frames, dispatched{seq, leases})
 	u.leases += len(leases)
+	u.dropOld()
+}
+
+// putBack undoes a take. Which of the leases belonged to which dispatch is not known any more: the next take returns all of them as those of earlier ones.
+func (u *unacked) putBack(leases []handedLease) {
+	u.frames = slices.Insert(u.frames, 0, dispatched{leases: leases})
+	u.leases += len(leases)
+	u.dropOld()
+}
+
+func (u *unacked) dropOld() {
 	for u.leases > maxUnacked && len(u.frames) > 1 {
 		u.pop()
 	}

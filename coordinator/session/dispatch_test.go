@@ -77,4 +77,8 @@ func TestUnackedIsBounded(t *testing.T) {
 	if take(101) < 2*maxUnacked {
 		t.Error("a single frame with more leases than the limit is not remembered")
 	}
+	u.add(103, refs(maxUnacked))
+	if u.putBack(refs(1)); u.leases > maxUnacked {
+		t.Errorf("%d leases are remembered after some were put back; the limit is %d", u.leases, maxUnacked)
+	}
 }

@@ -109,7 +109,7 @@ func (h *handedLease) acknowledgedBy(r *lease.Report) bool {
 	return r.LeaseID == h.lease && (r.Attempt == 0 || r.Attempt == h.attempt)
 }
 
-// passAcks gives the acknowledgements of the present frame to the engine to judge.
+// passAcks gives the acknowledgements of the present frame to the engine to judge. If the stream is ending, they wait for the next one.
 func (ss *Session) passAcks() {
 	before, leases := len(ss.acks.before), slices.Concat(ss.acks.before, ss.acks.named)
 	ss.acks = acks{}
@@ -122,12 +122,15 @@ func (ss *Session) passAcks() {
 		reports[i] = &made[i]
 		made[i] = lease.Report{Kind: lease.KindAck, TaskID: l.task.String(), LeaseID: l.lease, Session: ss.id}
 	}
-	ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
+	ok := ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
 		ss.out.release(bytes)
 		if err == nil { // otherwise nothing was judged: the worker's Start acknowledges the lease later, or the lease ends unacknowledged
 			ss.out.cancelLate(reports[before:], answers[before:]) // for earlier dispatches the worker has been told already
 		}
 	})
+	if !ok {
+		ss.out.putBack(leases)
+	}
 }
 
 // notify sends the worker a cancel for each lease that the engine names.

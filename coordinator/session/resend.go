@@ -108,6 +108,16 @@ func (o *outbox) takeUnacked(seq uint64) []handedLease {
 	return append(a.before, a.named...)
 }
 
+// putBack takes leases back whose acknowledgement was read, but could not be passed on. Their frames are not sent again, so the worker does not acknowledge them
+// again: takeUnacked finds them for the next stream of the session.
+func (o *outbox) putBack(leases []handedLease) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.forgotten {
+		o.unacked.putBack(leases)
+	}
+}
+
 // resendFrom sends the frame with the given seq and all frames after it again (W7). ok is false if one of them is not retained any more. If the
 // worker has acknowledged that frame, resendFrom does nothing: the frame arrived after the worker asked for it.
 func (o *outbox) resendFrom(seq uint64) (ok bool) {

@@ -213,6 +213,47 @@ func TestBadFrameOfADisplacedStreamIsDropped(t *testing.T) {
 	}
 }
 
+// W8, W5: an acknowledgement that waits for room when its stream is lost is not lost: the worker acknowledges the dispatch by resuming its session, whatever it
+// does after that.
+func TestAcknowledgementThatWaitsForRoomIsNotLost(t *testing.T) {
+	t.Attr("rules", "W8 W5")
+	for name, resumes := range map[string]int{"one resume": 1, "a resume that is lost as well": 2} {
+		t.Run(name, func(t *testing.T) {
+			st := memstore.New()
+			wiretest.ServeWith(t, st, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
+				worker, a := r.OpenSessionWith(t, "w", 2, nil)
+				r.SubmitAll(t, 1)
+				other := worker.ReceiveAssignments(1)[0]
+				r.SubmitAll(t, 1)
+				m := worker.NextFrame()
+				work := wiretest.WantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
+				synctest.Wait()
+				release := sync.OnceFunc(wiretest.BlockCommits(st))
+				defer release()
+				large := wiretest.Completed(other, wiretest.Text(4<<20-1<<10)) // its answer takes all the room until it is judged
+				worker.SendFrame(numberedFrame(worker, 1, &lessorv1.Reports{Reports: []*lessorv1.Report{large}}))
+				synctest.Wait()
+				worker.Ack(m)
+				synctest.Wait()
+				for range resumes {
+					worker = r.OpenStream(t, "w")
+					h := wiretest.HandshakeOf("w")
+					wiretest.ResumeFrom(a, m.GetSeq())(h)
+					worker.Send(h)
+					a = wiretest.NextPayload[*lessorv1.Accept](worker)
+					worker.Send(wiretest.Registration(2)) // what it acknowledges waits for room, too
+					synctest.Wait()
+				}
+				release()
+				wiretest.NextPayload[*lessorv1.Verdicts](worker)
+				time.Sleep(2 * lease.DefaultAckWithin)
+				worker.WantNoFrame()
+				wiretest.WantCommitted(t, worker.Report(wiretest.Completed(work, "")))
+			})
+		})
+	}
+}
+
 // W8, W7: a stream that is lost while a frame waits for room has not handled that frame, so the worker sends it again on its next stream.
 func TestFrameThatWaitsForRoomIsSentAgain(t *testing.T) {
 	t.Attr("rules", "W8 W7")
