@@ -201,6 +201,40 @@ func TestComplete(t *testing.T) {
 	})
 }
 
+// A standby cannot acknowledge a commit that it was not sent: a commit that waits for a standby would count as safe on one that does not have it.
+func TestAckOfWhatWasNotSent(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		fl, err := r.feed.Attach(r.Context(), "s", "instance")
+		if err != nil {
+			r.Fatal(err)
+		}
+		defer fl.Close()
+		var newest Mark
+		slow := make(chan struct{})
+		go func() {
+			_ = fl.Run(r.Context(), Start{}, markSink(func(m Mark) {
+				if newest = m; m.Complete {
+					<-slow
+				}
+			}))
+		}()
+		synctest.Wait()
+		r.ack(fl, newest)
+		r.put(store.Task, "a", "1")
+		ahead := newest.At
+		ahead.Number++
+		if fl.Ack(ahead) == nil || fl.Status().Acked != newest.At {
+			t.Errorf("a standby that was sent commits up to %v can acknowledge %v", newest.At, ahead)
+		}
+		close(slow)
+		synctest.Wait()
+		if newest.At != ahead {
+			t.Fatalf("the newest mark is at %v, want %v", newest.At, ahead)
+		}
+		r.ack(fl, newest)
+	})
+}
+
 // Checksums are compared every few seconds, too, if something was committed meanwhile.
 func TestSumsAreComparedAgain(t *testing.T) {
 	inBubble(t, Options{Check: 10 * time.Second}, func(r *rig) {

@@ -27,10 +27,9 @@ type Follower struct {
 	whole      bool   // all of the store was sent once
 	completeAt uint64 // the first commit of which the standby has everything, if whole
 	bytes      int64
+	sent       uint64 // the newest commit that was sent, or is about to be; only Run changes it, and reads it without the lock
 
-	// of Run
-	to   Sink
-	sent uint64 // the newest commit that was sent
+	to Sink // of Run
 }
 
 // Run sends what a standby that already has `from` still lacks, and then each commit, until ctx ends, to fails, or the store does. The error is never nil. Run
@@ -60,7 +59,7 @@ func (fl *Follower) run(ctx context.Context, from Start) error {
 		if err != nil {
 			return err
 		}
-		fl.sent = at // every piece has these commits in it
+		fl.setSent(at) // every piece has these commits in it
 		from.Copied = new(Cursor)
 	}
 	if from.Copied != nil {
@@ -95,6 +94,12 @@ func (fl *Follower) resume(from records.Position) bool {
 	}
 	fl.sent = n
 	return true
+}
+
+func (fl *Follower) setSent(n uint64) {
+	fl.feed.mu.Lock()
+	defer fl.feed.mu.Unlock()
+	fl.sent = n
 }
 
 // copy sends all records from one on, a piece at a time, and before each piece the commits that it has in it.
@@ -255,8 +260,8 @@ func (fl *Follower) next(ctx context.Context, stop <-chan time.Time) (*kept, err
 func (fl *Follower) sendCommit(k *kept) error {
 	fl.feed.mu.Lock()
 	whole := fl.whole
-	fl.feed.mu.Unlock()
 	fl.sent = k.number
+	fl.feed.mu.Unlock()
 	return fl.send(k.changes, Mark{At: fl.feed.position(k.number), Complete: whole})
 }
 
@@ -280,7 +285,7 @@ func (fl *Follower) Ack(p records.Position) error {
 	f := fl.feed
 	n, known := f.ordinal(p)
 	f.mu.Lock()
-	if !known || n > f.last {
+	if !known || n > fl.sent {
 		f.mu.Unlock()
 		return fmt.Errorf("position %v was not sent", p)
 	}
