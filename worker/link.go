@@ -153,8 +153,12 @@ const (
 func (l *link) classify(f *lessorv1.SessionResponse, now time.Time) order {
 	seq := f.GetSeq()
 	switch {
-	case seq == 0: // not sequenced
-		seq = l.lastSeq
+	case seq == 0: // not sequenced: it closes no gap, and acknowledges nothing unless it asks
+		if f.GetAck().GetRequest() {
+			l.lastID, l.ackSent = f.GetId(), false
+		}
+		l.noteAckRequest(f, now)
+		return inOrder
 	case seq <= l.lastSeq:
 		l.ackSent = false
 		l.noteAckRequest(f, now)

@@ -286,6 +286,26 @@ func TestGapStaysOpen(t *testing.T) {
 	})
 }
 
+// W7: a frame without a seq does not close a gap: the worker goes on asking for the missing frame.
+func TestFrameWithoutSeqLeavesTheGapOpen(t *testing.T) {
+	t.Attr("rules", "W7")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, echo)
+		s := c.accept()
+		synctest.Wait()
+		s.lose(dispatchOf("t1"))
+		s.dispatch("t2")
+		s.next("gap", isGapError)
+		s.resend(&lessorv1.SessionResponse{Id: "without seq"})
+		for range resendTries {
+			s.next("gap, by the clock", isGapError)
+		}
+		c.accept()
+		r.shutdown()
+	})
+}
+
 // idle_timeout holds for both sides: the worker leaves a stream on which the coordinator sends nothing for that long. A frame without a payload, here
 // every 50 s, is enough to keep it open.
 func TestIdleTimeout(t *testing.T) {
