@@ -22,9 +22,13 @@ func withWarnings(events engine.Events, log *slog.Logger) engine.Events {
 		}
 		committed(tasks, took)
 	}
+	stoodStill := events.StoodStill
 	events.StoodStill = func(by time.Duration) {
 		if by >= engine.SlowCommit {
 			log.Warn("the coordinator stood still: it was stopped, or had no processor time or memory", "for", by)
+		}
+		if stoodStill != nil {
+			stoodStill(by)
 		}
 	}
 	set := events.WallClockSet
