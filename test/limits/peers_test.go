@@ -465,7 +465,13 @@ func (w *world) bothers(tn *tenant) {
 		kind, n = 0, 2000
 	}
 	w.note("%s: %s bothers in way %d, %d times, %d slots, %v %% full", tn.name, p.name, kind, n, slots, full)
+	crowd := int32(0)
+	if kind == 1 || kind == 3 { // each is a command of its tenant, as a call is
+		crowd = int32(n)
+	}
+	tn.calls.Add(crowd)
 	w.busy.Go(func() {
+		defer tn.calls.Add(-crowd)
 		for range n {
 			switch kind {
 			case 0:
