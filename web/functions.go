@@ -38,7 +38,7 @@ var functions = template.FuncMap{
 	"content":    func(id string, data []byte) content { c := contentOf(data); c.ID = id; return c },
 	"states":     states,
 	"limits":     limits,
-	"held":       func() string { return strings.Join(held, ",") },
+	"held":       func() string { return states(held, ",") },
 	"link":       link,
 	"quoted":     quoted,
 	"argument":   argument,
@@ -102,8 +102,8 @@ func states(all []lessorv1.TaskState, separator string) string {
 }
 
 // held are the states in which a task has a lease, as the link to the leased tasks of a queue needs them.
-var held = []string{
-	words.Name(lessorv1.TaskState_TASK_STATE_LEASED), words.Name(lessorv1.TaskState_TASK_STATE_RUNNING), words.Name(lessorv1.TaskState_TASK_STATE_CANCELLING),
+var held = []lessorv1.TaskState{
+	lessorv1.TaskState_TASK_STATE_LEASED, lessorv1.TaskState_TASK_STATE_RUNNING, lessorv1.TaskState_TASK_STATE_CANCELLING,
 }
 
 // limits returns the flags of a command that leave the limits of a queue as they are, for its reader to change.

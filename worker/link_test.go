@@ -261,6 +261,20 @@ func TestGap(t *testing.T) {
 	})
 }
 
+// openGap loses a dispatch, and sends and returns the one after it.
+func (s *stream) openGap() *lessorv1.SessionResponse {
+	synctest.Wait()
+	s.lose(dispatchOf("t1"))
+	return s.dispatch("t2")
+}
+
+// wantGapToStayOpen wants the worker to ask for the missing frame after each of its waits.
+func (s *stream) wantGapToStayOpen() {
+	for range resendTries {
+		s.next("gap, by the clock", isGapError)
+	}
+}
+
 // W7: the worker reports a gap again at once if a repeated frame does not close it, and also after waits. After six of these waits it leaves the stream.
 func TestGapStaysOpen(t *testing.T) {
 	t.Attr("rules", "W7")
@@ -268,9 +282,7 @@ func TestGapStaysOpen(t *testing.T) {
 		c := startCoordinator(t)
 		r := c.run(worker.Config{}, echo)
 		s := c.accept()
-		synctest.Wait()
-		s.lose(dispatchOf("t1"))
-		after := s.dispatch("t2")
+		after := s.openGap()
 		reportedAt := time.Now()
 		s.next("gap", isGapError)
 		s.resend(after)
@@ -278,9 +290,7 @@ func TestGapStaysOpen(t *testing.T) {
 		if got := time.Since(reportedAt); got != 0 {
 			t.Errorf("the worker reported the gap again %v after a repeat that does not close it, want at once", got)
 		}
-		for range resendTries {
-			s.next("gap, by the clock", isGapError)
-		}
+		s.wantGapToStayOpen()
 		c.accept()
 		r.shutdown()
 	})
@@ -293,14 +303,10 @@ func TestFrameWithoutSeqLeavesTheGapOpen(t *testing.T) {
 		c := startCoordinator(t)
 		r := c.run(worker.Config{}, echo)
 		s := c.accept()
-		synctest.Wait()
-		s.lose(dispatchOf("t1"))
-		s.dispatch("t2")
+		s.openGap()
 		s.next("gap", isGapError)
 		s.resend(&lessorv1.SessionResponse{Id: "without seq"})
-		for range resendTries {
-			s.next("gap, by the clock", isGapError)
-		}
+		s.wantGapToStayOpen()
 		c.accept()
 		r.shutdown()
 	})
