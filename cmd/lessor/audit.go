@@ -32,7 +32,7 @@ Examples:
 }
 
 func (c auditListCmd) Run(a *app) error {
-	if err := checkSpan(c.Since, c.Until, "--since is -24h unless it is set"); err != nil {
+	if err := checkSpan("", c.Since, c.Until, "--since is -24h unless it is set"); err != nil {
 		return err
 	}
 	return c.with(a, func(cl *client) error {

@@ -124,6 +124,8 @@ func candidates(node *kong.Node, flag *kong.Flag, word string) (found []string) 
 	switch {
 	case flag != nil && flag.Name == "state":
 		all = words.StateNames()
+	case flag != nil && flag.Name == "end-reason":
+		all = words.EndReasonNames()
 	case flag != nil && flag.Enum != "":
 		all = flag.EnumSlice()
 	case flag != nil:

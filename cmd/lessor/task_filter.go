@@ -20,13 +20,17 @@ type taskFilter struct {
 	Worker         string            `typed:"" type:"nonempty" placeholder:"NAME" help:"Only tasks that this worker holds or, if no worker does, held last."`
 	Since          when              `typed:"" placeholder:"TIME" help:"Only tasks submitted from this time on: RFC 3339, or a span from now such as -1h."`
 	Until          when              `typed:"" placeholder:"TIME" help:"Only tasks submitted before this time: RFC 3339, or a span from now."`
+	EndedSince     when              `typed:"" placeholder:"TIME" help:"Only tasks that ended from this time on: RFC 3339, or a span from now such as -1h."`
+	EndedUntil     when              `typed:"" placeholder:"TIME" help:"Only tasks that ended before this time: RFC 3339, or a span from now."`
+	EndReason      []string          `typed:"" type:"nonempty" placeholder:"REASON,..." help:"Only tasks that ended for one of these reasons, without an outcome, for example START_TIMEOUT. Repeatable."`
 	Label          map[string]string `typed:"" placeholder:"KEY=VALUE" mapsep:"none" help:"Only tasks with this label; a comma belongs to the value. Repeatable."`
 }
 
 // isSet reports whether there is any condition.
 func (f taskFilter) isSet() bool {
 	return f.Queue != "" || len(f.State) > 0 || f.RunID != "" || f.Type != "" || f.HostNode != "" || f.ConcurrencyKey != "" || len(f.Label) > 0 ||
-		f.IdempotencyKey != "" || f.Worker != "" || !f.Since.IsZero() || !f.Until.IsZero()
+		f.IdempotencyKey != "" || f.Worker != "" || !f.Since.IsZero() || !f.Until.IsZero() ||
+		!f.EndedSince.IsZero() || !f.EndedUntil.IsZero() || len(f.EndReason) > 0
 }
 
 func (f taskFilter) filter(workspace string) (*lessorv1.TaskFilter, error) {
@@ -34,7 +38,14 @@ func (f taskFilter) filter(workspace string) (*lessorv1.TaskFilter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkSpan(f.Since, f.Until, ""); err != nil {
+	reasons, err := parseReasons(f.EndReason)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkSpan("", f.Since, f.Until, ""); err != nil {
+		return nil, err
+	}
+	if err := checkSpan("ended-", f.EndedSince, f.EndedUntil, ""); err != nil {
 		return nil, err
 	}
 	return &lessorv1.TaskFilter{
@@ -50,6 +61,9 @@ func (f taskFilter) filter(workspace string) (*lessorv1.TaskFilter, error) {
 		WorkerId:       f.Worker,
 		CreatedAfter:   f.Since.timestamp(),
 		CreatedBefore:  f.Until.timestamp(),
+		FinishedAfter:  f.EndedSince.timestamp(),
+		FinishedBefore: f.EndedUntil.timestamp(),
+		Reasons:        reasons,
 	}, nil
 }
 
@@ -64,4 +78,17 @@ func parseStates(names []string) ([]lessorv1.TaskState, error) {
 		states = append(states, state)
 	}
 	return states, nil
+}
+
+// parseReasons reads the names of reasons with or without their prefix, in any case.
+func parseReasons(names []string) ([]lessorv1.Reason, error) {
+	var reasons []lessorv1.Reason
+	for _, name := range names {
+		reason, known := words.EndReasonNamed(strings.TrimPrefix(strings.ToUpper(name), "REASON_"))
+		if !known {
+			return nil, fail(exitUsage, "reasons are "+strings.Join(words.EndReasonNames(), ", "), "--end-reason: %q is not a reason for which a task ends", name)
+		}
+		reasons = append(reasons, reason)
+	}
+	return reasons, nil
 }

@@ -28,13 +28,14 @@ func (w *when) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// checkSpan refuses a time between --since and --until in which nothing can be; hint is for one that ends before it begins.
-func checkSpan(since, until when, hint string) error {
+// checkSpan refuses a time between --since and --until, or flags whose names have a prefix before that, in which nothing can be; hint is for one that ends
+// before it begins.
+func checkSpan(prefix string, since, until when, hint string) error {
 	switch {
 	case since.After(time.Now()):
-		return fail(exitUsage, "-5m is five minutes ago", "--since: %s is in the future", since.Format(time.RFC3339))
+		return fail(exitUsage, "-5m is five minutes ago", "--%ssince: %s is in the future", prefix, since.Format(time.RFC3339))
 	case !since.IsZero() && !until.IsZero() && !until.After(since.Time):
-		return fail(exitUsage, hint, "--until: %s is not after --since, %s", until.Format(time.RFC3339), since.Format(time.RFC3339))
+		return fail(exitUsage, hint, "--%suntil: %s is not after --%[1]ssince, %[3]s", prefix, until.Format(time.RFC3339), since.Format(time.RFC3339))
 	}
 	return nil
 }

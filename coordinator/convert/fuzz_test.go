@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 	"unicode/utf8"
 
@@ -60,6 +61,10 @@ func FuzzFilter(f *testing.F) {
 		{WorkerId: "v"},
 		{CreatedAfter: at(61)},
 		{CreatedBefore: at(60)},
+		{FinishedAfter: at(70), FinishedBefore: at(71), Reasons: []lessorv1.Reason{lessorv1.Reason_REASON_START_TIMEOUT}},
+		{FinishedAfter: at(71)},
+		{FinishedBefore: at(70)},
+		{Reasons: []lessorv1.Reason{lessorv1.Reason_REASON_TASK_CANCELLED}},
 		{RunId: "r", Type: "t", Labels: map[string]string{"a": "1"}},
 		{Labels: map[string]string{"a": "", "b": ""}},
 		{States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_READY}},
@@ -72,7 +77,7 @@ func FuzzFilter(f *testing.F) {
 	if err := spec.Fill(lease.DefaultLimits()); err != nil {
 		f.Fatal(err)
 	}
-	task := &lease.Task{Spec: spec, CreatedAt: 60e9, Lease: &lease.Lease{Worker: "w"}}
+	task := &lease.Task{Spec: spec, CreatedAt: 60e9, FinishedAt: 70e9, Reason: lease.StartTimeout, Rest: lease.Failed, Last: lease.Ended{Worker: "w"}}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		m := &lessorv1.TaskFilter{}
 		if proto.Unmarshal(raw, m) != nil {
@@ -87,7 +92,10 @@ func FuzzFilter(f *testing.F) {
 			m.GetHostNodeId() == "" && (m.GetConcurrencyKey() == "" || m.GetConcurrencyKey() == "k") &&
 			(m.GetIdempotencyKey() == "" || m.GetIdempotencyKey() == "i") && (m.GetWorkerId() == "" || m.GetWorkerId() == "w") &&
 			(m.CreatedAfter == nil || !m.GetCreatedAfter().AsTime().After(at(60).AsTime())) &&
-			(m.CreatedBefore == nil || m.GetCreatedBefore().AsTime().After(at(60).AsTime()))
+			(m.CreatedBefore == nil || m.GetCreatedBefore().AsTime().After(at(60).AsTime())) &&
+			(m.FinishedAfter == nil || !m.GetFinishedAfter().AsTime().After(at(70).AsTime())) &&
+			(m.FinishedBefore == nil || m.GetFinishedBefore().AsTime().After(at(70).AsTime())) &&
+			(len(m.GetReasons()) == 0 || slices.Contains(m.GetReasons(), lessorv1.Reason_REASON_START_TIMEOUT))
 		for k, v := range m.GetLabels() {
 			selects = selects && (k == "a" && v == "1" || k == "c" && v == "")
 		}

@@ -108,8 +108,9 @@ type Filter struct {
 	typ, host      string
 	concurrencyKey string
 	worker         string
-	from, to       lease.Wall           // when the task was created: from <= t < to; 0: no limit
-	states         map[lease.State]bool // empty: any
+	created, ended span
+	states         map[lease.State]bool  // empty: any
+	reasons        map[lease.Reason]bool // empty: any, or none
 	labels         map[string]string
 	Sent           *lessorv1.TaskFilter // never nil
 }
@@ -128,17 +129,29 @@ func ParseFilter(f *Fields, m *lessorv1.TaskFilter) Filter {
 		host:           f.ID("filter.host_node_id", m.GetHostNodeId()),
 		concurrencyKey: f.ID("filter.concurrency_key", m.GetConcurrencyKey()),
 		worker:         f.ID("filter.worker_id", m.GetWorkerId()),
-		from:           f.limit("filter.created_after", m.GetCreatedAfter()),
-		to:             f.limit("filter.created_before", m.GetCreatedBefore()),
-		states:         parseStates(f, m.GetStates()),
+		created:        f.span("created_after", m.GetCreatedAfter(), "created_before", m.GetCreatedBefore()),
+		ended:          f.span("finished_after", m.GetFinishedAfter(), "finished_before", m.GetFinishedBefore()),
+		states:         parseChoice(f, "filter.states", m.GetStates(), lease.Cancelled),
+		reasons:        parseChoice(f, "filter.reasons", m.GetReasons(), lease.ResourceGone),
 		labels:         m.GetLabels(),
 		Sent:           m,
 	}
 	f.Count("filter.labels", len(out.labels), f.Limits.Labels)
-	if out.from != 0 && out.to != 0 && out.to <= out.from {
-		f.Fail("filter.created_before", "is %s; it must be later than created_after, %s", out.to.Time().Format(time.RFC3339Nano), out.from.Time().Format(time.RFC3339Nano))
-	}
 	return out
+}
+
+// span is a condition on a time: from <= t < to. 0 is no limit.
+type span struct{ from, to lease.Wall }
+
+func (s span) has(t lease.Wall) bool { return t >= s.from && (s.to == 0 || t < s.to) }
+
+// span reads the limits of a span in a filter.
+func (f *Fields) span(after string, from *timestamppb.Timestamp, before string, to *timestamppb.Timestamp) span {
+	s := span{f.limit("filter."+after, from), f.limit("filter."+before, to)}
+	if s.from != 0 && s.to != 0 && s.to <= s.from {
+		f.Fail("filter."+before, "is %s; it must be later than %s, %s", s.to.Time().Format(time.RFC3339Nano), after, s.from.Time().Format(time.RFC3339Nano))
+	}
+	return s
 }
 
 // limit reads a limit on the time of a task; an absent one is 0. A timestamp without content looks like a limit, but would select every task, or none.
@@ -149,25 +162,26 @@ func (f *Fields) limit(name string, ts *timestamppb.Timestamp) lease.Wall {
 	return f.Wall(name, ts)
 }
 
-// parseStates reads the states of a filter.
-func parseStates(f *Fields, sent []lessorv1.TaskState) map[lease.State]bool {
-	const name, most = "filter.states", int(lease.Cancelled)
+// parseChoice reads the values of an enum of which a filter selects any.
+func parseChoice[T ~uint8, E ~int32](f *Fields, name string, sent []E, last T) map[T]bool {
+	most := int(last)
 	f.Count(name, len(sent), most)
-	states := map[lease.State]bool{}
+	chosen := map[T]bool{}
 	for i, m := range sent[:min(len(sent), most)] {
 		field := fmt.Sprintf("%s[%d]", name, i)
-		s := enum(f, field, m, lease.Cancelled)
-		if s == 0 { // it must not select every state: a bulk command would change more tasks than the other states say
-			f.Fail(field, "is not set; without any states the filter selects every state")
+		v := enum(f, field, m, last)
+		if v == 0 { // it must not select every value: a bulk command would change more tasks than the other values say
+			f.Fail(field, "is not set; leave all of %s out to select every task", name)
 		}
-		states[s] = true
+		chosen[v] = true
 	}
-	return states
+	return chosen
 }
 
 // Matches reports whether the filter selects a task. The task must be of the filter's workspace: Matches does not look at that.
 func (f *Filter) Matches(t *lease.Task) bool {
-	return f.MayMatch(t) && (len(f.states) == 0 || f.states[t.State()]) && (f.worker == "" || newestWorker(t) == f.worker)
+	return f.MayMatch(t) && (len(f.states) == 0 || f.states[t.State()]) && (len(f.reasons) == 0 || f.reasons[t.Reason]) &&
+		(f.ended == span{} || t.FinishedAt != 0 && f.ended.has(t.FinishedAt)) && (f.worker == "" || newestWorker(t) == f.worker)
 }
 
 // newestWorker returns the worker that holds the task or, if no worker does, held it last; "" if none ever did.
@@ -197,14 +211,14 @@ func (f *Filter) MayMatch(t *lease.Task) bool {
 		(f.typ == "" || s.Type == f.typ) &&
 		(f.host == "" || s.Trace != nil && s.Trace.Host == f.host) &&
 		(f.concurrencyKey == "" || s.ConcurrencyKey == f.concurrencyKey) &&
-		t.CreatedAt >= f.from && (f.to == 0 || t.CreatedAt < f.to) &&
+		f.created.has(t.CreatedAt) &&
 		HasLabels(s.Labels, f.labels)
 }
 
 // Selects reports whether the filter has any condition in addition to the workspace.
 func (f *Filter) Selects() bool {
 	return f.queue != "" || f.Run != "" || f.IdempotencyKey != "" || f.typ != "" || f.host != "" || f.concurrencyKey != "" || f.worker != "" ||
-		f.from != 0 || f.to != 0 || len(f.states) > 0 || len(f.labels) > 0
+		f.created != span{} || f.ended != span{} || len(f.states) > 0 || len(f.reasons) > 0 || len(f.labels) > 0
 }
 
 // HasLabels reports whether have contains each label of want with the same value.

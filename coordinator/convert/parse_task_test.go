@@ -3,6 +3,7 @@ package convert
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -234,6 +235,14 @@ func TestFilterIsChecked(t *testing.T) {
 			"is 1970-01-01T00:01:00Z; it must be later than created_after, 1970-01-01T00:01:00Z",
 		},
 		{"one instant between", &lessorv1.TaskFilter{CreatedAfter: at(60), CreatedBefore: &timestamppb.Timestamp{Seconds: 60, Nanos: 1}}, "", ""},
+		{"ended after no time", &lessorv1.TaskFilter{FinishedAfter: &timestamppb.Timestamp{}}, "filter.finished_after", "is the first instant of 1970"},
+		{
+			"no end between", &lessorv1.TaskFilter{FinishedAfter: at(60), FinishedBefore: at(60)}, "filter.finished_before",
+			"is 1970-01-01T00:01:00Z; it must be later than finished_after, 1970-01-01T00:01:00Z",
+		},
+		{"unknown reason", &lessorv1.TaskFilter{Reasons: []lessorv1.Reason{18, 99}}, "filter.reasons[1]", "is 99"},
+		{"a reason that is not set", &lessorv1.TaskFilter{Reasons: []lessorv1.Reason{18, 0}}, "filter.reasons[1]", "is not set"},
+		{"too many reasons", &lessorv1.TaskFilter{Reasons: make([]lessorv1.Reason, 22)}, "filter.reasons", "the limit is 21"},
 		{"workspace over", &lessorv1.TaskFilter{WorkspaceId: text(257)}, "filter.workspace_id", "the limit is 256"},
 		{"labels over", &lessorv1.TaskFilter{Labels: labels(65)}, "filter.labels", "the limit is 64"},
 		{"every state", state(1, 2, 3, 4, 5, 6, 7, 8), "", ""},
@@ -295,6 +304,44 @@ func TestFilterMatches(t *testing.T) {
 	}
 }
 
+// A filter by the time or the reason of an end selects only tasks that have ended.
+func TestFilterByEnd(t *testing.T) {
+	tasks := map[string]*lease.Task{
+		"failed":    {Rest: lease.Failed, Reason: lease.StartTimeout, FinishedAt: 60e9},
+		"completed": {Rest: lease.Completed, FinishedAt: 60e9},
+		"ready":     {Rest: lease.Ready},
+	}
+	startTimeout, cancelled := lessorv1.Reason(lease.StartTimeout), lessorv1.Reason(lease.TaskCancelled)
+	for name, tt := range map[string]struct {
+		filter *lessorv1.TaskFilter
+		want   string
+	}{
+		"at":            {&lessorv1.TaskFilter{FinishedAfter: at(60), FinishedBefore: at(61)}, "completed failed"},
+		"later":         {&lessorv1.TaskFilter{FinishedAfter: &timestamppb.Timestamp{Seconds: 60, Nanos: 1}}, ""},
+		"until":         {&lessorv1.TaskFilter{FinishedBefore: at(60)}, ""},
+		"earlier":       {&lessorv1.TaskFilter{FinishedBefore: &timestamppb.Timestamp{Seconds: 60, Nanos: 1}}, "completed failed"},
+		"reason":        {&lessorv1.TaskFilter{Reasons: []lessorv1.Reason{cancelled, startTimeout}}, "failed"},
+		"other reason":  {&lessorv1.TaskFilter{Reasons: []lessorv1.Reason{cancelled}}, ""},
+		"reason, later": {&lessorv1.TaskFilter{Reasons: []lessorv1.Reason{startTimeout}, FinishedAfter: at(61)}, ""},
+	} {
+		filter := ParseFilter(&Fields{Limits: lease.DefaultLimits()}, tt.filter)
+		var got []string
+		for _, key := range slices.Sorted(maps.Keys(tasks)) {
+			task := tasks[key]
+			task.Spec = &lease.Spec{}
+			if filter.Matches(task) {
+				got = append(got, key)
+			}
+			if !filter.MayMatch(task) {
+				t.Errorf("%s: the filter says that it never matches the %s task, which may end", name, key)
+			}
+		}
+		if got := strings.Join(got, " "); got != tt.want {
+			t.Errorf("%s: the filter matches %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
 // The worker of a filter is the one that holds the task. Only if no worker does, it is the one that held it last.
 func TestFilterByWorker(t *testing.T) {
 	held := &lease.Task{Spec: &lease.Spec{}, Lease: &lease.Lease{Worker: "new"}, Last: lease.Ended{Worker: "old"}}
@@ -333,6 +380,9 @@ func TestFilterSelects(t *testing.T) {
 		"after":     {&lessorv1.TaskFilter{CreatedAfter: at(1)}, true},
 		"before":    {&lessorv1.TaskFilter{CreatedBefore: at(1)}, true},
 		"state":     {&lessorv1.TaskFilter{States: []lessorv1.TaskState{7}}, true},
+		"ended":     {&lessorv1.TaskFilter{FinishedAfter: at(1)}, true},
+		"ended by":  {&lessorv1.TaskFilter{FinishedBefore: at(1)}, true},
+		"reason":    {&lessorv1.TaskFilter{Reasons: []lessorv1.Reason{18}}, true},
 		"label":     {&lessorv1.TaskFilter{Labels: map[string]string{"a": ""}}, true},
 	} {
 		filter := ParseFilter(&Fields{Limits: lease.DefaultLimits()}, tt.filter)

@@ -99,14 +99,15 @@ func TestBulkOverHTTPSelectsNoMoreThanMeant(t *testing.T) {
 			refused("", `{"filter": {"queue": "none", "queue": "q"}}`, "filter.queue", "is sent twice")
 			for _, name := range []string{
 				"workspaceId", "states", "runId", "type", "labels", "hostNodeId", "concurrencyKey", "idempotencyKey", "workerId", "createdAfter", "createdBefore",
+				"finishedAfter", "finishedBefore", "reasons",
 			} {
 				refused("", `{"filter": {"queue": "q", "`+name+`": null}}`, "filter."+name, "must not be empty or null; leave it out")
 				switch name {
-				case "states":
-					refused("", `{"filter": {"queue": "q", "states": [ ]}}`, "filter.states", "must not be empty or null; leave it out")
+				case "states", "reasons":
+					refused("", `{"filter": {"queue": "q", "`+name+`": [ ]}}`, "filter."+name, "must not be empty or null; leave it out")
 				case "labels":
 					refused("", `{"filter": {"queue": "q", "labels": { }}}`, "filter.labels", "must not be empty or null; leave it out")
-				case "createdAfter", "createdBefore":
+				case "createdAfter", "createdBefore", "finishedAfter", "finishedBefore":
 					refused("", `{"filter": {"queue": "q", "`+name+`": ""}}`, "filter."+name, "is not an RFC 3339 time")
 				default:
 					refused("", `{"filter": {"queue": "q", "`+name+`": ""}}`, "filter."+name, "must not be empty or null; leave it out")
@@ -114,6 +115,7 @@ func TestBulkOverHTTPSelectsNoMoreThanMeant(t *testing.T) {
 			}
 			refused("", `{"all": true, "filter": {"queue": ""}}`, "filter.queue", "must not be empty")
 			refused("", `{"filter": {"queue": "q", "states": [""]}}`, "filter.states[0]", "is not a state")
+			refused("", `{"filter": {"queue": "q", "reasons": ["LEASE_EXPIRED"]}}`, "filter.reasons[0]", "for which no task ends; the reasons are HEARTBEAT_TIMEOUT")
 			refused("", `{"filter": {"queue": "q", "states": ["READY", null]}}`, "filter.states[1]", "is null")
 			refused("", `{"filter": {"queue": "q", "states": "READY"}}`, "filter.states", "must be an array")
 			refused("", `{"filter": {"queue": "q", "labels": {"team": null}}}`, "filter.labels.team", "is null")

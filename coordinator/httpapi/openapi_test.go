@@ -123,7 +123,9 @@ const goOn = "While there is a nextPageToken, more is to be done: send it as pag
 // fieldEnums has the values of fields that have only certain ones.
 var fieldEnums = map[string][]string{
 	"TaskError.category": categories, "RetryPolicy.nonRetryableCategories": categories,
-	"ListRequest.states": words.StateNames(), "TaskFilter.states": words.StateNames(), "CompletedRequest.outcome": {outcomeSucceeded, outcomeFailed, outcomeCancelled},
+	"ListRequest.states": words.StateNames(), "TaskFilter.states": words.StateNames(),
+	"ListRequest.reasons": words.EndReasonNames(), "TaskFilter.reasons": words.EndReasonNames(),
+	"CompletedRequest.outcome": {outcomeSucceeded, outcomeFailed, outcomeCancelled},
 }
 
 // requiredFields has the required fields of requests.

@@ -28,6 +28,9 @@ type conditions struct {
 	WorkerID       string   `json:"workerId"`
 	CreatedAfter   *instant `json:"createdAfter"`
 	CreatedBefore  *instant `json:"createdBefore"`
+	FinishedAfter  *instant `json:"finishedAfter"`
+	FinishedBefore *instant `json:"finishedBefore"`
+	Reasons        []string `json:"reasons"`
 }
 
 // proto converts the conditions. The gRPC call checks their content.
@@ -35,6 +38,7 @@ func (m *conditions) proto() (*lessorv1.TaskFilter, *problem) {
 	f := &lessorv1.TaskFilter{
 		WorkspaceId: m.WorkspaceID, Queue: m.Queue, RunId: m.RunID, Type: m.Type, HostNodeId: m.HostNodeID, ConcurrencyKey: m.ConcurrencyKey,
 		IdempotencyKey: m.IdempotencyKey, WorkerId: m.WorkerID, CreatedAfter: timeLimit(m.CreatedAfter), CreatedBefore: timeLimit(m.CreatedBefore),
+		FinishedAfter: timeLimit(m.FinishedAfter), FinishedBefore: timeLimit(m.FinishedBefore),
 	}
 	for i, name := range m.States {
 		state, known := words.StateNamed(name)
@@ -42,6 +46,13 @@ func (m *conditions) proto() (*lessorv1.TaskFilter, *problem) {
 			return nil, invalid(fmt.Sprintf("states[%d]", i), "is %.20q, which is not a state; they are %s", name, strings.Join(words.StateNames(), ", "))
 		}
 		f.States = append(f.States, state)
+	}
+	for i, name := range m.Reasons {
+		reason, known := words.EndReasonNamed(name)
+		if !known {
+			return nil, invalid(fmt.Sprintf("reasons[%d]", i), "is %.30q, for which no task ends; the reasons are %s", name, strings.Join(words.EndReasonNames(), ", "))
+		}
+		f.Reasons = append(f.Reasons, reason)
 	}
 	return f, nil
 }

@@ -33,6 +33,27 @@ func StateNames() (names []string) {
 	return names
 }
 
+// endReasons are the reasons for which a task can end without an outcome.
+var endReasons = []lessorv1.Reason{
+	lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT, lessorv1.Reason_REASON_START_TIMEOUT, lessorv1.Reason_REASON_DEADLINE_EXCEEDED,
+	lessorv1.Reason_REASON_DISPATCH_UNAVAILABLE, lessorv1.Reason_REASON_RESOURCE_GONE, lessorv1.Reason_REASON_CANCEL_TIMEOUT,
+	lessorv1.Reason_REASON_TASK_CANCELLED,
+}
+
+// EndReasonNamed returns the reason with a name of EndReasonNames; ok is false if there is none.
+func EndReasonNamed(name string) (r lessorv1.Reason, ok bool) {
+	r = lessorv1.Reason(lessorv1.Reason_value["REASON_"+name])
+	return r, slices.Contains(endReasons, r)
+}
+
+// EndReasonNames returns the names of the reasons for which a task can end without an outcome.
+func EndReasonNames() (names []string) {
+	for _, reason := range endReasons {
+		names = append(names, Name(reason))
+	}
+	return names
+}
+
 // Final reports whether a state is final: COMPLETED, FAILED or CANCELLED.
 func Final(s lessorv1.TaskState) bool {
 	switch s {

@@ -770,6 +770,13 @@ type TaskFilter struct {
 	// Tasks that were created before this time, and not at it. Absent: no limit. Must be later than created_after, and
 	// not the first instant of 1970.
 	CreatedBefore *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"`
+	// Tasks that ended at this time or later: Task.finished_at. A task that has not ended, or is in a new round, does not match. Absent: no limit.
+	// The first instant of 1970 is refused.
+	FinishedAfter *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=finished_after,json=finishedAfter,proto3" json:"finished_after,omitempty"`
+	// Tasks that ended before this time, and not at it. Absent: no limit. Must be later than finished_after, and not the first instant of 1970.
+	FinishedBefore *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=finished_before,json=finishedBefore,proto3" json:"finished_before,omitempty"`
+	// Why the tasks ended without an outcome: Task.reason, for example START_TIMEOUT. Empty: any, or none. A reason that is not set is refused.
+	Reasons       []Reason `protobuf:"varint,15,rep,packed,name=reasons,proto3,enum=lessor.v1.Reason" json:"reasons,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -884,6 +891,27 @@ func (x *TaskFilter) GetCreatedAfter() *timestamppb.Timestamp {
 func (x *TaskFilter) GetCreatedBefore() *timestamppb.Timestamp {
 	if x != nil {
 		return x.CreatedBefore
+	}
+	return nil
+}
+
+func (x *TaskFilter) GetFinishedAfter() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FinishedAfter
+	}
+	return nil
+}
+
+func (x *TaskFilter) GetFinishedBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FinishedBefore
+	}
+	return nil
+}
+
+func (x *TaskFilter) GetReasons() []Reason {
+	if x != nil {
+		return x.Reasons
 	}
 	return nil
 }
@@ -2987,7 +3015,7 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x0eGetTaskRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\"6\n" +
 	"\x0fGetTaskResponse\x12#\n" +
-	"\x04task\x18\x01 \x01(\v2\x0f.lessor.v1.TaskR\x04task\"\xa9\x04\n" +
+	"\x04task\x18\x01 \x01(\v2\x0f.lessor.v1.TaskR\x04task\"\xde\x05\n" +
 	"\n" +
 	"TaskFilter\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x14\n" +
@@ -3003,7 +3031,10 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\tworker_id\x18\n" +
 	" \x01(\tR\bworkerId\x12?\n" +
 	"\rcreated_after\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\fcreatedAfter\x12A\n" +
-	"\x0ecreated_before\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\rcreatedBefore\x1a9\n" +
+	"\x0ecreated_before\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\rcreatedBefore\x12A\n" +
+	"\x0efinished_after\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\rfinishedAfter\x12C\n" +
+	"\x0ffinished_before\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\x0efinishedBefore\x12+\n" +
+	"\areasons\x18\x0f \x03(\x0e2\x11.lessor.v1.ReasonR\areasons\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"}\n" +
@@ -3290,83 +3321,86 @@ var file_lessor_v1_task_service_proto_depIdxs = []int32{
 	43, // 12: lessor.v1.TaskFilter.labels:type_name -> lessor.v1.TaskFilter.LabelsEntry
 	48, // 13: lessor.v1.TaskFilter.created_after:type_name -> google.protobuf.Timestamp
 	48, // 14: lessor.v1.TaskFilter.created_before:type_name -> google.protobuf.Timestamp
-	11, // 15: lessor.v1.ListTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	45, // 16: lessor.v1.ListTasksResponse.tasks:type_name -> lessor.v1.Task
-	45, // 17: lessor.v1.CancelTaskResponse.task:type_name -> lessor.v1.Task
-	48, // 18: lessor.v1.RetryTaskRequest.deadline:type_name -> google.protobuf.Timestamp
-	45, // 19: lessor.v1.RetryTaskResponse.task:type_name -> lessor.v1.Task
-	45, // 20: lessor.v1.AdoptResultResponse.task:type_name -> lessor.v1.Task
-	46, // 21: lessor.v1.ExplainTaskResponse.state:type_name -> lessor.v1.TaskState
-	24, // 22: lessor.v1.ExplainTaskResponse.findings:type_name -> lessor.v1.Finding
-	25, // 23: lessor.v1.ExplainTaskResponse.last_lease:type_name -> lessor.v1.LeaseStory
-	26, // 24: lessor.v1.ExplainTaskResponse.refusals:type_name -> lessor.v1.Refusal
-	0,  // 25: lessor.v1.Finding.code:type_name -> lessor.v1.FindingCode
-	48, // 26: lessor.v1.Finding.since:type_name -> google.protobuf.Timestamp
-	48, // 27: lessor.v1.Finding.until:type_name -> google.protobuf.Timestamp
-	48, // 28: lessor.v1.LeaseStory.granted_at:type_name -> google.protobuf.Timestamp
-	48, // 29: lessor.v1.LeaseStory.acked_at:type_name -> google.protobuf.Timestamp
-	48, // 30: lessor.v1.LeaseStory.started_at:type_name -> google.protobuf.Timestamp
-	48, // 31: lessor.v1.LeaseStory.heartbeat_at:type_name -> google.protobuf.Timestamp
-	48, // 32: lessor.v1.LeaseStory.ended_at:type_name -> google.protobuf.Timestamp
-	49, // 33: lessor.v1.LeaseStory.cause:type_name -> lessor.v1.Reason
-	48, // 34: lessor.v1.Refusal.at:type_name -> google.protobuf.Timestamp
-	50, // 35: lessor.v1.Refusal.kind:type_name -> lessor.v1.RefusedKind
-	51, // 36: lessor.v1.Refusal.verdict:type_name -> lessor.v1.Verdict
-	49, // 37: lessor.v1.Refusal.reason:type_name -> lessor.v1.Reason
-	47, // 38: lessor.v1.Refusal.late_by:type_name -> google.protobuf.Duration
-	11, // 39: lessor.v1.BatchCancelTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	33, // 40: lessor.v1.BatchCancelTasksResponse.result:type_name -> lessor.v1.BatchResult
-	11, // 41: lessor.v1.BatchRetryTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	48, // 42: lessor.v1.BatchRetryTasksRequest.deadline:type_name -> google.protobuf.Timestamp
-	33, // 43: lessor.v1.BatchRetryTasksResponse.result:type_name -> lessor.v1.BatchResult
-	11, // 44: lessor.v1.BatchDeleteTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	33, // 45: lessor.v1.BatchDeleteTasksResponse.result:type_name -> lessor.v1.BatchResult
-	46, // 46: lessor.v1.WatchTaskResponse.task_state:type_name -> lessor.v1.TaskState
-	52, // 47: lessor.v1.WatchTaskResponse.history:type_name -> lessor.v1.HistoryEvent
-	53, // 48: lessor.v1.WatchTaskResponse.progress:type_name -> lessor.v1.Progress
-	54, // 49: lessor.v1.WatchTaskResponse.chunk:type_name -> lessor.v1.FeedbackChunk
-	36, // 50: lessor.v1.WatchTaskResponse.missed:type_name -> lessor.v1.Missed
-	37, // 51: lessor.v1.WatchTaskResponse.deleted:type_name -> lessor.v1.Deleted
-	40, // 52: lessor.v1.AwaitTasksResponse.tasks:type_name -> lessor.v1.AwaitedTask
-	46, // 53: lessor.v1.AwaitedTask.state:type_name -> lessor.v1.TaskState
-	45, // 54: lessor.v1.AwaitedTask.task:type_name -> lessor.v1.Task
-	41, // 55: lessor.v1.AwaitedTask.error:type_name -> lessor.v1.AwaitError
-	47, // 56: lessor.v1.AwaitError.retry_after:type_name -> google.protobuf.Duration
-	1,  // 57: lessor.v1.TaskService.SubmitTask:input_type -> lessor.v1.SubmitTaskRequest
-	3,  // 58: lessor.v1.TaskService.BatchSubmitTasks:input_type -> lessor.v1.BatchSubmitTasksRequest
-	7,  // 59: lessor.v1.TaskService.SubmitStream:input_type -> lessor.v1.SubmitStreamRequest
-	9,  // 60: lessor.v1.TaskService.GetTask:input_type -> lessor.v1.GetTaskRequest
-	12, // 61: lessor.v1.TaskService.ListTasks:input_type -> lessor.v1.ListTasksRequest
-	14, // 62: lessor.v1.TaskService.CancelTask:input_type -> lessor.v1.CancelTaskRequest
-	16, // 63: lessor.v1.TaskService.RetryTask:input_type -> lessor.v1.RetryTaskRequest
-	18, // 64: lessor.v1.TaskService.DeleteTask:input_type -> lessor.v1.DeleteTaskRequest
-	20, // 65: lessor.v1.TaskService.AdoptResult:input_type -> lessor.v1.AdoptResultRequest
-	22, // 66: lessor.v1.TaskService.ExplainTask:input_type -> lessor.v1.ExplainTaskRequest
-	27, // 67: lessor.v1.TaskService.BatchCancelTasks:input_type -> lessor.v1.BatchCancelTasksRequest
-	29, // 68: lessor.v1.TaskService.BatchRetryTasks:input_type -> lessor.v1.BatchRetryTasksRequest
-	31, // 69: lessor.v1.TaskService.BatchDeleteTasks:input_type -> lessor.v1.BatchDeleteTasksRequest
-	34, // 70: lessor.v1.TaskService.WatchTask:input_type -> lessor.v1.WatchTaskRequest
-	38, // 71: lessor.v1.TaskService.AwaitTasks:input_type -> lessor.v1.AwaitTasksRequest
-	2,  // 72: lessor.v1.TaskService.SubmitTask:output_type -> lessor.v1.SubmitTaskResponse
-	4,  // 73: lessor.v1.TaskService.BatchSubmitTasks:output_type -> lessor.v1.BatchSubmitTasksResponse
-	8,  // 74: lessor.v1.TaskService.SubmitStream:output_type -> lessor.v1.SubmitStreamResponse
-	10, // 75: lessor.v1.TaskService.GetTask:output_type -> lessor.v1.GetTaskResponse
-	13, // 76: lessor.v1.TaskService.ListTasks:output_type -> lessor.v1.ListTasksResponse
-	15, // 77: lessor.v1.TaskService.CancelTask:output_type -> lessor.v1.CancelTaskResponse
-	17, // 78: lessor.v1.TaskService.RetryTask:output_type -> lessor.v1.RetryTaskResponse
-	19, // 79: lessor.v1.TaskService.DeleteTask:output_type -> lessor.v1.DeleteTaskResponse
-	21, // 80: lessor.v1.TaskService.AdoptResult:output_type -> lessor.v1.AdoptResultResponse
-	23, // 81: lessor.v1.TaskService.ExplainTask:output_type -> lessor.v1.ExplainTaskResponse
-	28, // 82: lessor.v1.TaskService.BatchCancelTasks:output_type -> lessor.v1.BatchCancelTasksResponse
-	30, // 83: lessor.v1.TaskService.BatchRetryTasks:output_type -> lessor.v1.BatchRetryTasksResponse
-	32, // 84: lessor.v1.TaskService.BatchDeleteTasks:output_type -> lessor.v1.BatchDeleteTasksResponse
-	35, // 85: lessor.v1.TaskService.WatchTask:output_type -> lessor.v1.WatchTaskResponse
-	39, // 86: lessor.v1.TaskService.AwaitTasks:output_type -> lessor.v1.AwaitTasksResponse
-	72, // [72:87] is the sub-list for method output_type
-	57, // [57:72] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	48, // 15: lessor.v1.TaskFilter.finished_after:type_name -> google.protobuf.Timestamp
+	48, // 16: lessor.v1.TaskFilter.finished_before:type_name -> google.protobuf.Timestamp
+	49, // 17: lessor.v1.TaskFilter.reasons:type_name -> lessor.v1.Reason
+	11, // 18: lessor.v1.ListTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	45, // 19: lessor.v1.ListTasksResponse.tasks:type_name -> lessor.v1.Task
+	45, // 20: lessor.v1.CancelTaskResponse.task:type_name -> lessor.v1.Task
+	48, // 21: lessor.v1.RetryTaskRequest.deadline:type_name -> google.protobuf.Timestamp
+	45, // 22: lessor.v1.RetryTaskResponse.task:type_name -> lessor.v1.Task
+	45, // 23: lessor.v1.AdoptResultResponse.task:type_name -> lessor.v1.Task
+	46, // 24: lessor.v1.ExplainTaskResponse.state:type_name -> lessor.v1.TaskState
+	24, // 25: lessor.v1.ExplainTaskResponse.findings:type_name -> lessor.v1.Finding
+	25, // 26: lessor.v1.ExplainTaskResponse.last_lease:type_name -> lessor.v1.LeaseStory
+	26, // 27: lessor.v1.ExplainTaskResponse.refusals:type_name -> lessor.v1.Refusal
+	0,  // 28: lessor.v1.Finding.code:type_name -> lessor.v1.FindingCode
+	48, // 29: lessor.v1.Finding.since:type_name -> google.protobuf.Timestamp
+	48, // 30: lessor.v1.Finding.until:type_name -> google.protobuf.Timestamp
+	48, // 31: lessor.v1.LeaseStory.granted_at:type_name -> google.protobuf.Timestamp
+	48, // 32: lessor.v1.LeaseStory.acked_at:type_name -> google.protobuf.Timestamp
+	48, // 33: lessor.v1.LeaseStory.started_at:type_name -> google.protobuf.Timestamp
+	48, // 34: lessor.v1.LeaseStory.heartbeat_at:type_name -> google.protobuf.Timestamp
+	48, // 35: lessor.v1.LeaseStory.ended_at:type_name -> google.protobuf.Timestamp
+	49, // 36: lessor.v1.LeaseStory.cause:type_name -> lessor.v1.Reason
+	48, // 37: lessor.v1.Refusal.at:type_name -> google.protobuf.Timestamp
+	50, // 38: lessor.v1.Refusal.kind:type_name -> lessor.v1.RefusedKind
+	51, // 39: lessor.v1.Refusal.verdict:type_name -> lessor.v1.Verdict
+	49, // 40: lessor.v1.Refusal.reason:type_name -> lessor.v1.Reason
+	47, // 41: lessor.v1.Refusal.late_by:type_name -> google.protobuf.Duration
+	11, // 42: lessor.v1.BatchCancelTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	33, // 43: lessor.v1.BatchCancelTasksResponse.result:type_name -> lessor.v1.BatchResult
+	11, // 44: lessor.v1.BatchRetryTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	48, // 45: lessor.v1.BatchRetryTasksRequest.deadline:type_name -> google.protobuf.Timestamp
+	33, // 46: lessor.v1.BatchRetryTasksResponse.result:type_name -> lessor.v1.BatchResult
+	11, // 47: lessor.v1.BatchDeleteTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	33, // 48: lessor.v1.BatchDeleteTasksResponse.result:type_name -> lessor.v1.BatchResult
+	46, // 49: lessor.v1.WatchTaskResponse.task_state:type_name -> lessor.v1.TaskState
+	52, // 50: lessor.v1.WatchTaskResponse.history:type_name -> lessor.v1.HistoryEvent
+	53, // 51: lessor.v1.WatchTaskResponse.progress:type_name -> lessor.v1.Progress
+	54, // 52: lessor.v1.WatchTaskResponse.chunk:type_name -> lessor.v1.FeedbackChunk
+	36, // 53: lessor.v1.WatchTaskResponse.missed:type_name -> lessor.v1.Missed
+	37, // 54: lessor.v1.WatchTaskResponse.deleted:type_name -> lessor.v1.Deleted
+	40, // 55: lessor.v1.AwaitTasksResponse.tasks:type_name -> lessor.v1.AwaitedTask
+	46, // 56: lessor.v1.AwaitedTask.state:type_name -> lessor.v1.TaskState
+	45, // 57: lessor.v1.AwaitedTask.task:type_name -> lessor.v1.Task
+	41, // 58: lessor.v1.AwaitedTask.error:type_name -> lessor.v1.AwaitError
+	47, // 59: lessor.v1.AwaitError.retry_after:type_name -> google.protobuf.Duration
+	1,  // 60: lessor.v1.TaskService.SubmitTask:input_type -> lessor.v1.SubmitTaskRequest
+	3,  // 61: lessor.v1.TaskService.BatchSubmitTasks:input_type -> lessor.v1.BatchSubmitTasksRequest
+	7,  // 62: lessor.v1.TaskService.SubmitStream:input_type -> lessor.v1.SubmitStreamRequest
+	9,  // 63: lessor.v1.TaskService.GetTask:input_type -> lessor.v1.GetTaskRequest
+	12, // 64: lessor.v1.TaskService.ListTasks:input_type -> lessor.v1.ListTasksRequest
+	14, // 65: lessor.v1.TaskService.CancelTask:input_type -> lessor.v1.CancelTaskRequest
+	16, // 66: lessor.v1.TaskService.RetryTask:input_type -> lessor.v1.RetryTaskRequest
+	18, // 67: lessor.v1.TaskService.DeleteTask:input_type -> lessor.v1.DeleteTaskRequest
+	20, // 68: lessor.v1.TaskService.AdoptResult:input_type -> lessor.v1.AdoptResultRequest
+	22, // 69: lessor.v1.TaskService.ExplainTask:input_type -> lessor.v1.ExplainTaskRequest
+	27, // 70: lessor.v1.TaskService.BatchCancelTasks:input_type -> lessor.v1.BatchCancelTasksRequest
+	29, // 71: lessor.v1.TaskService.BatchRetryTasks:input_type -> lessor.v1.BatchRetryTasksRequest
+	31, // 72: lessor.v1.TaskService.BatchDeleteTasks:input_type -> lessor.v1.BatchDeleteTasksRequest
+	34, // 73: lessor.v1.TaskService.WatchTask:input_type -> lessor.v1.WatchTaskRequest
+	38, // 74: lessor.v1.TaskService.AwaitTasks:input_type -> lessor.v1.AwaitTasksRequest
+	2,  // 75: lessor.v1.TaskService.SubmitTask:output_type -> lessor.v1.SubmitTaskResponse
+	4,  // 76: lessor.v1.TaskService.BatchSubmitTasks:output_type -> lessor.v1.BatchSubmitTasksResponse
+	8,  // 77: lessor.v1.TaskService.SubmitStream:output_type -> lessor.v1.SubmitStreamResponse
+	10, // 78: lessor.v1.TaskService.GetTask:output_type -> lessor.v1.GetTaskResponse
+	13, // 79: lessor.v1.TaskService.ListTasks:output_type -> lessor.v1.ListTasksResponse
+	15, // 80: lessor.v1.TaskService.CancelTask:output_type -> lessor.v1.CancelTaskResponse
+	17, // 81: lessor.v1.TaskService.RetryTask:output_type -> lessor.v1.RetryTaskResponse
+	19, // 82: lessor.v1.TaskService.DeleteTask:output_type -> lessor.v1.DeleteTaskResponse
+	21, // 83: lessor.v1.TaskService.AdoptResult:output_type -> lessor.v1.AdoptResultResponse
+	23, // 84: lessor.v1.TaskService.ExplainTask:output_type -> lessor.v1.ExplainTaskResponse
+	28, // 85: lessor.v1.TaskService.BatchCancelTasks:output_type -> lessor.v1.BatchCancelTasksResponse
+	30, // 86: lessor.v1.TaskService.BatchRetryTasks:output_type -> lessor.v1.BatchRetryTasksResponse
+	32, // 87: lessor.v1.TaskService.BatchDeleteTasks:output_type -> lessor.v1.BatchDeleteTasksResponse
+	35, // 88: lessor.v1.TaskService.WatchTask:output_type -> lessor.v1.WatchTaskResponse
+	39, // 89: lessor.v1.TaskService.AwaitTasks:output_type -> lessor.v1.AwaitTasksResponse
+	75, // [75:90] is the sub-list for method output_type
+	60, // [60:75] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_task_service_proto_init() }
