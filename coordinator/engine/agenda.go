@@ -126,8 +126,11 @@ func (a *agenda) unthrottle(now lease.Instant) {
 	}
 }
 
-// throttles reports whether a queue waits for its rate limit.
-func (a *agenda) throttles() bool { return a.throttled.Len() > 0 }
+// nextGrant returns when the first of the queues that wait for their rate limit need no longer wait for it.
+func (a *agenda) nextGrant() (at lease.Instant, ok bool) {
+	t, ok := a.throttled.Min()
+	return t.until, ok
+}
 
 // wait returns how long it is until the first queue no longer has to wait for its rate limit, at most d.
 func (a *agenda) wait(now lease.Now, d time.Duration) time.Duration {

@@ -82,6 +82,9 @@ func wallAhead(now lease.Now) time.Duration {
 	return time.Duration(now.Wall) - time.Duration(now.Serving)
 }
 
+// served returns the time since the start.
+func (c *clocks) served() time.Duration { return c.last.Serving.Sub(c.clock.base) }
+
 // saved is called when a batch with the time at is handed over.
 func (c *clocks) saved(at lease.Instant) { c.savedAt = at }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // Intervals of the loop.
@@ -14,9 +16,11 @@ const (
 	idleTick = time.Second
 	// saveClock is how often the serving clock is made durable while leases are live (A9).
 	saveClock = time.Second
-	// saveIdleClock is how often it is made durable while no lease is live and a queue waits for its rate limit (T13), and at most how often while a
-	// task waits for a timer, see save. A crash costs at most this much of the wait, or an eighth of what is left of it.
-	saveIdleClock = 10 * time.Second
+	// saveWait is at most how often it is made durable while a task waits for it, or a queue for its rate limit (T13). It is for the last two seconds of
+	// a wait, and the first ones after a start: otherwise, saveStep has longer steps.
+	saveWait = 250 * time.Millisecond
+	// saveRate is at least how often it is made durable while a queue waits for its rate limit.
+	saveRate = 10 * time.Second
 )
 
 // runFor is after how long a round begins no further operation. The callers of all operations of a round wait for its end, and most operations that take
@@ -144,21 +148,42 @@ func (e *Engine) sleep() time.Duration {
 	if e.commitIsSlow() {
 		return d
 	}
+	if e.batch().empty() { // otherwise its hand-over saves the clock
+		d = e.saveIn(d)
+	}
 	now := e.clock.now()
 	return max(0, e.agenda.wait(now, e.alarms.wait(now, e.timers.wait(now, d))))
 }
 
 // save asks for a commit that carries only the serving clock, if no other commit has carried it for a while (A9). Otherwise a wait would begin again with
-// every crash, for ever if they come often. For a timer far away, it saves the clock less often.
+// every crash, for ever if they come often.
 func (e *Engine) save() {
-	unsaved := e.clocks.unsaved()
-	waits := e.agenda.throttles() && unsaved >= saveIdleClock
-	if due, ok := e.timers.nextServing(); ok {
-		waits = waits || unsaved >= max(saveIdleClock, due.Sub(e.now().Serving)/8)
-	}
-	if waits || e.set.leases() > 0 && unsaved >= saveClock {
+	if e.saveIn(idleTick) <= 0 {
 		e.batch().keepClock()
 	}
+}
+
+// saveIn returns how long it is until save asks for a commit, at most d.
+func (e *Engine) saveIn(d time.Duration) time.Duration {
+	unsaved := e.clocks.unsaved()
+	if e.set.leases() > 0 {
+		d = min(d, saveClock-unsaved)
+	}
+	if due, ok := e.timers.nextServing(); ok {
+		d = min(d, e.saveStep(due)-unsaved)
+	}
+	if until, ok := e.agenda.nextGrant(); ok {
+		d = min(d, saveRate-unsaved, e.saveStep(until)-unsaved)
+	}
+	return d
+}
+
+// saveStep returns after how long without a commit the clock is saved during a wait that ends at the given time. A crash costs at most an eighth of what is
+// left of the wait, so that the number of commits hardly grows with its length; and an eighth of the time since the start, so that each wait ends even if
+// there is never time for an eighth of it between two crashes.
+func (e *Engine) saveStep(end lease.Instant) time.Duration {
+	left := end.Sub(e.now().Serving) + e.clocks.unsaved() // when the clock was saved last, and so after a crash
+	return max(saveWait, min(left, e.clocks.served())/8)
 }
 
 // finishBatch adds to a batch what is known only at its hand-over.

@@ -83,42 +83,81 @@ func TestCrashesKeepNoSilentLeaseAlive(t *testing.T) {
 	})
 }
 
-// A9: the serving clock is saved while a task waits for it, so that a long backoff ends even if the coordinator crashes often and does nothing else.
+// A9, T13: the serving clock is saved while a task or a queue waits for it, so that short and long waits end even if the coordinator crashes often and does
+// nothing else. A crash costs at most an eighth of what is left and of the time since the start, or saveWait.
 func TestCrashesKeepNoTaskWaiting(t *testing.T) {
-	t.Attr("rules", "A9")
-	run(t, func(r *rig) {
-		spec := work()
-		spec.Retry.InitialBackoff, spec.Retry.MaxBackoff = time.Hour, time.Hour
-		id := r.submit(spec)[0].ID
-		r.say(lease.KindFail, r.lease(1, 0)[0])
-		served := time.Duration(0)
-		for r.version(id).State() == lease.Scheduled && served < 24*time.Hour {
-			time.Sleep(10 * time.Minute)
-			served += 10 * time.Minute
-			r.kill()
-		}
-		if served < 50*time.Minute || served > 2*time.Hour { // a backoff of an hour may be a tenth shorter
-			r.Errorf("a backoff of an hour took %v of service, with a crash each 10 min", served)
-		}
-	})
+	t.Attr("rules", "A9 T13")
+	retry := func(r *rig, wait time.Duration) { r.failOnce(wait) }
+	rate := func(r *rig, wait time.Duration) {
+		r.setQueue(func(s *lease.Settings) { s.Rate.PerSecond = 1 / wait.Seconds() })
+		r.submit(many(2)...)
+		r.say(lease.KindComplete, r.lease(1, 0)[0])
+	}
+	for _, c := range []struct {
+		what        string
+		begin       func(r *rig, wait time.Duration)
+		wait, every time.Duration // every: time between two crashes
+		most        time.Duration // time of service until the wait has ended
+	}{
+		{"retry", retry, time.Second, 400 * time.Millisecond, 1600 * time.Millisecond},
+		{"retry", retry, 3 * time.Second, 1500 * time.Millisecond, 4500 * time.Millisecond},
+		{"retry", retry, time.Hour, 5 * time.Minute, 70 * time.Minute},
+		{"grant", rate, 5 * time.Second, 1500 * time.Millisecond, 6 * time.Second},
+	} {
+		t.Run(fmt.Sprint(c.what, " after ", c.wait), func(t *testing.T) {
+			run(t, func(r *rig) {
+				c.begin(r, c.wait)
+				var served time.Duration
+				for got := 0; got == 0 && served <= c.most; served += c.every {
+					r.kill()
+					worker, _ := r.join("i", 1) // a queue waits for its rate limit only if somebody wants its tasks
+					time.Sleep(c.every)
+					got = len(worker.grants())
+				}
+				if served < c.wait || served > c.most {
+					r.Errorf("a wait of %v took %v of service or more, with a crash each %v; want %v at most", c.wait, served, c.every, c.most)
+				}
+			})
+		})
+	}
 }
 
-// A9: while a task waits for a time far away, and nothing else happens, the clock is saved only now and then.
-func TestLongWaitIsSavedSeldom(t *testing.T) {
+// A9: while a task waits and nothing else happens, the clock is saved a small number of times, however long the wait is.
+func TestWaitsAreSavedSeldom(t *testing.T) {
 	t.Attr("rules", "A9")
-	run(t, func(r *rig) {
-		spec := work()
-		spec.Retry.InitialBackoff, spec.Retry.MaxBackoff = 24*time.Hour, 24*time.Hour
-		r.submit(spec)
-		r.say(lease.KindFail, r.lease(1, 0)[0])
-		var commits atomic.Int32
-		r.beforeCommits(func() { commits.Add(1) })
-		defer r.st.(*memstore.Store).SetHook(nil)
-		time.Sleep(12 * time.Hour)
-		if n := commits.Load(); n == 0 || n > 10 {
-			r.Errorf("%d commits in 12 of 24 hours of waiting, want a few", n)
-		}
-	})
+	for _, c := range []struct {
+		wait    time.Duration
+		commits int32 // one each eighth of what is left, and one each saveWait at the end
+	}{
+		{time.Second, 3},
+		{3 * time.Second, 11},
+		{30 * time.Second, 28},
+		{time.Hour, 64},
+	} {
+		run(t, func(r *rig) {
+			time.Sleep(c.wait) // so that the time since the start is no reason to save the clock more often
+			r.failOnce(c.wait)
+			synctest.Wait()
+			var commits atomic.Int32
+			r.beforeCommits(func() { commits.Add(1) })
+			defer r.st.(*memstore.Store).SetHook(nil)
+			time.Sleep(c.wait - time.Millisecond)
+			if n := commits.Load(); n != c.commits {
+				r.Errorf("%d commits in a wait of %v, want %d", n, c.wait, c.commits)
+			}
+		})
+	}
+}
+
+// failOnce submits a task, whose first attempt fails. The next one is due after exactly this time.
+func (r *rig) failOnce(retryAfter time.Duration) {
+	r.Helper()
+	r.submit(work())
+	g := r.lease(1, 0)[0]
+	f := &lease.Failure{Message: "broken", RetryAfter: retryAfter}
+	if _, err := r.Judge(r.Context(), home.Tenant, []*lease.Report{{Kind: lease.KindFail, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Failure: f}}); err != nil {
+		r.Fatal(err)
+	}
 }
 
 // A9: --recovery=invalidate ends all leases, also for later starts; this does not count as a loss.
