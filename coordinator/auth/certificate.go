@@ -93,11 +93,15 @@ func parseName(uri *url.URL) (Identity, error) {
 	who := Identity{Tenant: uri.Host, Subject: subject}
 	who.Role, _ = ParseRole(role)
 	request := Request{Tenant: who.Tenant, Role: who.Role, Subject: who.Subject}
-	if uri.User != nil || uri.RawQuery != "" || uri.Fragment != "" || request.check() != nil {
+	if uri.User != nil || hasPort(uri) || uri.RawQuery != "" || uri.Fragment != "" || request.check() != nil {
 		return Identity{}, &Error{Malformed}
 	}
 	return who, nil
 }
+
+// hasPort reports whether the host of a URI has a port, even an empty one, or is an address of IPv6. The rules of an authority about which hosts it may certify
+// do not look at the port, so one for the tenant "acme" alone would also be good for a tenant "acme:80".
+func hasPort(uri *url.URL) bool { return strings.Contains(uri.Host, ":") }
 
 // domain matches the hosts of URIs that crypto/x509 reads.
 var domain = regexp.MustCompile(`^[!--/-~]+(\.[!--/-~]+)*$`)
@@ -109,7 +113,7 @@ func Name(r Request) (*url.URL, error) {
 	}
 	uri := &url.URL{Scheme: scheme, Host: r.Tenant, Path: "/" + r.Role.String() + "/" + r.Subject}
 	read, err := url.Parse(uri.String())
-	if err != nil || read.Host != uri.Host || read.Path != uri.Path || !domain.MatchString(uri.Host) {
+	if err != nil || hasPort(read) || read.Host != uri.Host || read.Path != uri.Path || !domain.MatchString(uri.Host) {
 		return nil, &lease.FieldError{Field: "tenant", Problem: "cannot be the host of a URI"}
 	}
 	return uri, nil

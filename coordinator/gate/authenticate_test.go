@@ -95,6 +95,8 @@ func TestCertificates(t *testing.T) {
 		"no subject":                   {optional, "", certifiedConn(t, "lessor://acme/worker/"), "", auth.Malformed},
 		"a query":                      {optional, "", certifiedConn(t, "lessor://acme/worker/w?x"), "", auth.Malformed},
 		"a user":                       {optional, "", certifiedConn(t, "lessor://x@acme/worker/w"), "", auth.Malformed},
+		"a port":                       {optional, "", certifiedConn(t, "lessor://acme:80/worker/w"), "", auth.Malformed},
+		"an empty port":                {optional, "", certifiedConn(t, "lessor://acme:/worker/w"), "", auth.Malformed},
 		"not verified":                 {optional, "", unverified, "", auth.Missing},
 		"nothing":                      {optional, "", nil, "", auth.Missing},
 		"a token without TLS":          {optional, token, nil, "acme operator ann", ""},
