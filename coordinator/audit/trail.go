@@ -56,7 +56,7 @@ func New(e Engine, st store.Store, retention time.Duration, log *slog.Logger) *T
 	return &Trail{engine: e, st: st, retention: retention, log: log, counted: map[string]map[kind]uint64{}}
 }
 
-// Record makes an entry durable. It is for calls that took effect but did not change the store.
+// Record makes an entry durable. It is for what does not change the store; before it takes effect, unless it has happened elsewhere.
 func (t *Trail) Record(a records.Audit) error { return t.engine.Record(a) }
 
 // NoEffect records that a call succeeded and changed nothing, such as a second cancel of the same task. The entry for the first such call of a kind in a window

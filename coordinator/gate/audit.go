@@ -49,14 +49,8 @@ var audited = map[string]bool{
 	lessorv1.AuthService_RotateKey_FullMethodName:         true,
 }
 
-// beyondStore lists the audited calls that take effect outside the store.
-var beyondStore = map[string]bool{
-	lessorv1.AdminService_DrainWorker_FullMethodName: true,
-	lessorv1.AdminService_KickWorker_FullMethodName:  true,
-}
-
-// audit runs a call. If the call is audited, its entry is written in the same commit as the change that the call makes, or, if the store has not changed,
-// before the answer is sent.
+// audit runs a call. If the call is audited, its entry is written in the same commit as the change that the call makes, or before a change outside the store;
+// or, if nothing has changed, before the answer is sent.
 func (g *Gate) audit(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if !audited[info.FullMethod] {
 		return next(ctx, req)
@@ -67,8 +61,6 @@ func (g *Gate) audit(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 	case entry.Kept():
 	case err != nil:
 		g.recordRefusal(entry.Audit, err)
-	case beyondStore[info.FullMethod]:
-		err = refusal.Status(g.trail.Record(entry.Audit))
 	default:
 		err = refusal.Status(g.trail.NoEffect(entry.Audit))
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
-	"github.com/lessor-dev/lessor/store"
 )
 
 // The calls of AdminService that are about packages (W13).
@@ -92,8 +91,7 @@ func (s *adminService) packageOperation(ctx context.Context, o session.PackageOr
 	if len(found) == 0 {
 		return nil, refusal.ErrNoneSelected
 	}
-	// The entry in the audit is durable before a worker is told: the call may wait for long (X4).
-	if err := s.Engine.Keep(ctx, tenant, func(*store.Batch) {}); err != nil {
+	if err := s.auditFirst(ctx); err != nil { // before a worker is told: the call may wait for long
 		return nil, err
 	}
 	return s.Sessions.CarryOut(tenant, o, found), nil

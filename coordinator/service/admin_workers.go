@@ -12,6 +12,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/turn"
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
 )
 
 // The calls of AdminService that are about workers (W10).
@@ -102,7 +103,7 @@ func (s *adminService) DrainWorker(ctx context.Context, req *lessorv1.DrainWorke
 	if req.GetUndo() && (req.GetReason() != "" || req.GetDeadline() != nil) {
 		f.Fail("undo", "cannot be set together with a reason or a deadline")
 	}
-	found, held, err := s.sessionsToChange(ctx, f, req)
+	found, held, err := s.sessionsToChange(ctx, f, req, false)
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
@@ -124,7 +125,7 @@ func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerR
 	if req.GetRetryAfter() == nil {
 		away = kickedFor
 	}
-	found, held, err := s.sessionsToChange(ctx, f, req)
+	found, held, err := s.sessionsToChange(ctx, f, req, req.GetRequeue())
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
@@ -201,10 +202,13 @@ func (s *adminService) sessionsNamed(ctx context.Context, name workerName) ([]*s
 	return nil, refusal.ErrNoWorker
 }
 
-// sessionsToChange returns the sessions that a request names, and how many leases each session of the tenant holds. It asks for the leases first: while it
-// waits for the engine, a worker may open another session, which must be among those found; and if the caller leaves meanwhile, nothing has changed yet. If
-// a call asked after its change, it would then end with an error, and the audit would have no entry about the change (X4).
-func (s *adminService) sessionsToChange(ctx context.Context, f *convert.Fields, req namesWorker) (found []*session.Session, held map[string]int, err error) {
+// sessionsToChange returns the sessions that a request names, and how many leases each session of the tenant holds. What the caller does to the sessions
+// next is in the audit (X4): either the caller commits it, and the entry with it, or sessionsToChange commits the entry before. It asks for the leases
+// first: if the caller leaves meanwhile, nothing has changed yet, and there is no entry. While it waits for the engine, a worker may open another session,
+// which must be among those found.
+func (s *adminService) sessionsToChange(ctx context.Context, f *convert.Fields, req namesWorker, commits bool) (
+	found []*session.Session, held map[string]int, err error,
+) {
 	name, err := parseWorkerName(ctx, f, req)
 	if err != nil {
 		return nil, nil, err
@@ -212,8 +216,21 @@ func (s *adminService) sessionsToChange(ctx context.Context, f *convert.Fields, 
 	if held, err = s.Engine.LeasesBySession(ctx, gate.Identify(ctx).Tenant); err != nil {
 		return nil, nil, err
 	}
-	found, err = s.sessionsNamed(ctx, name)
-	return found, held, err
+	if found, err = s.sessionsNamed(ctx, name); err != nil || commits {
+		return found, held, err
+	}
+	if err := s.auditFirst(ctx); err != nil {
+		return nil, nil, err
+	}
+	if now, err := s.sessionsNamed(ctx, name); err == nil { // else those found have ended, after the entry said what is done to them
+		found = now
+	}
+	return found, held, nil
+}
+
+// auditFirst makes the audit entry of a call durable, before the call takes effect outside the store (X4).
+func (s *adminService) auditFirst(ctx context.Context) error {
+	return s.Engine.Keep(ctx, gate.Identify(ctx).Tenant, func(*store.Batch) {})
 }
 
 // described describes sessions and the number of their leases, as many as fit into a page.

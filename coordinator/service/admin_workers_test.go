@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -424,19 +425,26 @@ func open(t *testing.T, r *wiretest.Rig) (all []*lessorv1.Worker) {
 	return all
 }
 
+// changesOfWorker are the calls that change the worker w.
+var changesOfWorker = map[string]func(context.Context, lessorv1.AdminServiceClient) error{
+	"DrainWorker": func(ctx context.Context, c lessorv1.AdminServiceClient) error {
+		_, err := c.DrainWorker(ctx, &lessorv1.DrainWorkerRequest{WorkerId: "w"})
+		return err
+	},
+	"KickWorker": func(ctx context.Context, c lessorv1.AdminServiceClient) error {
+		_, err := c.KickWorker(ctx, &lessorv1.KickWorkerRequest{WorkerId: "w"})
+		return err
+	},
+	"KickWorker with requeue": func(ctx context.Context, c lessorv1.AdminServiceClient) error {
+		_, err := c.KickWorker(ctx, &lessorv1.KickWorkerRequest{WorkerId: "w", Requeue: true})
+		return err
+	},
+}
+
 // X4: a worker is drained or kicked if and only if the audit has an entry about it, also if the caller does not wait for the answer.
 func TestAbandonedCallsAboutWorkersAreAudited(t *testing.T) {
 	t.Attr("rules", "X4")
-	for name, call := range map[string]func(context.Context, lessorv1.AdminServiceClient) error{
-		"DrainWorker": func(ctx context.Context, c lessorv1.AdminServiceClient) error {
-			_, err := c.DrainWorker(ctx, &lessorv1.DrainWorkerRequest{WorkerId: "w"})
-			return err
-		},
-		"KickWorker": func(ctx context.Context, c lessorv1.AdminServiceClient) error {
-			_, err := c.KickWorker(ctx, &lessorv1.KickWorkerRequest{WorkerId: "w"})
-			return err
-		},
-	} {
+	for name, call := range changesOfWorker {
 		st := &wiretest.SlowStore{Store: memstore.New()}
 		wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
 			r.OpenSession(t, "w", 1)
@@ -457,10 +465,44 @@ func TestAbandonedCallsAboutWorkersAreAudited(t *testing.T) {
 				t.Fatal(err)
 			}
 			changed := len(res.GetWorkers()) == 0 || res.GetWorkers()[0].GetDrain() != nil
-			if entries := r.AuditEvents(t.Context(), t, &lessorv1.ListAuditEventsRequest{Action: name}); changed != (len(entries) == 1) {
+			if entries := r.AuditEvents(t.Context(), t, &lessorv1.ListAuditEventsRequest{Action: strings.Fields(name)[0]}); changed != (len(entries) == 1) {
 				t.Errorf("%s: the worker was changed: %t; the audit has %v", name, changed, entries)
 			}
 		})
+	}
+}
+
+// X4: before a worker learns of a drain or a kick, the audit entry about it is durable, also if the caller does not wait for that.
+func TestChangesOfWorkersAreAuditedFirst(t *testing.T) {
+	t.Attr("rules", "X4")
+	const commit = 3 * time.Second
+	for name, call := range changesOfWorker {
+		for _, leaves := range []bool{false, true} {
+			st := &wiretest.SlowStore{Store: memstore.New()}
+			wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
+				worker := r.OpenSession(t, "w", 1)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if leaves {
+					time.AfterFunc(commit/2, cancel)
+				}
+				st.CommitTime.Store(int64(commit))
+				began := time.Now()
+				ended := make(chan error, 1)
+				go func() { ended <- call(ctx, r.Admin) }()
+				worker.NextFrame()
+				if took := time.Since(began); took < commit {
+					t.Errorf("%s: the worker was told after %v, want after the commit of the entry, %v", name, took, commit)
+				}
+				if err := <-ended; err != nil != leaves {
+					t.Errorf("%s: error %v; the caller has left: %t", name, err, leaves)
+				}
+				st.CommitTime.Store(0)
+				if events := r.AuditEvents(t.Context(), t, wiretest.WholeAudit()); len(events) != 1 || events[0].GetAction() != strings.Fields(name)[0] {
+					t.Errorf("%s: the audit has %v, want one entry", name, events)
+				}
+			})
+		}
 	}
 }
 
