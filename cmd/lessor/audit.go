@@ -24,7 +24,8 @@ type auditListCmd struct {
 
 // Help is shown below the flags.
 func (auditListCmd) Help() string {
-	return `The oldest entries come first. DETAIL begins with the number of tasks that were changed, or of refusals of the same kind.
+	return `The oldest entries come first. CREDENTIAL is the token or certificate that was used, ROLE its role, and FROM the address of the caller. DETAIL begins
+with the number of tasks that were changed, or of refusals of the same kind.
 
 Examples:
   lessor audit list --since -1h
@@ -49,7 +50,7 @@ func (c auditListCmd) Run(a *app) error {
 }
 
 func newAuditListing(a *app) *listing {
-	list := newListing(a, inZone("AT"), "SUBJECT", "ACTION", "OUTCOME", "OBJECT", "DETAIL")
+	list := newListing(a, inZone("AT"), "SUBJECT", "ACTION", "OUTCOME", "OBJECT", "WORKSPACE", "ROLE", "CREDENTIAL", "FROM", "DETAIL")
 	list.clipLast()
 	return list
 }
@@ -65,5 +66,8 @@ func auditCells(e *lessorv1.AuditEvent) []string {
 	if e.GetDetail() != "" {
 		parts = append(parts, auditDetail(e))
 	}
-	return []string{second(e.GetAt()), e.GetSubject(), e.GetAction(), e.GetOutcome(), e.GetObject(), strings.Join(parts, "; ")}
+	return []string{
+		second(e.GetAt()), e.GetSubject(), e.GetAction(), e.GetOutcome(), e.GetObject(), e.GetWorkspaceId(),
+		e.GetRole(), e.GetCredentialId(), e.GetPeer(), strings.Join(parts, "; "),
+	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -24,5 +25,16 @@ func TestDetailOfAnAuditEntry(t *testing.T) {
 		if got := auditDetail(&lessorv1.AuditEvent{Action: test.action, Detail: test.detail}); got != test.want {
 			t.Errorf("%s %s: got %q, want %q", test.action, test.detail, got, test.want)
 		}
+	}
+}
+
+// A row says who called, with which credential and from where, what it was about, and how often it was refused.
+func TestRowOfAnAuditEntry(t *testing.T) {
+	row := strings.Join(auditCells(&lessorv1.AuditEvent{
+		Subject: "ann", Action: "CancelTask", Outcome: "E.AUTH.FORBIDDEN", Object: "t1", WorkspaceId: "ws", Role: "viewer", CredentialId: "k1", Peer: "192.0.2.7",
+		Detail: `reason:"old"`, Times: 3, Tasks: 1,
+	})[1:], "|")
+	if want := "ann|CancelTask|E.AUTH.FORBIDDEN|t1|ws|viewer|k1|192.0.2.7|1 task; 3 times; reason old"; row != want {
+		t.Errorf("got %s, want %s", row, want)
 	}
 }
