@@ -583,16 +583,16 @@ func TestCommands(t *testing.T) {
 	wantCommands("/ui/tasks/t1", get)
 }
 
-// No character of a text of somebody else turns a page around, and a command with such a name is exact.
+// No character of a text of somebody else turns a page around or is hidden, and a command with such a name is exact.
 func TestNoTextRewritesThePage(t *testing.T) {
 	a := full()
-	const name = "a\u202e\x1b'\\"
+	const name = "a\u202e\x1b\u200b'\\"
 	a.by[lessorv1.AdminService_GetQueue_FullMethodName] = &lessorv1.GetQueueResponse{Queue: &lessorv1.Queue{Name: name}}
 	body := get(t, a, "/ui/queue?name=q").Body.String()
-	if strings.ContainsAny(body, "\u202e\x1b") || !strings.Contains(body, "Queue a??") {
-		t.Errorf("the page has what turns it around:\n%s", body)
+	if strings.ContainsAny(body, "\u202e\x1b\u200b") || !strings.Contains(body, "Queue a???") {
+		t.Errorf("the page has what turns it around, or hides:\n%s", body)
 	}
-	if got, want := quoted(name), `$'a\342\200\256\033\'\\'`; got != want {
+	if got, want := quoted(name), `$'a\342\200\256\033\342\200\213\'\\'`; got != want {
 		t.Errorf("the command has %s, want %s", got, want)
 	}
 }

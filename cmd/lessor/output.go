@@ -197,7 +197,7 @@ func wrapped(text string, width int) (lines []string) {
 	return append(lines, line)
 }
 
-// printable replaces the characters that would break a table, control the terminal or turn the direction of text around; an empty cell becomes a dash.
+// printable replaces the characters that would break a table, control the terminal, turn the direction of text around, or hide; an empty cell becomes a dash.
 func printable(s string) string {
 	if s == "" {
 		return "-"

@@ -21,10 +21,28 @@ func Name(value protoreflect.Enum) string {
 	return fmt.Sprint(value.Number()) // of a newer coordinator
 }
 
-// Misleads reports whether a character in a text of somebody else would change what stands beside the text: it controls a terminal, turns the direction of
-// text around, or ends a line.
+// Misleads reports whether a character in a text of somebody else would change what stands beside the text, or would hide: it controls a terminal, turns the
+// direction of text around, ends a line, or takes no room, so that two names look the same.
 func Misleads(r rune) bool {
-	return unicode.In(r, unicode.Cc, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
+	return unicode.In(r, unicode.Cc, unicode.Bidi_Control, unicode.Zl, unicode.Zp, hidden)
+}
+
+// hidden are characters that are shown as nothing. The joiners, U+200C and U+200D, and the selectors of variants are not among them: they change how the
+// letters and emoji beside them are drawn. They can make a name look like another one all the same, and so can letters of different scripts.
+var hidden = &unicode.RangeTable{
+	R16: []unicode.Range16{
+		{0x00ad, 0x00ad, 1}, // soft hyphen
+		{0x115f, 0x1160, 1}, // fillers of Hangul
+		{0x180e, 0x180e, 1}, // vowel separator of Mongolian
+		{0x200b, 0x200b, 1}, // zero width space
+		{0x2060, 0x2064, 1}, // word joiner, invisible operators
+		{0x206a, 0x206f, 1}, // deprecated
+		{0x3164, 0x3164, 1}, // filler of Hangul
+		{0xfeff, 0xfeff, 1}, // byte order mark
+		{0xffa0, 0xffa0, 1}, // filler of Hangul
+	},
+	R32:         []unicode.Range32{{0xe0000, 0xe007f, 1}}, // tags: hidden ASCII
+	LatinOffset: 1,
 }
 
 // Bytes returns a size in the largest unit that fits.
