@@ -52,6 +52,11 @@ help: ## Show this list
 build: ## Build bin/lessor, a static binary
 	go build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/lessor ./cmd/lessor
 
+.PHONY: notices
+notices: ## Write bin/THIRD_PARTY_NOTICES, the licences of all that is in the binary; whoever passes it on passes them on
+	mkdir -p bin
+	go run ./test/notices ./cmd/lessor bin/THIRD_PARTY_NOTICES
+
 .PHONY: run
 run: build ## Start a coordinator on the default loopback ports, with its data in bin/data
 	bin/lessor serve --data bin/data
