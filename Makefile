@@ -133,13 +133,20 @@ prove: ## Visit every state of small worlds (docs/testing/models.md)
 seeded: ## Put known mistakes into the code, one of each ONE_OF, and check that the test named for each fails
 	go run ./test/seeded -one-of $(ONE_OF) -turn $(COMMITS)
 
+# A Python with gRPC, which may be that of the system only.
+PYTHON_GRPC = $(or $(shell for p in python3 /usr/bin/python3; do $$p -c 'import grpc' 2>/dev/null && echo $$p && break; done),$(error no python3 has grpc: see examples/python-grpc/README.md))
+STUBS := bin/stubs
+
 .PHONY: examples
-examples: build ## Run the tests of the examples, and check them and lessor worker run as workers; those in other languages need npm and Python 3.11
+examples: build ## Run the tests of the examples, and check them and lessor worker run as workers; those in other languages need npm, Python 3.11 and its gRPC
 	go test -count=1 -timeout 5m ./examples/...
 	cd examples/node && npm ci --ignore-scripts --no-audit --no-fund && npm test
 	cd examples/python && python3 -m unittest
 	bin/lessor worker check --type count --quick 1 --long 50 --failing x -v -- node examples/node/main.js --addr {addr} --queue {queue}
 	bin/lessor worker check --quick '{"to": 1}' --long '{"to": 50}' --failing x -v -- python3 examples/python/main.py --addr {url} --queue {queue}
+	mkdir -p $(STUBS)
+	protoc -I proto -I examples/python-grpc --python_out=$(STUBS) --grpc_out=$(STUBS) --plugin=protoc-gen-grpc="$$(command -v grpc_python_plugin)" proto/lessor/v1/*.proto retry.proto
+	PYTHONPATH=$(STUBS) bin/lessor worker check --quick 1 --long 50 --failing x -v -- $(PYTHON_GRPC) examples/python-grpc/worker.py --addr {addr} --queue {queue}
 	bin/lessor worker check --quick 0 --long 5 --failing x -v -- bin/lessor worker run --addr {addr} --queue {queue} -- sh -c 'sleep $$(cat)'
 
 # Packages with benchmarks of the code; those in test/ are of the whole, and have verbs of their own.
