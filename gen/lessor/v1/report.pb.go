@@ -204,7 +204,8 @@ type Assignment struct {
 	FencingToken uint64 `protobuf:"varint,5,opt,name=fencing_token,json=fencingToken,proto3" json:"fencing_token,omitempty"`
 	// When the lease ends unless renewed, by the coordinator's wall clock. For people; workers count expires_in.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// The same as a span, to be counted on the worker's own monotonic clock from before its request (A8).
+	// What the lease had left when the assignment was sent. Count it on the worker's own monotonic clock, from the arrival: not from before the Lease,
+	// which may have waited. It is too long by the time that the assignment was under way, so send the Start at once, and go by its answer (A8).
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,7,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
 	// Coordinator's wall clock.
 	ServerTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
