@@ -40,6 +40,9 @@ var cases = []testCase{
 		name: "failure", rules: "T4 V16", expected: "reports a failure of its task once, with a category", fails: true, run: failure,
 	},
 	{
+		name: "waited", rules: "A3", expected: "keeps the lease of a task for which it had waited longer than the lease lives", run: waited,
+	},
+	{
 		name: "grant-lost", rules: "K5 S2", expected: "asks again with the same request id if the answer with work was lost", only: []way{calls, web}, run: grantLost,
 	},
 	{

@@ -1,6 +1,7 @@
 package workercheck
 
 import (
+	"fmt"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -54,7 +55,7 @@ func cancelEarly(r *rig) error {
 	if err := r.quiet(a, r.rec.gone(a), "it was told not to begin"); err != nil {
 		return err
 	}
-	return r.worksOn()
+	return r.worksAfter(fmt.Sprintf("it was told not to begin %v; it must take other work", a))
 }
 
 func leaseLost(r *rig) error {
@@ -74,7 +75,26 @@ func leaseLost(r *rig) error {
 	if err := r.quiet(a, r.rec.gone(a), "it was told that its lease is lost"); err != nil {
 		return err
 	}
-	return r.worksOn()
+	return r.worksAfter(fmt.Sprintf("it was told that its lease on %v is lost; it must stop that work, and take other", a))
+}
+
+// waited is for workers that count a lease from before the request that waited for it.
+func waited(r *rig) error {
+	r.launch()
+	if err := r.await("it did not ask for work", func() bool { return len(r.rec.asked) > 0 }); err != nil {
+		return err
+	}
+	if err := r.pause(ttl + beat); err != nil {
+		return err
+	}
+	task, err := r.submit(r.cfg.Long)
+	if err != nil {
+		return err
+	}
+	if _, err := r.committedFirst(task); err != nil {
+		return within(fmt.Sprintf("after it had waited for work for longer than a lease of %v lives, which begins with the grant", ttl), err)
+	}
+	return nil
 }
 
 func resultLate(r *rig) error {

@@ -91,6 +91,13 @@ func (r *rig) decided(task string, enough func(*attempt) bool) (committed *word,
 		}
 		return refused != ""
 	})
+	if f, ok := errors.AsType[finding](err); ok {
+		n := 0
+		r.rec.look(func() { n = len(r.rec.of(task)) })
+		if n > 1 {
+			err = wrong("%s: it took the task %d times, and lost its leases", f, n)
+		}
+	}
 	if err == nil && committed == nil && refused != "" {
 		err = finding(refused)
 	}
@@ -120,13 +127,19 @@ func (r *rig) begin(payload string, options ...option) (*attempt, error) {
 }
 
 // worksOn checks that the worker takes a quick task, and completes it: nothing of what happened before holds it up.
-func (r *rig) worksOn() error {
+func (r *rig) worksOn() error { return r.worksAfter("it takes no work afterwards") }
+
+// worksAfter is worksOn after the worker was told something. If it takes no task, the finding begins with that.
+func (r *rig) worksAfter(told string) error {
 	task, err := r.submit(r.cfg.Quick)
 	if err != nil {
 		return err
 	}
+	if err := r.await(told+": it did not take "+task, func() bool { return len(r.rec.of(task)) > 0 }); err != nil {
+		return err
+	}
 	if _, err := r.committed(task); err != nil {
-		return within("it takes no work afterwards", err)
+		return within("it takes work afterwards, and does not do it", err)
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
@@ -77,7 +78,12 @@ func (w *flawedWorker) run(queue string) {
 		if w.has("deaf") || w.has("greedy") {
 			ctx = context.WithoutCancel(ctx)
 		}
-		res, err := w.client.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "flawed", Queues: []string{queue}, RequestId: fmt.Sprintf("%p-%d", &requests, requests)}, grpc.WaitForReady(!w.has("exits")))
+		request := &lessorv1.LeaseRequest{WorkerId: "flawed", Queues: []string{queue}, RequestId: fmt.Sprintf("%p-%d", &requests, requests)}
+		if w.has("counts from its request") {
+			request.Wait = durationpb.New(time.Minute)
+		}
+		asked := time.Now()
+		res, err := w.client.Lease(ctx, request, grpc.WaitForReady(!w.has("exits")))
 		if err == nil || w.has("new request ids") {
 			requests++
 		}
@@ -88,6 +94,9 @@ func (w *flawedWorker) run(queue string) {
 			}
 			late := w.ctx.Err() != nil
 			for _, a := range res.GetAssignments() {
+				if w.has("counts from its request") && time.Since(asked) > a.GetExpiresIn().AsDuration()/2 { // half: a lease that it let run out, a moment after it asked again, is no exception
+					continue
+				}
 				w.execute(a)
 				if late && w.has("greedy") {
 					return
@@ -140,6 +149,9 @@ func (w *flawedWorker) execute(a *lessorv1.Assignment) {
 			renewed = time.Now()
 			res, err := w.client.Heartbeat(context.Background(), &lessorv1.HeartbeatRequest{TaskId: id, LeaseId: leaseID}, grpc.WaitForReady(true))
 			if err == nil && res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED && !w.has("ignores loss") {
+				if w.has("works on") {
+					time.Sleep(time.Hour)
+				}
 				return
 			}
 			cancelled = res.GetShouldCancel() && !w.has("ignores cancel")
