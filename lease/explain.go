@@ -180,42 +180,51 @@ func (t *Task) budgets() string {
 	return fmt.Sprintf("%d of %d failures, %d of %d losses", t.Failures, p.MaxAttempts, t.Losses, p.MaxLosses)
 }
 
-// blockFindings returns the reasons why a READY task may not be granted to any worker: its queue, and its concurrency key.
-func (t *Task) blockFindings(now Now, view View) (all []Finding) {
+// blockFindings returns all the reasons why a READY task may not be granted to any worker: its queue, and its concurrency key. Nothing records since when
+// a queue or a key has had no room.
+func (t *Task) blockFindings(now Now, view View) []Finding {
 	q := view.Queue(t.ID.Space, t.Spec.Queue)
-	since := now.WallAt(t.ReadyAt)
-	switch q.Blocked(now.Serving) {
-	case BlockedByPause:
+	all := t.queueFindings(now, q)
+	if key := t.Spec.ConcurrencyKey; key != "" {
+		switch h := view.Holders(t.ID.Space, key); {
+		case !h.Room(t.Spec.ConcurrencyLimit):
+			all = append(all, Finding{
+				Code: FoundConcurrencyKey,
+				Message: fmt.Sprintf("its concurrency_key %q has no room: %s of at most %d",
+					key, countOf(int(h.Count), "live lease"), min(h.Limit, t.Spec.ConcurrencyLimit)),
+				Remedy: "one of these leases ends",
+			})
+		case t.Parked:
+			all = append(all, Finding{
+				Code:    FoundConcurrencyKey,
+				Message: fmt.Sprintf("an earlier task waits for the same concurrency_key %q", key),
+				Remedy:  "that task is granted or ends",
+			})
+		}
+	}
+	return all
+}
+
+// queueFindings returns what blocks the whole queue of a task (T13).
+func (t *Task) queueFindings(now Now, q Queue) (all []Finding) {
+	if q.paused() {
 		all = append(all, Finding{
-			Code: FoundQueuePaused, Since: since, Message: fmt.Sprintf("queue %q is paused", t.Spec.Queue), Remedy: "the queue is resumed",
+			Code: FoundQueuePaused, Message: fmt.Sprintf("queue %q is paused", t.Spec.Queue), Remedy: "the queue is resumed",
 		})
-	case BlockedByInflight:
+	}
+	if q.full() {
 		all = append(all, Finding{
-			Code: FoundMaxInflight, Since: since,
+			Code:    FoundMaxInflight,
 			Message: fmt.Sprintf("queue %q has %s, and its max_inflight is %d", t.Spec.Queue, countOf(int(q.Leased), "live lease"), q.Settings.MaxInflight),
 			Remedy:  "one of these leases ends, or max_inflight is raised",
 		})
-	case BlockedByRate:
+	}
+	if q.usedUp(now.Serving) {
 		all = append(all, Finding{
-			Code: FoundRateLimit, Since: since, Until: now.WallAt(q.Settings.Rate.Next(q.Bucket, now.Serving)),
+			Code: FoundRateLimit, Until: now.WallAt(q.Settings.Rate.Next(q.Bucket, now.Serving)),
 			Message: fmt.Sprintf("the rate limit of queue %q, %s, holds grants back", t.Spec.Queue, q.Settings.Rate),
 			Remedy:  "time passes, or rate_limit is raised",
 		})
-	}
-	if key := t.Spec.ConcurrencyKey; key != "" {
-		f := Finding{Code: FoundConcurrencyKey, Since: since}
-		switch h := view.Holders(t.ID.Space, key); {
-		case !h.Room(t.Spec.ConcurrencyLimit):
-			f.Message = fmt.Sprintf("its concurrency_key %q has no room: %s of at most %d",
-				key, countOf(int(h.Count), "live lease"), min(h.Limit, t.Spec.ConcurrencyLimit))
-			f.Remedy = "one of these leases ends"
-		case t.Parked:
-			f.Message = fmt.Sprintf("an earlier task waits for the same concurrency_key %q", key)
-			f.Remedy = "that task is granted or ends"
-		default:
-			return all
-		}
-		all = append(all, f)
 	}
 	return all
 }

@@ -114,20 +114,29 @@ func (s *step) blocked(t *Task, behind bool) Block {
 	return NoBlock
 }
 
-// Blocked returns what blocks the whole queue at now (T13), or NoBlock.
+// Blocked returns what blocks the whole queue at now (T13), or NoBlock. If several things do, it returns the first in the order of the constants.
 func (q Queue) Blocked(now Instant) Block {
-	c := q.Settings
 	switch {
-	case c == nil:
-		return NoBlock
-	case c.Paused:
+	case q.paused():
 		return BlockedByPause
-	case c.MaxInflight != 0 && q.Leased >= uint64(c.MaxInflight):
+	case q.full():
 		return BlockedByInflight
-	case c.Rate.PerSecond != 0 && c.Rate.Next(q.Bucket, now) > now:
+	case q.usedUp(now):
 		return BlockedByRate
 	}
 	return NoBlock
+}
+
+func (q Queue) paused() bool { return q.Settings != nil && q.Settings.Paused }
+
+// full reports whether the queue has max_inflight live leases.
+func (q Queue) full() bool {
+	return q.Settings != nil && q.Settings.MaxInflight != 0 && q.Leased >= uint64(q.Settings.MaxInflight)
+}
+
+// usedUp reports whether the rate limit of the queue holds grants back at now.
+func (q Queue) usedUp(now Instant) bool {
+	return q.Settings != nil && q.Settings.Rate.PerSecond != 0 && q.Settings.Rate.Next(q.Bucket, now) > now
 }
 
 // park takes a READY task out of its line because its concurrency key has no room. So later grants need not examine the task again (T2).

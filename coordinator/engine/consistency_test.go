@@ -749,22 +749,29 @@ func (i *inspection) checkExplanations() {
 			continue
 		}
 		x := lease.Explain(i.now(), view{i.Engine}, t)
-		if why := i.heldByRules(q, t, &n); why != "" || heldBack(x.Findings) {
-			if !heldBack(x.Findings) || x.Findings[0].Code != foundOf[why] {
-				i.problem("task %v waits because of %q, and the finding is %+v", id, why, x.Findings)
+		i.addObstacles(t, &x)
+		var rules, workers []lease.Finding
+		for _, f := range x.Findings {
+			switch {
+			case slices.Contains(fromRules, f.Code):
+				rules = append(rules, f)
+			case heldBack(f.Code) && f.Code != lease.FoundDiskFull && f.Code != lease.FoundStoreGone:
+				workers = append(workers, f)
 			}
-			continue
 		}
-		f := i.workersFor(t)
-		if problem := i.disprove(q, t, &f, &n); problem != "" {
-			i.problem("task %v waits, and %s; the finding is %+v", id, problem, f)
+		why := i.heldByRules(q, t, &n)
+		if !slices.EqualFunc(rules, why, func(f lease.Finding, c lease.FindingCode) bool { return f.Code == c }) {
+			i.problem("task %v waits because of %v, and the findings are %+v", id, why, x.Findings)
+		}
+		workers = append(workers, lease.Finding{}) // nothing is wrong with the workers
+		if problem := i.disprove(q, t, &workers[0], &n); problem != "" || len(workers) > 2 || len(workers) == 1 && len(rules) == 0 {
+			i.problem("task %v waits, and %s; the findings are %+v", id, problem, x.Findings)
 		}
 	}
 }
 
-var foundOf = map[string]lease.FindingCode{
-	"pause": lease.FoundQueuePaused, "max_inflight": lease.FoundMaxInflight, "rate": lease.FoundRateLimit, "key": lease.FoundConcurrencyKey,
-}
+// fromRules are the findings that the rules make about a READY task.
+var fromRules = []lease.FindingCode{lease.FoundQueuePaused, lease.FoundMaxInflight, lease.FoundRateLimit, lease.FoundConcurrencyKey}
 
 // standings are the live leases, counted by what tasks have to wait for.
 type standings struct {
@@ -795,22 +802,23 @@ func (i *inspection) countLeases() standings {
 }
 
 // heldByRules is what keeps a task from every worker.
-func (i *inspection) heldByRules(q *queue, t *lease.Task, n *standings) string {
+func (i *inspection) heldByRules(q *queue, t *lease.Task, n *standings) (all []lease.FindingCode) {
 	h, key := n.keys[keyOf{t.ID.Space, t.Spec.ConcurrencyKey}], t.Spec.ConcurrencyKey
-	switch s := q.settings; {
-	case s.Paused:
-		return "pause"
-	case s.MaxInflight != 0 && n.queues[q] >= int(s.MaxInflight):
-		return "max_inflight"
-	case s.Rate.PerSecond != 0 && s.Rate.Next(q.bucket, i.now().Serving) > i.now().Serving:
-		return "rate"
-	case isParked(t), key != "" && h.Count > 0 && h.Count >= min(h.Limit, t.Spec.ConcurrencyLimit):
-		return "key"
+	s := q.settings
+	for code, holds := range []bool{
+		s.Paused,
+		s.MaxInflight != 0 && n.queues[q] >= int(s.MaxInflight),
+		s.Rate.PerSecond != 0 && s.Rate.Next(q.bucket, i.now().Serving) > i.now().Serving,
+		isParked(t) || key != "" && h.Count > 0 && h.Count >= min(h.Limit, t.Spec.ConcurrencyLimit),
+	} {
+		if holds {
+			all = append(all, fromRules[code])
+		}
 	}
-	return ""
+	return all
 }
 
-// disprove says what contradicts the finding why the workers do not get a task; empty if nothing does.
+// disprove says what contradicts the finding why the workers do not get a task; empty if nothing does. The code of the finding is 0 if they would get it.
 func (i *inspection) disprove(q *queue, t *lease.Task, f *lease.Finding, n *standings) string {
 	worker, sticky := t.Spec.Pinned(), false
 	if a := t.Spec.Affinity; worker == "" && a != nil && a.Mode == lease.Sticky && i.spaces.of(t.ID).bindings[a.Key] != nil {
@@ -861,6 +869,9 @@ func (i *inspection) disprove(q *queue, t *lease.Task, f *lease.Finding, n *stan
 		default:
 			return ""
 		}
+	}
+	if f.Code == 0 {
+		return ""
 	}
 	if before, _ := q.before(t); before < min(mostPassed, linePart()) { // beyond, a taker with limits by task may not look
 		return fmt.Sprintf("%d workers have room for it", clear)

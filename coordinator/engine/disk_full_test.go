@@ -61,7 +61,7 @@ func TestNoGrantsWhileTheDiskIsSpent(t *testing.T) {
 	})
 }
 
-// The reasons of the queue and of the key come after the disk: they will hold when there is room. A task that does not wait has nothing to do with the disk.
+// The reasons of the queue and of the workers come after the disk: they will hold when there is room. A task that does not wait has nothing to do with the disk.
 func TestExplainNamesTheDiskFirst(t *testing.T) {
 	t.Attr("rules", "S6")
 	var spent atomic.Bool
@@ -71,9 +71,7 @@ func TestExplainNamesTheDiskFirst(t *testing.T) {
 		r.setQueue(func(s *lease.Settings) { s.Paused = true })
 		spent.Store(true)
 		synctest.Wait()
-		if x := r.explain(waiting.ID); x.Findings[0].Code != lease.FoundDiskFull || x.Findings[1].Code != lease.FoundQueuePaused || len(x.Findings) != 2 {
-			r.Errorf("the findings are %+v, want the disk and the pause", x.Findings)
-		}
+		r.wantFindings(waiting.ID, lease.FoundDiskFull, lease.FoundQueuePaused, lease.FoundWorkersBusy)
 		if f := r.explain(running.ID).Findings[0]; f.Code == lease.FoundDiskFull {
 			r.Errorf("the first finding of a task that runs is %+v, want its lease", f)
 		}

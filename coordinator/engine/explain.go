@@ -28,34 +28,50 @@ func (e *Engine) explain(tenant string, id lease.TaskID) (x lease.Explanation, e
 	if e.sessions.isOrphan(t) {
 		x.Findings[0].Message += "; its process has no session any more"
 	}
-	switch {
-	case t.State() != lease.Ready:
-	case e.cfg.StoreGone():
-		x.Findings = slices.Insert(x.Findings, 0, lease.Finding{
-			Code: lease.FoundStoreGone, Since: e.now().WallAt(t.ReadyAt),
-			Message: "the file of the coordinator's store was moved or removed: no tasks are granted; running tasks continue",
-			Remedy:  "the file is back in its place; the log of the coordinator says what to do",
-		})
-	case e.cfg.DiskSpent():
-		x.Findings = slices.Insert(x.Findings, 0, lease.Finding{
-			Code: lease.FoundDiskFull, Since: e.now().WallAt(t.ReadyAt),
-			Message: "the disk of the coordinator is almost full: no tasks are granted until there is room; running tasks continue",
-			Remedy:  "there is room on that disk or inside the store; the log of the coordinator says how much it needs",
-		})
-	}
-	switch {
-	case t.State() != lease.Ready:
-	case !heldBack(x.Findings):
-		x.Findings = slices.Insert(x.Findings, 0, e.workersFor(t))
-	case e.workers.absence(workerKey{t.Tenant, t.Spec.Pinned()}) != nil: // this may end the task before what holds it back ends
-		x.Findings = slices.Insert(x.Findings, 1, e.workersFor(t))
+	if t.State() == lease.Ready {
+		e.addObstacles(t, &x)
 	}
 	return x, nil
 }
 
-// heldBack reports whether the rules, the disk or the store keep a READY task from being granted.
-func heldBack(found []lease.Finding) bool {
-	return len(found) > 0 && found[0].Code != lease.FoundTimeLimit && found[0].Code != lease.FoundLateResult
+// addObstacles adds to the explanation of a READY task what the rules do not know: the workers, the disk and the store. What keeps all tasks from being granted
+// comes first, then what somebody has to change, then what passes as other tasks end.
+func (e *Engine) addObstacles(t *lease.Task, x *lease.Explanation) {
+	ofRules := slices.IndexFunc(x.Findings, func(f lease.Finding) bool { return !heldBack(f.Code) })
+	if ofRules < 0 {
+		ofRules = len(x.Findings)
+	}
+	if f, passes := e.workersFor(t); f.Code != 0 {
+		at := ofRules
+		if !passes {
+			at = 0
+			if ofRules > 0 && x.Findings[0].Code == lease.FoundQueuePaused {
+				at = 1
+			}
+		}
+		x.Findings = slices.Insert(x.Findings, at, f)
+	} else if ofRules == 0 {
+		x.Findings = slices.Insert(x.Findings, 0, e.inLine(t))
+	}
+	if e.cfg.DiskSpent() {
+		x.Findings = slices.Insert(x.Findings, 0, lease.Finding{
+			Code:    lease.FoundDiskFull,
+			Message: "the disk of the coordinator is almost full: no tasks are granted until there is room; running tasks continue",
+			Remedy:  "there is room on that disk or inside the store; the log of the coordinator says how much it needs",
+		})
+	}
+	if e.cfg.StoreGone() {
+		x.Findings = slices.Insert(x.Findings, 0, lease.Finding{
+			Code:    lease.FoundStoreGone,
+			Message: "the file of the coordinator's store was moved or removed: no tasks are granted; running tasks continue",
+			Remedy:  "the file is back in its place; the log of the coordinator says what to do",
+		})
+	}
+}
+
+// heldBack reports whether a finding of the rules about a READY task keeps it from being granted.
+func heldBack(c lease.FindingCode) bool {
+	return c != lease.FoundTimeLimit && c != lease.FoundLateResult
 }
 
 // nameHolders adds to the finding that the concurrency key of a task has no room the tasks that hold the key, at most five, oldest first.

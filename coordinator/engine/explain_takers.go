@@ -4,16 +4,39 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// workersFor finds why no worker gets a READY task that the rules do not hold back.
-func (e *Engine) workersFor(t *lease.Task) lease.Finding {
+// workersFor finds why no worker would get a READY task if nothing else held it back. The code is 0 if one would. passes says that no worker has to come: those
+// that are there do what it takes.
+func (e *Engine) workersFor(t *lease.Task) (f lease.Finding, passes bool) {
 	q := e.spaces.of(t.ID).queues[t.Spec.Queue]
-	f := e.obstacle(q, t, e.attendance(q, t))
-	f.Since = e.now().WallAt(t.ReadyAt)
-	return f
+	f = e.obstacle(q, t, e.attendance(q, t))
+	switch f.Code {
+	case lease.FoundNoWorker:
+		f.Since = q.left
+		f.Message += e.sinceStart()
+		return f, q.counts[countLeased] > 0
+	case lease.FoundNoWorkerForType, lease.FoundRequirements, lease.FoundPinnedWorker:
+		f.Message += e.sinceStart()
+		return f, false
+	}
+	return f, true
+}
+
+// reconnectTime is how long after a start workers may be missing only because they have not come back yet. Those of the Go SDK try at least every 10 s, and all
+// come at once.
+const reconnectTime = 30 * time.Second
+
+// sinceStart says that a worker which is missing may only not have come back yet, if the coordinator has just been restarted. Otherwise it is empty.
+func (e *Engine) sinceStart() string {
+	up := e.now().Serving.Sub(e.clock.base)
+	if e.clock.base == 0 || up >= reconnectTime { // at the first start of a store, no worker was there before
+		return ""
+	}
+	return fmt.Sprintf("; the coordinator has been up for %v, and workers may still be reconnecting", up.Round(100*time.Millisecond))
 }
 
 // attendance counts the takers of a queue that pass one test after the other for a task: each number counts only takers that were counted in
@@ -104,7 +127,7 @@ func (e *Engine) countTaker(a *attendance, w *taker, q *queue, t *lease.Task, wo
 	}
 }
 
-// obstacle finds the first of the tests in attendance that no taker passes.
+// obstacle finds the first of the tests in attendance that no taker passes. The code is 0 if a taker passes all of them.
 func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Finding) {
 	switch {
 	case a.eligible == 0 && t.Spec.Pinned() != "":
@@ -151,8 +174,6 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 		f.Code = lease.FoundSingleFlight
 		f.Message = fmt.Sprintf("every worker with a free slot already runs a task with concurrency key %q, and runs only one task of a key at a time", t.Spec.ConcurrencyKey)
 		f.Remedy = "one of these tasks ends, or another worker connects"
-	default:
-		f.Code, f.Message = lease.FoundInLine, q.inLine(t)
 	}
 	return f
 }
@@ -186,7 +207,7 @@ func (e *Engine) boundAway(t *lease.Task, a attendance) lease.Finding {
 	why, remedy := "has no room for the task", "one of the tasks of the worker ends"
 	switch {
 	case !e.workers.isPresent(workerKey{t.Tenant, b.worker}):
-		why, remedy = "is not connected", "the worker connects"
+		why, remedy = "is not connected"+e.sinceStart(), "the worker connects"
 	case a.eligible == 0:
 		why, remedy = "does not ask for such work", "the worker connects for this queue, type and requirements"
 	case a.accepting == 0:
@@ -208,15 +229,15 @@ func (e *Engine) boundAway(t *lease.Task, a attendance) lease.Finding {
 }
 
 // inLine says how many tasks are before t in its line, as far as the head of the line in memory shows.
-func (q *queue) inLine(t *lease.Task) string {
-	before, more := q.before(t)
-	switch {
+func (e *Engine) inLine(t *lease.Task) lease.Finding {
+	f := lease.Finding{Code: lease.FoundInLine, Message: "it is about to be granted"}
+	switch before, more := e.spaces.of(t.ID).queues[t.Spec.Queue].before(t); {
 	case more:
-		return fmt.Sprintf("tasks before it in its line: %d or more", before)
+		f.Message = fmt.Sprintf("tasks before it in its line: %d or more", before)
 	case before > 0:
-		return fmt.Sprintf("tasks before it in its line: %d", before)
+		f.Message = fmt.Sprintf("tasks before it in its line: %d", before)
 	}
-	return "it is about to be granted"
+	return f
 }
 
 // before counts the tasks that are before t in the head of its line; more says that there may be more of them on disk.

@@ -107,6 +107,7 @@ func (e *Engine) unattend(t *taker, queues []*queue) {
 		if q.attending--; q.attending > 0 {
 			continue
 		}
+		q.left = e.now().Wall
 		if q.createdAt != 0 {
 			e.batch().forgetIfUnused(q)
 			continue
