@@ -209,7 +209,7 @@ func (t *Task) blockFindings(now Now, view View) []Finding {
 func (t *Task) queueFindings(now Now, q Queue) (all []Finding) {
 	if q.paused() {
 		all = append(all, Finding{
-			Code: FoundQueuePaused, Message: fmt.Sprintf("queue %q is paused", t.Spec.Queue), Remedy: "the queue is resumed",
+			Code: FoundQueuePaused, Since: q.Settings.PausedAt, Message: fmt.Sprintf("queue %q is paused", t.Spec.Queue), Remedy: "the queue is resumed",
 		})
 	}
 	if q.full() {

@@ -9,6 +9,7 @@ import (
 // Settings are what an operator sets on a queue (T13). The zero value limits nothing. Goroutines share Settings and must not write to them.
 type Settings struct {
 	Paused      bool               // no task of the queue is granted; live leases go on
+	PausedAt    Wall               // since when Paused is set; 0: it is not, or nobody knows. Not set by an operator
 	MaxInflight uint32             // live leases at once; 0: no limit. A lowered limit revokes nothing
 	Rate        Rate               // limit on the rate of grants
 	Retry       RetryPolicy        // for the fields that a task does not set itself; a zero field means the default

@@ -285,6 +285,19 @@ func TestExplainSaysSinceWhen(t *testing.T) {
 		time.Sleep(time.Hour)
 		r.start(Config{})
 		wantSince(lease.FoundNoWorker, 0)
+		r.setQueue(func(s *lease.Settings) { s.Paused = true })
+		paused := r.Now().Wall
+		wantSince(lease.FoundQueuePaused, paused)
+		time.Sleep(time.Hour)
+		r.setQueue(func(s *lease.Settings) { s.MaxInflight = 5 })
+		r.shutDown()
+		time.Sleep(time.Hour)
+		r.start(Config{})
+		wantSince(lease.FoundQueuePaused, paused)
+		r.setQueue(func(s *lease.Settings) { s.Paused = false })
+		time.Sleep(time.Hour)
+		r.setQueue(func(s *lease.Settings) { s.Paused = true })
+		wantSince(lease.FoundQueuePaused, r.Now().Wall)
 	})
 }
 

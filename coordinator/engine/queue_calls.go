@@ -58,6 +58,12 @@ func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, chan
 		}
 		settings := *before
 		change(&settings)
+		switch {
+		case !settings.Paused:
+			settings.PausedAt = 0
+		case !before.Paused:
+			settings.PausedAt = e.now().Wall
+		}
 		if err := settings.Check(e.rules.Limits); err != nil {
 			return QueueInfo{}, false, err
 		}

@@ -1,6 +1,7 @@
 package records
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -271,12 +272,27 @@ func Queues(r store.Reader, fn func(Queue) error) error {
 }
 
 func settingsFields(c *codec, s *lease.Settings) {
-	c.bool(&s.Paused)
+	pauseField(c, s)
 	num(c, &s.MaxInflight)
 	c.float(&s.Rate.PerSecond)
 	num(c, &s.Rate.Burst)
 	policyFields(c, &s.Retry)
 	table(c, &s.Weights, (*codec).float)
+}
+
+// pauseField is 0 for a queue that is not paused, 1 for one that is paused since a time that is not known, and otherwise that time. Records did not always have
+// the time, but always the 0 or 1.
+func pauseField(c *codec, s *lease.Settings) {
+	at := lease.Wall(0)
+	if s.Paused {
+		at = cmp.Or(s.PausedAt, 1)
+	}
+	if num(c, &at); !c.reading {
+		return
+	}
+	if s.Paused = at != 0; at != 1 {
+		s.PausedAt = at
+	}
 }
 
 // PutSettings stores the settings of a queue.
