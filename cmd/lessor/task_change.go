@@ -21,7 +21,7 @@ type taskCancelCmd struct {
 // Help is shown below the flags.
 func (taskCancelCmd) Help() string {
 	return `A task that no worker holds is CANCELLED at once. Otherwise it is CANCELLING until its worker has stopped or its
-cancel grace is over. Cancelling again gives the same answer.
+cancel grace is over. Cancelling again gives the same answer. A run of which there is no task (any more) is an error.
 
 Examples:
   lessor task cancel t0000200000000001 --reason "wrong input"
@@ -35,6 +35,9 @@ func (c taskCancelCmd) Run(a *app) error {
 	}
 	return c.with(a, func(cl *client) error {
 		if filter != nil {
+			if err := knowsRun(a, cl, filter); err != nil {
+				return err
+			}
 			return changeAll(a, "asked to end", func(ctx context.Context, token string) (bulkAnswer, error) {
 				return cl.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{Filter: filter, All: c.All, Reason: c.Reason, PageToken: token})
 			})
@@ -58,7 +61,8 @@ func (taskRetryCmd) Help() string {
 	return `The budgets of attempts and losses start again at 0; the number of the attempt goes on. The task is READY
 at once, even if it was cancelled before its run_at.
 
-Tasks that are selected by a filter, and have neither FAILED nor been CANCELLED, are skipped.
+Tasks that are selected by a filter, and have neither FAILED nor been CANCELLED, are skipped. A run of which there is no task (any more)
+is an error.
 
 Examples:
   lessor task retry t0000200000000001
@@ -72,6 +76,9 @@ func (c taskRetryCmd) Run(a *app) error {
 	}
 	return c.with(a, func(cl *client) error {
 		if filter != nil {
+			if err := knowsRun(a, cl, filter); err != nil {
+				return err
+			}
 			return changeAll(a, "retried", func(ctx context.Context, token string) (bulkAnswer, error) {
 				return cl.tasks.BatchRetryTasks(ctx, &lessorv1.BatchRetryTasksRequest{Filter: filter, All: c.All, Deadline: c.Deadline.timestamp(), PageToken: token})
 			})
@@ -81,6 +88,24 @@ func (c taskRetryCmd) Run(a *app) error {
 			return answer, stateLine(answer.GetTask()), err
 		})
 	})
+}
+
+// knowsRun returns an error if the filter names a run of which there is no task. Whoever misspells it would believe that its tasks are changed. Nothing is left of
+// a run when its tasks are gone, so that a run that is long over cannot be told from one that never was.
+func knowsRun(a *app, cl *client, filter *lessorv1.TaskFilter) error {
+	if filter.GetRunId() == "" {
+		return nil
+	}
+	req := &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{WorkspaceId: filter.GetWorkspaceId(), RunId: filter.GetRunId()}, PageSize: 1}
+	for {
+		page, err := cl.tasks.ListTasks(a.ctx, req)
+		if err != nil || len(page.GetTasks()) > 0 {
+			return err
+		}
+		if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
+			return fail(exitNotFound, "tasks that have ended are deleted when their retention is over", "there is no task with the run id %q", filter.GetRunId())
+		}
+	}
 }
 
 // taskDeleteCmd is lessor task delete.

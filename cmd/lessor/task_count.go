@@ -18,7 +18,7 @@ type taskCountCmd struct {
 // Help is shown below the flags.
 func (taskCountCmd) Help() string {
 	return `Counts the tasks of the workspace, or those that the conditions select, in each state. It reads all of them, page by page; a task that moves meanwhile is
-counted in the state that it had when its page was read.
+counted in the state that it had when its page was read. Of a run that is not known (any more) there are 0.
 
 Examples:
   lessor task count --queue mail
