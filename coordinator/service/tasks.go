@@ -36,7 +36,24 @@ func (s *taskService) SubmitTask(ctx context.Context, req *lessorv1.SubmitTaskRe
 		return nil, refusal.Status(err)
 	}
 	logFields(ctx, "id", done[0].Task.ID.String())
-	return &lessorv1.SubmitTaskResponse{Task: convert.TaskProto(s.Engine.Now(), done[0].Task), Created: done[0].Created}, nil
+	m, err := s.answer(done[0].Task)
+	return &lessorv1.SubmitTaskResponse{Task: m, Created: done[0].Created}, err
+}
+
+// answer returns a task for the answer to a submit or a change: as it is listed, but without the stack trace of its error, because the number of such answers that
+// wait for a client to read them has no bound of its own (package unread).
+func (s *taskService) answer(t *lease.Task) (*lessorv1.Task, error) {
+	m := convert.TaskProto(s.Engine.Now(), t)
+	if !t.HasFailure {
+		return m, nil
+	}
+	if err := s.view(func(r store.Reader) error { return addError(m, r, t) }); err != nil {
+		return nil, refusal.Status(err)
+	}
+	if m.Error != nil {
+		m.Error.StackTrace = ""
+	}
+	return m, nil
 }
 
 // BatchSubmitTasks submits many tasks in one commit, all or none.
@@ -234,7 +251,8 @@ func (s *taskService) CancelTask(ctx context.Context, req *lessorv1.CancelTaskRe
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	return &lessorv1.CancelTaskResponse{Task: convert.TaskProto(s.Engine.Now(), t)}, nil
+	m, err := s.answer(t)
+	return &lessorv1.CancelTaskResponse{Task: m}, err
 }
 
 // RetryTask opens a new round of attempts for a task.
@@ -251,7 +269,8 @@ func (s *taskService) RetryTask(ctx context.Context, req *lessorv1.RetryTaskRequ
 	if err != nil {
 		return nil, refusal.Status(s.ifTaskLimit(who, err))
 	}
-	return &lessorv1.RetryTaskResponse{Task: convert.TaskProto(s.Engine.Now(), t)}, nil
+	m, err := s.answer(t)
+	return &lessorv1.RetryTaskResponse{Task: m}, err
 }
 
 // DeleteTask removes a task.
@@ -281,5 +300,6 @@ func (s *taskService) AdoptResult(ctx context.Context, req *lessorv1.AdoptResult
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	return &lessorv1.AdoptResultResponse{Task: convert.TaskProto(s.Engine.Now(), t)}, nil
+	m, err := s.answer(t)
+	return &lessorv1.AdoptResultResponse{Task: m}, err
 }

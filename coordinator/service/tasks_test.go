@@ -117,6 +117,44 @@ func TestSubmitIsIdempotent(t *testing.T) {
 	})
 }
 
+// T1, S1: what a submit of a task that has failed already, and a retry of it, answer shows why it failed, as the task itself does; only the stack is left out.
+func TestAnswersShowTheError(t *testing.T) {
+	t.Attr("rules", "T1")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		ctx, spec := t.Context(), &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k"}
+		submit := func() *lessorv1.SubmitTaskResponse {
+			m, err := r.Tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: spec})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}
+		if e := submit().GetTask().GetError(); e != nil {
+			t.Errorf("the error of a new task is %v, want none", e)
+		}
+		a := r.Lease(t)
+		failure := &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_DATA_QUALITY, Message: "no rows", StackTrace: "main.go:1"}
+		_, err := r.Workers.Fail(ctx, &lessorv1.FailRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Error: failure})
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := submit()
+		retried, err := r.Tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: a.GetTask().GetTaskId()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := &lessorv1.TaskError{Category: failure.GetCategory(), Message: failure.GetMessage()}
+		for what, task := range map[string]*lessorv1.Task{"second submit": again.GetTask(), "retry": retried.GetTask()} {
+			if !proto.Equal(task.GetError(), want) {
+				t.Errorf("the answer to the %s has the error %v, want %v", what, task.GetError(), want)
+			}
+		}
+		if s := again.GetTask().GetState(); again.GetCreated() || s != lessorv1.TaskState_TASK_STATE_FAILED {
+			t.Errorf("the second submit is answered with a task that is %v (created %t), want the one that FAILED", s, again.GetCreated())
+		}
+	})
+}
+
 // Every way to submit makes the task in the workspace of its spec, and returns its id and its state. The history names who cancelled and who retried a
 // task, also if that was by a filter.
 func TestSubmitsNameTheTask(t *testing.T) {

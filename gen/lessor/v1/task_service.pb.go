@@ -222,7 +222,7 @@ func (x *SubmitTaskRequest) GetRequestId() string {
 // SubmitTaskResponse is the task, durable.
 type SubmitTaskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The task; its payload is left out.
+	// The task as in a list: without its payload, its output and its history, among others; of its error, the stack trace is left out.
 	Task *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	// False: an earlier submit with the same idempotency_key made the task.
 	Created       bool `protobuf:"varint,2,opt,name=created,proto3" json:"created,omitempty"`
@@ -1102,7 +1102,7 @@ func (x *CancelTaskRequest) GetRequestId() string {
 // CancelTaskResponse is the task after the cancel: CANCELLED, or CANCELLING while a worker stops.
 type CancelTaskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The task; its payload is left out.
+	// The task as in a list: without its payload, its output and its history, among others; of its error, the stack trace is left out.
 	Task          *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1212,7 +1212,7 @@ func (x *RetryTaskRequest) GetRequestId() string {
 // RetryTaskResponse is the task in its new round.
 type RetryTaskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The task; its payload is left out.
+	// The task as in a list: without its payload, its output and its history, among others; of its error, the stack trace is left out.
 	Task          *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1423,7 +1423,7 @@ func (x *AdoptResultRequest) GetRequestId() string {
 // AdoptResultResponse is the task, COMPLETED.
 type AdoptResultResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The task; its payload is left out.
+	// The task as in a list: without its payload, its output and its history, among others; of its error, the stack trace is left out.
 	Task          *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
