@@ -59,6 +59,37 @@ func TestLongOperationsDelayOthersLittle(t *testing.T) {
 	})
 }
 
+// T12: the loop takes only one operation at a time out of the inbox while each of them takes long, even if each fills a batch, so that its round ends with it.
+func TestLongOperationsThatFillABatchDelayOthersLittle(t *testing.T) {
+	t.Attr("rules", "T12")
+	run(t, func(r *rig) {
+		var ran []string
+		put := func(tenant string, also func()) {
+			if err := r.inbox.put(tenant, op{run: func() { ran = append(ran, tenant); also() }}); err != nil {
+				r.Error(err)
+			}
+		}
+		fill := func() {
+			r.batch().bytes = maxBatchBytes
+			time.Sleep(2 * longOp)
+		}
+		const before = 20 // the loop has taken more each time, if it does not slow down
+		for i := range 4 * before {
+			put(home.Tenant, func() {
+				if i == before {
+					put("other", func() {})
+				}
+				fill()
+			})
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if at := slices.Index(ran, "other"); at < 0 || at > before+2 {
+			r.Errorf("the command of another tenant came after %d others, want at most one turn after the %d that were before it", at, before+1)
+		}
+	})
+}
+
 // A round runs an operation however late the loop gets its processor: the token that has woken the loop is used up, and the next one may come much later.
 func TestEveryRoundRunsAnOperation(t *testing.T) {
 	defer func(d time.Duration) { runFor = d }(runFor)

@@ -115,16 +115,16 @@ func (e *Engine) runOps() {
 	began := e.now().Serving
 	for ran := 0; ran < n && e.batch().bytes < maxBatchBytes && len(e.batch().changes) < most; ran++ {
 		before := e.now().Serving
-		if e.readClocks(); e.now().Serving.Sub(before) > longOp {
-			e.intake.slowDown()
-		}
-		if ran > 0 && e.now().Serving.Sub(began) >= runFor && !e.stalls.stoodStill() {
+		if ran > 0 && before.Sub(began) >= runFor && !e.stalls.stoodStill() {
 			break
 		}
 		o := e.intake.first(n - ran)
 		o.run()
 		e.batch().addOp(*o)
 		e.intake.shift()
+		if e.readClocks(); e.now().Serving.Sub(before) > longOp { // also if its round ends with it
+			e.intake.slowDown()
+		}
 	}
 }
 
