@@ -10,11 +10,13 @@ import (
 	"github.com/lessor-dev/lessor/store/timerindex"
 )
 
-// Caps of a batch, and of a commit of several batches. About 1,000 tasks per flush is the best size; more make a commit longer without a gain.
+// Caps of a batch, and of a commit of several batches. About 1,000 tasks per flush is the best size if a flush takes a few milliseconds; where it takes longer,
+// larger commits make up for that. While several tenants have operations, commits are short, because a call of one waits for some five commits of the others (T12).
 var (
-	maxBatchOps     = 1000
-	maxBatchBytes   = 8 << 20
-	maxBatchChanges = 4000
+	maxBatchOps      = 1000
+	maxBatchBytes    = 8 << 20
+	maxBatchChanges  = 4000
+	maxSharedChanges = 1000 // instead of maxBatchChanges, while several tenants have operations
 )
 
 // batch holds the changes of a number of operations, which become durable together, and the answers, grants and news to send after that.
@@ -36,6 +38,7 @@ type batch struct {
 	deliveries []*delivery // grants and notices, one entry per member
 	deliveryOf map[*Member]*delivery
 	bytes      int
+	most       int // changes from which on it is full
 	handedOut  int // to how many calls and sessions match has handed out tasks; see takersPerBatch
 
 	// Set when the batch is handed over.
@@ -79,7 +82,7 @@ type delivery struct {
 
 func newBatch(number uint64, memory *changePool) *batch {
 	return &batch{
-		number: number, pool: memory, deliveryOf: map[*Member]*delivery{},
+		number: number, pool: memory, most: maxBatchChanges, deliveryOf: map[*Member]*delivery{},
 	}
 }
 
@@ -166,7 +169,7 @@ func (b *batch) empty() bool {
 // full reports whether all further work is left to the next batch. Until then, each kind of work in a round has a bound of its own: if what the operations
 // have changed counted against the grants, a flood of submits would end all grants.
 func (b *batch) full() bool {
-	return len(b.ops) >= maxBatchOps || b.bytes >= maxBatchBytes || len(b.changes) >= maxBatchChanges
+	return len(b.ops) >= maxBatchOps || b.bytes >= maxBatchBytes || len(b.changes) >= b.most
 }
 
 // add merges a step's change with what the batch already does to the task.

@@ -43,6 +43,7 @@ type side struct {
 type commit struct {
 	batches   []*batch
 	changes   int
+	most      int // changes from which on it is full
 	ops       int
 	bytes     int
 	tx        store.Tx // nil: nothing has to be made durable
@@ -68,7 +69,7 @@ func newCommitter(st store.Store, h *hub, ev *Events) *committer {
 }
 
 func newCommit(before *commit) *commit {
-	return &commit{before: before, durable: make(chan struct{}), announced: make(chan struct{})}
+	return &commit{most: maxBatchChanges, before: before, durable: make(chan struct{}), announced: make(chan struct{})}
 }
 
 // run commits until the loop closes work, or a commit has failed.
@@ -201,7 +202,7 @@ const (
 
 // full reports whether the commit must not grow further, even if the disk is still busy.
 func (k *commit) full() bool {
-	return k.ops >= maxBatchOps || k.bytes >= maxBatchBytes || k.changes >= maxBatchChanges
+	return k.ops >= maxBatchOps || k.bytes >= maxBatchBytes || k.changes >= k.most
 }
 
 // ask asks the loop for a batch, unless a request is still open, and returns the channel on which the batch will come.
@@ -221,6 +222,7 @@ func (c *committer) add(current *commit, b *batch, s *side) {
 	current.ops += len(b.ops)
 	current.bytes += b.bytes
 	current.changes += len(b.changes)
+	current.most = min(current.most, b.most)
 	if b.empty() || current.err != nil {
 		return
 	}

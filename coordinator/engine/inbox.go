@@ -12,6 +12,7 @@ var maxWaiting = 100_000
 
 // op is one call on its way through the engine.
 type op struct {
+	tenant string // set by put
 	// submits is the number of tasks that the call submits; 0: it is no submit.
 	submits int
 	// settles says that the call ends, renews or resumes leases, or makes a change for an operator. A flood of other calls must not crowd it out.
@@ -86,6 +87,7 @@ func (b *inbox) put(tenant string, o op) error {
 	if to.len() >= room && !o.must {
 		return ErrOverloaded
 	}
+	o.tenant = tenant
 	to.items = append(to.items, o)
 	b.turns.push(tenant, m)
 	select {

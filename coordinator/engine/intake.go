@@ -1,6 +1,10 @@
 package engine
 
-import "time"
+import (
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
 
 // takeAtOnce is how many operations the loop takes from the inbox at most at once: few, because what comes in later waits for all of them, even if it is of
 // another tenant. After one that ran for longer than longOp, such as one that made a thousand tasks, it takes a single one, and then twice as many each time.
@@ -8,12 +12,18 @@ var takeAtOnce = 16
 
 const longOp = 200 * time.Microsecond
 
+// sharedFor is for how long it is expected that several tenants have operations, after an operation of another tenant than the one before.
+const sharedFor = 10 * time.Second
+
 // intake takes operations out of the inbox, and keeps them until they have run. It belongs to the loop.
 type intake struct {
 	inbox  *inbox
 	taken  []op // those that have not run yet
 	spare  []op // memory for taken
 	atOnce int  // how many to take next
+
+	tenant      string        // of the operation that ran last
+	sharedUntil lease.Instant // see sharedFor
 }
 
 func newIntake(b *inbox) *intake { return &intake{inbox: b, atOnce: 1} }
@@ -43,9 +53,23 @@ func (i *intake) first(most int) *op {
 }
 
 // shift removes the first operation, which has run: until then, close returns it.
-func (i *intake) shift() {
+func (i *intake) shift(now lease.Instant) {
+	if next := i.taken[0].tenant; next != i.tenant && next != "" { // those of nobody are metrics
+		if i.tenant != "" {
+			i.sharedUntil = now.Add(sharedFor)
+		}
+		i.tenant = next
+	}
 	i.taken[0] = op{}
 	i.taken = i.taken[1:]
+}
+
+// mostChanges returns how many changes make a batch full.
+func (i *intake) mostChanges(now lease.Instant) int {
+	if now < i.sharedUntil {
+		return min(maxSharedChanges, maxBatchChanges)
+	}
+	return maxBatchChanges
 }
 
 // slowDown is called after an operation that ran for longer than longOp.

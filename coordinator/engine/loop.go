@@ -94,6 +94,7 @@ func (e *Engine) round() {
 	}
 	e.readClocks()
 	e.agenda.unthrottle(e.now().Serving)
+	e.batch().most = e.intake.mostChanges(e.now().Serving)
 	e.effort.beginRound()
 	e.runOps()
 	e.readClocks()
@@ -110,7 +111,7 @@ func (e *Engine) round() {
 
 // runOps runs the operations that wait, until the batch or the time of the round is used up.
 func (e *Engine) runOps() {
-	most := len(e.batch().changes) + maxBatchChanges
+	most := len(e.batch().changes) + e.batch().most
 	n := min(e.intake.waiting(), maxBatchOps) // what comes in later runs in the next round, and so does what makes too many changes
 	began := e.now().Serving
 	for ran := 0; ran < n && e.batch().bytes < maxBatchBytes && len(e.batch().changes) < most; ran++ {
@@ -121,7 +122,7 @@ func (e *Engine) runOps() {
 		o := e.intake.first(n - ran)
 		o.run()
 		e.batch().addOp(*o)
-		e.intake.shift()
+		e.intake.shift(before)
 		if e.readClocks(); e.now().Serving.Sub(before) > longOp { // also if its round ends with it
 			e.intake.slowDown()
 		}

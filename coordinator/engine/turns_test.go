@@ -139,6 +139,65 @@ func TestQueuesOfTenantsTakeTurns(t *testing.T) {
 	}
 }
 
+// T12: while a tenant submits without end, in calls that fill a batch, a call of another tenant that is not its first is durable after five of these calls:
+// that of the commit under way, of the next one, and of the batch that is full, then one turn, and what shares its own commit.
+func TestSubmitWaitsForFewSubmitsOfAnotherTenant(t *testing.T) {
+	t.Attr("rules", "T12")
+	const calls, each, most = 48, 10, 5
+	bound(t, each, &maxSharedChanges)
+	bound(t, 4*each, &maxBatchChanges)
+	run(t, func(r *rig) {
+		other := Space{"umbra", home.Workspace}
+		specs := many(each)
+		for _, s := range specs {
+			if err := s.Fill(lease.DefaultLimits()); err != nil {
+				r.Fatal(err)
+			}
+		}
+		submitOther := func() {
+			if _, _, err := r.Submit(r.Context(), other, specs[:1], make([]lease.Digest, 1)); err != nil {
+				r.Error(err)
+			}
+		}
+		submitOther() // for the first task of a queue, the loop waits for the commit
+		d := new(heldDisk).install(r)
+		defer r.st.(*memstore.Store).SetHook(nil)
+		for range calls {
+			run := func() {
+				r.Engine.submit(home, specs, make([]lease.Digest, each))
+				time.Sleep(2 * longOp)
+			}
+			if err := r.inbox.put(home.Tenant, op{submits: each, run: run}); err != nil {
+				r.Fatal(err)
+			}
+		}
+		pause := func() {
+			time.Sleep(sharedFor / 20)
+			synctest.Wait()
+		}
+		for range 8 { // until the loop has found that the calls take long
+			pause()
+			d.results <- nil
+		}
+		pause()
+		underWay := len(d.begun) - 1
+		go submitOther()
+		pause()
+		close(d.results) // from now on the disk holds nothing
+		pause()
+		tasks := 0
+		for _, commit := range d.begun[underWay:] {
+			tasks += len(commit)
+			if slices.ContainsFunc(commit, func(id lease.TaskID) bool { return id.Space != commit[0].Space }) {
+				break
+			}
+		}
+		if tasks > most*each+1 {
+			r.Errorf("%d tasks were committed from the commit under way to that of the other tenant's task, want its own and at most %d", tasks, most*each)
+		}
+	})
+}
+
 // T12, W12: submits that come without end, so many that they fill each batch, hold up neither grants nor the end of tasks whose worker is gone.
 func TestFloodOfSubmitsHoldsUpNoOtherWork(t *testing.T) {
 	t.Attr("rules", "T12 W12")

@@ -18,6 +18,8 @@ var (
 	maxBatchBytes int
 	//go:linkname maxBatchChanges github.com/lessor-dev/lessor/coordinator/engine.maxBatchChanges
 	maxBatchChanges int
+	//go:linkname maxSharedChanges github.com/lessor-dev/lessor/coordinator/engine.maxSharedChanges
+	maxSharedChanges int
 	//go:linkname dueAtOnce github.com/lessor-dev/lessor/coordinator/engine.dueAtOnce
 	dueAtOnce int
 	//go:linkname grantsPerTurn github.com/lessor-dev/lessor/coordinator/engine.grantsPerTurn
@@ -118,6 +120,7 @@ var bounds = []struct {
 	{&maxBatchOps, 2, 16},
 	{&maxBatchBytes, 256, 8 << 10},
 	{&maxBatchChanges, 2, 24},
+	{&maxSharedChanges, 2, 12},
 	{&dueAtOnce, 1, 8},
 	{&grantsPerTurn, 1, 4},
 	{&takersPerBatch, 1, 4},
