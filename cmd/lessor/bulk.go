@@ -15,8 +15,9 @@ type bulkAnswer interface {
 	GetResult() *lessorv1.BatchResult
 }
 
-// changeAll repeats the call until no task is left to change. It reports the progress, and prints the last answer with the sums of all answers.
-func changeAll(a *app, done string, call func(ctx context.Context, token string) (bulkAnswer, error)) error {
+// changeAll repeats the call until no task is left to change. It reports the progress, and prints the last answer with the sums of all answers. If no task
+// was selected, it returns the error of none, which may be nil.
+func changeAll(a *app, done string, none func() error, call func(ctx context.Context, token string) (bulkAnswer, error)) error {
 	var changed, skipped uint64
 	for token := ""; ; {
 		answer, err := call(a.ctx, token)
@@ -30,6 +31,11 @@ func changeAll(a *app, done string, call func(ctx context.Context, token string)
 				a.note("%s so far", sumText(done, changed, skipped))
 			}
 			continue
+		}
+		if none != nil && changed == 0 && skipped == 0 {
+			if err := none(); err != nil {
+				return err
+			}
 		}
 		result.Changed, result.Skipped = changed, skipped
 		return printChange(a, answer, sumText(done, changed, skipped))

@@ -29,7 +29,7 @@ func TestBulkCommandReadsAllPages(t *testing.T) {
 		{Changed: 2, Skipped: 1, NextPageToken: "x"}, {NextPageToken: "y"}, {Skipped: 1, NextPageToken: "z"}, {Changed: 3},
 	}}
 	var out, err bytes.Buffer
-	if e := changeAll(&app{ctx: t.Context(), streams: streams{out: &out, err: &err}}, "deleted", p.call); e != nil {
+	if e := changeAll(&app{ctx: t.Context(), streams: streams{out: &out, err: &err}}, "deleted", nil, p.call); e != nil {
 		t.Fatal(e)
 	}
 	if want := []string{"", "x", "y", "z"}; !slices.Equal(p.tokens, want) {
@@ -43,11 +43,29 @@ func TestBulkCommandReadsAllPages(t *testing.T) {
 	}
 }
 
+// X5: only a command that has found no task asks whether there is a run of that name: the change needs no quota, the question does.
+func TestBulkCommandAsksForTheRunOnlyAfterwards(t *testing.T) {
+	missing := errors.New("no such run")
+	for name, tt := range map[string]struct {
+		result *lessorv1.BatchResult
+		want   error
+	}{
+		"changed": {&lessorv1.BatchResult{Changed: 1}, nil}, "skipped": {&lessorv1.BatchResult{Skipped: 1}, nil}, "none": {&lessorv1.BatchResult{}, missing},
+	} {
+		p := &pages{results: []*lessorv1.BatchResult{tt.result}}
+		var out bytes.Buffer
+		err := changeAll(&app{ctx: t.Context(), streams: streams{out: &out, err: &out}}, "deleted", func() error { return missing }, p.call)
+		if !errors.Is(err, tt.want) || len(p.tokens) != 1 || (out.Len() == 0) != (tt.want != nil) {
+			t.Errorf("%s: after %d calls %v, and %q; want %v", name, len(p.tokens), err, &out, tt.want)
+		}
+	}
+}
+
 // T9: if a call fails, the command has printed how much was done before it, and prints no final sum.
 func TestBulkCommandReportsProgressBeforeAnError(t *testing.T) {
 	p := &pages{results: []*lessorv1.BatchResult{{Changed: 2, NextPageToken: "x"}}}
 	var out, err bytes.Buffer
-	if e := changeAll(&app{ctx: t.Context(), streams: streams{out: &out, err: &err}}, "deleted", p.call); e == nil {
+	if e := changeAll(&app{ctx: t.Context(), streams: streams{out: &out, err: &err}}, "deleted", nil, p.call); e == nil {
 		t.Error("changeAll = nil, want the error of the second call")
 	}
 	if got, want := out.String()+err.String(), "2 deleted so far\n"; got != want {

@@ -27,7 +27,7 @@ func (c queuePurgeCmd) Run(a *app) error {
 		if !c.Yes {
 			return c.ask(a, cl)
 		}
-		err := changeAll(a, "deleted", func(ctx context.Context, token string) (bulkAnswer, error) {
+		err := changeAll(a, "deleted", nil, func(ctx context.Context, token string) (bulkAnswer, error) {
 			return cl.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{WorkspaceId: c.Workspace, Name: c.Name, PageToken: token})
 		})
 		if err != nil {

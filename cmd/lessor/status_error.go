@@ -195,8 +195,8 @@ func tooLarge(s *status.Status) (size, limit string, ok bool) {
 // endOfQuoted returns what the end of a quoted text stands for.
 func endOfQuoted(s string) string { return strings.ReplaceAll(strings.TrimSuffix(s, `"`), `\"`, `"`) }
 
-const hintCut = "with --tls-cert, it may have refused that certificate: the authority must be in the coordinator's --tls-client-ca; the log of the coordinator " +
-	"tells. Otherwise it was stopped, or something in between cuts connections"
+const hintCut = "if it requires TLS, set --tls-ca to its authority; with --tls-cert, it may have refused that certificate: the authority must be in the coordinator's " +
+	"--tls-client-ca; the log of the coordinator tells. Otherwise it was stopped, or something in between cuts connections"
 
 // dialProblem returns the part of gRPC's nested message about a failed connection that helps the user, and a hint what to do.
 func dialProblem(message string) (problem, hint string) {
@@ -221,7 +221,7 @@ func dialProblem(message string) (problem, hint string) {
 		return handshake, "replace the certificate of the coordinator (serve --tls-cert), unless the clock of this machine is wrong"
 	case strings.Contains(handshake, "x509: "):
 		return handshake, "set --tls-ca to the authority of its certificate; the certificate must be valid for the host of --addr"
-	case cut: // with TLS 1.3, a refusal of the certificate comes after the handshake of the client, and may be lost when the connection ends
+	case cut: // as often after a call without TLS; and with TLS 1.3, a refusal of the certificate comes after the handshake of the client, and may be lost when the connection ends
 		_, preface, _ := strings.Cut(message, "server preface: ")
 		return cmp.Or(handshake, endOfQuoted(preface), message), hintCut
 	case handshake != "":

@@ -35,10 +35,8 @@ func (c taskCancelCmd) Run(a *app) error {
 	}
 	return c.with(a, func(cl *client) error {
 		if filter != nil {
-			if err := knowsRun(a, cl, filter); err != nil {
-				return err
-			}
-			return changeAll(a, "asked to end", func(ctx context.Context, token string) (bulkAnswer, error) {
+			none := func() error { return requireRun(a, cl, filter) }
+			return changeAll(a, "asked to end", none, func(ctx context.Context, token string) (bulkAnswer, error) {
 				return cl.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{Filter: filter, All: c.All, Reason: c.Reason, PageToken: token})
 			})
 		}
@@ -76,10 +74,8 @@ func (c taskRetryCmd) Run(a *app) error {
 	}
 	return c.with(a, func(cl *client) error {
 		if filter != nil {
-			if err := knowsRun(a, cl, filter); err != nil {
-				return err
-			}
-			return changeAll(a, "retried", func(ctx context.Context, token string) (bulkAnswer, error) {
+			none := func() error { return requireRun(a, cl, filter) }
+			return changeAll(a, "retried", none, func(ctx context.Context, token string) (bulkAnswer, error) {
 				return cl.tasks.BatchRetryTasks(ctx, &lessorv1.BatchRetryTasksRequest{Filter: filter, All: c.All, Deadline: c.Deadline.timestamp(), PageToken: token})
 			})
 		}
@@ -90,9 +86,10 @@ func (c taskRetryCmd) Run(a *app) error {
 	})
 }
 
-// knowsRun returns an error if the filter names a run of which there is no task. Whoever misspells it would believe that its tasks are changed. Nothing is left of
-// a run when its tasks are gone, so that a run that is long over cannot be told from one that never was.
-func knowsRun(a *app, cl *client, filter *lessorv1.TaskFilter) error {
+// requireRun returns an error if the filter names a run of which there is no task. Whoever misspells it would believe that its tasks are changed. Nothing is left of
+// a run when its tasks are gone, so that a run that is long over cannot be told from one that never was. It is for after the change: a tenant that has used
+// its quota of calls up may still cancel, but not list.
+func requireRun(a *app, cl *client, filter *lessorv1.TaskFilter) error {
 	if filter.GetRunId() == "" {
 		return nil
 	}
@@ -135,7 +132,7 @@ func (c taskDeleteCmd) Run(a *app) error {
 			return c.ask(a, cl, filter)
 		}
 		if filter != nil {
-			return changeAll(a, "deleted", func(ctx context.Context, token string) (bulkAnswer, error) {
+			return changeAll(a, "deleted", nil, func(ctx context.Context, token string) (bulkAnswer, error) {
 				return cl.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: filter, All: c.All, Force: c.Force, PageToken: token})
 			})
 		}
