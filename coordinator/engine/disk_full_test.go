@@ -68,6 +68,13 @@ func TestExplainNamesTheDiskFirst(t *testing.T) {
 	runWith(t, Config{DiskSpent: spent.Load}, func(r *rig) {
 		r.join("i", 1)
 		running, waiting := r.submit(work())[0], r.submit(work())[0]
+		spent.Store(true)
+		spec := work()
+		spec.Queue = "free"
+		free := r.submit(spec)[0]
+		r.joinFor(Wants{Space: home, Worker: "free", Queues: []string{"free"}}, 1)
+		r.wantFindings(free.ID, lease.FoundDiskFull)
+		spent.Store(false)
 		r.setQueue(func(s *lease.Settings) { s.Paused = true })
 		spent.Store(true)
 		synctest.Wait()

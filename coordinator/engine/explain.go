@@ -50,7 +50,7 @@ func (e *Engine) addObstacles(t *lease.Task, x *lease.Explanation) {
 			}
 		}
 		x.Findings = slices.Insert(x.Findings, at, f)
-	} else if ofRules == 0 {
+	} else if ofRules == 0 && !e.mayNotGrant() {
 		x.Findings = slices.Insert(x.Findings, 0, e.inLine(t))
 	}
 	if e.cfg.DiskSpent() {

@@ -13,15 +13,24 @@ import (
 // that are there do what it takes.
 func (e *Engine) workersFor(t *lease.Task) (f lease.Finding, passes bool) {
 	q := e.spaces.of(t.ID).queues[t.Spec.Queue]
-	f = e.obstacle(q, t, e.attendance(q, t))
+	a := e.attendance(q, t)
+	f = e.obstacle(q, t, a)
 	switch f.Code {
 	case lease.FoundNoWorker:
 		f.Since = q.left
 		f.Message += e.sinceStart()
 		return f, q.counts[countLeased] > 0
-	case lease.FoundNoWorkerForType, lease.FoundRequirements, lease.FoundPinnedWorker:
+	case lease.FoundNoWorkerForType, lease.FoundRequirements:
 		f.Message += e.sinceStart()
 		return f, false
+	case lease.FoundPinnedWorker:
+		worker := workerKey{t.Tenant, t.Spec.Pinned()}
+		if !e.workers.isPresent(worker) {
+			f.Message += e.sinceStart()
+		}
+		return f, e.workers.isBusyWithoutSession(worker)
+	case lease.FoundAffinity:
+		return f, a.eligible > 0 || e.workers.isBusyWithoutSession(workerKey{t.Tenant, e.bindings.of(t).worker})
 	}
 	return f, true
 }
@@ -32,7 +41,7 @@ const reconnectTime = 30 * time.Second
 
 // sinceStart says that a worker which is missing may only not have come back yet, if the coordinator has just been restarted. Otherwise it is empty.
 func (e *Engine) sinceStart() string {
-	up := e.now().Serving.Sub(e.clock.base)
+	up := e.clocks.served()
 	if e.clock.base == 0 || up >= reconnectTime { // at the first start of a store, no worker was there before
 		return ""
 	}

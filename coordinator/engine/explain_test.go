@@ -187,6 +187,8 @@ func TestExplainNamesAllObstacles(t *testing.T) {
 	pause := func(s *lease.Settings) { s.Paused = true }
 	rare := &lease.Spec{Queue: "q", Type: "rare"}
 	common := func(w *Wants) { w.Types = []string{"common"} }
+	pinned := &lease.Spec{Queue: "q", ResourceRefs: []lease.ResourceRef{{ResourceID: "m", Worker: "w"}}}
+	sticky := &lease.Spec{Queue: "q", Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}}
 	for _, c := range []struct {
 		name  string
 		spec  *lease.Spec
@@ -229,6 +231,41 @@ func TestExplainNamesAllObstacles(t *testing.T) {
 			r.submit(specWithKey("disk", 1))
 			r.lease(1, 0)
 		}},
+		{
+			name: "a worker without a session that works, and holds its resources", spec: pinned,
+			want: []lease.FindingCode{lease.FoundMaxInflight, lease.FoundPinnedWorker}, setup: func(r *rig) {
+				r.setQueue(func(s *lease.Settings) { s.MaxInflight = 1 })
+				r.submit(work())
+				r.lease(1, 0)
+			},
+		},
+		{
+			name: "a worker that asks for other work, and holds its resources", spec: pinned,
+			want: []lease.FindingCode{lease.FoundPinnedWorker, lease.FoundMaxInflight}, setup: func(r *rig) {
+				r.setQueue(func(s *lease.Settings) { s.MaxInflight = 1 })
+				r.submit(work())
+				r.worker("v", 1, nil)
+				r.worker("w", 1, func(w *Wants) { w.Queues = []string{"elsewhere"} })
+			},
+		},
+		{
+			name: "its affinity key is with a worker of another queue", spec: sticky,
+			want: []lease.FindingCode{lease.FoundAffinity, lease.FoundMaxInflight}, setup: func(r *rig) {
+				r.setQueue(func(s *lease.Settings) { s.MaxInflight = 1 })
+				r.worker("first", 1, func(w *Wants) { w.Queues = []string{"elsewhere"} })
+				r.submitWith(func(s *lease.Spec) { withAffinity("k", lease.Sticky)(s); s.Queue = "elsewhere" })
+				r.worker("second", 5, nil)
+				r.submit(work())
+			},
+		},
+		{
+			name: "its affinity key is with a busy worker", spec: sticky,
+			want: []lease.FindingCode{lease.FoundMaxInflight, lease.FoundAffinity}, setup: func(r *rig) {
+				r.setQueue(func(s *lease.Settings) { s.MaxInflight = 1 })
+				r.worker("first", 1, nil)
+				r.submitWith(withAffinity("k", lease.Sticky))
+			},
+		},
 		{name: "nothing but a busy worker", spec: work(), want: []lease.FindingCode{lease.FoundWorkersBusy}, setup: func(r *rig) {
 			r.worker("w", 1, nil)
 			r.submit(work(), work())

@@ -22,7 +22,7 @@ type intake struct {
 	spare  []op // memory for taken
 	atOnce int  // how many to take next
 
-	tenant      string        // of the operation that ran last
+	tenant      string        // of the last operation that was of a tenant
 	sharedUntil lease.Instant // see sharedFor
 }
 
@@ -54,7 +54,7 @@ func (i *intake) first(most int) *op {
 
 // shift removes the first operation, which has run: until then, close returns it.
 func (i *intake) shift(now lease.Instant) {
-	if next := i.taken[0].tenant; next != i.tenant && next != "" { // those of nobody are metrics
+	if next := i.taken[0].tenant; next != i.tenant && next != "" { // those of nobody are metrics, and reads for all
 		if i.tenant != "" {
 			i.sharedUntil = now.Add(sharedFor)
 		}

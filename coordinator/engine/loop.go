@@ -183,8 +183,8 @@ func (e *Engine) saveIn(d time.Duration) time.Duration {
 // left of the wait, so that the number of commits hardly grows with its length; and an eighth of the time since the start, so that each wait ends even if
 // there is never time for an eighth of it between two crashes.
 func (e *Engine) saveStep(end lease.Instant) time.Duration {
-	left := end.Sub(e.now().Serving) + e.clocks.unsaved() // when the clock was saved last, and so after a crash
-	return max(saveWait, min(left, e.clocks.served())/8)
+	left := end.Sub(e.now().Serving) + e.clocks.unsaved() // as of when the clock was saved last, and so after a crash
+	return max(saveWait, min(left, e.clocks.served()-e.clocks.unsaved())/8)
 }
 
 // finishBatch adds to a batch what is known only at its hand-over.

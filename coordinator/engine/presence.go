@@ -60,6 +60,12 @@ func (ws *workers) isPresent(k workerKey) bool {
 	return p != nil && p.isPresent()
 }
 
+// isBusyWithoutSession reports whether a worker asks for no work because it works: one without a session asks only when it has nothing to do.
+func (ws *workers) isBusyWithoutSession(k workerKey) bool {
+	p := ws.byKey[k]
+	return p != nil && len(p.takers) == 0 && p.leases > 0
+}
+
 // takersOf returns the takers of a worker.
 func (ws *workers) takersOf(k workerKey) map[*taker]struct{} {
 	if p := ws.byKey[k]; p != nil {
