@@ -68,6 +68,15 @@ const (
 	ResourceGone
 )
 
+// EndsTasks reports whether a task can end for the reason, without an outcome.
+func (r Reason) EndsTasks() bool {
+	switch r {
+	case TaskCancelled, CancelTimeout, DeadlineExceeded, HeartbeatTimeout, StartTimeout, DispatchUnavailable, ResourceGone:
+		return true
+	}
+	return false
+}
+
 // Verdict returns the verdict that has the reason; 0 for a reason that no answer to a report has.
 func (r Reason) Verdict() Verdict {
 	switch r {

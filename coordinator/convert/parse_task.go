@@ -136,6 +136,11 @@ func ParseFilter(f *Fields, m *lessorv1.TaskFilter) Filter {
 		labels:         m.GetLabels(),
 		Sent:           m,
 	}
+	for i, sent := range m.GetReasons() {
+		if f.Err == nil && !lease.Reason(sent).EndsTasks() { // it would select nothing, without a word
+			f.Fail(fmt.Sprintf("filter.reasons[%d]", i), "is %v, for which no task ends", lease.Reason(sent))
+		}
+	}
 	f.Count("filter.labels", len(out.labels), f.Limits.Labels)
 	return out
 }

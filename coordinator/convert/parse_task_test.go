@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -242,6 +243,7 @@ func TestFilterIsChecked(t *testing.T) {
 		},
 		{"unknown reason", &lessorv1.TaskFilter{Reasons: []lessorv1.Reason{18, 99}}, "filter.reasons[1]", "is 99"},
 		{"a reason that is not set", &lessorv1.TaskFilter{Reasons: []lessorv1.Reason{18, 0}}, "filter.reasons[1]", "is not set"},
+		{"a reason of a lease", &lessorv1.TaskFilter{Reasons: []lessorv1.Reason{18, 10}}, "filter.reasons[1]", "is LEASE_EXPIRED, for which no task ends"},
 		{"too many reasons", &lessorv1.TaskFilter{Reasons: make([]lessorv1.Reason, 22)}, "filter.reasons", "the limit is 21"},
 		{"workspace over", &lessorv1.TaskFilter{WorkspaceId: text(257)}, "filter.workspace_id", "the limit is 256"},
 		{"labels over", &lessorv1.TaskFilter{Labels: labels(65)}, "filter.labels", "the limit is 64"},
@@ -338,6 +340,15 @@ func TestFilterByEnd(t *testing.T) {
 		}
 		if got := strings.Join(got, " "); got != tt.want {
 			t.Errorf("%s: the filter matches %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+// The reasons that people may name in a filter are those that a filter takes.
+func TestReasonsOfAnEnd(t *testing.T) {
+	for r := lease.NoReason + 1; r <= lease.ResourceGone; r++ {
+		if _, named := words.EndReasonNamed(words.Name(lessorv1.Reason(r))); named != r.EndsTasks() {
+			t.Errorf("%v can be named: %v, and ends tasks: %v", r, named, r.EndsTasks())
 		}
 	}
 }

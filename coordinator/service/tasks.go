@@ -40,8 +40,11 @@ func (s *taskService) SubmitTask(ctx context.Context, req *lessorv1.SubmitTaskRe
 	return &lessorv1.SubmitTaskResponse{Task: m, Created: done[0].Created}, err
 }
 
-// answer returns a task for the answer to a submit or a change: as it is listed, but without the stack trace of its error, because the number of such answers that
-// wait for a client to read them has no bound of its own (package unread).
+// maxMessage is how many bytes of the message of an error are in the answer to a submit or a change.
+const maxMessage = 1 << 10
+
+// answer returns a task for the answer to a submit or a change: as it is listed, but of its error only the beginning, because the number of such answers that wait
+// for a client to read them has no bound of its own (package unread).
 func (s *taskService) answer(t *lease.Task) (*lessorv1.Task, error) {
 	m := convert.TaskProto(s.Engine.Now(), t)
 	if !t.HasFailure {
@@ -51,7 +54,7 @@ func (s *taskService) answer(t *lease.Task) (*lessorv1.Task, error) {
 		return nil, refusal.Status(err)
 	}
 	if m.Error != nil {
-		m.Error.StackTrace = ""
+		m.Error.Message, m.Error.StackTrace = convert.Clip(m.Error.Message, maxMessage), ""
 	}
 	return m, nil
 }

@@ -133,7 +133,7 @@ func TestAnswersShowTheError(t *testing.T) {
 			t.Errorf("the error of a new task is %v, want none", e)
 		}
 		a := r.Lease(t)
-		failure := &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_DATA_QUALITY, Message: "no rows", StackTrace: "main.go:1"}
+		failure := &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_DATA_QUALITY, Message: strings.Repeat("no rows ", 200), StackTrace: "main.go:1"}
 		_, err := r.Workers.Fail(ctx, &lessorv1.FailRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Error: failure})
 		if err != nil {
 			t.Fatal(err)
@@ -143,7 +143,7 @@ func TestAnswersShowTheError(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := &lessorv1.TaskError{Category: failure.GetCategory(), Message: failure.GetMessage()}
+		want := &lessorv1.TaskError{Category: failure.GetCategory(), Message: failure.GetMessage()[:1<<10] + "..."}
 		for what, task := range map[string]*lessorv1.Task{"second submit": again.GetTask(), "retry": retried.GetTask()} {
 			if !proto.Equal(task.GetError(), want) {
 				t.Errorf("the answer to the %s has the error %v, want %v", what, task.GetError(), want)

@@ -33,7 +33,7 @@ func StateNames() (names []string) {
 	return names
 }
 
-// endReasons are the reasons for which a task can end without an outcome.
+// endReasons are the reasons for which a task can end without an outcome: those of lease.Reason.EndsTasks, the likeliest first.
 var endReasons = []lessorv1.Reason{
 	lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT, lessorv1.Reason_REASON_START_TIMEOUT, lessorv1.Reason_REASON_DEADLINE_EXCEEDED,
 	lessorv1.Reason_REASON_DISPATCH_UNAVAILABLE, lessorv1.Reason_REASON_RESOURCE_GONE, lessorv1.Reason_REASON_CANCEL_TIMEOUT,

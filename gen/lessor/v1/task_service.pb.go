@@ -222,7 +222,7 @@ func (x *SubmitTaskRequest) GetRequestId() string {
 // SubmitTaskResponse is the task, durable.
 type SubmitTaskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The task as in a list: without its payload, its output and its history, among others; of its error, the stack trace is left out.
+	// The task as in a list, so without payload, output, history and others. Of its error, the stack trace is left out, and the message cut after 1 KiB.
 	Task *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	// False: an earlier submit with the same idempotency_key made the task.
 	Created       bool `protobuf:"varint,2,opt,name=created,proto3" json:"created,omitempty"`
@@ -775,7 +775,8 @@ type TaskFilter struct {
 	FinishedAfter *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=finished_after,json=finishedAfter,proto3" json:"finished_after,omitempty"`
 	// Tasks that ended before this time, and not at it. Absent: no limit. Must be later than finished_after, and not the first instant of 1970.
 	FinishedBefore *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=finished_before,json=finishedBefore,proto3" json:"finished_before,omitempty"`
-	// Why the tasks ended without an outcome: Task.reason, for example START_TIMEOUT. Empty: any, or none. A reason that is not set is refused.
+	// Why the tasks ended without an outcome: Task.reason, for example START_TIMEOUT. Empty: any, or none. A reason is refused if it is not set, or
+	// no task ends for it: LEASE_EXPIRED, for example, is why a lease ended.
 	Reasons       []Reason `protobuf:"varint,15,rep,packed,name=reasons,proto3,enum=lessor.v1.Reason" json:"reasons,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1102,7 +1103,7 @@ func (x *CancelTaskRequest) GetRequestId() string {
 // CancelTaskResponse is the task after the cancel: CANCELLED, or CANCELLING while a worker stops.
 type CancelTaskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The task as in a list: without its payload, its output and its history, among others; of its error, the stack trace is left out.
+	// The task as in a list, so without payload, output, history and others. Of its error, the stack trace is left out, and the message cut after 1 KiB.
 	Task          *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1212,7 +1213,7 @@ func (x *RetryTaskRequest) GetRequestId() string {
 // RetryTaskResponse is the task in its new round.
 type RetryTaskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The task as in a list: without its payload, its output and its history, among others; of its error, the stack trace is left out.
+	// The task as in a list, so without payload, output, history and others. Of its error, the stack trace is left out, and the message cut after 1 KiB.
 	Task          *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1423,7 +1424,7 @@ func (x *AdoptResultRequest) GetRequestId() string {
 // AdoptResultResponse is the task, COMPLETED.
 type AdoptResultResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The task as in a list: without its payload, its output and its history, among others; of its error, the stack trace is left out.
+	// The task as in a list, so without payload, output, history and others. Of its error, the stack trace is left out, and the message cut after 1 KiB.
 	Task          *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
