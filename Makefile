@@ -53,7 +53,7 @@ build: ## Build bin/lessor, a static binary
 	go build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/lessor ./cmd/lessor
 
 .PHONY: notices
-notices: ## Write bin/THIRD_PARTY_NOTICES, the licences of all that is in the binary; whoever passes it on passes them on
+notices: ## Write bin/THIRD_PARTY_NOTICES, the licences of all that is in the binary; pass them on with it
 	mkdir -p bin
 	go run ./test/notices ./cmd/lessor bin/THIRD_PARTY_NOTICES
 

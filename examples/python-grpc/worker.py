@@ -4,6 +4,7 @@ import argparse
 import concurrent.futures
 import logging
 import math
+import os
 import random
 import signal
 import socket
@@ -29,13 +30,13 @@ CHANNEL = [
 CODES = grpc.StatusCode
 MAY_HELP = {CODES.UNAVAILABLE, CODES.DEADLINE_EXCEEDED, CODES.RESOURCE_EXHAUSTED, CODES.INTERNAL, CODES.CANCELLED}  # docs/errors.md
 CALL = 10.0  # seconds that one call may take
-REPORT = 60.0  # seconds for which a report is repeated
+REPORT = 60.0  # seconds for which a report is repeated, or longer if its lease lives
 WAIT = 20  # seconds that a request for work waits
 log = logging.getLogger("worker")
 
 
 def work(payload, stop):
-    """Your work: the payload in, the output out. Once stop is set, it returns soon, with anything, and has no more effects."""
+    """Your work: the payload in, the output out, both bytes. Once stop is set, it returns soon, with anything, and has no more effects."""
     for _ in range(int(payload)):
         if stop.wait(0.1):
             break
@@ -103,6 +104,8 @@ class Attempt:
         self.ends = sent + seconds(answer.expires_in) if committed else -math.inf
         if answer.should_cancel:
             self.stop.set()
+        if not committed and not self.done.is_set():  # once it is done, only the report was faster
+            log.warning("%s: %s %s", self.assignment.attempt_id, task_pb2.Verdict.Name(answer.verdict), answer.detail)
         return committed
 
     def left(self):
@@ -122,7 +125,7 @@ class Attempt:
         """Do the work. Returns its output and its error, None if there is none."""
         output = error = None
         try:
-            output = work(self.assignment.task.spec.payload, self.stop)
+            output = bytes(work(self.assignment.task.spec.payload, self.stop))
         except Exception as err:
             error = failure("USER_CODE", repr(err))
         self.done.set()
@@ -138,8 +141,9 @@ class Attempt:
             call, request = self.workers.Fail, report_pb2.FailRequest(error=error, **self.name)
         else:
             call, request = self.workers.Complete, report_pb2.CompleteRequest(output=output, **self.name)
-        answer = repeat(lambda: call(request, timeout=CALL, wait_for_ready=True), time.monotonic() + REPORT)
-        log.info("%s: %s %s", self.assignment.attempt_id, task_pb2.Verdict.Name(answer.verdict), answer.detail)
+        answer = repeat(lambda: call(request, timeout=CALL, wait_for_ready=True), max(self.ends, time.monotonic() + REPORT))
+        level = logging.ERROR if answer.verdict == task_pb2.VERDICT_REJECTED else logging.INFO
+        log.log(level, "%s: %s %s", self.assignment.attempt_id, task_pb2.Verdict.Name(answer.verdict), answer.detail)
         if answer.reason == task_pb2.REASON_RESULT_TOO_LARGE:  # the lease lives on
             self.report(None, failure("CONFIGURATION", answer.detail))
 
@@ -177,7 +181,8 @@ class Worker:
             self.asking.cancel()
         return self.asking.result()
 
-    def end(self, *_):
+    def end(self, number, _):
+        signal.signal(number, signal.SIG_DFL)  # the second one kills
         self.ending.set()
         if self.asking:
             self.asking.cancel()  # the coordinator then grants us nothing
@@ -187,7 +192,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--addr", default="127.0.0.1:7420", help="gRPC of the coordinator")
     parser.add_argument("--queue", action="append", required=True, help="where to take tasks from; repeatable")
-    parser.add_argument("--name", default=socket.gethostname(), help="name of this worker")
+    parser.add_argument("--name", default=os.environ.get("LESSOR_WORKER_ID") or socket.gethostname(), help="name of this worker")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO)
     worker = Worker(args.addr, args.name, args.queue)

@@ -95,7 +95,7 @@ func (r *rig) decided(task string, enough func(*attempt) bool) (committed *word,
 		n := 0
 		r.rec.look(func() { n = len(r.rec.of(task)) })
 		if n > 1 {
-			err = wrong("%s: it took the task %d times, and lost its leases", f, n)
+			err = wrong("%s in %d attempts: each ended without one, and it took the task again", f, n)
 		}
 	}
 	if err == nil && committed == nil && refused != "" {

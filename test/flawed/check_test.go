@@ -114,7 +114,7 @@ func TestFlawsAreFound(t *testing.T) {
 		{"cancel-early", calls, "begins anyway,ignores loss", "after it was told not to begin"},
 		{"lease-lost", calls, "ignores loss,ignores cancel", "after it was told that its lease is lost"},
 		{"lease-lost", calls, "works on", "it must stop that work, and take other: it did not take"},
-		{"lease-lost", calls, "counts from its request", "times, and lost its leases"},
+		{"lease-lost", calls, "counts from its request", "attempts: each ended without one"},
 		{"waited", calls, "counts from its request", "which begins with the grant: it lost its lease"},
 		{"result-late", calls, "repeats verdicts", "which was CANCELLED"},
 		{"frozen", calls, "ignores loss,repeats verdicts", "whose lease was lost"},
