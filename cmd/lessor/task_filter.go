@@ -67,28 +67,28 @@ func (f taskFilter) filter(workspace string) (*lessorv1.TaskFilter, error) {
 	}, nil
 }
 
-// parseStates reads state names with or without their prefix, in any case.
+// parseStates reads the names of states.
 func parseStates(names []string) ([]lessorv1.TaskState, error) {
-	var states []lessorv1.TaskState
-	for _, name := range names {
-		state, known := words.StateNamed(strings.TrimPrefix(strings.ToUpper(name), "TASK_STATE_"))
-		if !known {
-			return nil, fail(exitUsage, "states are "+strings.Join(words.StateNames(), ", "), "--state: %q is not a state", name)
-		}
-		states = append(states, state)
-	}
-	return states, nil
+	return parseNames(names, "TASK_STATE_", words.StateNamed, func(name string) error {
+		return fail(exitUsage, "states are "+strings.Join(words.StateNames(), ", "), "--state: %q is not a state", name)
+	})
 }
 
-// parseReasons reads the names of reasons with or without their prefix, in any case.
+// parseReasons reads the names of reasons for which tasks end.
 func parseReasons(names []string) ([]lessorv1.Reason, error) {
-	var reasons []lessorv1.Reason
+	return parseNames(names, "REASON_", words.EndReasonNamed, func(name string) error {
+		return fail(exitUsage, "reasons are "+strings.Join(words.EndReasonNames(), ", "), "--end-reason: %q is not a reason for which a task ends", name)
+	})
+}
+
+// parseNames reads names of values of an enum, with or without its prefix, in any case.
+func parseNames[E any](names []string, prefix string, named func(string) (E, bool), refused func(name string) error) (values []E, err error) {
 	for _, name := range names {
-		reason, known := words.EndReasonNamed(strings.TrimPrefix(strings.ToUpper(name), "REASON_"))
+		value, known := named(strings.TrimPrefix(strings.ToUpper(name), prefix))
 		if !known {
-			return nil, fail(exitUsage, "reasons are "+strings.Join(words.EndReasonNames(), ", "), "--end-reason: %q is not a reason for which a task ends", name)
+			return nil, refused(name)
 		}
-		reasons = append(reasons, reason)
+		values = append(values, value)
 	}
-	return reasons, nil
+	return values, nil
 }
