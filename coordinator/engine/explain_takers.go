@@ -23,14 +23,12 @@ func (e *Engine) workersFor(t *lease.Task) (f lease.Finding, passes bool) {
 	case lease.FoundNoWorkerForType, lease.FoundRequirements:
 		f.Message += e.sinceStart()
 		return f, false
-	case lease.FoundPinnedWorker:
-		worker := workerKey{t.Tenant, t.Spec.Pinned()}
+	case lease.FoundPinnedWorker, lease.FoundAffinity:
+		worker := workerKey{t.Tenant, e.onlyWorker(t)}
 		if !e.workers.isPresent(worker) {
 			f.Message += e.sinceStart()
 		}
-		return f, e.workers.isBusyWithoutSession(worker)
-	case lease.FoundAffinity:
-		return f, a.eligible > 0 || e.workers.isBusyWithoutSession(workerKey{t.Tenant, e.bindings.of(t).worker})
+		return f, a.eligible > 0 || e.workers.isBusyWithoutSession(worker)
 	}
 	return f, true
 }
@@ -89,11 +87,16 @@ func (t *taker) whyNoSlots() string {
 	return cmp.Or(why, "it offers no slots")
 }
 
-func (e *Engine) attendance(q *queue, t *lease.Task) (a attendance) {
-	worker := t.Spec.Pinned()
-	if b := e.bindings.of(t); b != nil && t.Spec.Affinity.Mode == lease.Sticky {
-		worker = b.worker
+// onlyWorker returns the worker to which a task is pinned, or bound by a sticky affinity key; "" if any may have it.
+func (e *Engine) onlyWorker(t *lease.Task) string {
+	if e.isSticky(t) {
+		return e.bindings.of(t).worker
 	}
+	return t.Spec.Pinned()
+}
+
+func (e *Engine) attendance(q *queue, t *lease.Task) (a attendance) {
+	worker := e.onlyWorker(t)
 	for w := range e.workers.allTakers() {
 		e.countTaker(&a, w, q, t, worker)
 	}
@@ -216,7 +219,7 @@ func (e *Engine) boundAway(t *lease.Task, a attendance) lease.Finding {
 	why, remedy := "has no room for the task", "one of the tasks of the worker ends"
 	switch {
 	case !e.workers.isPresent(workerKey{t.Tenant, b.worker}):
-		why, remedy = "is not connected"+e.sinceStart(), "the worker connects"
+		why, remedy = "is not connected", "the worker connects"
 	case a.eligible == 0:
 		why, remedy = "does not ask for such work", "the worker connects for this queue, type and requirements"
 	case a.accepting == 0:

@@ -13,16 +13,21 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
+// putter returns a function that puts an operation of a tenant into the inbox. The operation adds the tenant to ran, and calls also.
+func (r *rig) putter(ran *[]string) func(tenant string, also func()) {
+	return func(tenant string, also func()) {
+		if err := r.inbox.put(tenant, op{run: func() { *ran = append(*ran, tenant); also() }}); err != nil {
+			r.Error(err)
+		}
+	}
+}
+
 // T12: an operation waits for at most takeAtOnce operations that the loop has taken before, and then for one turn of each other tenant.
 func TestOperationsThatTheLoopHasTakenAreFew(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
 		var ran []string
-		put := func(tenant string, also func()) {
-			if err := r.inbox.put(tenant, op{run: func() { ran = append(ran, tenant); also() }}); err != nil {
-				r.Error(err)
-			}
-		}
+		put := r.putter(&ran)
 		_ = r.inbox.put(home.Tenant, op{run: func() { // the loop stands still while the flood comes in
 			put(home.Tenant, func() { put("other", func() {}) })
 			for range 2 * maxBatchOps {
@@ -64,11 +69,7 @@ func TestLongOperationsThatFillABatchDelayOthersLittle(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
 		var ran []string
-		put := func(tenant string, also func()) {
-			if err := r.inbox.put(tenant, op{run: func() { ran = append(ran, tenant); also() }}); err != nil {
-				r.Error(err)
-			}
-		}
+		put := r.putter(&ran)
 		fill := func() {
 			r.batch().bytes = maxBatchBytes
 			time.Sleep(2 * longOp)

@@ -117,7 +117,7 @@ func TestSubmitIsIdempotent(t *testing.T) {
 	})
 }
 
-// T1, S1: what a submit of a task that has failed already, and a retry of it, answer shows why it failed, as the task itself does; only the stack is left out.
+// T1, S1: what a submit of a task that has failed already, and a retry of it, answer shows why it failed, as the task itself does, without the stack and with the beginning of a long message.
 func TestAnswersShowTheError(t *testing.T) {
 	t.Attr("rules", "T1")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
