@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	least    = flag.Int("images", 10_000, "images of each test, at least")
+	least    = flag.Int("images", 5_000, "images of each test, at least")
 	perLife  = flag.Int("commits", 320, "commits of each store that is recorded, at least")
 	seedFlag = flag.Uint64("seed", 0, "of what is drawn by chance; 0 draws one")
 )
