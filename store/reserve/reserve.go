@@ -23,7 +23,7 @@ const (
 	// say again that the disk is full, or the reserve spent: on a disk that the store itself has filled, that changes as often as tasks come and go.
 	repeatAfter = time.Minute
 	// After a failure to make the file, it is not tried again for minPause, then for twice as long each time, up to maxPause: the free space may look like
-	// enough when it is not, for example because of a quota, and the goroutines that try are those that commit and grant.
+	// enough when it is not, for example because of a quota.
 	minPause = time.Second
 	maxPause = time.Minute
 )
@@ -37,7 +37,12 @@ type Reserve struct {
 	freeBytes func(dir string) (int64, error) // free space of the disk of dir, in bytes
 	allocate  func(file *os.File, size int64) error
 
+	// maker is the goroutine that makes the file, if there is one. Those who call commit and grant: they cannot wait until a disk has found the space, or
+	// until zeros are written where that is how space is found.
+	maker sync.WaitGroup
+
 	mu         sync.Mutex
+	making     bool // maker runs
 	reserved   bool // the file exists and has its full size
 	full       condition
 	spent      condition
@@ -72,22 +77,25 @@ func (c *condition) set(holds bool) (tell bool) {
 // disk. The caller holds the lock of the directory. If the disk has no space for the reserve, that is no error: Full then reports true.
 func Open(dir string, size int64, reusable func() int64, log *slog.Logger) *Reserve {
 	r := &Reserve{path: filepath.Join(dir, fileName), size: size, reusable: reusable, log: log, freeBytes: Free, allocate: allocate}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.adoptLocked()
-	r.checkLocked()
+	r.adopt()
+	if free, err := r.freeBytes(dir); err == nil && !r.reserved && free >= 2*r.size {
+		r.make()
+	}
+	r.Check()
 	return r
 }
 
-// adoptLocked takes over the file of an earlier process. A copy of the file may have holes, which adoptLocked fills where the file system can. A file that is
-// not fit is removed, so that its space counts as free until the file is made again.
-func (r *Reserve) adoptLocked() {
+// adopt takes over the file of an earlier process. A copy of the file may have holes, which adopt fills where the file system can. A file that is not fit is
+// removed, so that its space counts as free until the file is made again.
+func (r *Reserve) adopt() {
 	info, err := os.Stat(r.path)
 	if err != nil {
 		return
 	}
 	if info.Size() == r.size {
-		r.reserved = allocated(info) >= r.size || r.makeLocked()
+		if r.reserved = allocated(info) >= r.size; !r.reserved {
+			r.make()
+		}
 	}
 	if r.reserved || info.Size() == 0 {
 		return
@@ -139,7 +147,7 @@ func (r *Reserve) refreshLocked() {
 	}
 }
 
-// Check measures the free space, and removes or creates the file of the reserve accordingly. Call it before each commit.
+// Check measures the free space, and removes the file of the reserve, or lets it be made, accordingly. Call it before each commit.
 func (r *Reserve) Check() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,8 +163,12 @@ func (r *Reserve) checkLocked() {
 	switch {
 	case r.reserved && free < r.size/4 && r.releaseLocked(free):
 		free += r.size
-	case !r.reserved && free >= 2*r.size && !time.Now().Before(r.pauseEnds) && r.makeLocked():
-		free -= r.size
+	case !r.reserved && !r.making && free >= 2*r.size && !time.Now().Before(r.pauseEnds):
+		r.making = true
+		r.maker.Go(func() {
+			r.make()
+			r.Check()
+		})
 	}
 	r.free = free
 	r.setFullLocked(!r.reserved || !r.roomLocked(free), free)
@@ -194,22 +206,30 @@ func (r *Reserve) releaseLocked(free int64) (done bool) {
 	return true
 }
 
-// makeLocked creates the file of the reserve. A file that got only a part of its space, for example up to a quota, is removed: commits need that part.
-func (r *Reserve) makeLocked() (done bool) {
-	file, err := os.OpenFile(r.path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err == nil {
-		if err = errors.Join(r.allocate(file, r.size), file.Close()); err != nil {
-			err = errors.Join(err, Release(filepath.Dir(r.path)))
-		}
-	}
-	if err != nil {
+// make creates the file of the reserve, and notes whether it could.
+func (r *Reserve) make() {
+	err := r.create()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.making = false; err != nil {
 		r.failedLocked("cannot create the disk reserve", err)
 		r.pause = min(max(2*r.pause, minPause), maxPause)
 		r.pauseEnds = time.Now().Add(r.pause)
-		return false
+		return
 	}
 	r.reserved, r.failure, r.pause = true, "", 0
-	return true
+}
+
+// create creates the file of the reserve. A file that got only a part of its space, for example up to a quota, is removed: commits need that part.
+func (r *Reserve) create() error {
+	file, err := os.OpenFile(r.path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	if err = errors.Join(r.allocate(file, r.size), file.Close()); err != nil {
+		err = errors.Join(err, Release(filepath.Dir(r.path)))
+	}
+	return err
 }
 
 // failedLocked logs a failure, unless the same one was logged less than repeatAfter ago.

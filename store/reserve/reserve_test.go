@@ -39,8 +39,14 @@ func open(t *testing.T, space int64) *disk {
 		}
 		return d.space, nil
 	}
-	d.Check()
+	d.check()
 	return d
+}
+
+// check does what Check does, and waits until the file is made, if it is.
+func (d *disk) check() {
+	d.Check()
+	d.maker.Wait()
 }
 
 // wantFull sets the space and checks what Full reports then, and whether the file of the reserve exists.
@@ -48,6 +54,7 @@ func (d *disk) wantFull(t *testing.T, space int64, full, held bool) {
 	t.Helper()
 	d.space = space
 	time.Sleep(maxAge)
+	d.check()
 	if got := d.Full(); got != full {
 		t.Errorf("with %d bytes of space: Full = %v, want %v", space, got, full)
 	}
@@ -355,7 +362,7 @@ func TestFailureToMakeTheFileIsFollowedByAPause(t *testing.T) {
 			for until := time.Now().Add(span); time.Now().Before(until) && len(tries) < 20; time.Sleep(maxAge) {
 				d.Full()
 				d.Spent()
-				d.Check()
+				d.check()
 			}
 		}
 		d.space = 10 * size
@@ -403,7 +410,7 @@ func TestFailureIsLoggedOnceAMinute(t *testing.T) {
 		commits := func(space int64) {
 			d.space = space
 			for range 100 {
-				d.Check()
+				d.check()
 				time.Sleep(repeatAfter / 100)
 			}
 		}
@@ -412,7 +419,7 @@ func TestFailureIsLoggedOnceAMinute(t *testing.T) {
 		commits(10 * size)
 		logged(create, 1)
 		time.Sleep(maxPause)
-		d.Check()
+		d.check()
 		logged(create, 2)
 
 		remove := func() {
@@ -423,23 +430,48 @@ func TestFailureIsLoggedOnceAMinute(t *testing.T) {
 		}
 		remove()
 		time.Sleep(maxPause)
-		d.Check() // makes the file
+		d.check() // makes the file
 		remove()
 		d.space = 0
-		d.Check() // has released it
+		d.check() // has released it
 		block()
 		commits(10 * size)
 		logged(create, 3)
 
 		remove()
 		time.Sleep(maxPause)
-		d.Check()
+		d.check()
 		block()
 		const released = "the disk reserve is released"
 		before := strings.Count(d.log.String(), released)
 		commits(size / 8)
 		logged(release, 1)
 		logged(released, before) // the file is still there
+	})
+}
+
+// Those who ask while the file is made do not wait for it: they commit and grant. The disk is full until it is made.
+func TestNobodyWaitsUntilTheFileIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, 0)
+		made := make(chan struct{})
+		d.allocate = func(file *os.File, size int64) error {
+			<-made
+			return allocate(file, size)
+		}
+		d.space = 10 * size
+		for range 3 {
+			d.Check()
+			time.Sleep(maxAge)
+			if !d.Full() || d.Spent() {
+				t.Error("without the file of the reserve, Full is false or Spent true")
+			}
+		}
+		close(made)
+		synctest.Wait()
+		if d.Full() || !d.reserved {
+			t.Error("the file is made, and the disk is full")
+		}
 	})
 }
 
