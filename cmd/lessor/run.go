@@ -13,6 +13,7 @@ import (
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/diskroom"
+	"github.com/lessor-dev/lessor/internal/execworker"
 	"github.com/lessor-dev/lessor/internal/pipe"
 	"github.com/lessor-dev/lessor/internal/runner"
 	"github.com/lessor-dev/lessor/lease"
@@ -28,7 +29,7 @@ type runCmd struct {
 	Replace     string        `short:"I" type:"bytes" default:"{}" placeholder:"STR" help:"What the line replaces in the arguments; if it is empty, the line always becomes the last one."`
 	KeepOrder   bool          `short:"k" help:"Print the outputs in the order of the lines."`
 	MaxAttempts uint32        `type:"positive" placeholder:"N" help:"Failures after which a line has failed for good (5); 1 is no retry."`
-	Timeout     time.Duration `type:"positive" placeholder:"DURATION" help:"Longest time of one attempt, at least 100ms (no limit); then it is killed and counts as failed."`
+	Timeout     time.Duration `type:"positive" placeholder:"DURATION" help:"Longest time of one attempt, at least 100ms (no limit); then it is stopped and has failed; what it printed counts."`
 	RetryFailed bool          `typed:"" help:"Run the lines again that have failed for good in an earlier start."`
 	Force       bool          `typed:"" help:"If --data holds another run, discard that and begin this one; if it holds this run, resume as without the flag."`
 
@@ -137,8 +138,8 @@ func (c runCmd) check() error {
 	if c.MaxAttempts > lease.MaxBudget {
 		return fail(exitUsage, "", "--max-attempts: is %d; the limit is %d", c.MaxAttempts, lease.MaxBudget)
 	}
-	if c.Timeout != 0 && (c.Timeout < lease.MinTimeout || c.Timeout > lease.MaxTimeout) {
-		return fail(exitUsage, "", "--timeout: is %v; the range is %v to %v", c.Timeout, lease.MinTimeout, lease.MaxTimeout)
+	if most := lease.MaxTimeout - execworker.TimeoutMargin; c.Timeout != 0 && (c.Timeout < lease.MinTimeout || c.Timeout > most) {
+		return fail(exitUsage, "", "--timeout: is %v; the range is %v to %v", c.Timeout, lease.MinTimeout, most)
 	}
 	return nil
 }

@@ -191,6 +191,7 @@ func (r *runWork) worker(cl *client, stop, kill <-chan struct{}, accept func()) 
 		Spool:       r.job.Spool(),
 		InlineLimit: r.inlineLimit(),
 		KeepFailed:  true,
+		Timeout:     r.Timeout,
 		Stderr:      r.screen,
 		Stop:        stop,
 		Kill:        kill,

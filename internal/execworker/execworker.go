@@ -22,6 +22,8 @@ const (
 	stopTimeout = 4 * time.Second
 	// lostGrace is how long a command may take to stop after its lease was lost (K2).
 	lostGrace = 500 * time.Millisecond
+	// TimeoutMargin is enough time to stop a command and to report that it took too long.
+	TimeoutMargin = 10 * time.Second
 	// maxMargin is how long before the end of cancel_grace a cancelled command is killed at the earliest. The margin leaves time to report.
 	maxMargin = time.Second
 )
@@ -41,6 +43,9 @@ type Config struct {
 	InlineLimit int
 	// KeepFailed: keep in Spool what a failed command printed, if anything.
 	KeepFailed bool
+	// Timeout is the longest time of an attempt; 0: no limit. An attempt that takes longer is stopped and fails, in time for a report only if the
+	// attempt_timeout of its task is longer by TimeoutMargin: an attempt that is over reports nothing.
+	Timeout time.Duration
 	// Stderr gets the standard error of all commands, line by line, in addition to the coordinator. It must allow concurrent writes. Nil:
 	// only the coordinator gets it.
 	Stderr io.Writer
@@ -60,11 +65,16 @@ func (c Config) Handler() (worker.Handler, error) {
 }
 
 func (c Config) handle(ctx context.Context, t *worker.Task) ([]byte, error) {
+	if c.Timeout != 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeoutCause(ctx, c.Timeout, tookTooLong(c.Timeout))
+		defer stop()
+	}
 	out := &capture{spool: c.Spool, name: c.Spool.name(t.ID, t.Attempt), limit: c.InlineLimit}
 	defer out.discard()
-	byItself, err := c.run(ctx, t, out)
+	mayKeep, err := c.run(ctx, t, out)
 	switch {
-	case err != nil && c.KeepFailed && out.size > 0 && byItself:
+	case err != nil && c.KeepFailed && out.size > 0 && mayKeep:
 		return nil, c.keepFailed(err, out)
 	case err != nil:
 		return nil, err
@@ -74,9 +84,14 @@ func (c Config) handle(ctx context.Context, t *worker.Task) ([]byte, error) {
 	return nil, c.attach(t, out)
 }
 
-// run runs the command, and reports whether the command ended by itself. If the command was told to stop, even exit code 0 counts as a failure:
-// many programs end with code 0 after a SIGTERM although their work is only half done.
-func (c Config) run(ctx context.Context, t *worker.Task, out *capture) (byItself bool, err error) {
+// tookTooLong is the error of an attempt that took longer than Timeout.
+type tookTooLong time.Duration
+
+func (t tookTooLong) Error() string { return fmt.Sprintf("it took longer than %v", time.Duration(t)) }
+
+// run runs the command, and reports whether what it printed may be kept if it has failed: it has ended by itself, or took too long. If the command was told to
+// stop, even exit code 0 counts as a failure: many programs end with code 0 after a SIGTERM although their work is only half done.
+func (c Config) run(ctx context.Context, t *worker.Task, out *capture) (mayKeep bool, err error) {
 	last := &tail{}
 	sinks := []io.Writer{last, t.Output("stderr")}
 	if c.Stderr != nil {
@@ -89,12 +104,14 @@ func (c Config) run(ctx context.Context, t *worker.Task, out *capture) (byItself
 	told := false // the command was told to stop
 	p.Stops = func(g *process.Group) { told = c.stop(ctx, t, g) }
 	state, err := c.runOnceThereIsRoom(ctx, t, p)
-	byItself = state != nil && !told
-	switch {
+	byItself := state != nil && !told
+	switch cause := context.Cause(ctx); {
 	case closed(c.Kill) && !byItself:
 		return false, worker.Release(0, "the worker was told to stop at once")
-	case ctx.Err() != nil && !byItself:
-		return false, stopped(context.Cause(ctx), state)
+	case errors.Is(cause, tookTooLong(c.Timeout)) && !byItself:
+		return err == nil, worker.WithCategory(worker.Timeout, stopped(cause, state))
+	case cause != nil && !byItself:
+		return false, stopped(cause, state)
 	case closed(c.Stop) && state == nil && noRoom(err):
 		return false, worker.Release(0, "the worker stops, and had no room for the command")
 	case err != nil && state == nil:

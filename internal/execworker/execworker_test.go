@@ -33,23 +33,27 @@ type rig struct {
 
 func newRig(t *testing.T, script string, cfg Config, wcfg worker.Config) *rig {
 	t.Helper()
-	b := &rig{Coordinator: workertest.Start(t), t: t, spool: cfg.Spool}
-	if b.spool.dir == "" {
-		b.spool = OwnSpool(filepath.Join(t.TempDir(), "spool"))
+	if cfg.Spool.dir == "" {
+		cfg.Spool = OwnSpool(filepath.Join(t.TempDir(), "spool"))
 	}
-	b.fifo = filepath.Join(t.TempDir(), "fifo")
-	if err := syscall.Mkfifo(b.fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("FIFO", b.fifo)
 	if cfg.Command == nil {
 		cfg.Command = Command{"sh", "-c", script}
 	}
-	cfg.Spool = b.spool
 	h, err := cfg.Handler()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return rigOf(t, h, cfg.Spool, wcfg)
+}
+
+// rigOf returns a rig whose worker has the handler h.
+func rigOf(t *testing.T, h worker.Handler, spool Spool, wcfg worker.Config) *rig {
+	t.Helper()
+	b := &rig{Coordinator: workertest.Start(t), t: t, spool: spool, fifo: filepath.Join(t.TempDir(), "fifo")}
+	if err := syscall.Mkfifo(b.fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("FIFO", b.fifo)
 	w := b.Worker("q", wcfg)
 	w.Handle("t", h)
 	b.stop = b.Run(w)
@@ -466,6 +470,39 @@ func TestLostLeaseStopsTheCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.stop()
+}
+
+// An attempt that takes longer than Timeout fails as a timeout, and what the command printed is kept: when it is stopped, here by SIGKILL, the attempt is not over.
+func TestTimeoutKeepsTheOutput(t *testing.T) {
+	spool, passes := OwnSpool(filepath.Join(t.TempDir(), "spool")), make(chan struct{})
+	cfg := Config{Command: Command{"sh", "-c", `trap '' TERM; printf half; echo up > $FIFO; sleep 1000`}, Spool: spool, KeepFailed: true, Timeout: time.Hour}
+	b := rigOf(t, func(ctx context.Context, t *worker.Task) ([]byte, error) {
+		ctx, expire := context.WithCancelCause(ctx)
+		go func() {
+			<-passes
+			expire(tookTooLong(cfg.Timeout))
+		}()
+		return cfg.handle(ctx, t)
+	}, spool, worker.Config{})
+	id := b.Submit(b.spec(""))
+	b.readFIFO()
+	close(passes) // the hour
+	b.WaitState(id, failed)
+	wantTimeout(t, b.Task(id), "1h0m0s")
+	if kept, err := os.ReadFile(spool.Path(SpoolName(id, 1))); string(kept) != "half" {
+		t.Errorf("kept %q (%v), want what was printed", kept, err)
+	}
+
+	b = newRig(t, `sleep 1000`, Config{Timeout: time.Millisecond}, worker.Config{})
+	wantTimeout(t, b.Do(b.spec("")), "1ms")
+}
+
+func wantTimeout(t *testing.T, task *lessorv1.Task, span string) {
+	t.Helper()
+	got := task.GetError()
+	if got.GetCategory() != lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT || !strings.HasPrefix(got.GetMessage(), "it took longer than "+span) {
+		t.Errorf("the task is %v, and its error %v", task.GetState(), got)
+	}
 }
 
 // startGrace cancels a task whose command goes on, with a grace of an hour.

@@ -24,6 +24,7 @@ import (
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
+	"github.com/lessor-dev/lessor/internal/execworker"
 	"github.com/lessor-dev/lessor/internal/words"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -1396,7 +1397,7 @@ func TestSpecHasTheOptionsOfTheRun(t *testing.T) {
 	want := &lessorv1.TaskSpec{
 		WorkspaceId: "w", Queue: embedded.RunID(), Type: TaskType, Payload: []byte("x"), RunId: embedded.RunID(), TaskKey: "7",
 		IdempotencyKey: embedded.RunID() + "/7", RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 7, MaxLosses: lease.MaxBudget},
-		AttemptTimeout: durationpb.New(time.Minute), Retention: durationpb.New(embeddedRetention),
+		AttemptTimeout: durationpb.New(time.Minute + execworker.TimeoutMargin), Retention: durationpb.New(embeddedRetention),
 		HeartbeatInterval: durationpb.New(embeddedHeartbeatInterval), HeartbeatTimeout: durationpb.New(embeddedHeartbeatTimeout),
 	}
 	if got := embedded.spec(7, []byte("x")); !proto.Equal(got, want) {

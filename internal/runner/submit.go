@@ -14,6 +14,7 @@ import (
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
+	"github.com/lessor-dev/lessor/internal/execworker"
 )
 
 // TaskType is the type of the tasks of every run.
@@ -228,7 +229,7 @@ func (j *Job) spec(number int64, line []byte) *lessorv1.TaskSpec {
 		HeartbeatTimeout:  durationpb.New(embeddedHeartbeatTimeout),
 	}
 	if m.Options.Timeout != 0 {
-		spec.AttemptTimeout = durationpb.New(m.Options.Timeout)
+		spec.AttemptTimeout = durationpb.New(m.Options.Timeout + execworker.TimeoutMargin) // the worker ends it first, and keeps its output
 	}
 	if m.Options.Addr != "" {
 		spec.Retention = durationpb.New(sharedRetention)
