@@ -16,6 +16,7 @@ import (
 // A queue is shown with each of its numbers under its own name.
 func TestNumbersOfAQueue(t *testing.T) {
 	q := &lessorv1.Queue{Name: "q", Ready: 5, Blocked: 1, Scheduled: 2, Leased: 3, Takers: 4, OldestReady: durationpb.New(90 * time.Minute), Failed: 6, Cancelled: 7}
+	q.OldestReadyTaskId = "t9"
 	if got, want := strings.Join(queueCells(q)[:7], " "), "q 5 1h 1 2 3 6"; got != want {
 		t.Errorf("the row is %q, want %q", got, want)
 	}
@@ -23,7 +24,7 @@ func TestNumbersOfAQueue(t *testing.T) {
 	if err := printQueue(&out, q); err != nil {
 		t.Fatal(err)
 	}
-	want := "queue:      q\nready:      5, 1 of them blocked by their concurrency key\noldest:     READY for 1h\nscheduled:  2\nleased:     3\nended:      6 FAILED, 7 CANCELLED\nworkers:    4\n"
+	want := "queue:      q\nready:      5, 1 of them blocked by their concurrency key\noldest:     READY for 1h, t9\nscheduled:  2\nleased:     3\nended:      6 FAILED, 7 CANCELLED\nworkers:    4\n"
 	if out.String() != want {
 		t.Errorf("the queue is\n%s\nwant\n%s", &out, want)
 	}

@@ -42,7 +42,7 @@ func printQueue(w io.Writer, q *lessorv1.Queue) error {
 	d.add("created", clock(q.GetCreatedAt()))
 	d.add("ready", readyText(q))
 	if oldest := oldestText(q); oldest != "" {
-		d.add("oldest", "READY for "+oldest)
+		d.add("oldest", "READY for "+oldest+", "+q.GetOldestReadyTaskId())
 	}
 	d.add("scheduled", fmt.Sprint(q.GetScheduled()))
 	d.add("leased", fmt.Sprint(q.GetLeased()))

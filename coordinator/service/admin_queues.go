@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"maps"
-	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -178,10 +177,10 @@ func queueProto(workspace string, q *engine.QueueInfo) *lessorv1.Queue {
 	return m
 }
 
-// withOldest adds to q for how long its oldest READY task has been so.
-func withOldest(q *lessorv1.Queue, oldest map[string]time.Duration) *lessorv1.Queue {
-	if d, ok := oldest[q.GetName()]; ok {
-		q.OldestReady = durationpb.New(d)
+// withOldest adds to q its oldest READY task, and for how long that has been so.
+func withOldest(q *lessorv1.Queue, oldest map[string]waiting) *lessorv1.Queue {
+	if w, ok := oldest[q.GetName()]; ok {
+		q.OldestReady, q.OldestReadyTaskId = durationpb.New(w.age), w.task.String()
 	}
 	return q
 }

@@ -84,19 +84,28 @@ func (o *OldestReady) Seconds() float64 {
 	return now.Sub(since).Seconds()
 }
 
-// oldestReady returns for how long the task of each queue of a workspace has been READY that has been so the longest, among those that it looks at.
-func (sh *shared) oldestReady(space engine.Space) (map[string]time.Duration, error) {
+// waiting is a READY task, and for how long it has been so.
+type waiting struct {
+	task lease.TaskID
+	age  time.Duration
+}
+
+// oldestReady returns the task of each queue of a workspace that has been READY the longest, among those that it looks at.
+func (sh *shared) oldestReady(space engine.Space) (map[string]waiting, error) {
 	number, ok := sh.Engine.SpaceNumber(space)
 	if !ok {
 		return nil, nil
 	}
-	oldest, now := map[string]time.Duration{}, sh.Engine.Now().Serving
+	oldest, now := map[string]waiting{}, sh.Engine.Now().Serving
 	err := sh.longView(func(r store.Reader) error {
 		_, err := oldestHeads(r, store.ReadyKey{Space: number}, func(at store.ReadyKey, t *lease.Task) bool {
 			if at.Space != number {
 				return false
 			}
-			oldest[t.Spec.Queue] = max(oldest[t.Spec.Queue], now.Sub(t.ReadyAt))
+			w, found := oldest[t.Spec.Queue]
+			if age := max(now.Sub(t.ReadyAt), 0); !found || age > w.age || age == w.age && t.ID.Compare(w.task) < 0 {
+				oldest[t.Spec.Queue] = waiting{t.ID, age}
+			}
 			return true
 		})
 		return err

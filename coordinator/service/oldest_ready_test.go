@@ -51,9 +51,10 @@ func TestAgeOfTheOldestReadyTask(t *testing.T) {
 	})
 }
 
-// Each queue of a workspace shows for how long its oldest READY task has been so. Leased, parked and scheduled tasks do not count, nor do other workspaces.
+// Each queue of a workspace shows its oldest READY task, and for how long it has been so. Leased, parked and scheduled tasks do not count, nor do other workspaces.
 func TestAgeOfTheOldestReadyTaskOfAQueue(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		first := map[string]string{} // the first tasks of the queues that have one READY
 		want := func(workspace string, ages map[string]time.Duration) {
 			t.Helper()
 			list, err := r.Admin.ListQueues(t.Context(), &lessorv1.ListQueuesRequest{WorkspaceId: workspace})
@@ -64,6 +65,13 @@ func TestAgeOfTheOldestReadyTaskOfAQueue(t *testing.T) {
 				age, found := ages[q.GetName()]
 				if d := q.GetOldestReady(); (d != nil) != found || d.AsDuration() != age {
 					t.Errorf("%s/%s: oldest_ready is %v, want %v", workspace, q.GetName(), d, age)
+				}
+				oldest := ""
+				if found {
+					oldest = first[workspace+"/"+q.GetName()]
+				}
+				if got := q.GetOldestReadyTaskId(); got != oldest {
+					t.Errorf("%s/%s: oldest_ready_task_id is %q, want %q", workspace, q.GetName(), got, oldest)
 				}
 				one, err := r.Admin.GetQueue(t.Context(), &lessorv1.GetQueueRequest{WorkspaceId: workspace, Name: q.GetName()})
 				if err != nil || !proto.Equal(one.GetQueue(), q) {
@@ -78,14 +86,15 @@ func TestAgeOfTheOldestReadyTaskOfAQueue(t *testing.T) {
 			return func(s *lessorv1.TaskSpec) { s.WorkspaceId, s.Queue = workspace, queue }
 		}
 		want("default", nil)
-		r.Submit(t, in("other", "a"))
+		first["other/a"] = r.Submit(t, in("other", "a")).GetTaskId()
 		time.Sleep(time.Hour)
 		r.Submit(t, in("", "q")) // is leased below
-		r.Submit(t, in("", "a"))
+		first["default/a"] = r.Submit(t, in("", "a")).GetTaskId()
+		r.Submit(t, in("", "a")) // is as old, and behind it
 		r.Submit(t, func(s *lessorv1.TaskSpec) { s.Queue, s.RunAt = "later", timestamppb.New(time.Now().Add(100*time.Hour)) })
 		time.Sleep(time.Hour)
 		r.Submit(t, func(s *lessorv1.TaskSpec) { s.Queue, s.Priority, s.FairnessKey = "a", 1, "new" })
-		r.Submit(t, in("", "b"))
+		first["default/b"] = r.Submit(t, in("", "b")).GetTaskId()
 		r.Lease(t)
 		time.Sleep(time.Second)
 		want("default", map[string]time.Duration{"a": time.Hour + time.Second, "b": time.Second})

@@ -192,9 +192,11 @@ type Queue struct {
 	// Tasks that are FAILED, and are there.
 	Failed uint64 `protobuf:"varint,16,opt,name=failed,proto3" json:"failed,omitempty"`
 	// Tasks that are CANCELLED, and are there.
-	Cancelled     uint64 `protobuf:"varint,17,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Cancelled uint64 `protobuf:"varint,17,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
+	// The task of oldest_ready, for example for ExplainTask: why does the queue wait? Empty where oldest_ready is absent.
+	OldestReadyTaskId string `protobuf:"bytes,18,opt,name=oldest_ready_task_id,json=oldestReadyTaskId,proto3" json:"oldest_ready_task_id,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Queue) Reset() {
@@ -344,6 +346,13 @@ func (x *Queue) GetCancelled() uint64 {
 		return x.Cancelled
 	}
 	return 0
+}
+
+func (x *Queue) GetOldestReadyTaskId() string {
+	if x != nil {
+		return x.OldestReadyTaskId
+	}
+	return ""
 }
 
 // RateLimit bounds how often a queue grants. What was granted is remembered over a restart; time in which no coordinator served does not count.
@@ -3578,7 +3587,7 @@ var File_lessor_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1dlessor/v1/admin_service.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15lessor/v1/audit.proto\x1a\x16lessor/v1/report.proto\x1a\x17lessor/v1/session.proto\x1a\x14lessor/v1/task.proto\x1a\x1clessor/v1/task_service.proto\"\xca\x05\n" +
+	"\x1dlessor/v1/admin_service.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15lessor/v1/audit.proto\x1a\x16lessor/v1/report.proto\x1a\x17lessor/v1/session.proto\x1a\x14lessor/v1/task.proto\x1a\x1clessor/v1/task_service.proto\"\xfb\x05\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x14\n" +
@@ -3599,7 +3608,8 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\foldest_ready\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\voldestReady\x12\x1c\n" +
 	"\tcompleted\x18\x0f \x01(\x04R\tcompleted\x12\x16\n" +
 	"\x06failed\x18\x10 \x01(\x04R\x06failed\x12\x1c\n" +
-	"\tcancelled\x18\x11 \x01(\x04R\tcancelled\x1aB\n" +
+	"\tcancelled\x18\x11 \x01(\x04R\tcancelled\x12/\n" +
+	"\x14oldest_ready_task_id\x18\x12 \x01(\tR\x11oldestReadyTaskId\x1aB\n" +
 	"\x14FairnessWeightsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"@\n" +
