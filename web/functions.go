@@ -40,6 +40,8 @@ var functions = template.FuncMap{
 	"limits":     limits,
 	"held":       func() string { return states(held, ",") },
 	"link":       link,
+	"boxed":      boxed,
+	"kept":       func(name, value string) string { return kept(url.Values{name: {value}}) },
 	"quoted":     quoted,
 	"argument":   argument,
 	"printed":    printed,

@@ -8,6 +8,9 @@ import (
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
+// filterParameters are what a list takes: the conditions of its filter, and which of its pages it is.
+var filterParameters = []string{"queue", "state", "type", "run", "worker", "concurrency_key", "idempotency_key", "label", "page"}
+
 // list shows the tasks that match the filter in the query.
 func (p *pages) list(r *http.Request) (view, error) {
 	filter, err := filterOf(r)
@@ -21,10 +24,11 @@ func (p *pages) list(r *http.Request) (view, error) {
 	return view{Title: titleOf(filter), Template: "tasks", Live: true, Data: struct {
 		Filter *lessorv1.TaskFilter
 		Label  string
+		Kept   string
 		States []lessorv1.TaskState
 		Tasks  []*lessorv1.Task
 		Next   string
-	}{filter, r.URL.Query().Get("label"), words.States(), tasks.GetTasks(), next(r, tasks.GetNextPageToken())}}, nil
+	}{filter, r.URL.Query().Get("label"), kept(r.URL.Query()), words.States(), tasks.GetTasks(), next(r, tasks.GetNextPageToken())}}, nil
 }
 
 // titleOf says which tasks a page lists, so that a reader of several pages can tell them apart.

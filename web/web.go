@@ -7,11 +7,8 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"slices"
-	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -49,6 +46,12 @@ type pages struct {
 	admin lessorv1.AdminServiceClient
 }
 
+// page is how the page of a path is made, and which parameters it takes.
+type page struct {
+	show  func(*http.Request) (view, error)
+	takes []string
+}
+
 // view is one page: its template, and what that shows.
 type view struct {
 	Title     string
@@ -61,15 +64,15 @@ type view struct {
 // Register adds the page to mux, below /ui/, and sends those who ask for / there.
 func Register(mux *http.ServeMux, cfg Config) {
 	p := &pages{Config: cfg, tasks: lessorv1.NewTaskServiceClient(cfg.Calls), admin: lessorv1.NewAdminServiceClient(cfg.Calls)}
-	for path, show := range map[string]func(*http.Request) (view, error){
-		"/ui/{$}":          p.overview,
-		"/ui/queue":        p.queue,
-		"/ui/tasks":        p.list,
-		"/ui/tasks/{task}": p.task,
-		"/ui/workers":      p.workers,
-		"/ui/worker":       p.worker,
+	for path, page := range map[string]page{
+		"/ui/{$}":          {p.overview, []string{"page"}},
+		"/ui/queue":        {p.queue, []string{"name"}},
+		"/ui/tasks":        {p.list, filterParameters},
+		"/ui/tasks/{task}": {p.task, nil},
+		"/ui/workers":      {p.workers, []string{"page"}},
+		"/ui/worker":       {p.worker, []string{"name"}},
 	} {
-		mux.Handle("GET "+path, secured(cfg.Admit(p.shown(show))))
+		mux.Handle("GET "+path, secured(cfg.Admit(p.shown(page))))
 	}
 	files := secured(http.StripPrefix("/ui/", http.FileServerFS(assets)))
 	mux.Handle("GET /ui/style.css", files)
@@ -109,12 +112,13 @@ func embeds(h http.Header) bool {
 }
 
 // shown answers with a page, or with one that says why it cannot be shown.
-func (p *pages) shown(show func(*http.Request) (view, error)) http.Handler {
+func (p *pages) shown(page page) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var v view
-		err := readable(r)
+		clean, err := readable(r, page.takes)
 		if err == nil {
-			v, err = show(r)
+			r = clean
+			v, err = page.show(r)
 		}
 		code := http.StatusOK
 		if err != nil {
@@ -198,23 +202,4 @@ func workspaceOf(r *http.Request) string {
 		return name
 	}
 	return "default"
-}
-
-// readable refuses what is not a query, which net/url would leave out, and what is not text, which no other client of the services can send.
-func readable(r *http.Request) error {
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return malformed("query", err.Error())
-	}
-	for name, values := range query {
-		if !utf8.ValidString(name) || !utf8.ValidString(strings.Join(values, "&")) {
-			return malformed(strings.ToValidUTF8(name, "\uFFFD"), "must be UTF-8")
-		}
-	}
-	return nil
-}
-
-// malformed refuses a part of the query.
-func malformed(field, why string) error {
-	return status.Errorf(codes.InvalidArgument, "%s: %s", field, why)
 }
