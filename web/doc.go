@@ -3,13 +3,13 @@
 //
 //	path              file        shows
 //	/ui/              queues.go   the coordinator, and the queues of a workspace
-//	/ui/queue?name=   queues.go   a queue with its settings and tasks
+//	/ui/queue?name=   queues.go   a queue with its settings and tasks, and why it waits (waits.go)
 //	/ui/tasks         tasks.go    the tasks that match a filter
 //	/ui/tasks/{id}    task.go     why a task is where it is, what it is, and what happened to it
 //	/ui/workers       workers.go  the sessions of workers
 //	/ui/worker?name=  workers.go  the sessions of a worker with their tasks
 //
-// query.go reads what is behind the question mark.
+// query.go reads what is behind the question mark; search.go finds a task in a list of many.
 //
 // The package is a client of lessor.v1 like any other: each path makes a few calls with the credential of its reader (decision 0027), and templates/ turns
 // the answers into HTML. It works without JavaScript; page.js keeps what it shows up to date.

@@ -41,12 +41,17 @@ func (p *pages) queue(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
+	waits, err := p.whyWaits(r.Context(), queue.GetQueue())
+	if err != nil {
+		return view{}, err
+	}
 	return view{Title: "Queue " + name, Template: "queue", Live: true, Data: struct {
 		Queue   *lessorv1.Queue
+		Waits   []wait
 		Workers []*lessorv1.Worker
 		More    bool
 		States  []lessorv1.TaskState
-	}{queue.GetQueue(), inWorkspace(workers.GetWorkers(), workspaceOf(r)), workers.GetNextPageToken() != "", words.States()}}, nil
+	}{queue.GetQueue(), waits, inWorkspace(workers.GetWorkers(), workspaceOf(r)), workers.GetNextPageToken() != "", words.States()}}, nil
 }
 
 // inWorkspace returns the workers whose queues are those of a workspace: another workspace may have a queue of the same name.

@@ -26,11 +26,11 @@ func (p *pages) task(r *http.Request) (view, error) {
 	changes := t.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED // also if it failed or was cancelled: somebody may retry it
 	return view{Title: "Task " + id, Template: "task", Workspace: t.GetSpec().GetWorkspaceId(), Live: changes, Data: struct {
 		Task      *lessorv1.Task
-		Explain   *lessorv1.ExplainTaskResponse
+		Explain   explanation
 		Ended     bool
 		Adoptable bool
 		Elsewhere bool
-	}{t, explained, words.Final(t.GetState()), slices.ContainsFunc(explained.GetFindings(), isLateResult), elsewhere(t)}}, nil
+	}{t, explanation{explained, words.Final(t.GetState())}, words.Final(t.GetState()), slices.ContainsFunc(explained.GetFindings(), isLateResult), elsewhere(t)}}, nil
 }
 
 // isLateResult reports whether a finding says that a result can be adopted: one is kept, nobody holds the task, and its round has no outcome.
