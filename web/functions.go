@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -35,10 +36,12 @@ var functions = template.FuncMap{
 	"when":       when,
 	"moment":     moment,
 	"span":       span,
+	"after":      after,
 	"content":    func(id string, data []byte) content { c := contentOf(data); c.ID = id; return c },
-	"states":     states,
+	"states":     names[lessorv1.TaskState],
+	"reasons":    names[lessorv1.Reason],
 	"limits":     limits,
-	"held":       func() string { return states(held, ",") },
+	"held":       func() string { return names(held, ",") },
 	"link":       link,
 	"boxed":      boxed,
 	"kept":       func(name, value string) string { return kept(url.Values{name: {value}}) },
@@ -80,6 +83,11 @@ func span(d *durationpb.Duration) string {
 	return words.Span(d.AsDuration())
 }
 
+// after returns how long after its submit a task ended.
+func after(t *lessorv1.Task) string {
+	return words.Span(t.GetFinishedAt().AsTime().Sub(t.GetCreatedAt().AsTime()))
+}
+
 // link returns a path with a query, whose names and values alternate; empty values are left out.
 func link(path string, query ...string) string {
 	values := url.Values{}
@@ -94,13 +102,13 @@ func link(path string, query ...string) string {
 	return path + "?" + values.Encode()
 }
 
-// states returns the names of states.
-func states(all []lessorv1.TaskState, separator string) string {
-	names := make([]string, len(all))
-	for i, state := range all {
-		names[i] = words.Name(state)
+// names returns the names of enum values.
+func names[E protoreflect.Enum](all []E, separator string) string {
+	texts := make([]string, len(all))
+	for i, value := range all {
+		texts[i] = words.Name(value)
 	}
-	return strings.Join(names, separator)
+	return strings.Join(texts, separator)
 }
 
 // held are the states in which a task has a lease, as the link to the leased tasks of a queue needs them.

@@ -56,6 +56,11 @@ func readableParameters(query url.Values, takes []string) error {
 // lists are the parameters that may have several values.
 var lists = []string{"state", "end_reason"}
 
+// valuesOf returns the values of a parameter that may have several: the form has one, with commas.
+func valuesOf(query url.Values, name string) []string {
+	return slices.DeleteFunc(strings.Split(strings.Join(query[name], ","), ","), func(value string) bool { return value == "" })
+}
+
 // boxed returns a text as the box of a form has it. A browser would drop the ends of lines.
 func boxed(text string) string {
 	return strings.Map(func(r rune) rune {

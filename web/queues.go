@@ -1,7 +1,9 @@
 package web
 
 import (
+	"maps"
 	"net/http"
+	"net/url"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/words"
@@ -27,7 +29,7 @@ func (p *pages) overview(r *http.Request) (view, error) {
 		Queues    []*lessorv1.Queue
 		Next      string
 		Workspace string
-	}{coordinator, queues.GetQueues(), next(r, queues.GetNextPageToken()), workspaceOf(r)}}, nil
+	}{coordinator, queues.GetQueues(), next(r, queues.GetNextPageToken(), nil), workspaceOf(r)}}, nil
 }
 
 // queue shows a queue.
@@ -64,12 +66,13 @@ func inWorkspace(all []*lessorv1.Worker, workspace string) (in []*lessorv1.Worke
 	return in
 }
 
-// next returns the link to the next rows of a table; "" if there are none.
-func next(r *http.Request, token string) string {
+// next returns the link to the next rows of a table, with some parameters in the place of those that the request has; "" if there are none.
+func next(r *http.Request, token string, instead url.Values) string {
 	if token == "" {
 		return ""
 	}
 	query := r.URL.Query()
+	maps.Copy(query, instead)
 	query.Set("page", token)
 	return r.URL.Path + "?" + query.Encode()
 }

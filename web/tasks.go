@@ -2,40 +2,86 @@ package web
 
 import (
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
+	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
-// filterParameters are what a list takes: the conditions of its filter, and which of its pages it is.
-var filterParameters = []string{"queue", "state", "type", "run", "worker", "concurrency_key", "idempotency_key", "label", "page"}
+// filterParameters are what a list takes: the conditions of its filter, of which the form hides the second line until they are used, and which of its pages it is.
+var (
+	filterParameters = slices.Concat([]string{"queue", "state", "type", "run", "ended_since"}, lessUsed, []string{"page"})
+	lessUsed         = []string{"end_reason", "ended_until", "since", "until", "worker", "concurrency_key", "idempotency_key", "host_node", "label"}
+)
+
+// A list asks so many times for its first task. If it took more than a few calls, page.js does not ask for the list again and again.
+const mostCalls, mostLive = 20, 3
 
 // list shows the tasks that match the filter in the query.
 func (p *pages) list(r *http.Request) (view, error) {
-	filter, err := filterOf(r)
+	query := r.URL.Query()
+	filter, err := filterOf(r, time.Now())
 	if err != nil {
 		return view{}, err
 	}
-	tasks, err := p.tasks.ListTasks(r.Context(), &lessorv1.ListTasksRequest{Filter: filter, PageSize: rowsPerPage, PageToken: r.URL.Query().Get("page")})
+	tasks, err := p.search(r.Context(), mostCalls, &lessorv1.ListTasksRequest{Filter: filter, PageSize: rowsPerPage, PageToken: query.Get("page")})
 	if err != nil {
 		return view{}, err
 	}
-	return view{Title: titleOf(filter), Template: "tasks", Live: true, Data: struct {
-		Filter *lessorv1.TaskFilter
-		Label  string
-		Kept   string
-		States []lessorv1.TaskState
-		Tasks  []*lessorv1.Task
-		Next   string
-	}{filter, r.URL.Query().Get("label"), kept(r.URL.Query()), words.States(), tasks.GetTasks(), next(r, tasks.GetNextPageToken())}}, nil
+	live := tasks.Calls <= mostLive
+	return view{Title: titleOf(filter), Template: "tasks", Live: live, Data: struct {
+		Filter  *lessorv1.TaskFilter
+		Query   url.Values
+		Kept    string
+		More    bool // conditions that are less used
+		States  []lessorv1.TaskState
+		Reasons []string
+		Ended   []choice
+		Found   found
+		Next    string
+		Live    bool
+	}{
+		filter, query, kept(query), slices.ContainsFunc(lessUsed, func(name string) bool { return query.Get(name) != "" }), words.States(), words.EndReasonNames(),
+		ends(filter, query), tasks, next(r, tasks.GetNextPageToken(), fixed(filter)), live,
+	}}, nil
+}
+
+// choice is one of several links.
+type choice struct {
+	Text, Href string
+	Current    bool
+}
+
+// ends returns links to those of the tasks that have ended lately: the newest ones are at the end of a list. It returns none if the list has no ended tasks.
+func ends(f *lessorv1.TaskFilter, query url.Values) (links []choice) {
+	if len(f.GetStates()) > 0 && !slices.ContainsFunc(f.GetStates(), words.Final) {
+		return nil
+	}
+	for _, c := range []struct{ text, since string }{{"ended in the last hour", "-1h"}, {"in the last 24 h", "-24h"}, {"all", ""}} {
+		values := url.Values{}
+		for name := range query {
+			if name != "page" && name != "ended_until" {
+				values.Set(name, strings.Join(query[name], ","))
+			}
+		}
+		current := values.Get("ended_since") == c.since && query.Get("ended_until") == ""
+		values.Set("ended_since", c.since)
+		if c.since == "" {
+			values.Del("ended_since")
+		}
+		links = append(links, choice{c.text, "/ui/tasks?" + values.Encode(), current})
+	}
+	return links
 }
 
 // titleOf says which tasks a page lists, so that a reader of several pages can tell them apart.
 func titleOf(f *lessorv1.TaskFilter) string {
 	var parts []string
 	if len(f.GetStates()) > 0 {
-		parts = append(parts, states(f.GetStates(), ", "))
+		parts = append(parts, names(f.GetStates(), ", "))
 	}
 	add := func(what, name string) {
 		if name != "" {
@@ -45,9 +91,14 @@ func titleOf(f *lessorv1.TaskFilter) string {
 	add("queue", f.GetQueue())
 	add("type", f.GetType())
 	add("run", f.GetRunId())
+	add("ended for", names(f.GetReasons(), " or "))
+	for _, limit := range timeLimits(f) {
+		add(strings.ReplaceAll(limit.name, "_", " "), moment(*limit.at))
+	}
 	add("worker", f.GetWorkerId())
 	add("concurrency key", f.GetConcurrencyKey())
 	add("idempotency key", f.GetIdempotencyKey())
+	add("host node", f.GetHostNodeId())
 	for key, value := range f.GetLabels() { // one at most
 		add("label", key+"="+value)
 	}
@@ -61,21 +112,25 @@ func titleOf(f *lessorv1.TaskFilter) string {
 }
 
 // filterOf reads a filter. What is empty in the form selects all.
-func filterOf(r *http.Request) (*lessorv1.TaskFilter, error) {
+func filterOf(r *http.Request, now time.Time) (*lessorv1.TaskFilter, error) {
 	query := r.URL.Query()
 	filter := &lessorv1.TaskFilter{
 		WorkspaceId: workspaceOf(r), Queue: query.Get("queue"), Type: query.Get("type"), RunId: query.Get("run"), WorkerId: query.Get("worker"),
-		ConcurrencyKey: query.Get("concurrency_key"), IdempotencyKey: query.Get("idempotency_key"),
+		ConcurrencyKey: query.Get("concurrency_key"), IdempotencyKey: query.Get("idempotency_key"), HostNodeId: query.Get("host_node"),
 	}
-	for _, name := range strings.Split(strings.Join(query["state"], ","), ",") { // the form has one value, for several states, too
-		if name == "" {
-			continue
-		}
-		state, known := words.StateNamed(name)
+	for _, name := range valuesOf(query, "state") {
+		state, known := words.StateNamed(strings.ToUpper(name))
 		if !known {
 			return nil, malformed("state", "there is no state "+name)
 		}
 		filter.States = append(filter.States, state)
+	}
+	for _, name := range valuesOf(query, "end_reason") {
+		reason, known := words.EndReasonNamed(strings.ToUpper(name))
+		if !known {
+			return nil, malformed("end_reason", "no task ends for the reason "+name)
+		}
+		filter.Reasons = append(filter.Reasons, reason)
 	}
 	if label := query.Get("label"); label != "" {
 		key, value, isPair := strings.Cut(label, "=")
@@ -84,5 +139,5 @@ func filterOf(r *http.Request) (*lessorv1.TaskFilter, error) {
 		}
 		filter.Labels = map[string]string{key: value}
 	}
-	return filter, nil
+	return filter, readTimes(query, now, filter)
 }

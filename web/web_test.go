@@ -312,7 +312,9 @@ func TestRefusals(t *testing.T) {
 	for query, why := range map[string]string{
 		"state=GONE": "state: there is no state GONE", "state=UNSPECIFIED": "state:", "label=x": "label: write key=value",
 		"queue=a;b": "query: ", "queue=%zz": "query: ", "queue=%ff": "queue: must be UTF-8", "state=%ff": "state: must be UTF-8", "%ff=x": "\uFFFD: must be UTF-8",
-		"queue=%c3&queue=%a9": "queue: must be UTF-8",
+		"queue=%c3&queue=%a9": "queue: must be UTF-8", "end_reason=LEASE_EXPIRED": "end_reason: no task ends for the reason LEASE_EXPIRED",
+		"ended_since=yesterday": "ended_since: &#34;yesterday&#34; is neither a time", "ended_until=x": "ended_until: ", "since=1d": "since: ", "until=0001": "until: ",
+		"since=1h": "since: 1h is in the future; -1h is an hour ago",
 	} {
 		a := &answers{}
 		if w := get(t, a, "/ui/tasks?"+query); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), why) || a.asked != nil {
@@ -477,10 +479,15 @@ func TestWhen(t *testing.T) {
 // The form selects tasks as ListTasks does, and the next page has the same filter.
 func TestFilter(t *testing.T) {
 	a := full()
-	w := get(t, a, "/ui/tasks?workspace=ws&queue=q&state=FAILED&state=&type=t&run=r&worker=w&concurrency_key=k&idempotency_key=i&label=a=b=c&page=p")
+	w := get(t, a, "/ui/tasks?workspace=ws&queue=q&state=FAILED&state=&type=t&run=r&worker=w&concurrency_key=k&idempotency_key=i&host_node=h&label=a=b=c&page=p"+
+		"&end_reason=START_TIMEOUT,resource_gone&since=2026-01-01&until=2026-01-02T00:00:00%2B01:00&ended_since=2026-01-03+04:05:06.007+UTC&ended_until=2026-01-04+05:06")
+	at := func(days, hours, minutes, seconds, ms int) *timestamppb.Timestamp {
+		return timestamppb.New(time.Date(2026, 1, days, hours, minutes, seconds, ms*1e6, time.UTC))
+	}
 	want := &lessorv1.ListTasksRequest{PageSize: rowsPerPage, PageToken: "p", Filter: &lessorv1.TaskFilter{
 		WorkspaceId: "ws", Queue: "q", States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_FAILED}, Type: "t", RunId: "r", WorkerId: "w", ConcurrencyKey: "k", IdempotencyKey: "i",
-		Labels: map[string]string{"a": "b=c"},
+		HostNodeId: "h", Labels: map[string]string{"a": "b=c"}, Reasons: []lessorv1.Reason{lessorv1.Reason_REASON_START_TIMEOUT, lessorv1.Reason_REASON_RESOURCE_GONE},
+		CreatedAfter: at(1, 0, 0, 0, 0), CreatedBefore: at(1, 23, 0, 0, 0), FinishedAfter: at(3, 4, 5, 6, 7), FinishedBefore: at(4, 5, 6, 0, 0),
 	}}
 	if !proto.Equal(a.asked, want) {
 		t.Errorf("it asks for %v, want %v", a.asked, want)
@@ -493,6 +500,99 @@ func TestFilter(t *testing.T) {
 	if want.PageToken = text("next_page_token"); !proto.Equal(a.asked, want) {
 		t.Errorf("the next page is %v, want %v", a.asked, want)
 	}
+}
+
+// A span is counted from when the first page was asked for: on all pages the filter is the same. Its form has what was written.
+func TestSpansOfAFilter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := full()
+		body := get(t, a, "/ui/tasks?ended_since=-1h&ended_until=-10m").Body.String()
+		want := proto.Clone(a.asked).(*lessorv1.ListTasksRequest).GetFilter()
+		now := time.Now()
+		if got := want.GetFinishedAfter().AsTime(); !got.Equal(now.Add(-time.Hour)) || !want.GetFinishedBefore().AsTime().Equal(now.Add(-10*time.Minute)) {
+			t.Errorf("-1h to -10m is %v to %v", got, want.GetFinishedBefore().AsTime())
+		}
+		if !strings.Contains(body, `name="ended_since" value="-1h"`) {
+			t.Errorf("the form does not have what was written:\n%s", body)
+		}
+		time.Sleep(time.Minute)
+		get(t, a, html.UnescapeString(regexp.MustCompile(`<a href="([^"]*)">next page`).FindStringSubmatch(body)[1]))
+		if got := a.asked.(*lessorv1.ListTasksRequest).GetFilter(); !proto.Equal(got, want) {
+			t.Errorf("the next page is one of %v, want one of %v", got, want)
+		}
+	})
+}
+
+// The form shows the conditions that are less used if one of them is, so that none selects unseen.
+func TestConditionsThatAreInUseAreSeen(t *testing.T) {
+	for _, name := range filterParameters {
+		value := map[string]string{"state": "FAILED", "end_reason": "START_TIMEOUT", "label": "a=b"}[name]
+		if strings.HasSuffix(name, "since") || strings.HasSuffix(name, "until") {
+			value = "2026-01-01"
+		}
+		if value == "" {
+			value = "x"
+		}
+		body := get(t, full(), "/ui/tasks?"+name+"="+value).Body.String()
+		hidden := strings.Contains(body[strings.Index(body, `<details id="more"`):], ` name="`+name+`"`)
+		if open := strings.Contains(body, `<details id="more" open>`); open != hidden {
+			t.Errorf("%s is within the details: %v, and they are open: %v", name, hidden, open)
+		}
+	}
+}
+
+// A list that may have ended tasks has links to those that ended lately, with the rest of its filter.
+func TestTasksThatEndedLately(t *testing.T) {
+	links := func(query string) (all []string) {
+		a := full()
+		body := get(t, a, "/ui/tasks?"+query).Body.String()
+		for _, link := range regexp.MustCompile(`<a href="([^"]*)"( aria-current="true")?>(?:ended in the last hour|in the last 24 h|all)</a>`).FindAllStringSubmatch(body, -1) {
+			mark := ""
+			if link[2] != "" {
+				mark = "*"
+			}
+			all = append(all, mark+strings.TrimPrefix(html.UnescapeString(link[1]), "/ui/tasks?"))
+		}
+		return all
+	}
+	for query, want := range map[string][]string{
+		"queue=q":                     {"ended_since=-1h&queue=q", "ended_since=-24h&queue=q", "*queue=q"},
+		"state=READY,FAILED&page=p":   {"ended_since=-1h&state=READY%2CFAILED", "ended_since=-24h&state=READY%2CFAILED", "*state=READY%2CFAILED"},
+		"ended_since=-1h":             {"*ended_since=-1h", "ended_since=-24h", ""},
+		"ended_until=-1h&state=READY": nil,
+		"ended_until=-2h":             {"ended_since=-1h", "ended_since=-24h", ""},
+	} {
+		if got := links(query); !slices.Equal(got, want) {
+			t.Errorf("%s: the links are %q, want %q", query, got, want)
+		}
+	}
+}
+
+// A list says since when a task is where it is: when it ended and how long after its submit, when it began to run, or when it is due.
+func TestSince(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ago := func(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(time.Now().Add(-d)) }
+		for want, task := range map[string]*lessorv1.Task{
+			"ended 2m ago after 58m0s": {CreatedAt: ago(time.Hour), FinishedAt: ago(2 * time.Minute), Reason: lessorv1.Reason_REASON_START_TIMEOUT},
+			"started 3m ago":           {Lease: &lessorv1.LeaseInfo{GrantedAt: ago(time.Hour), StartedAt: ago(3 * time.Minute)}},
+			"granted 1h ago":           {Lease: &lessorv1.LeaseInfo{GrantedAt: ago(time.Hour)}},
+			"due in 5m":                {RetryAt: ago(-5 * time.Minute)},
+			"":                         {},
+		} {
+			task.Spec = &lessorv1.TaskSpec{}
+			a := &answers{by: map[string]proto.Message{
+				lessorv1.TaskService_ListTasks_FullMethodName: &lessorv1.ListTasksResponse{Tasks: []*lessorv1.Task{task}},
+			}}
+			body := get(t, a, "/ui/tasks").Body.String()
+			text := regexp.MustCompile(`<[^>]*>`).ReplaceAllString(strings.ReplaceAll(body, "<td>", "|"), "")
+			if !strings.Contains(text, "|"+want+"\n|\n|\n") { // then worker and key, which are empty
+				t.Errorf("the row lacks %q:\n%s", want, text)
+			}
+			if task.GetReason() != 0 && !strings.Contains(text, "START_TIMEOUT\n") {
+				t.Errorf("the row does not say why the task ended:\n%s", text)
+			}
+		}
+	})
 }
 
 // The page of a worker links to the tasks of its workspace that it holds or held last.

@@ -15,7 +15,7 @@ func (p *pages) workers(r *http.Request) (view, error) {
 	return view{Title: "Workers", Template: "workers", Live: true, Data: struct {
 		Workers []*lessorv1.Worker
 		Next    string
-	}{workers.GetWorkers(), next(r, workers.GetNextPageToken())}}, nil
+	}{workers.GetWorkers(), next(r, workers.GetNextPageToken(), nil)}}, nil
 }
 
 // worker shows the sessions of a worker.
