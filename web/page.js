@@ -2,7 +2,10 @@
 "use strict";
 
 // Milliseconds. A browser alone would wait for minutes for a coordinator that is cut off, and the page would show old things as if they were new.
-const every = 3000, patience = 10000;
+const patience = 10000;
+
+// every says after how many milliseconds to ask again: main has seconds, more where a page costs more.
+const every = () => 1000 * (Number(document.querySelector("main")?.getAttribute("data-live")) || 3);
 
 // nameOf says which element it is, wherever it stands: by its id, or as a link, by the row of a table that it is in, which its first link names.
 function nameOf(element) {
@@ -21,7 +24,8 @@ function show(main, next) {
   const focused = named().find((each) => each === document.activeElement);
   let focus = focused && nameOf(focused);
   main.replaceChildren(...next.childNodes);
-  main.toggleAttribute("data-live", next.hasAttribute("data-live"));
+  if (next.hasAttribute("data-live")) main.setAttribute("data-live", next.getAttribute("data-live"));
+  else main.removeAttribute("data-live");
   for (const each of named()) {
     const name = nameOf(each), was = kept.get(name);
     if (!was) continue;
@@ -66,7 +70,7 @@ async function refresh() {
       stale("the coordinator does not answer");
     }
   }
-  setTimeout(refresh, every);
+  setTimeout(refresh, every());
 }
 
-setTimeout(refresh, every);
+setTimeout(refresh, every());

@@ -17,8 +17,8 @@ var (
 	lessUsed         = []string{"end_reason", "ended_until", "since", "until", "worker", "concurrency_key", "idempotency_key", "host_node", "label"}
 )
 
-// A list asks so many times for its first task. If it took more than a few calls, page.js does not ask for the list again and again.
-const mostCalls, mostLive = 20, 3
+// mostCalls is how often a page asks for a part of a long list.
+const mostCalls = 20
 
 // list shows the tasks that match the filter in the query.
 func (p *pages) list(r *http.Request) (view, error) {
@@ -31,8 +31,7 @@ func (p *pages) list(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	live := tasks.Calls <= mostLive
-	return view{Title: titleOf(filter), Template: "tasks", Live: live, Data: struct {
+	return view{Title: titleOf(filter), Template: "tasks", Live: true, Data: struct {
 		Filter  *lessorv1.TaskFilter
 		Query   url.Values
 		Kept    string
@@ -40,12 +39,11 @@ func (p *pages) list(r *http.Request) (view, error) {
 		States  []lessorv1.TaskState
 		Reasons []string
 		Ended   []choice
-		Found   found
+		Tasks   []*lessorv1.Task
 		Next    string
-		Live    bool
 	}{
 		filter, query, kept(query), slices.ContainsFunc(lessUsed, func(name string) bool { return query.Get(name) != "" }), words.States(), words.EndReasonNames(),
-		ends(filter, query), tasks, next(r, tasks.GetNextPageToken(), fixed(filter)), live,
+		ends(filter, query), tasks.GetTasks(), next(r, tasks.GetNextPageToken(), fixed(filter)),
 	}}, nil
 }
 

@@ -3,6 +3,7 @@ package web
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"embed"
 	"html/template"
 	"log/slog"
@@ -58,11 +59,36 @@ type view struct {
 	Template  string
 	Workspace string // of what it shows; empty: the one in the query
 	Live      bool   // page.js asks for it again and again
+	Every     int    // how often, in seconds
 	Data      any
+}
+
+// oftenest is how often page.js asks for a page, in seconds. It asks less often for one that takes more calls, so that none costs its reader more than one call
+// a second.
+const oftenest = 3
+
+// counted counts the calls for each page.
+type counted struct{ grpc.ClientConnInterface }
+
+// callsOf is the key of a page's number of calls in the context of its request.
+type callsOf struct{}
+
+func (c counted) Invoke(ctx context.Context, method string, request, answer any, options ...grpc.CallOption) error {
+	if calls, ok := ctx.Value(callsOf{}).(*int); ok {
+		*calls++
+	}
+	return c.ClientConnInterface.Invoke(ctx, method, request, answer, options...)
+}
+
+// counting returns a request with a number of calls.
+func counting(r *http.Request) (*http.Request, *int) {
+	calls := new(int)
+	return r.WithContext(context.WithValue(r.Context(), callsOf{}, calls)), calls
 }
 
 // Register adds the page to mux, below /ui/, and sends those who ask for / there.
 func Register(mux *http.ServeMux, cfg Config) {
+	cfg.Calls = counted{cfg.Calls}
 	p := &pages{Config: cfg, tasks: lessorv1.NewTaskServiceClient(cfg.Calls), admin: lessorv1.NewAdminServiceClient(cfg.Calls)}
 	for path, page := range map[string]page{
 		"/ui/{$}":          {p.overview, []string{"page"}},
@@ -118,7 +144,9 @@ func (p *pages) shown(page page) http.Handler {
 		clean, err := readable(r, page.takes)
 		if err == nil {
 			r = clean
-			v, err = page.show(r)
+			counting, calls := counting(r)
+			v, err = page.show(counting)
+			v.Every = max(oftenest, *calls)
 		}
 		code := http.StatusOK
 		if err != nil {

@@ -327,7 +327,7 @@ func TestRefusals(t *testing.T) {
 func TestWhatIsKeptUpToDate(t *testing.T) {
 	whole := full()
 	for _, path := range all {
-		if body := get(t, whole, path).Body.String(); !strings.Contains(body, "<main data-live>") {
+		if body := get(t, whole, path).Body.String(); !strings.Contains(body, `<main data-live="`) {
 			t.Errorf("%s is not kept up to date", path)
 		}
 	}
@@ -335,7 +335,7 @@ func TestWhatIsKeptUpToDate(t *testing.T) {
 	for state := range lessorv1.TaskState_name {
 		task.State = lessorv1.TaskState(state)
 		changes := task.State != lessorv1.TaskState_TASK_STATE_COMPLETED
-		if body := get(t, whole, "/ui/tasks/t1").Body.String(); strings.Contains(body, "<main data-live>") != changes {
+		if body := get(t, whole, "/ui/tasks/t1").Body.String(); strings.Contains(body, `<main data-live="`) != changes {
 			t.Errorf("a task that is %v is kept up to date: %v, want %v", task.State, !changes, changes)
 		}
 	}
@@ -347,7 +347,7 @@ func TestWhatIsKeptUpToDate(t *testing.T) {
 			task.State = lessorv1.TaskState_TASK_STATE_COMPLETED
 		}
 	}
-	if body := get(t, whole, "/ui/tasks/t1").Body.String(); !strings.Contains(body, "<main data-live>") {
+	if body := get(t, whole, "/ui/tasks/t1").Body.String(); !strings.Contains(body, `<main data-live="`) {
 		t.Errorf("a task that ended while its page was made is not kept up to date")
 	}
 }

@@ -5,12 +5,13 @@ const source = require("node:fs").readFileSync(0, "utf8");
 
 // open returns a page at an address, whose requests are answered by ask.
 function open(address, ask, before = [], after = []) {
-  const page = { stale: { textContent: "" }, lost: false, shown: [], pressed: false, selected: false };
+  const page = { stale: { textContent: "" }, lost: false, shown: [], pressed: false, selected: false, live: "3" };
   const main = {
     matches: () => page.pressed, // :active
     querySelectorAll: () => (page.shown.length ? after : before),
     hasAttribute: () => true,
-    toggleAttribute() {},
+    getAttribute: () => page.live,
+    setAttribute: (_, value) => (page.live = value),
     childNodes: [],
     replaceChildren: (...nodes) => (page.shown = nodes),
   };
@@ -25,11 +26,11 @@ function open(address, ask, before = [], after = []) {
     location: new URL(address),
     document,
     getSelection: () => ({ isCollapsed: !page.selected }),
-    setTimeout: (next) => (page.refresh = next),
+    setTimeout: (next, wait) => Object.assign(page, { refresh: next, wait }),
     AbortSignal: { timeout: (limit) => ({ limit }) },
     DOMParser: class {
       parseFromString(text) {
-        return { querySelector: () => ({ ...main, childNodes: [text] }) };
+        return { querySelector: () => ({ ...main, getAttribute: () => page.next ?? page.live, childNodes: [text] }) };
       }
     },
     fetch: async (url, options) => ask(new Request(url).url, options), // a Request refuses an address with a password, as fetch does
@@ -48,6 +49,13 @@ async function main() {
     assert.deepEqual([page.shown, page.lost], [["new"], false], address);
     assert.equal(asked.split("#")[0], "http://h:1/ui/tasks?queue=a&page=b");
   }
+
+  // It asks again after as many seconds as the page says, which may be more the next time.
+  const slow = open("http://h:1/ui/tasks", () => good);
+  assert.equal(slow.wait, 3000);
+  slow.next = "20";
+  await slow.refresh();
+  assert.equal(slow.wait, 20000);
 
   // What is pressed or selected is not replaced, even if that began after the request.
   for (const hold of ["pressed", "selected"]) {
