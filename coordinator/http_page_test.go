@@ -16,7 +16,7 @@ import (
 
 // pagePaths are those of the page that show something of a tenant.
 func pagePaths(task string) []string {
-	return []string{"/ui/", "/ui/queue?name=letters", "/ui/tasks", "/ui/tasks/" + task, "/ui/workers"}
+	return []string{"/ui/", "/ui/queue?name=letters", "/ui/tasks", "/ui/tasks/" + task, "/ui/run?id=letters", "/ui/workers"}
 }
 
 // openPage asks for a page as a browser does, with a token as the password; empty: without one.
@@ -35,7 +35,7 @@ func TestWhoMaySeeThePage(t *testing.T) {
 	t.Attr("rules", "X1 X2")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
 		producer, _ := r.Issue(t, "acme", auth.Producer)
-		made, err := r.Tasks.SubmitTask(wiretest.WithToken(t.Context(), producer), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "letters"}})
+		made, err := r.Tasks.SubmitTask(wiretest.WithToken(t.Context(), producer), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "letters", RunId: "letters"}})
 		if err != nil {
 			t.Fatal(err)
 		}

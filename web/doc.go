@@ -6,6 +6,7 @@
 //	/ui/queue?name=   queues.go   a queue with its settings and tasks, and why it waits (waits.go)
 //	/ui/tasks         tasks.go    the tasks that match a filter (times.go)
 //	/ui/tasks/{id}    task.go     why a task is where it is, what it is, and what happened to it
+//	/ui/run?id=       run.go      how far a run is, and which of its tasks failed
 //	/ui/workers       workers.go  the sessions of workers
 //	/ui/worker?name=  workers.go  the sessions of a worker with their tasks
 //

@@ -36,7 +36,7 @@ var functions = template.FuncMap{
 	"when":       when,
 	"moment":     moment,
 	"span":       span,
-	"after":      after,
+	"between":    between,
 	"content":    func(id string, data []byte) content { c := contentOf(data); c.ID = id; return c },
 	"states":     names[lessorv1.TaskState],
 	"reasons":    names[lessorv1.Reason],
@@ -83,9 +83,9 @@ func span(d *durationpb.Duration) string {
 	return words.Span(d.AsDuration())
 }
 
-// after returns how long after its submit a task ended.
-func after(t *lessorv1.Task) string {
-	return words.Span(t.GetFinishedAt().AsTime().Sub(t.GetCreatedAt().AsTime()))
+// between returns how long it is from one time to another.
+func between(from, to *timestamppb.Timestamp) string {
+	return words.Span(to.AsTime().Sub(from.AsTime()))
 }
 
 // link returns a path with a query, whose names and values alternate; empty values are left out.

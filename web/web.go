@@ -95,6 +95,7 @@ func Register(mux *http.ServeMux, cfg Config) {
 		"/ui/queue":        {p.queue, []string{"name"}},
 		"/ui/tasks":        {p.list, filterParameters},
 		"/ui/tasks/{task}": {p.task, nil},
+		"/ui/run":          {p.run, []string{"id"}},
 		"/ui/workers":      {p.workers, []string{"page"}},
 		"/ui/worker":       {p.worker, []string{"name"}},
 	} {

@@ -197,7 +197,7 @@ func TestOtherSitesCannotEmbedPages(t *testing.T) {
 }
 
 // all has every page.
-var all = []string{"/ui/", "/ui/queue?name=q", "/ui/tasks", "/ui/tasks/t1", "/ui/workers", "/ui/worker?name=w"}
+var all = []string{"/ui/", "/ui/queue?name=q", "/ui/tasks", "/ui/tasks/t1", "/ui/run?id=r", "/ui/workers", "/ui/worker?name=w"}
 
 // Every page can be made of answers that are empty, and of answers in which every field is set, in each state of a task. No text comes out as markup, and
 // a browser is told to run nothing that is not ours.
@@ -662,6 +662,7 @@ func TestCommands(t *testing.T) {
 	wantCommands("/ui/queue?name=-q&workspace=-w", "lessor queue pause --workspace=-w -- -q", update)
 	queue.Paused = true
 	wantCommands("/ui/queue?name=-q&workspace=-w", "lessor queue resume --workspace=-w -- -q", update)
+	wantCommands("/ui/run?id=-r&workspace=-w", "lessor task count --workspace=-w --run-id=-r", "lessor task watch --workspace=-w --run-id=-r")
 	wantCommands("/ui/worker?name=-w%201", "lessor worker drain -- '-w 1'", "lessor worker kick -- '-w 1'")
 	wantCommands("/ui/worker?name=w", "lessor worker drain w", "lessor worker kick w")
 	wantCommands("/ui/", "lessor submit --queue mail --type send --payload hello")
