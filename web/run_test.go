@@ -92,9 +92,8 @@ func TestRun(t *testing.T) {
 		want(text, "No task of the workspace ws has this run.")
 
 		// Of a large run, the first tasks are counted, and the page says so.
-		for _, large := range []*answers{listing(1000, 0, tasks...), listing(1000, 300*time.Millisecond, tasks...)} {
+		for calls, large := range map[int]*answers{mostCalls: listing(1000, 0, tasks...), 4: listing(1000, 300*time.Millisecond, tasks...)} {
 			body, text = show(large)
-			calls := map[bool]int{false: 4, true: mostCalls}[len(large.calls) > 4]
 			want(text, fmt.Sprintf("Run r its first %d tasks", 3*calls), "The run has more tasks than are counted here", fmt.Sprintf("FAILED %d", calls))
 			if len(large.calls) != calls || strings.Contains(body, "<progress") {
 				t.Errorf("%d calls, want %d, and no share of a number that is not known: %s", len(large.calls), calls, text)

@@ -8,7 +8,9 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
+	"strings"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -101,6 +103,7 @@ func Register(mux *http.ServeMux, cfg Config) {
 	} {
 		mux.Handle("GET "+path, secured(cfg.Admit(p.shown(page))))
 	}
+	mux.Handle("GET /ui/task", secured(http.HandlerFunc(toTask)))
 	files := secured(http.StripPrefix("/ui/", http.FileServerFS(assets)))
 	mux.Handle("GET /ui/style.css", files)
 	mux.Handle("GET /ui/page.js", files)
@@ -163,6 +166,16 @@ func (p *pages) shown(page page) http.Handler {
 func (p *pages) notFound(w http.ResponseWriter, r *http.Request) {
 	r.Pattern = "" // so that the metrics count the request as one without a route
 	p.write(w, r, http.StatusNotFound, errorView(http.StatusNotFound, "there is no such page"))
+}
+
+// toTask sends a reader who has written an id into the box of a page to the task. Like notFound, it tells nothing of any tenant.
+func toTask(w http.ResponseWriter, r *http.Request) {
+	id := strings.TrimSpace(r.URL.Query().Get("id"))
+	if id == "" || strings.Trim(id, ".") == "" { // the latter would be steps of a path
+		http.Redirect(w, r, "/ui/tasks", http.StatusSeeOther)
+		return
+	}
+	http.Redirect(w, r, "/ui/tasks/"+url.PathEscape(id), http.StatusSeeOther)
 }
 
 func errorView(code int, text string) view {

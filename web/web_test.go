@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"regexp"
@@ -766,6 +767,32 @@ func TestPrinted(t *testing.T) {
 	} {
 		if got := printed(c); got != want {
 			t.Errorf("got %.40q, want %.40q", got, want)
+		}
+	}
+}
+
+// Every page has a box that leads to the task whose id is written into it, whatever that is; the path of the task is asked for by itself.
+func TestBoxForATask(t *testing.T) {
+	for id, want := range map[string]string{
+		"t0000200000000001": "/ui/tasks/t0000200000000001", " t1\t": "/ui/tasks/t1", "": "/ui/tasks", " ": "/ui/tasks", "..": "/ui/tasks",
+		"../x?y#z": "/ui/tasks/..%2Fx%3Fy%23z", "//evil.example": "/ui/tasks/%2F%2Fevil.example", "a\r\nb": "/ui/tasks/a%0D%0Ab",
+	} {
+		a := &answers{}
+		w := get(t, a, "/ui/task?id="+url.QueryEscape(id))
+		if w.Code != http.StatusSeeOther || w.Header().Get("Location") != want || a.asked != nil {
+			t.Errorf("%q: status %d to %q, want 303 to %q and no call", id, w.Code, w.Header().Get("Location"), want)
+		}
+		if id = strings.TrimSpace(id); strings.Trim(id, ".") == "" {
+			continue
+		}
+		get(t, a, w.Header().Get("Location"))
+		if got := a.asked.(*lessorv1.ExplainTaskRequest).GetTaskId(); got != id {
+			t.Errorf("%q leads to the task %q", id, got)
+		}
+	}
+	for _, path := range append([]string{"/ui/nothing"}, all...) {
+		if body := get(t, full(), path).Body.String(); submitted(t, body, "/ui/task") != "/ui/task?id=" {
+			t.Errorf("%s has no box for a task", path)
 		}
 	}
 }
