@@ -19,7 +19,7 @@ function show(main, next) {
   const named = () => [...main.querySelectorAll("[id], a[href]")];
   const kept = new Map();
   for (const each of named().reverse()) { // of two with one name the first is kept
-    kept.set(nameOf(each), { open: each.open, scrolled: each.scrollTop });
+    kept.set(nameOf(each), { open: each.open, top: each.scrollTop, left: each.scrollLeft });
   }
   const focused = named().find((each) => each === document.activeElement);
   let focus = focused && nameOf(focused);
@@ -30,7 +30,7 @@ function show(main, next) {
     const name = nameOf(each), was = kept.get(name);
     if (!was) continue;
     if (was.open !== undefined) each.open = was.open;
-    each.scrollTop = was.scrolled;
+    [each.scrollTop, each.scrollLeft] = [was.top, was.left];
     if (name === focus) {
       each.focus({ preventScroll: true });
       focus = null;

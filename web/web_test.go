@@ -821,7 +821,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// That a page is no longer up to date is seen wherever its reader has scrolled to: the line sticks, and is not in main, which scrolls sideways by itself.
+// That a page is no longer up to date is seen wherever its reader has scrolled to: the line sticks, and is not in main, which is made anew.
 func TestStaleLineSticks(t *testing.T) {
 	style := get(t, full(), "/ui/style.css").Body.String()
 	if !regexp.MustCompile(`(?m)^\.stale \{[^}]*position: sticky; top: 0;`).MatchString(style) {
@@ -831,6 +831,32 @@ func TestStaleLineSticks(t *testing.T) {
 		before, _, _ := strings.Cut(get(t, full(), path).Body.String(), "<main")
 		if !strings.Contains(before, `<p class="stale"`) {
 			t.Errorf("%s: the line is not before main", path)
+		}
+	}
+}
+
+// A table of many columns moves sideways in a box of its own, so that the page stays as wide as a phone. The box has an id, by which page.js knows how far it was
+// moved, and no id is there twice.
+func TestWideTablesMoveByThemselves(t *testing.T) {
+	if style := get(t, full(), "/ui/style.css").Body.String(); !strings.Contains(style, ".scroll { overflow-x: auto; }") {
+		t.Error("the box does not move its table")
+	}
+	a := full()
+	failed := &lessorv1.Task{Spec: &lessorv1.TaskSpec{}, State: lessorv1.TaskState_TASK_STATE_FAILED}
+	a.by[lessorv1.TaskService_ListTasks_FullMethodName] = &lessorv1.ListTasksResponse{Tasks: []*lessorv1.Task{failed}}
+	for _, path := range all {
+		body := get(t, a, path).Body.String()
+		narrow := strings.Count(body, `<table class="details">`)
+		boxes := regexp.MustCompile(`<div class="scroll" id="[a-z]+"><table`).FindAllString(body, -1)
+		if tables := strings.Count(body, "<table"); tables != narrow+len(boxes) || tables == 0 {
+			t.Errorf("%s has %d tables, %d of them narrow, and %d boxes", path, tables, narrow, len(boxes))
+		}
+		seen := map[string]bool{}
+		for _, id := range regexp.MustCompile(` id="[^"]*"`).FindAllString(body, -1) {
+			if seen[id] {
+				t.Errorf("%s has%s twice", path, id)
+			}
+			seen[id] = true
 		}
 	}
 }

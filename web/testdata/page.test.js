@@ -90,6 +90,12 @@ async function main() {
     assert.equal(focused, want, String(hrefs));
   }
 
+  // A box stays scrolled, both ways.
+  const box = (top, left) => ({ id: "tasks", closest: () => null, scrollTop: top, scrollLeft: left });
+  const [was, is] = [box(20, 30), box(0, 0)];
+  await open("http://h:1/ui/tasks", () => good, [was], [is]).refresh();
+  assert.deepEqual([is.scrollTop, is.scrollLeft], [20, 30]);
+
   // Refused credentials are not shown again; after any other answer it goes on.
   for (const [status, again] of [[401, false], [403, false], [404, true], [429, true], [503, true]]) {
     const page = open("http://h:1/ui/", () => ({ ok: false, status, statusText: "" }));
