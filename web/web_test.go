@@ -535,7 +535,8 @@ func TestConditionsThatAreInUseAreSeen(t *testing.T) {
 			value = "x"
 		}
 		body := get(t, full(), "/ui/tasks?"+name+"="+value).Body.String()
-		hidden := strings.Contains(body[strings.Index(body, `<details id="more"`):], ` name="`+name+`"`)
+		_, details, _ := strings.Cut(body, `<details id="more"`)
+		hidden := strings.Contains(details, ` name="`+name+`"`)
 		if open := strings.Contains(body, `<details id="more" open>`); open != hidden {
 			t.Errorf("%s is within the details: %v, and they are open: %v", name, hidden, open)
 		}
