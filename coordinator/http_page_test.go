@@ -76,6 +76,44 @@ func TestWhoMaySeeThePage(t *testing.T) {
 	})
 }
 
+// The page of a queue has the words of ExplainTask about its oldest READY task, and about one that is blocked; that of a run counts its tasks. None of it is of
+// another workspace.
+func TestPagesOfAQueueAndARun(t *testing.T) {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		in := func(workspace, key string) *lessorv1.Task {
+			return r.Submit(t, func(s *lessorv1.TaskSpec) {
+				s.Queue, s.WorkspaceId, s.ConcurrencyKey, s.RunId = "q", workspace, key, "r"
+			})
+		}
+		foreign := in("other", "")
+		holder, blocked := in("", "k"), in("", "k")
+		r.Lease(t)
+		if res, err := r.Workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}}); err != nil || len(res.GetAssignments()) > 0 {
+			t.Fatalf("lease: %v (%v), want none: the key has no room", res, err)
+		}
+		oldest := in("", "")
+		if _, err := r.Admin.UpdateQueue(t.Context(), &lessorv1.UpdateQueueRequest{Name: "q", Paused: new(true)}); err != nil {
+			t.Fatal(err)
+		}
+		want := func(path string, parts ...string) {
+			t.Helper()
+			body := openPage(t, r, path, "").Body.String()
+			for _, part := range parts {
+				if !strings.Contains(body, part) {
+					t.Errorf("%s lacks %q:\n%s", path, part, body)
+				}
+			}
+			if strings.Contains(body, foreign.GetTaskId()) {
+				t.Errorf("%s shows a task of another workspace:\n%s", path, body)
+			}
+		}
+		want("/ui/queue?name=q", "READY the longest: <a class=\"id\" href=\"/ui/tasks/"+oldest.GetTaskId(), "queue &#34;q&#34; is paused", "Changes when the queue is resumed",
+			"Blocked by its concurrency key: <a class=\"id\" href=\"/ui/tasks/"+blocked.GetTaskId(), "held by "+holder.GetTaskId())
+		want("/ui/run?id=r", "0 of 3 tasks have ended", "state=LEASED&amp;workspace=default\">1<", "state=READY&amp;workspace=default\">2<")
+		want("/ui/", "/ui/tasks/"+oldest.GetTaskId())
+	})
+}
+
 // X5: pages count as calls of their reader's tenant, and one that the quota refuses says so.
 func TestPagesCountAsCalls(t *testing.T) {
 	t.Attr("rules", "X5")
