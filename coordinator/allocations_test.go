@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/lessor-dev/lessor/coordinator/unread"
+	"github.com/lessor-dev/lessor/coordinator/sendlimit"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -20,7 +20,7 @@ func TestAllocationsOfAFrame(t *testing.T) {
 		Verdicts: manyOf(100, &lessorv1.ReportVerdict{TaskId: benchTask, LeaseId: benchLease, TaskToken: string(make([]byte, 200))}),
 	}}}
 	n := testing.AllocsPerRun(20, func() {
-		b, err := unread.Encode(m)
+		b, err := sendlimit.Encode(m)
 		if err != nil {
 			t.Fatal(err)
 		}

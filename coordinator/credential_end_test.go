@@ -19,7 +19,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
-	"github.com/lessor-dev/lessor/coordinator/unread"
+	"github.com/lessor-dev/lessor/coordinator/sendlimit"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
@@ -380,7 +380,7 @@ func TestCallOfAClientThatDoesNotReadEndsWithItsCredential(t *testing.T) {
 			wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
 				token, id := r.IssueFor(t, gate.DefaultTenant, auth.Viewer, wiretest.ShortLife)
 				ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "Bearer "+token))
-				ctx = unread.Handler{}.TagConn(ctx, nil)
+				ctx = sendlimit.Handler{}.TagConn(ctx, nil)
 				ctx, abort := context.WithCancel(ctx)
 				defer abort()
 				wiretest.LeaveUnread(ctx)

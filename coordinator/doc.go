@@ -28,14 +28,14 @@
 // The packages below this one, in the order in which a call passes them:
 //
 //	preauth              connections, and calls without a good credential (X5)
-//	unfinished           messages that callers begin and do not finish (X5)
+//	recvlimit            bounds the messages that callers begin and do not finish (X5)
 //	gate                 who the caller is, and what it may call (X1 to X5)
 //	auth quota audit     credentials, quotas, the audit
 //	httpapi tasktoken    the JSON API; the tokens with which workers report over it
-//	decode               requests as they are decoded: what they may take (X5), and answers to those that cannot be
-//	room                 bounds the bytes of submits under way (X5)
+//	reqcodec             requests as they are decoded: what they may take (X5), and answers to those that cannot be
+//	submitlimit          bounds the bytes of submits under way (X5)
 //	service              the gRPC services
-//	unread               bounds the answers that grpc keeps until the client reads them (X5)
+//	sendlimit            bounds the answers that grpc keeps until the client reads them (X5)
 //	convert refusal      conversion between wire messages and types of package lease; errors as codes and statuses
 //	session              the streams of workers
 //	engine               the owner of all state

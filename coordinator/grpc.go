@@ -18,12 +18,12 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
-	"github.com/lessor-dev/lessor/coordinator/decode"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
-	"github.com/lessor-dev/lessor/coordinator/room"
+	"github.com/lessor-dev/lessor/coordinator/recvlimit"
+	"github.com/lessor-dev/lessor/coordinator/reqcodec"
+	"github.com/lessor-dev/lessor/coordinator/sendlimit"
 	"github.com/lessor-dev/lessor/coordinator/session"
-	"github.com/lessor-dev/lessor/coordinator/unfinished"
-	"github.com/lessor-dev/lessor/coordinator/unread"
+	"github.com/lessor-dev/lessor/coordinator/submitlimit"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/wire"
 )
@@ -38,7 +38,7 @@ const (
 	minPingInterval  = 10 * time.Second // a client may not ping more often, with or without an open session
 	maxConnectionAge = time.Hour
 	connectionGrace  = 2 * time.Minute // longer than any unary call waits
-	streamWindow     = unfinished.Window
+	streamWindow     = recvlimit.Window
 	connectionWindow = 256 << 10
 	writeBuffer      = 32 << 10 // taken only while something is sent, as is readBuffer while something is read
 	readBuffer       = 32 << 10
@@ -46,13 +46,13 @@ const (
 )
 
 // serverOptions returns the options of the gRPC server, except those that New adds.
-func serverOptions(cfg *Config, through chain, limiter *preauth.ConnLimiter, unfinished *unfinished.Limiter) []grpc.ServerOption {
+func serverOptions(cfg *Config, through chain, conns *preauth.ConnLimiter, received *recvlimit.Limiter) []grpc.ServerOption {
 	options := []grpc.ServerOption{
-		grpc.Creds(unfinished.Handshakes(transport(cfg.TLS, limiter))),
+		grpc.Creds(received.Handshakes(transport(cfg.TLS, conns))),
 		grpc.ChainUnaryInterceptor(through.unary...),
 		grpc.ChainStreamInterceptor(through.stream...),
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.StatsHandler(unread.Handler{}),
+		grpc.StatsHandler(sendlimit.Handler{}),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxRecvMsgSize(cfg.maxMessage()),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
@@ -86,12 +86,12 @@ var mostRoom = 64 << 20
 // roomShare is the part of the memory limit that they may be, if that is less.
 const roomShare = 8
 
-func newRoom(cfg *Config, stopping <-chan struct{}) *room.Room {
-	return room.New(int(min(int64(mostRoom), debug.SetMemoryLimit(-1)/roomShare)), cfg.maxMessage(), stopping)
+func newRoom(cfg *Config, stopping <-chan struct{}) *submitlimit.Room {
+	return submitlimit.New(int(min(int64(mostRoom), debug.SetMemoryLimit(-1)/roomShare)), cfg.maxMessage(), stopping)
 }
 
-func newUnfinished(log *slog.Logger) *unfinished.Limiter {
-	return unfinished.New(min(mostUnfinished, debug.SetMemoryLimit(-1)/unfinishedShare), log)
+func newReceiveLimit(log *slog.Logger) *recvlimit.Limiter {
+	return recvlimit.New(min(mostUnfinished, debug.SetMemoryLimit(-1)/unfinishedShare), log)
 }
 
 func readBufferSize(cfg *tls.Config) int {
@@ -125,17 +125,17 @@ func withProtocol(cfg *tls.Config, protocol string) *tls.Config {
 	return cfg
 }
 
-// codec encodes and decodes as grpc does, with some exceptions. From the outside in: an answer that can be large holds a place until it is sent (unread.Encode); a
-// frame that cannot be decoded does not fail the stream (session.Codec), nor does a request of a handler that decode.Guard has wrapped, and a message with
-// too many entries is refused (decode.NewCodec); and the error about a string that is not valid UTF-8 names its field (convert.Codec).
+// codec encodes and decodes as grpc does, with some exceptions. From the outside in: an answer that can be large holds a place until it is sent
+// (sendlimit.Encode); a frame that cannot be decoded does not fail the stream (session.Codec), nor does a request of a handler that reqcodec.Guard has wrapped, and
+// a message with too many entries is refused (reqcodec.NewCodec); and the error about a string that is not valid UTF-8 names its field (convert.Codec).
 type codec struct{ session.Codec }
 
 func newCodec() encoding.CodecV2 {
-	return codec{session.Codec{CodecV2: decode.NewCodec(convert.Codec{CodecV2: wire.NewCodec()})}}
+	return codec{session.Codec{CodecV2: reqcodec.NewCodec(convert.Codec{CodecV2: wire.NewCodec()})}}
 }
 
-// Marshal encodes a message, see unread.Encode.
-func (codec) Marshal(v any) (mem.BufferSlice, error) { return unread.Encode(v) }
+// Marshal encodes a message, see sendlimit.Encode.
+func (codec) Marshal(v any) (mem.BufferSlice, error) { return sendlimit.Encode(v) }
 
 // worthASpan reports whether a call is traced. Calls that last as long as their client likes are not, nor are probes, because such a span is of no use.
 func worthASpan(info *stats.RPCTagInfo) bool {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
-	"github.com/lessor-dev/lessor/coordinator/unread"
+	"github.com/lessor-dev/lessor/coordinator/sendlimit"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -37,7 +37,7 @@ func newChain(log *slog.Logger, underWay *calls, m *callMetrics, g *gate.Gate) c
 	})
 	lines := callLog{log}
 	return chain{
-		unary:  []grpc.UnaryServerInterceptor{underWay.unary, m.unary, lines.unary, recovery.UnaryServerInterceptor(caught), g.Unary, unread.Limit{UntilEnded: g.UntilEnded}.Unary},
+		unary:  []grpc.UnaryServerInterceptor{underWay.unary, m.unary, lines.unary, recovery.UnaryServerInterceptor(caught), g.Unary, sendlimit.Limit{UntilEnded: g.UntilEnded}.Unary},
 		stream: []grpc.StreamServerInterceptor{underWay.stream, m.stream, lines.stream, recovery.StreamServerInterceptor(caught), lines.refusedSessions(g.Stream)},
 	}
 }

@@ -25,11 +25,11 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/auth"
-	"github.com/lessor-dev/lessor/coordinator/decode"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/coordinator/reqcodec"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -81,18 +81,18 @@ func TestTooManyEntriesAreRefused(t *testing.T) {
 	t.Attr("rules", "S7 V1")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		raw := grpc.ForceCodecV2(wiretest.RawBytesCodec{CodecV2: coordinator.NewCodec()})
-		err := r.Conn.Invoke(t.Context(), lessorv1.TaskService_BatchSubmitTasks_FullMethodName, wiretest.RawBytes(emptyEntries(1, decode.MaxEntries+1)), &emptypb.Empty{}, raw)
+		err := r.Conn.Invoke(t.Context(), lessorv1.TaskService_BatchSubmitTasks_FullMethodName, wiretest.RawBytes(emptyEntries(1, reqcodec.MaxEntries+1)), &emptypb.Empty{}, raw)
 		wiretest.WantContains(t, "a batch", err.Error(), "request: has 100001 entries in its lists; the limit is 100000")
 		var told lessorv1.CompleteResponse
 		artifacts := (&lessorv1.CompleteRequest{}).ProtoReflect().Descriptor().Fields().ByName("artifacts").Number()
-		err = r.Conn.Invoke(t.Context(), lessorv1.WorkerService_Complete_FullMethodName, wiretest.RawBytes(emptyEntries(artifacts, decode.MaxEntries+1)), &told, raw)
+		err = r.Conn.Invoke(t.Context(), lessorv1.WorkerService_Complete_FullMethodName, wiretest.RawBytes(emptyEntries(artifacts, reqcodec.MaxEntries+1)), &told, raw)
 		if err != nil || told.GetVerdict() != lessorv1.Verdict_VERDICT_REJECTED || told.GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST {
 			t.Errorf("a report: %v (%v), want REJECTED for INVALID_REQUEST", &told, err)
 		}
 		worker := r.OpenSession(t, "w", 1)
 		fields := (&lessorv1.SessionRequest{}).ProtoReflect().Descriptor().Fields()
 		frame := protowire.AppendTag(nil, fields.ByName("reports").Number(), protowire.BytesType)
-		if err := worker.Stream.SendMsg(wiretest.RawBytes(protowire.AppendBytes(frame, emptyEntries(1, decode.MaxEntries+1)))); err != nil {
+		if err := worker.Stream.SendMsg(wiretest.RawBytes(protowire.AppendBytes(frame, emptyEntries(1, reqcodec.MaxEntries+1)))); err != nil {
 			t.Fatal(err)
 		}
 		worker.WantError("", refusal.CodeInvalid, "has 100001 entries in its lists")
@@ -104,7 +104,7 @@ func TestTooManyEntriesAreRefused(t *testing.T) {
 func TestLongHealthChecksAreRefused(t *testing.T) {
 	t.Attr("rules", "X5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
-		for size, want := range map[int]codes.Code{decode.MaxOfOthers - 3: codes.NotFound, decode.MaxOfOthers: codes.Internal} {
+		for size, want := range map[int]codes.Code{reqcodec.MaxOfOthers - 3: codes.NotFound, reqcodec.MaxOfOthers: codes.Internal} {
 			request := &healthv1.HealthCheckRequest{Service: wiretest.Text(size)}
 			if _, err := r.Health.Check(t.Context(), request); status.Code(err) != want {
 				t.Errorf("a check of a service with a name of %d bytes: %v, want %v", size, err, want)
@@ -138,9 +138,9 @@ func TestManyEntriesAreRead(t *testing.T) {
 		t.Errorf("the largest batch: %v", err)
 	}
 	var m lessorv1.BatchSubmitTasksRequest
-	data := mem.BufferSlice{mem.SliceBuffer(emptyEntries(1, decode.MaxEntries)), mem.SliceBuffer("\x12\x01r")}
-	if err := coordinator.NewCodec().Unmarshal(data, &m); err != nil || len(m.GetTasks()) != decode.MaxEntries || m.GetRequestId() != "r" {
-		t.Errorf("error %v, %d tasks, request_id %q, want %d tasks and r", err, len(m.GetTasks()), m.GetRequestId(), decode.MaxEntries)
+	data := mem.BufferSlice{mem.SliceBuffer(emptyEntries(1, reqcodec.MaxEntries)), mem.SliceBuffer("\x12\x01r")}
+	if err := coordinator.NewCodec().Unmarshal(data, &m); err != nil || len(m.GetTasks()) != reqcodec.MaxEntries || m.GetRequestId() != "r" {
+		t.Errorf("error %v, %d tasks, request_id %q, want %d tasks and r", err, len(m.GetTasks()), m.GetRequestId(), reqcodec.MaxEntries)
 	}
 }
 
@@ -160,8 +160,8 @@ func TestCallThatWasNotDecoded(t *testing.T) {
 			{"", report, 3, false, false},
 			{"", audited, 3, false, false},
 			{expired, report, 3, false, false},
-			{expired, audited, decode.MaxOfRefused, true, true},
-			{expired, audited, decode.MaxOfRefused + 1, true, false},
+			{expired, audited, reqcodec.MaxOfRefused, true, true},
+			{expired, audited, reqcodec.MaxOfRefused + 1, true, false},
 		} {
 			ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}})
 			if tt.token != "" {
@@ -185,7 +185,7 @@ func TestCallThatWasNotDecoded(t *testing.T) {
 			}
 			service, method := path.Split(tt.method)
 			desc := &grpc.ServiceDesc{ServiceName: strings.Trim(service, "/"), Methods: []grpc.MethodDesc{{MethodName: method, Handler: handler}}}
-			_, err = decode.Guard(desc, false, nil).Methods[0].Handler(nil, ctx, unmarshal, callHandlerDirectly)
+			_, err = reqcodec.Guard(desc, false, nil).Methods[0].Handler(nil, ctx, unmarshal, callHandlerDirectly)
 			if read != tt.read || handled != tt.decoded || !tt.decoded && status.Code(err) != codes.Unavailable {
 				t.Errorf("%+v: read %t, handled %t, %v", tt, read, handled, err)
 			}

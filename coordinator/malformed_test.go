@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/lessor-dev/lessor/coordinator"
-	"github.com/lessor-dev/lessor/coordinator/decode"
 	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
+	"github.com/lessor-dev/lessor/coordinator/reqcodec"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
 )
@@ -53,7 +53,7 @@ func callMethod(t *testing.T, desc *grpc.ServiceDesc, method string, req proto.M
 // S4: a string that is not valid UTF-8 is refused with INVALID_ARGUMENT and the path of the field.
 func TestInvalidUTF8NamesItsField(t *testing.T) {
 	t.Attr("rules", "S4")
-	desc := decode.Guard(&lessorv1.TaskService_ServiceDesc, true, nil)
+	desc := reqcodec.Guard(&lessorv1.TaskService_ServiceDesc, true, nil)
 	batch := &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q"}, {Queue: "q", Type: invalidMark}}}
 	for _, tt := range []struct {
 		method, field string
@@ -84,7 +84,7 @@ func TestInvalidUTF8InReportIsRejected(t *testing.T) {
 }
 
 func rejectsInvalidUTF8(t *testing.T, r *wiretest.Rig) {
-	desc := decode.Guard(&lessorv1.WorkerService_ServiceDesc, false, r.Services.MalformedReports())
+	desc := reqcodec.Guard(&lessorv1.WorkerService_ServiceDesc, false, r.Services.MalformedReports())
 	for _, tt := range []struct {
 		method, field string
 		req           proto.Message

@@ -12,9 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
-	"github.com/lessor-dev/lessor/coordinator/room"
 	"github.com/lessor-dev/lessor/coordinator/service"
 	"github.com/lessor-dev/lessor/coordinator/session"
+	"github.com/lessor-dev/lessor/coordinator/submitlimit"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
@@ -190,7 +190,7 @@ func (m *metrics) showBackups(b records.Backups) {
 }
 
 // watch adds the metrics whose values are read at each scrape.
-func (m *metrics) watch(sessions *session.Registry, eng *engine.Engine, st store.Store, submits *room.Room, cfg Config) {
+func (m *metrics) watch(sessions *session.Registry, eng *engine.Engine, st store.Store, submits *submitlimit.Room, cfg Config) {
 	gauge := func(name, help string, read func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 	}

@@ -19,15 +19,15 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/audit"
 	"github.com/lessor-dev/lessor/coordinator/convert"
-	"github.com/lessor-dev/lessor/coordinator/decode"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/internal/inside"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/quota"
-	"github.com/lessor-dev/lessor/coordinator/room"
+	"github.com/lessor-dev/lessor/coordinator/reqcodec"
 	"github.com/lessor-dev/lessor/coordinator/service"
 	"github.com/lessor-dev/lessor/coordinator/session"
+	"github.com/lessor-dev/lessor/coordinator/submitlimit"
 	"github.com/lessor-dev/lessor/coordinator/tasktoken"
 	"github.com/lessor-dev/lessor/coordinator/tracing"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -119,9 +119,9 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	m.watchCommits(c.commitPending)
 	through := newChain(cfg.Logger, c.calls, m.calls, c.gate)
 	callLimiter := preauth.NewCallLimiter(c.gate, cfg.Connections.Most)
-	unfinished := newUnfinished(cfg.Logger)
-	m.registry.MustRegister(unfinished.Closed())
-	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.connLimiter, unfinished), grpc.StatsHandler(m.frames), grpc.InTapHandle(callLimiter.Tap))...)
+	received := newReceiveLimit(cfg.Logger)
+	m.registry.MustRegister(received.Closed())
+	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.connLimiter, received), grpc.StatsHandler(m.frames), grpc.InTapHandle(callLimiter.Tap))...)
 	c.assigner = &convert.Assigner{Tokens: tokens, Tracer: tracer}
 	if c.services, err = service.New(service.Deps{
 		Engine: eng, Store: st, Gate: c.gate, Quotas: quotas, Room: submits, Sessions: sessions, Assigner: c.assigner, Feed: feed,
@@ -141,13 +141,13 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	return c, nil
 }
 
-// register adds the services to the gRPC server and to within, which serves calls from within the process. The gRPC handlers are wrapped, see decode.Guard.
-func (c *Coordinator) register(submits *room.Room, within *local) {
+// register adds the services to the gRPC server and to within, which serves calls from within the process. The gRPC handlers are wrapped, see reqcodec.Guard.
+func (c *Coordinator) register(submits *submitlimit.Room, within *local) {
 	s := c.services
-	c.grpc.RegisterService(submits.Unary(decode.Guard(&lessorv1.TaskService_ServiceDesc, true, nil)), s.Tasks)
-	c.grpc.RegisterService(decode.Guard(&lessorv1.WorkerService_ServiceDesc, false, s.MalformedReports()), s.Workers)
-	c.grpc.RegisterService(decode.Guard(&lessorv1.AdminService_ServiceDesc, true, nil), s.Admin)
-	c.grpc.RegisterService(decode.Guard(&lessorv1.AuthService_ServiceDesc, true, nil), s.Auth)
+	c.grpc.RegisterService(submits.Unary(reqcodec.Guard(&lessorv1.TaskService_ServiceDesc, true, nil)), s.Tasks)
+	c.grpc.RegisterService(reqcodec.Guard(&lessorv1.WorkerService_ServiceDesc, false, s.MalformedReports()), s.Workers)
+	c.grpc.RegisterService(reqcodec.Guard(&lessorv1.AdminService_ServiceDesc, true, nil), s.Admin)
+	c.grpc.RegisterService(reqcodec.Guard(&lessorv1.AuthService_ServiceDesc, true, nil), s.Auth)
 	within.RegisterService(&lessorv1.TaskService_ServiceDesc, s.Tasks)
 	within.RegisterService(&lessorv1.WorkerService_ServiceDesc, s.Workers)
 	within.RegisterService(&lessorv1.AdminService_ServiceDesc, s.Admin)

@@ -9,8 +9,8 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/quota"
-	"github.com/lessor-dev/lessor/coordinator/room"
 	"github.com/lessor-dev/lessor/coordinator/session"
+	"github.com/lessor-dev/lessor/coordinator/submitlimit"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -24,7 +24,7 @@ type Deps struct {
 	Store    store.Store // only to read: the engine writes
 	Gate     *gate.Gate
 	Quotas   *quota.Book
-	Room     *room.Room        // for the frames of SubmitStream; what is around the unary calls takes the room for them
+	Room     *submitlimit.Room // for the frames of SubmitStream; what is around the unary calls takes the room for them
 	Sessions *session.Registry // the sessions whose streams are open
 	Assigner *convert.Assigner
 	Feed     *standby.Feed // the store as standbys follow it
@@ -51,7 +51,7 @@ type Deps struct {
 	Following context.Context
 }
 
-// Services are the gRPC services of a coordinator. Who registers them also decides which calls pass the gate, the room for submits and decode.Guard.
+// Services are the gRPC services of a coordinator. Who registers them also decides which calls pass the gate, the room for submits and reqcodec.Guard.
 type Services struct {
 	Tasks   lessorv1.TaskServiceServer
 	Workers lessorv1.WorkerServiceServer

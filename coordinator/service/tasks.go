@@ -44,7 +44,7 @@ func (s *taskService) SubmitTask(ctx context.Context, req *lessorv1.SubmitTaskRe
 const maxMessage = 1 << 10
 
 // answer returns a task for the answer to a submit or a change: as it is listed, but of its error only the beginning, because the number of such answers that wait
-// for a client to read them has no bound of its own (package unread).
+// for a client to read them has no bound of its own (package sendlimit).
 func (s *taskService) answer(t *lease.Task) (*lessorv1.Task, error) {
 	m := convert.TaskProto(s.Engine.Now(), t)
 	if !t.HasFailure {

@@ -14,7 +14,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
-	"github.com/lessor-dev/lessor/coordinator/unread"
+	"github.com/lessor-dev/lessor/coordinator/sendlimit"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/wire"
 	"github.com/lessor-dev/lessor/lease"
@@ -198,7 +198,7 @@ func (a *awaiter) tell(ids []lease.TaskID) error {
 // answer answers those of the tasks that have ended or are not there, and forgets them. It returns the others.
 func (a *awaiter) answer(ids []lease.TaskID) (left []lease.TaskID, err error) {
 	for len(ids) > 0 {
-		place := unread.OfStream(a.ctx)
+		place := sendlimit.OfStream(a.ctx)
 		if err := place.Take(a.ctx); err != nil {
 			return nil, err
 		}
@@ -268,7 +268,7 @@ func (a *awaiter) refuse(ids []lease.TaskID, err error) error {
 }
 
 func (a *awaiter) refuseAll(all []*lessorv1.AwaitedTask) error {
-	place := unread.OfStream(a.ctx)
+	place := sendlimit.OfStream(a.ctx)
 	if err := place.Take(a.ctx); err != nil {
 		return err
 	}
@@ -280,7 +280,7 @@ func refused(id string, err error) *lessorv1.AwaitedTask {
 }
 
 // sendPage sends answers, unless there are none. The place is free when gRPC has sent them.
-func (a *awaiter) sendPage(all []*lessorv1.AwaitedTask, place *unread.Place) error {
+func (a *awaiter) sendPage(all []*lessorv1.AwaitedTask, place *sendlimit.Place) error {
 	if len(all) == 0 {
 		place.Free()
 		return nil

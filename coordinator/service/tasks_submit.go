@@ -10,12 +10,12 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
-	"github.com/lessor-dev/lessor/coordinator/decode"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
-	"github.com/lessor-dev/lessor/coordinator/room"
+	"github.com/lessor-dev/lessor/coordinator/reqcodec"
+	"github.com/lessor-dev/lessor/coordinator/submitlimit"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/turn"
 )
@@ -120,7 +120,7 @@ func (s *taskService) readSubmits(ctx context.Context, stream grpc.BidiStreaming
 }
 
 // readSubmit reads one frame for readSubmits and submits it. It returns how many bytes the frame takes.
-func (s *taskService) readSubmit(ctx context.Context, stream grpc.ServerStream, place *room.Place, answers chan<- chan submitAnswer) (size int, err error) {
+func (s *taskService) readSubmit(ctx context.Context, stream grpc.ServerStream, place *submitlimit.Place, answers chan<- chan submitAnswer) (size int, err error) {
 	submitted := false
 	defer func() {
 		if !submitted { // an error, or a panic
@@ -128,7 +128,7 @@ func (s *taskService) readSubmit(ctx context.Context, stream grpc.ServerStream, 
 		}
 	}()
 	req := &lessorv1.SubmitStreamRequest{}
-	frame := decode.Request{Into: req}
+	frame := reqcodec.Request{Into: req}
 	if err := stream.RecvMsg(&frame); err != nil {
 		return 0, err
 	}

@@ -6,12 +6,12 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
-	"github.com/lessor-dev/lessor/coordinator/decode"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/coordinator/reqcodec"
+	"github.com/lessor-dev/lessor/coordinator/sendlimit"
 	"github.com/lessor-dev/lessor/coordinator/session"
-	"github.com/lessor-dev/lessor/coordinator/unread"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -45,7 +45,7 @@ func (s *workerService) Lease(ctx context.Context, req *lessorv1.LeaseRequest) (
 	defer cancel()
 	res := &lessorv1.LeaseResponse{}
 	r.HandOver = func(granted []engine.Granted) (err error) {
-		if err = unread.PlaceOf(ctx).Take(waiting); err != nil {
+		if err = sendlimit.PlaceOf(ctx).Take(waiting); err != nil {
 			return err
 		}
 		res.Assignments, err = s.assignments(gate.Identify(ctx).Credential, granted)
@@ -136,9 +136,9 @@ func (s *Services) RejectMalformed(ctx context.Context, task lease.TaskID, lease
 }
 
 // MalformedReports returns, for each method of WorkerService that takes a report, the function that answers a report that cannot be decoded.
-func (s *Services) MalformedReports() map[string]decode.Answer {
+func (s *Services) MalformedReports() map[string]reqcodec.Answer {
 	sh := s.shared
-	return map[string]decode.Answer{
+	return map[string]reqcodec.Answer{
 		"Start":     rejecting(sh, lease.KindStart, convert.StartResponse),
 		"Heartbeat": rejecting(sh, lease.KindHeartbeat, convert.HeartbeatResponse),
 		"Complete":  rejecting(sh, lease.KindComplete, convert.CompleteResponse),
@@ -148,7 +148,7 @@ func (s *Services) MalformedReports() map[string]decode.Answer {
 }
 
 // rejecting returns a function that lets the engine judge a report that cannot be decoded (V1). Only the kind of the report and its fault are known.
-func rejecting[Res any](sh *shared, said lease.Kind, form func(lease.Now, *lease.Answer) *Res) decode.Answer {
+func rejecting[Res any](sh *shared, said lease.Kind, form func(lease.Now, *lease.Answer) *Res) reqcodec.Answer {
 	return func(ctx context.Context, err *lease.FieldError) (any, error) {
 		return judged(ctx, sh, &lease.Report{Kind: said, Invalid: err}, form)
 	}

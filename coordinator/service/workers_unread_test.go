@@ -12,7 +12,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
-	"github.com/lessor-dev/lessor/coordinator/unread"
+	"github.com/lessor-dev/lessor/coordinator/sendlimit"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -23,7 +23,7 @@ func TestLeaseOfACallerThatHasLeft(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		for cause, want := range map[error]codes.Code{nil: codes.Canceled, &auth.Error{Problem: auth.Revoked}: codes.Unauthenticated} {
 			id := r.Submit(t, nil).GetTaskId()
-			conn := unread.Handler{}.TagConn(wiretest.ContextAfterGate(t.Context(), t), nil)
+			conn := sendlimit.Handler{}.TagConn(wiretest.ContextAfterGate(t.Context(), t), nil)
 			ctx, cancel := context.WithCancelCause(conn)
 			ask := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}}
 			_, err := wiretest.NoCredential.Unary(ctx, ask, &grpc.UnaryServerInfo{FullMethod: lessorv1.WorkerService_Lease_FullMethodName}, func(ctx context.Context, _ any) (any, error) {

@@ -39,7 +39,7 @@ var arrows = map[string][]string{
 	"coordinator": {"lease", "store", "gen", "internal/every", "internal/turn", "internal/wire", "web", anyModule},
 	// Tests look at the parts of a coordinator, and at nothing else of it.
 	"coordinator/internal/inside": {
-		"coordinator/engine", "coordinator/gate", "coordinator/quota", "coordinator/room", "coordinator/service", "coordinator/session",
+		"coordinator/engine", "coordinator/gate", "coordinator/quota", "coordinator/service", "coordinator/session", "coordinator/submitlimit",
 		"google.golang.org/grpc",
 	},
 	// It is for tests of whole coordinators.
@@ -49,8 +49,8 @@ var arrows = map[string][]string{
 	// Package preauth serves callers that are not authenticated, and knows only their addresses. It knows neither the credentials nor what is behind the
 	// gate.
 	"coordinator/preauth": {"coordinator/quota", "coordinator/refusal", "internal/turn", anyModule},
-	// Package unfinished counts bytes on connections, and knows neither callers nor calls.
-	"coordinator/unfinished": {anyModule},
+	// Package recvlimit counts bytes on connections, and knows neither callers nor calls.
+	"coordinator/recvlimit": {anyModule},
 	// The gate decides who may make which call, and knows nothing of how the calls are served.
 	"coordinator/gate": {
 		"lease", "store", "gen", "coordinator/audit", "coordinator/auth", "coordinator/convert", "coordinator/engine", "coordinator/preauth",
@@ -59,14 +59,14 @@ var arrows = map[string][]string{
 	// The quotas count what a tenant uses, and know nothing of what it is.
 	"coordinator/quota": {},
 	// Requests are decoded before it is known what they are good for.
-	"coordinator/decode": {
+	"coordinator/reqcodec": {
 		"lease", "gen", "coordinator/convert", "coordinator/gate", "coordinator/preauth", "coordinator/refusal", "internal/wire", anyModule,
 	},
 	// The room for submits and the bound on unread answers know how large messages are, and nothing of what they say.
-	"coordinator/room": {
-		"gen", "coordinator/decode", "coordinator/engine", "coordinator/gate", "coordinator/preauth", "coordinator/refusal", "coordinator/unfinished", anyModule,
+	"coordinator/submitlimit": {
+		"gen", "coordinator/engine", "coordinator/gate", "coordinator/preauth", "coordinator/recvlimit", "coordinator/refusal", "coordinator/reqcodec", anyModule,
 	},
-	"coordinator/unread": {"gen", "coordinator/refusal", "internal/wire", anyModule},
+	"coordinator/sendlimit": {"gen", "coordinator/refusal", "internal/wire", anyModule},
 	// The engine decides and stores. Requests, streams and wire types stay in the edge around it.
 	"coordinator/engine": {"lease", "store", "github.com/tidwall/btree"},
 	// Requests are parsed and answers are made without knowing who asks, and without calls that wait.
@@ -76,8 +76,8 @@ var arrows = map[string][]string{
 	},
 	// The services serve calls that were let in. They know neither the process nor its listeners, and not the JSON API and the page, which are their clients.
 	"coordinator/service": {
-		"lease", "store", "gen", "coordinator/auth", "coordinator/convert", "coordinator/decode", "coordinator/engine", "coordinator/gate", "coordinator/quota",
-		"coordinator/refusal", "coordinator/room", "coordinator/session", "coordinator/tracing", "coordinator/unread", "internal/every",
+		"lease", "store", "gen", "coordinator/auth", "coordinator/convert", "coordinator/engine", "coordinator/gate", "coordinator/quota", "coordinator/refusal",
+		"coordinator/reqcodec", "coordinator/sendlimit", "coordinator/session", "coordinator/submitlimit", "coordinator/tracing", "internal/every",
 		"internal/traceparent", "internal/turn", "internal/wire", anyModule,
 	},
 	// Spans are made of versions of tasks, and of nothing else.

@@ -117,7 +117,7 @@ var scales = map[string]int64{
 func TestLimitsMatchTheCode(t *testing.T) {
 	packages := map[string]*source{}
 	for name, dir := range map[string]string{
-		"coordinator": "coordinator", "convert": "coordinator/convert", "decode": "coordinator/decode", "engine": "coordinator/engine", "preauth": "coordinator/preauth",
+		"coordinator": "coordinator", "convert": "coordinator/convert", "reqcodec": "coordinator/reqcodec", "engine": "coordinator/engine", "preauth": "coordinator/preauth",
 		"service": "coordinator/service", "session": "coordinator/session", "lease": "lease", "worker": "worker",
 	} {
 		packages[name] = readSource(t, dir)

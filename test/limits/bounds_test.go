@@ -98,7 +98,7 @@ var (
 	maxScan int
 	//go:linkname maxPageBytes github.com/lessor-dev/lessor/coordinator/service.maxPageBytes
 	maxPageBytes int
-	//go:linkname maxUnread github.com/lessor-dev/lessor/coordinator/unread.maxUnread
+	//go:linkname maxUnread github.com/lessor-dev/lessor/coordinator/sendlimit.maxUnread
 	maxUnread int
 	//go:linkname maxShownTasks github.com/lessor-dev/lessor/coordinator/service.maxShownTasks
 	maxShownTasks int

@@ -10,9 +10,9 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/quota"
-	"github.com/lessor-dev/lessor/coordinator/room"
 	"github.com/lessor-dev/lessor/coordinator/service"
 	"github.com/lessor-dev/lessor/coordinator/session"
+	"github.com/lessor-dev/lessor/coordinator/submitlimit"
 )
 
 // Parts are the parts of a coordinator that tests use.
@@ -22,7 +22,7 @@ type Parts struct {
 	Quotas   *quota.Book
 	Services *service.Services
 	Sessions *session.Registry
-	Room     *room.Room
+	Room     *submitlimit.Room
 	GRPC     *grpc.Server
 	HTTP     *http.Server
 	EndCalls context.CancelFunc     // ends streams and waits, as a stop does

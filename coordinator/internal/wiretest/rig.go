@@ -17,10 +17,10 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/convert"
-	"github.com/lessor-dev/lessor/coordinator/decode"
 	"github.com/lessor-dev/lessor/coordinator/internal/inside"
+	"github.com/lessor-dev/lessor/coordinator/recvlimit"
+	"github.com/lessor-dev/lessor/coordinator/reqcodec"
 	"github.com/lessor-dev/lessor/coordinator/session"
-	"github.com/lessor-dev/lessor/coordinator/unfinished"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/wire"
 	"github.com/lessor-dev/lessor/store"
@@ -130,7 +130,7 @@ func Dial(t testing.TB, lis *bufconn.Listener) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///coordinator",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(unfinished.Window)) // otherwise gRPC may enlarge the window
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(recvlimit.Window)) // otherwise gRPC may enlarge the window
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func Unserved(t testing.TB, cfg coordinator.Config) (c inside.Parts, end func() 
 
 // Codec decodes messages as a coordinator does.
 func Codec() session.Codec {
-	return session.Codec{CodecV2: decode.NewCodec(convert.Codec{CodecV2: wire.NewCodec()})}
+	return session.Codec{CodecV2: reqcodec.NewCodec(convert.Codec{CodecV2: wire.NewCodec()})}
 }
 
 // Stopped makes a coordinator whose engine has stopped, which nothing else knows yet.

@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/lessor-dev/lessor/coordinator/unread"
+	"github.com/lessor-dev/lessor/coordinator/sendlimit"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -22,4 +22,4 @@ func LeaveUnread(conn context.Context) {
 }
 
 // NoCredential limits calls that have shown no credential that could end.
-var NoCredential = unread.Limit{UntilEnded: func(ctx context.Context) (context.Context, func()) { return ctx, func() {} }}
+var NoCredential = sendlimit.Limit{UntilEnded: func(ctx context.Context) (context.Context, func()) { return ctx, func() {} }}

@@ -1,4 +1,4 @@
-package unread
+package recvlimit
 
 import (
 	"testing"

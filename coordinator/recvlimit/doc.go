@@ -1,4 +1,4 @@
-// Package unfinished bounds the memory for messages that callers begin and do not finish (X5). gRPC keeps what has come of a message until the rest has come,
+// Package recvlimit bounds the memory for messages that callers begin and do not finish (X5). gRPC keeps what has come of a message until the rest has come,
 // up to the limit of a message, for each of the calls on each of the connections. A caller with a valid credential could make it keep any number of
 // gigabytes so.
 //
@@ -11,4 +11,4 @@
 //	limiter.go   all connections together, and which of them is closed
 //	conn.go      a connection: the messages that have begun on it
 //	frames.go    where the frames in a stream of bytes begin and end
-package unfinished
+package recvlimit

@@ -1,4 +1,4 @@
-package room
+package submitlimit
 
 import (
 	"context"
@@ -6,10 +6,10 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/lessor-dev/lessor/coordinator/decode"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/coordinator/reqcodec"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -28,7 +28,7 @@ func (r *Room) Unary(desc *grpc.ServiceDesc) *grpc.ServiceDesc {
 	return &out
 }
 
-// whenFits wraps a handler of decode.Guard. Until its size is known, a message takes a share of the guess.
+// whenFits wraps a handler of reqcodec.Guard. Until its size is known, a message takes a share of the guess.
 func (r *Room) whenFits(part int, next grpc.MethodHandler) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, read func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
 		if preauth.Refused(ctx) { // or everybody could fill the room
@@ -45,7 +45,7 @@ func (r *Room) whenFits(part int, next grpc.MethodHandler) grpc.MethodHandler {
 		defer p.Leave()
 		return next(srv, ctx, func(m any) error {
 			err := read(m)
-			p.Arrived(m.(*decode.Request).Memory())
+			p.Arrived(m.(*reqcodec.Request).Memory())
 			return err
 		}, chain)
 	}

@@ -1,4 +1,4 @@
-package unfinished
+package recvlimit
 
 import (
 	"log/slog"

@@ -1,9 +1,9 @@
-// Package room bounds the bytes of submits under way (X5).
+// Package submitlimit bounds the bytes of submits under way (X5).
 //
 // A submit is in memory from the time when its message comes in until its tasks are durable. If many callers submit faster than the disk writes, that is
 // more and more. So all submits share a room. While it is full, the coordinator reads no further message of a submit: flow control then stops the callers,
 // and nobody gets an error. Everything else needs no room: a heartbeat or a report that waited would cost a worker its lease.
-package room
+package submitlimit
 
 import (
 	"context"
@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
-	"github.com/lessor-dev/lessor/coordinator/unfinished"
+	"github.com/lessor-dev/lessor/coordinator/recvlimit"
 )
 
 const (
 	// leastRoom is kept at least for a message of which more is expected: gRPC buffers that much of a stream even if nobody reads it.
-	leastRoom = unfinished.Window
+	leastRoom = recvlimit.Window
 	// expectFor is how long room is kept for a message that is expected: a stream may have nothing to send, and a slow caller must not keep room from others.
 	expectFor = 500 * time.Millisecond
 )

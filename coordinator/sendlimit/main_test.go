@@ -1,4 +1,4 @@
-package unfinished
+package sendlimit
 
 import (
 	"testing"

@@ -1,10 +1,10 @@
-// Package unread bounds the answers that gRPC keeps until their client reads them (X5).
+// Package sendlimit bounds the answers that gRPC keeps until their client reads them (X5).
 //
 // A handler returns as soon as gRPC has its answer. gRPC then keeps the answer in memory until flow control lets it send the answer. A client that never reads
 // could make a thousand calls on each connection, and the coordinator would have to keep all the answers. So each connection has a fixed number of places for
 // answers that can be large. A call that only reads takes a place before it reads the store, and so does an AwaitTasks before each answer. A Lease takes a
 // place when it has granted tasks, see PlaceOf. The place is free again when gRPC has sent the whole answer.
-package unread
+package sendlimit
 
 import (
 	"context"
