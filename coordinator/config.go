@@ -128,6 +128,13 @@ func (c *Config) validate() error {
 	return errors.Join(c.Backup.validate(), validateStandbys(c.Standbys), c.Callbacks.validate(), c.Quotas.Validate(), c.Connections.Validate(), c.Sessions.Validate())
 }
 
+func validateStandbys(o standby.Options) error {
+	if o.Buffer < 0 || o.Hold < 0 || o.Check < 0 || o.Wait < 0 {
+		return fmt.Errorf("the settings for standbys are %d bytes, %v, %v and %v; none may be negative", o.Buffer, o.Hold, o.Check, o.Wait)
+	}
+	return nil
+}
+
 // minMessage is the smallest value that maxMessage returns, in bytes (S7).
 const minMessage = 4 << 20
 

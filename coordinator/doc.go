@@ -3,7 +3,7 @@
 //
 // # The path of a call
 //
-// The interceptors of every call count and log it (interceptors.go), and the gate admits or refuses it (package gate). The handler (package service) reads
+// The interceptors of every call count and log it (call_chain.go), and the gate admits or refuses it (package gate). The handler (package service) reads
 // the request field by field (package convert), sends one command to the engine (package engine), waits until the effects are durable, and writes the
 // answer (convert again). A handler holds no state and takes no decision: package lease decides what is right or wrong about a lease. Errors become
 // statuses in one place (package refusal). Calls that show tasks read them from the store, because callers may see only committed state.
@@ -12,18 +12,19 @@
 //
 // # Where things are
 //
-//	server.go                      makes, starts and stops the parts
-//	config.go config_*.go          settings
-//	grpc.go http.go                the two servers; opening.go answers health checks while the store is being opened
-//	calls.go interceptors.go       around every call: count of active calls, log, panics
-//	http_api.go http_roles.go      what the HTTP listener serves: the JSON API (package httpapi), the page (package web), and what only some roles may read
-//	local.go local_stream.go       call the services from within the process, for the JSON API and the page
-//	metrics.go frame_bytes.go      metrics; call_metrics.go queue_metrics.go: of calls and of queues
-//	quotas.go warnings.go          what is logged of quotas that are used up; of slow disks, standstills, jumps of the clock, missing credentials
-//	log_pace.go                    leaves lines out of the log in a flood
-//	standbys.go store_gone.go      lets standbys follow the store; notices that its file was moved or removed
-//	issue_token.go                 issues tokens, also without a running coordinator
-//	inside.go                      shows the parts to tests
+//	coordinator.go quotas.go            makes the parts
+//	serve.go                            starts and stops them
+//	config*.go                          settings
+//	grpc.go                             the gRPC server, its services and its codec
+//	http*.go                            the HTTP server: the JSON API (package httpapi), the page (package web), health checks, also while the store is
+//	                                    being opened (http_opening.go), and what only some roles may read
+//	call_chain.go                       what every call passes, over gRPC or from within; call_count.go call_log.go: how many are under way, the log
+//	call_local*.go                      calls of the services from within the process, for the JSON API and the page
+//	metrics.go                          metrics of what the engine does; metrics_*.go: of calls, frames and queues, and what is read at each scrape
+//	log_*.go                            what is logged of slow disks, standstills, jumps of the clock, missing credentials; lines left out in a flood
+//	store_*.go                          lets standbys follow the store; notices that its file was moved or removed
+//	issue_token.go                      issues tokens, also without a running coordinator
+//	inside.go                           shows the parts to tests
 //
 // The packages below this one, in the order in which a call passes them:
 //

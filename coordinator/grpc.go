@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"crypto/tls"
-	"log/slog"
 	"runtime/debug"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/stats"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
@@ -23,7 +23,6 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/reqcodec"
 	"github.com/lessor-dev/lessor/coordinator/sendlimit"
 	"github.com/lessor-dev/lessor/coordinator/session"
-	"github.com/lessor-dev/lessor/coordinator/submitlimit"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/wire"
 )
@@ -45,14 +44,17 @@ const (
 	tlsReadBuffer    = 4 << 10 // every connection keeps it; TLS has a larger one of its own
 )
 
-// serverOptions returns the options of the gRPC server, except those that New adds.
-func serverOptions(cfg *Config, through chain, conns *preauth.ConnLimiter, received *recvlimit.Limiter) []grpc.ServerOption {
+// newGRPC returns the gRPC server, without its services.
+func (c *Coordinator) newGRPC(through chain) *grpc.Server {
+	cfg := &c.cfg
 	options := []grpc.ServerOption{
-		grpc.Creds(received.Handshakes(transport(cfg.TLS, conns))),
+		grpc.Creds(c.received.Handshakes(transport(cfg.TLS, c.connLimiter))),
+		grpc.InTapHandle(preauth.NewCallLimiter(c.gate, cfg.Connections.Most).Tap),
 		grpc.ChainUnaryInterceptor(through.unary...),
 		grpc.ChainStreamInterceptor(through.stream...),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.StatsHandler(sendlimit.Handler{}),
+		grpc.StatsHandler(c.metrics.frames),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxRecvMsgSize(cfg.maxMessage()),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
@@ -71,28 +73,36 @@ func serverOptions(cfg *Config, through chain, conns *preauth.ConnLimiter, recei
 		options = append(options, grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithFilter(worthASpan), otelgrpc.WithTracerProvider(p),
 			otelgrpc.WithPropagators(propagation.TraceContext{}))))
 	}
-	return options
+	return grpc.NewServer(options...)
 }
 
-// mostUnfinished is how many bytes of messages that were begun and not finished all connections may have together.
-var mostUnfinished int64 = 512 << 20
-
-// unfinishedShare is the part of the memory limit that they may be, if that is less.
-const unfinishedShare = 8
-
-// mostRoom is how many bytes of submits may be under way. It is several commits, so that the disk always has work.
-var mostRoom = 64 << 20
-
-// roomShare is the part of the memory limit that they may be, if that is less.
-const roomShare = 8
-
-func newRoom(cfg *Config, stopping <-chan struct{}) *submitlimit.Room {
-	return submitlimit.New(int(min(int64(mostRoom), debug.SetMemoryLimit(-1)/roomShare)), cfg.maxMessage(), stopping)
+// register adds the services to the gRPC server and to within, which serves calls from within the process. The gRPC handlers are wrapped, see reqcodec.Guard.
+func (c *Coordinator) register(within *local) {
+	s := c.services
+	c.grpc.RegisterService(c.submits.Unary(reqcodec.Guard(&lessorv1.TaskService_ServiceDesc, true, nil)), s.Tasks)
+	c.grpc.RegisterService(reqcodec.Guard(&lessorv1.WorkerService_ServiceDesc, false, s.MalformedReports()), s.Workers)
+	c.grpc.RegisterService(reqcodec.Guard(&lessorv1.AdminService_ServiceDesc, true, nil), s.Admin)
+	c.grpc.RegisterService(reqcodec.Guard(&lessorv1.AuthService_ServiceDesc, true, nil), s.Auth)
+	within.RegisterService(&lessorv1.TaskService_ServiceDesc, s.Tasks)
+	within.RegisterService(&lessorv1.WorkerService_ServiceDesc, s.Workers)
+	within.RegisterService(&lessorv1.AdminService_ServiceDesc, s.Admin)
+	healthv1.RegisterHealthServer(c.grpc, c.health)
+	reflection.Register(c.grpc)
+	c.health.SetServingStatus("", healthv1.HealthCheckResponse_NOT_SERVING)
 }
 
-func newReceiveLimit(log *slog.Logger) *recvlimit.Limiter {
-	return recvlimit.New(min(mostUnfinished, debug.SetMemoryLimit(-1)/unfinishedShare), log)
-}
+// What calls under way may take in memory, in bytes. Tests make it small.
+var (
+	// mostUnfinished is for messages that were begun and not finished, of all connections together.
+	mostUnfinished int64 = 512 << 20
+	// mostRoom is for submits. It is several commits, so that the disk always has work.
+	mostRoom = 64 << 20
+)
+
+// memoryShare is the part of the memory limit that each of these may be, if that is less.
+const memoryShare = 8
+
+func withinMemory(most int64) int64 { return min(most, debug.SetMemoryLimit(-1)/memoryShare) }
 
 func readBufferSize(cfg *tls.Config) int {
 	if cfg != nil {

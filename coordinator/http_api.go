@@ -16,21 +16,21 @@ import (
 
 // newHTTP returns the server of the HTTP listener. It serves the JSON API and the page, which call the services from within the process, and the metrics,
 // health checks and profiles for operators.
-func (c *Coordinator) newHTTP(inside *local, m *metrics) *http.Server {
+func (c *Coordinator) newHTTP(within *local) *http.Server {
 	roles := roleCheck{gate: c.gate, log: c.cfg.Logger}
-	mux := operatorMux(m.registry, readiness{c.ready.Load, c.cfg.StoreGone, c.cfg.DiskFull, c.cfg.DiskSpent, c.commitPending}, roles, c.cfg.Pprof)
-	mux.Handle("GET /metrics/queues", roles.require(auth.Viewer|auth.Operator, inTurn(queueMetrics{lessorv1.NewAdminServiceClient(inside)})))
-	web.Register(mux, web.Config{Calls: inside, Admit: roles.inBrowser(auth.Viewer | auth.Operator), Logger: c.cfg.Logger})
+	mux := operatorMux(c.metrics.registry, readiness{c.ready.Load, c.cfg.StoreGone, c.cfg.DiskFull, c.cfg.DiskSpent, c.commitPending}, roles, c.cfg.Pprof)
+	mux.Handle("GET /metrics/queues", roles.require(auth.Viewer|auth.Operator, inTurn(queueMetrics{lessorv1.NewAdminServiceClient(within)})))
+	web.Register(mux, web.Config{Calls: within, Admit: roles.inBrowser(auth.Viewer | auth.Operator), Logger: c.cfg.Logger})
 	api := httpapi.New(httpapi.Config{
 		Open:     c.gate.Open(),
 		Host:     c.cfg.Callbacks.host(),
-		Calls:    inside,
-		Misread:  inside.refuseUnreadable,
+		Calls:    within,
+		Misread:  within.refuseUnreadable,
 		Door:     c.gate,
 		MaxBody:  int64(c.cfg.maxMessage()),
 		Logger:   c.cfg.Logger,
 		Rejected: c.malformedOverHTTP,
-		Answered: m.answered,
+		Answered: c.metrics.answered,
 	}, mux)
 	return newHTTPServer(c.closingEnded(api), c.cfg.Logger, c.connLimiter.HandshakeFailed)
 }

@@ -3,5 +3,11 @@ package coordinator
 import "github.com/lessor-dev/lessor/coordinator/internal/inside"
 
 func init() {
-	inside.Of = func(c any) inside.Parts { return c.(*Coordinator).parts }
+	inside.Of = func(coordinator any) inside.Parts {
+		c := coordinator.(*Coordinator)
+		return inside.Parts{
+			Engine: c.engine, Gate: c.gate, Quotas: c.quotas, Services: c.services, Sessions: c.sessions, Room: c.submits, GRPC: c.grpc, HTTP: c.http,
+			EndCalls: c.stopAll, Idle: c.calls.none,
+		}
+	}
 }

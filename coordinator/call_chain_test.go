@@ -30,7 +30,7 @@ func TestPanicIsAnInternalError(t *testing.T) {
 	if status.Code(err) != codes.Internal || refusal.CodeOf(err) != refusal.CodeInternal {
 		t.Errorf("%v, want INTERNAL", err)
 	}
-	if !strings.Contains(log.String(), "interceptors_test.go") {
+	if !strings.Contains(log.String(), "call_chain_test.go") {
 		t.Errorf("the log lacks the stack: %s", log.String())
 	}
 }

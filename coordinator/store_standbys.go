@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"log/slog"
 
 	"github.com/lessor-dev/lessor/store"
@@ -22,11 +21,4 @@ func newFeed(st store.Store, o standby.Options, log *slog.Logger) (*standby.Feed
 		}
 	}
 	return standby.NewFeed(st, o)
-}
-
-func validateStandbys(o standby.Options) error {
-	if o.Buffer < 0 || o.Hold < 0 || o.Check < 0 || o.Wait < 0 {
-		return fmt.Errorf("the settings for standbys are %d bytes, %v, %v and %v; none may be negative", o.Buffer, o.Hold, o.Check, o.Wait)
-	}
-	return nil
 }

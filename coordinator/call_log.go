@@ -5,42 +5,18 @@ import (
 	"fmt"
 	"log/slog"
 	"path"
-	"runtime/debug"
 	"time"
 
 	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
-	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
-	"github.com/lessor-dev/lessor/coordinator/sendlimit"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
-
-// chain holds the interceptors of every call, outermost first.
-type chain struct {
-	unary  []grpc.UnaryServerInterceptor
-	stream []grpc.StreamServerInterceptor
-}
-
-// newChain returns the interceptors of every call, over gRPC or from within the process. The metrics and the log come before the recovery from panics, so
-// that they show a panic as the error that the caller gets. They also come before the gate, so that they show the calls which the gate refuses.
-func newChain(log *slog.Logger, underWay *calls, m *callMetrics, g *gate.Gate) chain {
-	caught := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
-		log.ErrorContext(ctx, "panic in a handler", "panic", p, "stack", string(debug.Stack()))
-		return refusal.New(codes.Internal, refusal.CodeInternal, "internal error", nil)
-	})
-	lines := callLog{log}
-	return chain{
-		unary:  []grpc.UnaryServerInterceptor{underWay.unary, m.unary, lines.unary, recovery.UnaryServerInterceptor(caught), g.Unary, sendlimit.Limit{UntilEnded: g.UntilEnded}.Unary},
-		stream: []grpc.StreamServerInterceptor{underWay.stream, m.stream, lines.stream, recovery.StreamServerInterceptor(caught), lines.refusedSessions(g.Stream)},
-	}
-}
 
 // callLog writes a line at the end of every call, with its tenant, type and code. Handlers add fields with logFields. The line never holds a payload: no
 // handler adds one, and errors name fields but do not quote their content. Calls of other services (health, reflection) have no line. A session that the

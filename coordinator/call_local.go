@@ -97,20 +97,3 @@ func asStatus(err error) error {
 	}
 	return status.FromContextError(err).Err()
 }
-
-// callUnary runs a call through the interceptors of the chain.
-func (c chain) callUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	for i := len(c.unary) - 1; i >= 0; i-- {
-		next, link := handle, c.unary[i]
-		handle = func(ctx context.Context, request any) (any, error) { return link(ctx, request, info, next) }
-	}
-	return handle(ctx, request)
-}
-
-func (c chain) callStream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	for i := len(c.stream) - 1; i >= 0; i-- {
-		next, link := handle, c.stream[i]
-		handle = func(server any, stream grpc.ServerStream) error { return link(server, stream, info, next) }
-	}
-	return handle(server, stream)
-}

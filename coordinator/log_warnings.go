@@ -104,3 +104,9 @@ func (c *Coordinator) warnIfOpen(ctx context.Context, listen net.Addr) {
 	c.cfg.Logger.Log(ctx, level, "no credentials are required: everyone who reaches the listener acts for the default tenant; use --auth to require credentials",
 		"tenant", gate.DefaultTenant, "listen", listen.String())
 }
+
+// commitPending returns how long the disk has been busy with the commit under way. The time for which a commit waits for a standby does not count.
+func (c *Coordinator) commitPending() time.Duration {
+	waiting := c.feed.Waiting() // first, so that it is not longer
+	return max(0, c.engine.CommitPending()-waiting)
+}
