@@ -62,8 +62,8 @@ type Now struct {
 	Wall    Wall
 }
 
-// Back returns the reading of both clocks d before n.
-func (n Now) Back(d time.Duration) Now {
+// back returns the reading of both clocks d before n.
+func (n Now) back(d time.Duration) Now {
 	return Now{Serving: n.Serving.Add(-d), Wall: n.Wall.Add(-d)}
 }
 

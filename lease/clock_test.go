@@ -59,13 +59,13 @@ func TestWallOf(t *testing.T) {
 	}
 }
 
-// WallAt converts a serving time to the wall time at the same moment, and Back moves both clocks to an earlier moment.
+// WallAt converts a serving time to the wall time at the same moment, and back moves both clocks to an earlier moment.
 func TestNow(t *testing.T) {
 	now := Now{Serving: 100, Wall: 5000}
 	if got := now.WallAt(90); got != 4990 {
 		t.Errorf("WallAt(90) = %d, want 4990", got)
 	}
-	if got := now.Back(30); got != (Now{Serving: 70, Wall: 4970}) {
-		t.Errorf("Back(30) = %v, want both clocks 30 ns earlier: {70 4970}", got)
+	if got := now.back(30); got != (Now{Serving: 70, Wall: 4970}) {
+		t.Errorf("back(30) = %v, want both clocks 30 ns earlier: {70 4970}", got)
 	}
 }

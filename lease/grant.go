@@ -96,7 +96,7 @@ func (s *step) requeue(c Requeue) {
 // stall stays ended (A4). Timers that came due during the stall are extended instead.
 func (s *step) stall(c Stall) {
 	now := s.now
-	s.now = now.Back(max(c.By, 0))
+	s.now = now.back(max(c.By, 0))
 	t := s.open(c.Task)
 	s.now = now
 	if t == nil || t.Lease == nil {
