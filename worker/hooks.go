@@ -13,7 +13,9 @@ import (
 // stopped before its handler was called. OnVerdict comes without OnStart and OnEnd if the task was given back before, and not at all if what the handler
 // returned is discarded, or gets no verdict.
 type Hooks struct {
-	// OnState is called when the worker's state changes.
+	// OnState is called after each change of the worker's state, by the goroutine that changed it. That is the one of Run, so the calls come in order and
+	// before Run returns. Only a drain may begin in another goroutine: the call with StateDraining may overlap with others, or come after that with the
+	// next state.
 	OnState func(State)
 	// OnStart is called before a handler runs, in the handler's goroutine. If the hook calls runtime.Goexit, the attempt fails, as if the handler
 	// had called it.
