@@ -104,7 +104,8 @@ func TestTooManyEntriesAreRefused(t *testing.T) {
 func TestLongHealthChecksAreRefused(t *testing.T) {
 	t.Attr("rules", "X5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
-		for size, want := range map[int]codes.Code{reqcodec.MaxOfOthers - 3: codes.NotFound, reqcodec.MaxOfOthers: codes.Internal} {
+		const most = 4 << 10 // bytes, of which 3 are not the name's
+		for size, want := range map[int]codes.Code{most - 3: codes.NotFound, most: codes.Internal} {
 			request := &healthv1.HealthCheckRequest{Service: wiretest.Text(size)}
 			if _, err := r.Health.Check(t.Context(), request); status.Code(err) != want {
 				t.Errorf("a check of a service with a name of %d bytes: %v, want %v", size, err, want)
@@ -151,6 +152,7 @@ func TestCallThatWasNotDecoded(t *testing.T) {
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
 		expired, _ := r.IssueFor(t, "acme", auth.Operator, time.Second)
 		time.Sleep(time.Second)
+		const short = 4 << 10
 		const report, audited = lessorv1.WorkerService_Complete_FullMethodName, lessorv1.TaskService_CancelTask_FullMethodName
 		for _, tt := range []struct {
 			token, method string
@@ -160,8 +162,8 @@ func TestCallThatWasNotDecoded(t *testing.T) {
 			{"", report, 3, false, false},
 			{"", audited, 3, false, false},
 			{expired, report, 3, false, false},
-			{expired, audited, reqcodec.MaxOfRefused, true, true},
-			{expired, audited, reqcodec.MaxOfRefused + 1, true, false},
+			{expired, audited, short, true, true},
+			{expired, audited, short + 1, true, false},
 		} {
 			ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}})
 			if tt.token != "" {

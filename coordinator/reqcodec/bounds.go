@@ -25,13 +25,13 @@ const (
 	stringsOfEntry = 8
 )
 
-// MaxOfRefused is the longest message, in bytes, that is decoded for a call without a valid credential. The gate refuses such a call, and takes from its
+// maxOfRefused is the longest message, in bytes, that is decoded for a call without a valid credential. The gate refuses such a call, and takes from its
 // message only what goes into the audit; if nothing does, the message is not even read.
-const MaxOfRefused = 4 << 10
+const maxOfRefused = 4 << 10
 
-// MaxOfOthers is the longest message, in bytes, that is read for the services of health and reflection. Health checks need no credential, and a watch keeps the
+// maxOfOthers is the longest message, in bytes, that is read for the services of health and reflection. Health checks need no credential, and a watch keeps the
 // name in its request for as long as it lasts.
-const MaxOfOthers = 4 << 10
+const maxOfOthers = 4 << 10
 
 // errNotDecoded ends a call whose message was not decoded, and which the gate has let in all the same. It can happen only if the clock was set back.
 var errNotDecoded = refusal.New(codes.Unavailable, refusal.CodeToken, "the credential was not valid when the call began: repeat the call", nil)
@@ -43,8 +43,8 @@ type boundedCodec struct{ encoding.CodecV2 }
 // Unmarshal reads a message.
 func (c boundedCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(proto.Message)
-	if ok && data.Len() > MaxOfOthers && m.ProtoReflect().Descriptor().ParentFile().Package() != lessorv1.File_lessor_v1_task_proto.Package() {
-		return fmt.Errorf("the request has %d bytes; the limit is %d", data.Len(), MaxOfOthers)
+	if ok && data.Len() > maxOfOthers && m.ProtoReflect().Descriptor().ParentFile().Package() != lessorv1.File_lessor_v1_task_proto.Package() {
+		return fmt.Errorf("the request has %d bytes; the limit is %d", data.Len(), maxOfOthers)
 	}
 	if !ok || data.Len() <= 2*MaxEntries { // an entry has at least two bytes
 		return c.CodecV2.Unmarshal(data, v)

@@ -20,7 +20,7 @@ type Request struct {
 	size    int // bytes of the message
 	bad     *lease.FieldError
 	refused bool // the gate will refuse the call
-	skipped bool // the request was not read, or not decoded, see MaxOfRefused
+	skipped bool // the request was not read, or not decoded, see maxOfRefused
 }
 
 // bytesOfTask is what a task takes in memory besides the bytes of its message.
@@ -48,7 +48,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		return c.CodecV2.Unmarshal(data, v)
 	}
 	r.size = data.Len()
-	if r.refused && data.Len() > MaxOfRefused {
+	if r.refused && data.Len() > maxOfRefused {
 		r.skipped = true
 		return nil
 	}
