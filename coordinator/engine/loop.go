@@ -98,6 +98,7 @@ func (e *Engine) round() {
 	e.effort.beginRound()
 	e.runOps()
 	e.readClocks()
+	e.stalls.opsHaveRun()
 	if e.stalls.mayExpire() && !e.commitIsSlow() {
 		e.expireDue()
 		e.ringAlarms()

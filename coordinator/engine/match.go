@@ -1,6 +1,9 @@
 package engine
 
-import "container/list"
+import (
+	"cmp"
+	"container/list"
+)
 
 // grantsPerTurn is how many tasks a queue hands out at most before another one has its turn; it begins no share of a taker that would not fit.
 var grantsPerTurn = 64
@@ -50,51 +53,80 @@ func (e *Engine) recipients() int { return e.requests.answering() + len(e.batch(
 // matchQueue gives a queue its turn. done is false if the turn ended while the queue may still have tasks that can be granted. It ends after triesPerTurn
 // tries, even if they have found nothing: there may be many takers, and many pools of which each taker meets none.
 func (e *Engine) matchQueue(q *queue) (done bool) {
-	element, goesOn := q.next, q.next != nil
-	if !goesOn {
-		element, q.news = q.available.Front(), false
-	}
-	q.next = nil
-	grants, end := 0, e.effort.after(triesPerTurn)
-	inRow, share := 0, q.share()
-	var next *list.Element // after the taker that gets its share
-	for element != nil && q.waiting > 0 {
+	turn, end := beginTurn(q), e.effort.after(triesPerTurn)
+	for turn.at != nil && q.waiting > 0 {
 		if e.agenda.heldUp(q, e.now().Serving) {
 			return true
 		}
-		t := element.Value.(*taker)
-		if inRow == 0 {
-			next = element.Next()
-		}
+		t := turn.at.Value.(*taker)
 		if t.free() <= 0 {
 			t.withdraw(q)
-			inRow, element = 0, next
+			turn.pass()
 		} else if l, at := e.search.best(q, t); l == nil {
-			inRow, element = 0, next // a taker that got nothing keeps its place
+			turn.pass() // a taker that got nothing keeps its place
+		} else if turn.usedUp() {
+			return false
 		} else {
-			if inRow == 0 && grants+share > grantsPerTurn {
-				return false
-			}
-			grants++
 			e.grantAt(l, at, t)
-			q.available.MoveToBack(element) // with the first task: whatever ends its share early, the others come before it next time
-			if inRow++; inRow == share || e.effort.reached(end) {
-				inRow = 0
-				if next != nil {
-					element = next
-				}
-			}
+			turn.granted(e.effort.reached(end))
 		}
-		if element != nil && e.effort.reached(end) {
-			q.next = element
+		if turn.at != nil && e.effort.reached(end) {
+			q.next = turn.at
 			return false
 		}
 	}
-	if goesOn && q.news { // takers before the one at which this turn began may have a task now
+	if turn.goesOn && q.news { // takers before the one at which this turn began may have a task now
 		e.agenda.resume(q)
 	}
 	return true
 }
+
+// queueTurn is the turn of a queue: its takers get their shares one after another, in the order in which they are available.
+type queueTurn struct {
+	queue  *queue
+	goesOn bool          // it began where the one before ended, so perhaps not at the first taker
+	at     *list.Element // the taker whose share it is; nil after the last one
+	next   *list.Element // the taker after it; at itself is the last one as soon as it has got a task
+	share  int           // how many tasks each gets in a row
+	inRow  int           // how many the present one has got
+	grants int           // to all of them
+}
+
+// beginTurn begins the turn of a queue: at the taker at which the last one ended early, or else at the first one.
+func beginTurn(q *queue) queueTurn {
+	t := queueTurn{queue: q, goesOn: q.next != nil, share: q.share()}
+	if t.goesOn {
+		t.moveTo(q.next)
+	} else {
+		t.moveTo(q.available.Front())
+		q.news = false
+	}
+	q.next = nil
+	return t
+}
+
+func (t *queueTurn) moveTo(at *list.Element) {
+	t.at, t.next, t.inRow = at, nil, 0
+	if at != nil {
+		t.next = at.Next()
+	}
+}
+
+// pass goes on to the next taker.
+func (t *queueTurn) pass() { t.moveTo(t.next) }
+
+// granted notes a task for the present taker, and goes on to the next one if its share, or the turn, is over. A taker that is alone gets one share after another.
+func (t *queueTurn) granted(last bool) {
+	t.grants++
+	t.inRow++
+	t.queue.available.MoveToBack(t.at) // with the first task: whatever ends its share early, the others come before it next time
+	if t.inRow == t.share || last {
+		t.moveTo(cmp.Or(t.next, t.at))
+	}
+}
+
+// usedUp reports whether there is no room in the turn for the share that would begin now.
+func (t *queueTurn) usedUp() bool { return t.inRow == 0 && t.grants+t.share > grantsPerTurn }
 
 // maxShare is how many tasks of a queue a taker gets in a row at most.
 const maxShare = 16

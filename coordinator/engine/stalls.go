@@ -20,8 +20,8 @@ const (
 // the loop.
 type stalls struct {
 	extended       time.Duration // by how much the live leases were extended since the start
-	stalled        bool          // the loop has stood still: the present round, or else the next one, expires nothing; see mayExpire
-	expiredNone    bool          // the last round expired nothing because of a stall
+	stalled        bool          // the loop has stood still since opsHaveRun
+	sparing        bool          // the round whose operations have run last expires nothing, because of a stall
 	committedAt    lease.Instant // when the committer last reported a commit
 	extendedBefore time.Duration // value of extended at committedAt
 }
@@ -29,7 +29,7 @@ type stalls struct {
 // noteStandstill is called when the loop has stood still.
 func (s *stalls) noteStandstill() { s.stalled = true }
 
-// stoodStill reports whether the loop has stood still since mayExpire.
+// stoodStill reports whether the loop has stood still since opsHaveRun.
 func (s *stalls) stoodStill() bool { return s.stalled }
 
 // noteExtension is called when the live leases are extended.
@@ -38,12 +38,12 @@ func (s *stalls) noteExtension(by time.Duration) { s.extended += by }
 // noteHandOver is called when the committer gets a batch; see delay.
 func (s *stalls) noteHandOver(b *batch) { b.extended = s.extended }
 
-// mayExpire reports whether leases may expire in this round, in which the operations have run. Heartbeats that came in during a stall are applied before leases
-// expire. But every round may come after a stall: under a flood of submits each batch is full at once, and the loop waits for the committer.
-func (s *stalls) mayExpire() bool {
-	s.stalled, s.expiredNone = false, s.stalled && !s.expiredNone
-	return !s.expiredNone
-}
+// opsHaveRun is called in each round when its operations have run. Heartbeats that came in during a stall are applied before leases expire: so the first round
+// after it expires none. But every round may come after a stall: under a flood of submits each batch is full at once, and the loop waits for the committer.
+func (s *stalls) opsHaveRun() { s.stalled, s.sparing = false, s.stalled && !s.sparing }
+
+// mayExpire reports whether leases may expire in this round, in which the operations have run.
+func (s *stalls) mayExpire() bool { return !s.sparing }
 
 // delay returns for how long a batch has delayed all answers, and the part of that time by which the leases have not been extended yet. The delay
 // begins with the hand-over of the batch to the committer, or with the end of the commit before, if that was later. A batch of nil delays nothing.

@@ -23,6 +23,7 @@ func TestStandstillSparesOneRound(t *testing.T) {
 		if round.stoodStill {
 			s.noteStandstill()
 		}
+		s.opsHaveRun()
 		if may := s.mayExpire(); may != round.mayExpire || s.stoodStill() {
 			t.Errorf("round %d: leases may expire: %v, want %v", i, may, round.mayExpire)
 		}
