@@ -21,100 +21,100 @@ type committer struct {
 	hub    *hub
 	events *Events
 
-	wants  chan struct{} // a token here asks the loop for a batch
-	work   chan *batch   // the batches; holds at most one, because the loop sends only when asked
-	done   chan []*batch // batches that were committed and announced; closed when the committer has stopped
-	failed chan struct{} // closed when a commit has failed
-	err    error         // why the commit failed; valid once failed is closed
+	asks    chan struct{} // a token here asks the loop for a batch
+	batches chan *batch   // from the loop; holds at most one, because the loop sends only when asked
+	done    chan []*batch // batches that were committed and announced; closed when the committer has stopped
+	failed  chan struct{} // closed when a commit has failed
+	err     error         // why the commit failed; valid once failed is closed
 
-	turn  chan struct{} // holds one token: the goroutine that has the token takes batches, and puts it back when its commit is written
-	asked bool          // the loop was asked for a batch that has not come yet; guarded by turn
-	last  *commit       // the newest commit; guarded by turn
-	sides [2]side
+	baton   chan struct{} // holds one token: the writer that has the token takes batches, and puts it back when its commit is written
+	asked   bool          // the loop was asked for a batch that has not come yet; guarded by baton
+	last    *commit       // the newest commit; guarded by baton
+	writers [2]writer
 }
 
-// side is one of the two goroutines.
-type side struct {
+// writer is one of the two goroutines.
+type writer struct {
 	memory batchPool
 	began  atomic.Pointer[time.Time] // when its present commit began; nil: it has no commit
 }
 
 // commit is a number of batches that become durable together.
 type commit struct {
-	batches   []*batch
-	changes   int
-	most      int // changes from which on it is full
-	ops       int
-	bytes     int
-	tx        store.Tx // nil: nothing has to be made durable
-	err       error
-	yields    int // how often it let ready goroutines run
-	began     time.Time
-	took      time.Duration
-	ended     time.Time     // when it became durable or failed; set before durable is closed
-	before    *commit       // the previous commit; nil once the callers of the previous commit have their answers
-	durable   chan struct{} // closed when it is durable, or has failed
-	announced chan struct{} // closed when the callers have their answers
+	batches     []*batch
+	changes     int
+	mostChanges int // from which on it is full
+	ops         int
+	bytes       int
+	tx          store.Tx // nil: nothing has to be made durable
+	err         error
+	yields      int // how often it let ready goroutines run
+	began       time.Time
+	took        time.Duration
+	ended       time.Time     // when it became durable or failed; set before durable is closed
+	before      *commit       // the previous commit; nil once the callers of the previous commit have their answers
+	durable     chan struct{} // closed when it is durable, or has failed
+	announced   chan struct{} // closed when the callers have their answers
 }
 
 func newCommitter(st store.Store, h *hub, ev *Events) *committer {
 	c := &committer{
-		st: st, hub: h, events: ev, wants: make(chan struct{}, 1), work: make(chan *batch, 1), done: make(chan []*batch, 2), failed: make(chan struct{}),
-		turn: make(chan struct{}, 1), last: newCommit(nil),
+		st: st, hub: h, events: ev, asks: make(chan struct{}, 1), batches: make(chan *batch, 1), done: make(chan []*batch, 2), failed: make(chan struct{}),
+		baton: make(chan struct{}, 1), last: newCommit(nil),
 	}
-	c.turn <- struct{}{}
+	c.baton <- struct{}{}
 	close(c.last.durable)
 	close(c.last.announced)
 	return c
 }
 
 func newCommit(before *commit) *commit {
-	return &commit{most: maxBatchChanges, before: before, durable: make(chan struct{}), announced: make(chan struct{})}
+	return &commit{mostChanges: maxBatchChanges, before: before, durable: make(chan struct{}), announced: make(chan struct{})}
 }
 
-// run commits until the loop closes work, or a commit has failed.
+// run commits until the loop closes batches, or a commit has failed.
 func (c *committer) run() {
 	defer close(c.done)
 	var both sync.WaitGroup
-	for i := range c.sides {
+	for i := range c.writers {
 		both.Go(func() {
-			for c.next(&c.sides[i]) {
+			for c.commitOne(&c.writers[i]) {
 			}
 		})
 	}
 	both.Wait()
 }
 
-// next makes one commit, and reports whether there may be another.
-func (c *committer) next(s *side) bool {
-	current := c.write(s)
+// commitOne makes one commit, and reports whether there may be another.
+func (c *committer) commitOne(w *writer) bool {
+	current := c.prepare(w)
 	if current == nil {
 		return false
 	}
 	if current.tx != nil && current.err == nil {
 		current.err = current.tx.Sync()
 		current.took = time.Since(current.began)
-		if w, ok := current.tx.(store.Waiter); ok {
-			current.took -= w.Waited()
+		if waiter, ok := current.tx.(store.Waiter); ok {
+			current.took -= waiter.Waited()
 		}
 	}
-	s.began.Store(nil)
-	c.end(current)
+	w.began.Store(nil)
+	c.finish(current)
 	return current.err == nil
 }
 
-// write waits for the turn of its goroutine, collects a commit and writes it without a flush. It returns nil if no more commits will follow.
-func (c *committer) write(s *side) *commit {
-	turn := <-c.turn
-	defer func() { c.turn <- turn }()
+// prepare waits for the baton, collects a commit and writes it without a flush. It returns nil if no more commits will follow.
+func (c *committer) prepare(w *writer) *commit {
+	baton := <-c.baton
+	defer func() { c.baton <- baton }()
 	current := newCommit(c.last)
-	if !c.collect(current, s) {
+	if !c.collect(current, w) {
 		return nil
 	}
 	c.last = current
 	if ended := current.before.ended; current.tx != nil && ended.After(current.began) { // the time until then belongs to the previous commit
 		current.began = ended
-		s.began.Store(&ended)
+		w.began.Store(&ended)
 	}
 	select {
 	case <-c.failed:
@@ -133,14 +133,14 @@ func (c *committer) write(s *side) *commit {
 
 // collect takes at least one batch, and then more until this commit is full, or the previous one is durable and nobody else is about to come. It
 // returns once the previous commit is durable, and reports whether it got a batch.
-func (c *committer) collect(current *commit, s *side) bool {
-	s.memory.reset()
+func (c *committer) collect(current *commit, w *writer) bool {
+	w.memory.reset()
 	select {
 	case b, ok := <-c.ask():
 		if !ok {
 			return false
 		}
-		c.add(current, b, s)
+		c.add(current, b, w)
 	case <-c.failed:
 		return false
 	}
@@ -149,7 +149,7 @@ func (c *committer) collect(current *commit, s *side) bool {
 		if b == nil {
 			break
 		}
-		c.add(current, b, s)
+		c.add(current, b, w)
 	}
 	<-current.before.durable
 	return true
@@ -180,10 +180,10 @@ func (c *committer) yieldOnce(current *commit) *batch {
 		return nil
 	}
 	current.yields++
-	work := c.ask()
+	batches := c.ask()
 	runtime.Gosched()
 	select {
-	case b := <-work:
+	case b := <-batches:
 		return b
 	default:
 		return nil
@@ -202,46 +202,46 @@ const (
 
 // full reports whether the commit must not grow further, even if the disk is still busy.
 func (k *commit) full() bool {
-	return k.ops >= maxBatchOps || k.bytes >= maxBatchBytes || k.changes >= k.most
+	return k.ops >= maxBatchOps || k.bytes >= maxBatchBytes || k.changes >= k.mostChanges
 }
 
 // ask asks the loop for a batch, unless a request is still open, and returns the channel on which the batch will come.
 func (c *committer) ask() <-chan *batch {
 	if !c.asked {
 		c.asked = true
-		c.wants <- struct{}{}
+		c.asks <- struct{}{}
 	}
-	return c.work
+	return c.batches
 }
 
 // add applies a batch to the commit.
-func (c *committer) add(current *commit, b *batch, s *side) {
+func (c *committer) add(current *commit, b *batch, w *writer) {
 	c.asked = false
 	c.hub.absorb(b)
 	current.batches = append(current.batches, b)
 	current.ops += len(b.ops)
 	current.bytes += b.bytes
 	current.changes += len(b.changes)
-	current.most = min(current.most, b.most)
+	current.mostChanges = min(current.mostChanges, b.most)
 	if b.empty() || current.err != nil {
 		return
 	}
 	if current.tx == nil {
 		began := time.Now()
 		current.began = began
-		s.began.Store(&began)
+		w.began.Store(&began)
 		if current.tx, current.err = c.st.Begin(context.Background()); current.err != nil {
 			return
 		}
 	}
-	sb := s.memory.next()
+	sb := w.memory.next()
 	if current.err = b.encode(sb, c.st); current.err == nil {
 		current.tx.Apply(sb)
 	}
 }
 
-// end reports how a commit has ended, after the callers of the previous commit have their answers.
-func (c *committer) end(current *commit) {
+// finish reports how a commit has ended, after the callers of the previous commit have their answers.
+func (c *committer) finish(current *commit) {
 	if current.err != nil {
 		c.fail(current.err)
 	}
@@ -278,8 +278,8 @@ func (c *committer) fail(err error) {
 
 // pending returns how long the commit under way has lasted so far; 0 if there is none.
 func (c *committer) pending() (longest time.Duration) {
-	for i := range c.sides {
-		if began := c.sides[i].began.Load(); began != nil {
+	for i := range c.writers {
+		if began := c.writers[i].began.Load(); began != nil {
 			longest = max(longest, time.Since(*began))
 		}
 	}

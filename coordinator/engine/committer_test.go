@@ -554,17 +554,17 @@ func TestRoundHearsTheCommitter(t *testing.T) {
 	h.expireDue() // reads the first timers, for which it would wait for the committer
 	first := h.batch()
 	h.submitSpecs(h.specs(1))
-	h.pipeline.committer.wants <- struct{}{}
+	h.pipeline.committer.asks <- struct{}{}
 	h.round()
-	if len(h.pipeline.committer.work) != 1 {
+	if len(h.pipeline.committer.batches) != 1 {
 		t.Fatal("the committer asked for a batch and got none")
 	}
-	<-h.pipeline.committer.work
+	<-h.pipeline.committer.batches
 	h.submitSpecs(h.specs(1))
 	h.pipeline.committer.done <- []*batch{first}
-	h.pipeline.committer.wants <- struct{}{}
+	h.pipeline.committer.asks <- struct{}{}
 	h.round()
-	if len(h.pipeline.committer.work) != 1 || len(h.pipeline.inflight) != 1 || h.pipeline.inflight[0] == first {
-		t.Errorf("%d batches are under way, and the committer got %d, want only the second one", len(h.pipeline.inflight), len(h.pipeline.committer.work))
+	if len(h.pipeline.committer.batches) != 1 || len(h.pipeline.inflight) != 1 || h.pipeline.inflight[0] == first {
+		t.Errorf("%d batches are under way, and the committer got %d, want only the second one", len(h.pipeline.inflight), len(h.pipeline.committer.batches))
 	}
 }

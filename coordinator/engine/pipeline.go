@@ -30,10 +30,10 @@ func (p *pipeline) start() { go p.committer.run() }
 
 // stop ends the committer. Batches that it does not commit any more are answered with why.
 func (p *pipeline) stop(why error) {
-	close(p.committer.work)
+	close(p.committer.batches)
 	for range p.committer.done { // until it is closed
 	}
-	for b := range p.committer.work {
+	for b := range p.committer.batches {
 		b.answer(why)
 	}
 }
@@ -42,7 +42,7 @@ func (p *pipeline) stop(why error) {
 func (p *pipeline) current() *batch { return p.batch }
 
 // asks returns the channel on which the committer asks for a batch; whoever receives from it calls asked.
-func (p *pipeline) asks() <-chan struct{} { return p.committer.wants }
+func (p *pipeline) asks() <-chan struct{} { return p.committer.asks }
 
 func (p *pipeline) asked() { p.wanted = true }
 
@@ -81,7 +81,7 @@ func (p *pipeline) submit() {
 	p.inflight = append(p.inflight, b)
 	p.batch = newBatch(b.number+1, &p.memory)
 	p.wanted = false
-	p.committer.work <- b // never blocks: the committer asks only after it has taken the previous batch
+	p.committer.batches <- b // never blocks: the committer asks only after it has taken the previous batch
 }
 
 // durable is called when batches have been committed and their answers have been sent.

@@ -29,24 +29,24 @@ func TestPipelineKnowsWhatIsDurable(t *testing.T) {
 	fill()
 	p.submit()
 	check("the committer has not asked again", 1, 0, 0)
-	first := <-c.work
-	c.wants <- struct{}{}
+	first := <-c.batches
+	c.asks <- struct{}{}
 	if p.poll() != nil {
 		t.Fatal("a request for a batch counts as the end of a commit")
 	}
 	p.submit()
 	check("it has asked again", 2, 0, 0)
-	second := <-c.work
+	second := <-c.batches
 	c.done <- []*batch{first}
 	if b := p.poll(); b != first || p.oldest() != second {
 		t.Fatalf("the commit of batch %d has ended, and %d is the oldest that is not durable; want 1 and 2", b.number, p.oldest().number)
 	}
 	check("the first one is durable", 2, 1, 1)
 	fill()
-	c.wants <- struct{}{}
+	c.asks <- struct{}{}
 	p.poll()
 	p.submit()
-	third := <-c.work
+	third := <-c.batches
 	c.done <- []*batch{second, third}
 	p.flushTo(2) // takes the end of the commit itself
 	check("all are durable", 3, 3, 3)
