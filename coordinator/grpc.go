@@ -91,7 +91,7 @@ func (c *Coordinator) register(within *local) {
 	c.health.SetServingStatus("", healthv1.HealthCheckResponse_NOT_SERVING)
 }
 
-// What calls under way may take in memory, in bytes. Tests make it small.
+// What calls under way may take in memory, in bytes. Variables so that tests can make them small.
 var (
 	// mostUnfinished is for messages that were begun and not finished, of all connections together.
 	mostUnfinished int64 = 512 << 20
