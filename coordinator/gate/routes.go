@@ -42,6 +42,7 @@ var routeAccess = map[string]routeRule{
 	"DELETE /v1/tasks/{task_id}":         {call: lessorv1.TaskService_DeleteTask_FullMethodName},
 	"POST /v1/tasks/{task_id}:cancel":    {call: lessorv1.TaskService_CancelTask_FullMethodName},
 	"POST /v1/tasks/{task_id}:retry":     {call: lessorv1.TaskService_RetryTask_FullMethodName},
+	"POST /v1/tasks/{task_id}:adopt":     {call: lessorv1.TaskService_AdoptResult_FullMethodName},
 	"GET /v1/tasks/{task_id}/events":     {call: lessorv1.TaskService_WatchTask_FullMethodName},
 	"GET /openapi.json":                  {everyone: true},
 }

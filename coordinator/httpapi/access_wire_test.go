@@ -38,6 +38,7 @@ var routeRequests = map[string]struct{ path, body string }{
 	"DELETE /v1/tasks/{task_id}":         {"/v1/tasks/ID?force=true", ""},
 	"POST /v1/tasks/{task_id}:cancel":    {"/v1/tasks/ID:cancel", ""},
 	"POST /v1/tasks/{task_id}:retry":     {"/v1/tasks/ID:retry", ""},
+	"POST /v1/tasks/{task_id}:adopt":     {"/v1/tasks/ID:adopt", ""},
 	"GET /v1/tasks/{task_id}/events":     {"/v1/tasks/ID/events", ""},
 	"GET /openapi.json":                  {"/openapi.json", ""},
 }
@@ -121,6 +122,9 @@ func wantAllowed(t *testing.T, r *wiretest.Rig, w *wiretest.HTTPClient) {
 	t.Helper()
 	rules := wiretest.ReadAccessRules(t)
 	operator, _ := r.Issue(t, "acme", auth.Operator)
+	late := w.SubmitAndLease(operator, "late")
+	time.Sleep(lease.DefaultHeartbeatTimeout) // before other leases, which would end as well
+	w.PostCallback("completed", late.ID, late.Token, `{"attempt": 1, "outcome": "SUCCEEDED"}`).Want(t, http.StatusGone)
 	for route, rule := range rules.Routes() {
 		for role := auth.Worker; role <= auth.Viewer; role <<= 1 {
 			if !rules.May(role, rule) {
@@ -128,7 +132,10 @@ func wantAllowed(t *testing.T, r *wiretest.Rig, w *wiretest.HTTPClient) {
 			}
 			id := w.SubmitTask(operator, "q-"+role.String())
 			token, _ := r.Issue(t, "acme", role)
-			if strings.HasSuffix(route, "events") || strings.HasSuffix(route, "retry") { // the stream ends when the task does
+			switch {
+			case strings.HasSuffix(route, "adopt"):
+				id = late.ID
+			case strings.HasSuffix(route, "events"), strings.HasSuffix(route, "retry"): // the stream ends when the task does
 				callRoute(w, "POST /v1/tasks/{task_id}:cancel", operator, id).Want(t, http.StatusOK)
 			}
 			if a := callRoute(w, route, token, id); a.StatusCode >= http.StatusBadRequest {

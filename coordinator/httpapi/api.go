@@ -114,6 +114,7 @@ func (a *api) routes() map[string]handler {
 		"DELETE /v1/tasks/{task_id}":         a.remove,
 		"POST /v1/tasks/{task_id}:cancel":    a.cancel,
 		"POST /v1/tasks/{task_id}:retry":     a.retry,
+		"POST /v1/tasks/{task_id}:adopt":     a.adopt,
 		"GET /v1/tasks/{task_id}/events":     a.events,
 		"GET /openapi.json":                  a.openAPI,
 	}

@@ -386,6 +386,11 @@ func TestBadRequestsAreRefused(t *testing.T) {
 				{"duration as deadline", `{"deadline": "1h"}`, "deadline"},
 				{"early deadline", `{"deadline": "1969-01-01T00:00:00Z"}`, "deadline"},
 			},
+			"/v1/tasks/t0000200000000001:adopt": {
+				{"unknown field", `{"reason": "x"}`, "reason"},
+				{"negative attempt", `{"attempt": -1}`, "attempt"},
+				{"text as attempt", `{"attempt": "1"}`, "attempt"},
+			},
 			"/v1/tasks:batchSubmit": {
 				{"no tasks", `{}`, "tasks"},
 				{"empty", `{"tasks": []}`, "tasks"},
@@ -401,7 +406,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		} {
 			for _, c := range append(bodies, badBodies...) {
 				if c.body == "" && strings.Contains(path, "1:") || strings.Contains(c.body, "attempt") && strings.HasSuffix(c.name, "documents") {
-					continue // :cancel and :retry may have an empty body; of two documents with an unknown field, the field is reported first
+					continue // :cancel, :retry and :adopt may have an empty body; of two documents with an unknown field, the field is reported first
 				}
 				refused := w.Send(http.MethodPost, path, "", c.body).Named(c.name)
 				refused.Want(t, http.StatusBadRequest, "error", "invalid_request", "code", "E.REQUEST.INVALID", "verdict", nil)
@@ -460,7 +465,7 @@ func TestMethods(t *testing.T) {
 		for path, allowed := range map[string]string{
 			"/v1/leases": "POST", "/v1/tasks": "GET, HEAD, POST", "/v1/tasks:batchSubmit": "POST", "/v1/tasks/ID/started": "POST", "/v1/tasks/ID/events": "GET, HEAD", "/openapi.json": "GET, HEAD",
 			"/metrics": "GET, HEAD", "/metrics/queues": "GET, HEAD", "/v1/tasks/ID": "DELETE, GET, HEAD", "/v1/tasks/ID:cancel": "POST",
-			"/v1/tasks/ID:retry": "POST",
+			"/v1/tasks/ID:retry": "POST", "/v1/tasks/ID:adopt": "POST",
 		} {
 			path = strings.ReplaceAll(path, "ID", id)
 			for _, method := range []string{

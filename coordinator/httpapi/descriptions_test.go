@@ -16,7 +16,7 @@ var messagesOf = map[string][]string{
 	"DeltaEvent": {"FeedbackChunk", "WatchTaskResponse"}, "HeartbeatRequest": {"HeartbeatRequest", "Progress"}, "Spec": {"TaskSpec"},
 	"StartedRequest": {"StartRequest"}, "StateEvent": {"WatchTaskResponse"}, "SubmitRequest": {"TaskSpec", "SubmitTaskRequest"},
 	"BatchSubmitRequest": {"BatchSubmitTasksRequest"}, "BatchSubmitResponse": {"BatchSubmitTasksResponse"}, "ListRequest": {"TaskFilter", "ListTasksRequest"},
-	"ListResponse": {"ListTasksResponse"}, "RetryRequest": {"RetryTaskRequest"}, "DeleteRequest": {"DeleteTaskRequest"},
+	"ListResponse": {"ListTasksResponse"}, "RetryRequest": {"RetryTaskRequest"}, "AdoptRequest": {"AdoptResultRequest"}, "DeleteRequest": {"DeleteTaskRequest"},
 	"CancelTasksRequest": {"BatchCancelTasksRequest"}, "RetryTasksRequest": {"BatchRetryTasksRequest"}, "DeleteTasksRequest": {"BatchDeleteTasksRequest"},
 	"BulkResponse": {"BatchResult"}, "SubmitResponse": {"SubmitTaskResponse"}, "TaskResponse": {"GetTaskResponse"},
 }

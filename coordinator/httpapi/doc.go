@@ -8,13 +8,14 @@
 //	POST   /v1/leases                     leases.go              a worker, by its credential
 //	POST   /v1/tasks                      tasks_submit.go        a producer
 //	POST   /v1/tasks:batchSubmit          tasks_batch_submit.go  a producer
-//	POST   /v1/tasks:batchCancel               tasks_bulk.go          a producer
-//	POST   /v1/tasks:batchRetry                tasks_bulk.go          a producer
-//	POST   /v1/tasks:batchDelete               tasks_bulk.go          an operator
+//	POST   /v1/tasks:batchCancel          tasks_bulk.go          a producer
+//	POST   /v1/tasks:batchRetry           tasks_bulk.go          a producer
+//	POST   /v1/tasks:batchDelete          tasks_bulk.go          an operator
 //	GET    /v1/tasks                      tasks_list.go          a viewer
 //	GET    /v1/tasks/{task_id}            tasks_get.go           a viewer; may wait for the end of the task
 //	POST   /v1/tasks/{task_id}:cancel     tasks_cancel.go        a producer
 //	POST   /v1/tasks/{task_id}:retry      tasks_retry.go         a producer
+//	POST   /v1/tasks/{task_id}:adopt      tasks_adopt.go         an operator
 //	DELETE /v1/tasks/{task_id}            tasks_delete.go        an operator
 //	GET    /v1/tasks/{task_id}/events     events.go              a viewer
 //	GET    /openapi.json                  openapi.go             everyone

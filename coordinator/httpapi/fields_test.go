@@ -256,6 +256,7 @@ func TestEveryFieldIsPassedOn(t *testing.T) {
 			"chainIndex": 9}, "requestId": "ri"}`, "", ""},
 		{task + ":cancel", `{"reason": "a", "requestId": "ri"}`, "", "taskId"},
 		{task + ":retry", `{"deadline": "2026-01-01T00:00:00Z", "requestId": "ri"}`, "", "taskId"},
+		{task + ":adopt", `{"attempt": 5, "requestId": "ri"}`, "", "taskId"},
 		{"/v1/tasks:batchCancel", `{` + selected + `, "reason": "a"}`, "", ""},
 		{"/v1/tasks:batchRetry", `{` + selected + `, "deadline": "2026-01-03T00:00:00Z"}`, "", ""},
 		{"/v1/tasks:batchDelete", `{` + selected + `, "force": true}`, "", ""},
@@ -287,7 +288,7 @@ func TestEveryFieldIsPassedOn(t *testing.T) {
 var requestPath = strings.NewReplacer("concurrency.", "", "progress.", "", "task.", "")
 
 // onlyGRPC matches the paths of what only the gRPC API shows.
-var onlyGRPC = regexp.MustCompile(`^task\.(feedback|discarded|middlewares)\[|^currentAttempt$|^detail$|^results\[\d+\]\.error\.`)
+var onlyGRPC = regexp.MustCompile(`^task\.(feedback|middlewares)\[|^currentAttempt$|^detail$|^results\[\d+\]\.error\.`)
 
 // inEnvelope matches the paths of what an assignment shows of its task.
 var inEnvelope = regexp.MustCompile(`task\.(?:spec\.)?(?:(?:requirements\.)(resources)|` +

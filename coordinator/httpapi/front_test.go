@@ -60,6 +60,7 @@ func TestAdmittedCallerIsReleased(t *testing.T) {
 		{"/v1/tasks", `{"queue": "q", "affinity": {"key": "k", "mode": "UNSPECIFIED"}}`, 400},
 		{task + ":cancel", ``, 200},
 		{task + ":retry", ``, 200},
+		{task + ":adopt", ``, 200},
 		{"/v1/tasks:batchSubmit", `{"tasks": [{"queue": "q"}]}`, 200},
 		{"/v1/tasks:batchSubmit", `{"tasks": [{"queue": "q", "payload": 1, "payloadBase64": "MQ=="}]}`, 400},
 		{"/v1/leases", `{`, 400},

@@ -95,6 +95,11 @@ var operations = map[string]operation{
 		id: "retryTask", summary: "Opens a new round for a FAILED or CANCELLED task; it is READY at once.", token: "credential", request: retryRequest{}, optional: true,
 		answers: withAnswers(map[int]any{200: taskResponse{}, 409: problemBody{}}, commonErrors, notFoundError),
 	},
+	"POST /v1/tasks/{task_id}:adopt": {
+		id: "adoptResult", summary: "Makes a result that came too late the outcome of a task that no worker holds and whose round has no outcome: it is COMPLETED.",
+		token: "credential", request: adoptRequest{}, optional: true,
+		answers: withAnswers(map[int]any{200: taskResponse{}, 409: problemBody{}}, commonErrors, notFoundError),
+	},
 	"DELETE /v1/tasks/{task_id}": {
 		id: "deleteTask", summary: "Removes a task. One that a worker holds is refused without force.", token: "credential", query: deleteRequest{},
 		answers: withAnswers(map[int]any{204: nil, 409: problemBody{}}, commonErrors, notFoundError), noBody: "The task is gone.",

@@ -6,7 +6,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// task is the answer form of a task. The printed output of its attempts and its discarded results are only in the gRPC API.
+// task is the answer form of a task. The printed output of its attempts is only in the gRPC API.
 type task struct {
 	TaskID               string             `json:"taskId"`
 	TenantID             string             `json:"tenantId"`
@@ -35,6 +35,7 @@ type task struct {
 	PartialBase64        []byte             `json:"partialProgressBase64,omitempty"`
 	Checkpoint           json.RawMessage    `json:"checkpoint,omitempty"`
 	CheckpointBase64     []byte             `json:"checkpointBase64,omitempty"`
+	Discarded            []discardedResult  `json:"discarded,omitempty"`
 	AdoptedAttempt       uint32             `json:"adoptedAttempt,omitempty"`
 	History              []historyEvent     `json:"history,omitempty"`
 	HistoryDropped       uint32             `json:"historyDropped,omitempty"`
@@ -76,6 +77,18 @@ type historyEvent struct {
 	RefusedVerdict string  `json:"refusedVerdict,omitempty"`
 }
 
+// discardedResult is a result that came too late, and is kept (V15).
+type discardedResult struct {
+	Attempt      uint32          `json:"attempt"`
+	WorkerID     string          `json:"workerId,omitempty"`
+	At           instant         `json:"at"`
+	Reason       string          `json:"reason"`
+	SizeBytes    int64           `json:"sizeBytes"`
+	Output       json.RawMessage `json:"output,omitempty"`
+	OutputBase64 []byte          `json:"outputBase64,omitempty"`
+	Artifacts    []artifact      `json:"artifacts,omitempty"`
+}
+
 func taskOf(m *lessorv1.Task) task {
 	t := task{
 		TaskID: m.GetTaskId(), TenantID: m.GetTenantId(), Spec: specOf(m.GetSpec()), State: stateName(m.GetState()),
@@ -89,6 +102,9 @@ func taskOf(m *lessorv1.Task) task {
 	t.Output, t.OutputBase64 = shown(m.GetOutput())
 	t.Checkpoint, t.CheckpointBase64 = shown(m.GetCheckpoint())
 	t.PartialProgress, t.PartialBase64 = shown(m.GetPartialProgress())
+	for _, d := range m.GetDiscarded() {
+		t.Discarded = append(t.Discarded, discardedResultOf(d))
+	}
 	for _, e := range m.GetHistory() {
 		t.History = append(t.History, historyEventOf(e))
 	}
@@ -121,4 +137,13 @@ func historyEventOf(m *lessorv1.HistoryEvent) historyEvent {
 		Actor: m.GetActor(), Reason: enum(m.GetReason(), "REASON_"), Detail: m.GetDetail(), TaskState: stateName(m.GetTaskState()),
 		RefusedKind: enum(m.GetRefusedKind(), "REFUSED_KIND_"), RefusedVerdict: enum(m.GetRefusedVerdict(), "VERDICT_"),
 	}
+}
+
+func discardedResultOf(m *lessorv1.DiscardedResult) discardedResult {
+	d := discardedResult{
+		Attempt: m.GetAttempt(), WorkerID: m.GetWorkerId(), At: instantOf(m.GetAt()), Reason: enum(m.GetReason(), "REASON_"), SizeBytes: m.GetSizeBytes(),
+		Artifacts: artifactsOf(m.GetArtifacts()),
+	}
+	d.Output, d.OutputBase64 = shown(m.GetOutput())
+	return d
 }

@@ -129,6 +129,7 @@ func (e *environment) populate(t *testing.T, h *host, tenant string) {
 	n["task/AdoptResult"] = submit(func(s *lessorv1.TaskSpec) {
 		s.Queue, s.HeartbeatInterval, s.HeartbeatTimeout = aside, durationpb.New(time.Second), durationpb.New(2*time.Second)
 	})
+	n["task/POST /v1/tasks/{task_id}:adopt"] = n["task/AdoptResult"]
 	old := lease("", aside, "")
 	time.Sleep(3 * time.Second)
 	must(h.workers.Complete(ctx, &lessorv1.CompleteRequest{

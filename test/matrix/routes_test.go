@@ -54,6 +54,7 @@ var routes = map[string]routeRow{
 		return map[string]string{"force": "true"}
 	}},
 	"POST /v1/tasks/{task_id}:retry": {roles: producing, call: "RetryTask", body: func(names) map[string]any { return map[string]any{} }},
+	"POST /v1/tasks/{task_id}:adopt": {roles: operating, call: "AdoptResult", body: func(names) map[string]any { return map[string]any{} }},
 	"GET /v1/tasks/{task_id}": {roles: reading, call: "GetTask", query: func(names) map[string]string {
 		return map[string]string{"waitMs": fmt.Sprint(shortWait.Milliseconds())}
 	}},

@@ -134,14 +134,20 @@ func (w *HTTPClient) SubmitTask(token, queue string) string {
 // SubmitAndLease submits a task to a queue, and leases it.
 func (w *HTTPClient) SubmitAndLease(token, queue string) HTTPLease {
 	w.T.Helper()
-	id := w.SubmitTask(token, queue)
+	w.SubmitTask(token, queue)
+	return w.Lease(token, queue)
+}
+
+// Lease leases the only waiting task of a queue.
+func (w *HTTPClient) Lease(token, queue string) HTTPLease {
+	w.T.Helper()
 	granted := w.Send(http.MethodPost, "/v1/leases", token, `{"workerId": "w", "queues": ["`+queue+`"]}`)
 	all, _ := granted.Body["assignments"].([]any)
 	if len(all) != 1 {
 		w.T.Fatalf("the answer is %s, want one assignment", granted.Text)
 	}
 	a := all[0].(map[string]any)
-	return HTTPLease{id, a["taskToken"].(string), a["leaseId"].(string)}
+	return HTTPLease{a["taskId"].(string), a["taskToken"].(string), a["leaseId"].(string)}
 }
 
 // Callback makes a callback for an assignment, with its task token and attempt. more is JSON that follows the attempt in the body.
