@@ -30,6 +30,7 @@ var ownWords = map[string]string{
 	"CompletedRequest.output":      "Result, only with SUCCEEDED; at most 1 MiB unless the coordinator is configured otherwise.",
 	"CompletedRequest.artifacts":   "Results that lie elsewhere, only with SUCCEEDED. At most 64.",
 	"CompletedResponse.finalState": "How the attempt ended: SUCCEEDED, FAILED or CANCELLED. taskState says what became of the task.",
+	"DeltaEvent.attempt":           "Attempt that printed it.",
 	"DeltaEvent.dataBase64":        "The piece, as base64, if it is not text.",
 	"DeltaEvent.state":             "State of the task.",
 	"HistoryEvent.refusedVerdict":  "The verdict on what was refused.",

@@ -38,6 +38,7 @@ type missed struct {
 type deltaEvent struct {
 	TaskID   string            `json:"taskId"`
 	State    string            `json:"state"`
+	Attempt  uint32            `json:"attempt"`
 	Channel  string            `json:"channel"`
 	Index    uint64            `json:"index"`
 	MIMEType string            `json:"mimeType,omitempty"`

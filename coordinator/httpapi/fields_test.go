@@ -329,6 +329,9 @@ func TestEveryFieldOfAnEventIsPassedOn(t *testing.T) {
 			if event == "history" {
 				m.SubSequence = 0
 			}
+			if event != "chunk" {
+				m.Attempt = 0
+			}
 			w := httptest.NewRecorder()
 			if err := newEventStream(w).tell(m); err != nil {
 				t.Fatal(err)

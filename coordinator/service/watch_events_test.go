@@ -101,7 +101,7 @@ func TestWatchSaysThatEventsAreMissing(t *testing.T) {
 }
 
 // S5: each event of a watch names its task. An event without a sequence number of its own has that of the last durable event and its place after it, and
-// those of an attempt have the state of the task.
+// those of an attempt have the state of the task, and the number of the attempt.
 func TestEventsOfAWatchNameTheirTask(t *testing.T) {
 	t.Attr("rules", "S5")
 	task := &lease.Task{
@@ -110,7 +110,7 @@ func TestEventsOfAWatchNameTheirTask(t *testing.T) {
 	}
 	news := []*engine.News{
 		{ID: task.ID, Task: task},
-		{ID: task.ID, Task: task, Feed: &engine.Feed{Stage: "two", Chunks: []lease.Chunk{{Text: "a"}}, Lost: 3}, Sum: &lease.Feedback{Stage: "two"}},
+		{ID: task.ID, Task: task, Feed: &engine.Feed{Stage: "two", Chunks: []lease.Chunk{{Text: "a"}}, Lost: 3}, Sum: &lease.Feedback{Stage: "two", Attempt: 7}},
 		{ID: task.ID},
 	}
 	id := task.ID.String()
@@ -126,7 +126,7 @@ func TestEventsOfAWatchNameTheirTask(t *testing.T) {
 			Event: &lessorv1.WatchTaskResponse_Progress{Progress: convert.ProgressProto(news[1].Sum)},
 		},
 		{
-			TaskId: id, Sequence: 20, SubSequence: 3, TaskState: lessorv1.TaskState_TASK_STATE_RUNNING,
+			TaskId: id, Sequence: 20, SubSequence: 3, TaskState: lessorv1.TaskState_TASK_STATE_RUNNING, Attempt: 7,
 			Event: &lessorv1.WatchTaskResponse_Chunk{Chunk: convert.ChunksProto(news[1].Feed.Chunks)[0]},
 		},
 		{TaskId: id, Sequence: 20, SubSequence: 4, Event: &lessorv1.WatchTaskResponse_Deleted{Deleted: &lessorv1.Deleted{}}},

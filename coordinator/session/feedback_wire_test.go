@@ -49,6 +49,34 @@ func TestFeedbackReachesWatchers(t *testing.T) {
 	})
 }
 
+// S5: output says which attempt printed it, and comes after the grant of that attempt and before that of the next one.
+func TestOutputNamesItsAttempt(t *testing.T) {
+	t.Attr("rules", "S5")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		id := r.Submit(t, nil).GetTaskId()
+		stop := wiretest.WatchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
+		for range 2 {
+			a := worker.ReceiveAssignments(1)[0]
+			worker.Send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{wiretest.Feedback(a, "", "x", "y")}})
+			wiretest.WantCommitted(t, worker.Report(wiretest.Released(a)))
+		}
+		synctest.Wait()
+		got := ""
+		for _, e := range stop() {
+			switch {
+			case e.GetChunk() != nil:
+				got += fmt.Sprint(" chunk of ", e.GetAttempt())
+			case e.GetAttempt() != 0:
+				t.Errorf("the event %v has the attempt of an output", e)
+			case e.GetHistory().GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_GRANTED:
+				got += fmt.Sprint(" grant of ", e.GetHistory().GetAttempt())
+			}
+		}
+		wiretest.WantEqual(t, "the watch", got, " grant of 1 chunk of 1 chunk of 1 grant of 2 chunk of 2 chunk of 2 grant of 3")
+	})
+}
+
 // S5: watchers get feedback that was sent before a report before the outcome, and the task keeps it, even if the report follows at once.
 func TestFeedbackBeforeAReportIsKept(t *testing.T) {
 	t.Attr("rules", "S5")

@@ -24,6 +24,8 @@ import (
 //		fmt.Print(event.GetChunk().GetText())
 //	}
 //
+// GetAttempt says which attempt has printed a chunk: the output of another attempt begins from the start.
+//
 // An error is the last value, and comes without an event. It is a status as that of Wait. Each loop over the events has a stream of its own, and counts in
 // the quota of watches (X5); to learn only of the end of a task, Wait is cheaper. Close does not end it.
 func (c *Client) Watch(ctx context.Context, taskID string) iter.Seq2[*lessorv1.WatchTaskResponse, error] {

@@ -2465,7 +2465,9 @@ type WatchTaskResponse struct {
 	//	*WatchTaskResponse_Chunk
 	//	*WatchTaskResponse_Missed
 	//	*WatchTaskResponse_Deleted
-	Event         isWatchTaskResponse_Event `protobuf_oneof:"event"`
+	Event isWatchTaskResponse_Event `protobuf_oneof:"event"`
+	// Attempt that printed the chunk; 0 with any other event.
+	Attempt       uint32 `protobuf:"varint,10,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2578,6 +2580,13 @@ func (x *WatchTaskResponse) GetDeleted() *Deleted {
 		}
 	}
 	return nil
+}
+
+func (x *WatchTaskResponse) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
 }
 
 type isWatchTaskResponse_Event interface {
@@ -3152,7 +3161,7 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12!\n" +
 	"\fworkspace_id\x18\x03 \x01(\tR\vworkspaceId\x12%\n" +
-	"\x0eafter_sequence\x18\x04 \x01(\x04R\rafterSequence\"\xa0\x03\n" +
+	"\x0eafter_sequence\x18\x04 \x01(\x04R\rafterSequence\"\xba\x03\n" +
 	"\x11WatchTaskResponse\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x123\n" +
 	"\n" +
@@ -3163,7 +3172,9 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\bprogress\x18\x06 \x01(\v2\x13.lessor.v1.ProgressH\x00R\bprogress\x120\n" +
 	"\x05chunk\x18\a \x01(\v2\x18.lessor.v1.FeedbackChunkH\x00R\x05chunk\x12+\n" +
 	"\x06missed\x18\b \x01(\v2\x11.lessor.v1.MissedH\x00R\x06missed\x12.\n" +
-	"\adeleted\x18\t \x01(\v2\x12.lessor.v1.DeletedH\x00R\adeletedB\a\n" +
+	"\adeleted\x18\t \x01(\v2\x12.lessor.v1.DeletedH\x00R\adeleted\x12\x18\n" +
+	"\aattempt\x18\n" +
+	" \x01(\rR\aattemptB\a\n" +
 	"\x05event\">\n" +
 	"\x06Missed\x12\x18\n" +
 	"\adurable\x18\x01 \x01(\x04R\adurable\x12\x1a\n" +

@@ -2145,6 +2145,11 @@ func (m *WatchTaskResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		}
 		i -= size
 	}
+	if m.Attempt != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Attempt))
+		i--
+		dAtA[i] = 0x50
+	}
 	if m.SubSequence != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.SubSequence))
 		i--
@@ -3408,6 +3413,9 @@ func (m *WatchTaskResponse) SizeVT() (n int) {
 	}
 	if vtmsg, ok := m.Event.(interface{ SizeVT() int }); ok {
 		n += vtmsg.SizeVT()
+	}
+	if m.Attempt != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Attempt))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -9396,6 +9404,25 @@ func (m *WatchTaskResponse) UnmarshalVT(dAtA []byte) error {
 				m.Event = &WatchTaskResponse_Deleted{Deleted: v}
 			}
 			iNdEx = postIndex
+		case 10:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Attempt", wireType)
+			}
+			m.Attempt = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Attempt |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
