@@ -32,7 +32,7 @@
 //	discarded    task id | attempt                                discarded result kept for an operator
 //	feedback     task id                                          last feedback of the newest ended attempt that sent any
 //	signingkey   tenant 00 id of the key                          a secret that signs tokens of the tenant; its times
-//	token        tenant 00 id of the token                        what a token says, and whether it was revoked; never the token itself
+//	token        tenant 00 id of the token                        what a token says, who issued it, whether it was revoked; never the token itself
 //	audit        tenant 00 wall time | serving time               what somebody did, or was refused; never changed, removed after its retention
 //
 // One function of keys.go builds each kind of key, and one parses it. Each value is sealed (seal.go): it begins with a version byte and a checksum over

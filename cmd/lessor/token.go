@@ -129,7 +129,7 @@ type tokenListCmd struct {
 
 func (c tokenListCmd) Run(a *app) error {
 	return c.with(a, func(cl *client) error {
-		list := newListing(a, "TOKEN", "ROLE", "SUBJECT", "STATE", "ISSUED", inZone("EXPIRES"), "BY")
+		list := newListing(a, "TOKEN", "ROLE", "SUBJECT", "STATE", "ISSUED", inZone("EXPIRES"), "BY", "CREDENTIAL")
 		var keys *lessorv1.ListKeysResponse
 		cells := func(t *lessorv1.TokenInfo) []string { return tokenCells(t, keys.GetKeys(), time.Now()) }
 		return printPages(list, cells, func(token string) ([]*lessorv1.TokenInfo, string, error) {
@@ -145,7 +145,7 @@ func (c tokenListCmd) Run(a *app) error {
 // tokenCells returns the row of a token. A token ends with its key, if not before.
 func tokenCells(t *lessorv1.TokenInfo, keys []*lessorv1.SigningKey, now time.Time) []string {
 	if t.GetRole() == lessorv1.Role_ROLE_UNSPECIFIED { // a certificate; the coordinator knows only that it was revoked
-		return []string{t.GetTokenId(), "", t.GetSubject(), "revoked", age(t.GetIssuedAt()), "", t.GetIssuedBy()}
+		return []string{t.GetTokenId(), "", t.GetSubject(), "revoked", age(t.GetIssuedAt()), "", t.GetIssuedBy(), ""}
 	}
 	ends := t.GetExpiresAt()
 	at := slices.IndexFunc(keys, func(k *lessorv1.SigningKey) bool { return k.GetKeyId() == t.GetKeyId() })
@@ -162,7 +162,7 @@ func tokenCells(t *lessorv1.TokenInfo, keys []*lessorv1.SigningKey, now time.Tim
 		state = "key retired"
 	}
 	return []string{
-		t.GetTokenId(), words.Name(t.GetRole()), t.GetSubject(), state, age(t.GetIssuedAt()), minute(ends), t.GetIssuedBy(),
+		t.GetTokenId(), words.Name(t.GetRole()), t.GetSubject(), state, age(t.GetIssuedAt()), minute(ends), t.GetIssuedBy(), t.GetIssuerId(),
 	}
 }
 

@@ -34,6 +34,7 @@ type Request struct {
 	Subject  string
 	Life     time.Duration // 0: DefaultLife; at most MaxLife
 	IssuedBy string
+	IssuerID string // id of the credential of IssuedBy; empty: it has none
 }
 
 // check returns a *lease.FieldError for the first bad field.
@@ -80,7 +81,8 @@ func (k *Keyring) Create(ctx context.Context, r Request, now time.Time) (token s
 	}
 	t = records.Token{
 		Tenant: r.Tenant, ID: c.ID, Role: c.Role, Subject: c.Subject, Key: key.ID,
-		IssuedAt: lease.WallOf(time.Unix(c.Issued, 0)), IssuedBy: r.IssuedBy, ExpiresAt: lease.WallOf(c.expires()),
+		IssuedAt: lease.WallOf(time.Unix(c.Issued, 0)), IssuedBy: r.IssuedBy, IssuerID: r.IssuerID,
+		ExpiresAt: lease.WallOf(c.expires()),
 	}
 	err = k.commit(ctx, change{tenant: r.Tenant, about: t.ID, tokens: []records.Token{t}, forget: old, keys: fresh})
 	return sign(key.ID, key.Secret, c), t, err

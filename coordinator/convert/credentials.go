@@ -29,7 +29,7 @@ func TokenProto(t records.Token) *lessorv1.TokenInfo {
 	role, _ := auth.ParseRole(t.Role)
 	return &lessorv1.TokenInfo{
 		TokenId: t.ID, Role: roleProtos[role], Subject: t.Subject, KeyId: t.Key, IssuedAt: Stamp(t.IssuedAt), IssuedBy: t.IssuedBy,
-		ExpiresAt: Stamp(t.ExpiresAt), RevokedAt: Stamp(t.RevokedAt), RevokedBy: t.RevokedBy,
+		ExpiresAt: Stamp(t.ExpiresAt), RevokedAt: Stamp(t.RevokedAt), RevokedBy: t.RevokedBy, IssuerId: t.IssuerID,
 	}
 }
 

@@ -34,7 +34,7 @@ func (s *authService) CreateToken(ctx context.Context, req *lessorv1.CreateToken
 	}
 	who := gate.Identify(ctx)
 	token, t, err := s.keyring.Create(ctx, auth.Request{
-		Tenant: who.Tenant, Role: convert.ParseRole(req.GetRole()), Subject: req.GetSubject(), Life: life, IssuedBy: who.Subject,
+		Tenant: who.Tenant, Role: convert.ParseRole(req.GetRole()), Subject: req.GetSubject(), Life: life, IssuedBy: who.Subject, IssuerID: who.Credential,
 	}, time.Now())
 	if err != nil {
 		return nil, refusal.Status(err)

@@ -26,11 +26,12 @@ func asOperator(t *testing.T, test func(ctx context.Context, t *testing.T, r *wi
 	})
 }
 
-// X1: a token has the role, the subject and the life that CreateToken asks for, and 24 h if it asks for none. A life out of range gives no token, in
+// X1: a token has the role, the subject and the life that CreateToken asks for, 24 h if it asks for none, and names the credential that has asked. A life out of range gives no token, in
 // particular not one of 24 h for a life of 0.
 func TestCreateTokenGivesWhatItIsAskedFor(t *testing.T) {
 	t.Attr("rules", "X1")
 	asOperator(t, func(ctx context.Context, t *testing.T, r *wiretest.Rig, service lessorv1.AuthServiceClient) {
+		issuer := r.Gate.Keyring().List("acme")[0].ID
 		for role := auth.Worker; role <= auth.Viewer; role <<= 1 {
 			sent := convert.RoleProto(role)
 			for _, ttl := range []*durationpb.Duration{nil, durationpb.New(time.Second), durationpb.New(auth.MaxLife)} {
@@ -48,7 +49,7 @@ func TestCreateTokenGivesWhatItIsAskedFor(t *testing.T) {
 					!who.Until.Equal(now.Add(life)) {
 					t.Errorf("%v for %v speaks for %+v (%v), want %v of acme for %v", sent, ttl, who, err, role, life)
 				}
-				if info.GetRole() != sent || info.GetSubject() != "s" || info.GetIssuedBy() != "acme-operator" ||
+				if info.GetRole() != sent || info.GetSubject() != "s" || info.GetIssuedBy() != "acme-operator" || info.GetIssuerId() != issuer ||
 					!info.GetIssuedAt().AsTime().Equal(now) || !info.GetExpiresAt().AsTime().Equal(now.Add(life)) || info.GetRevokedAt() != nil {
 					t.Errorf("%v for %v is shown as %v", sent, ttl, info)
 				}

@@ -105,6 +105,16 @@ func (c *codec) str(v *string) {
 	c.out = append(c.out, *v...)
 }
 
+// addedStr is str for the last field of a record that did not always have it: a record without it ends before it, and so does one whose field is empty.
+func (c *codec) addedStr(v *string) {
+	if c.reading && len(c.in) == 0 || !c.reading && *v == "" {
+		return
+	}
+	if c.str(v); *v == "" {
+		c.fail()
+	}
+}
+
 // sharedStr is str for a field that is equal in most records that are read in sequence. Equal values share the memory of one string. Each such field has its
 // slot.
 func (c *codec) sharedStr(slot int, v *string) {

@@ -45,6 +45,7 @@ type Token struct {
 	Key        string // id of the key that signed the token
 	IssuedAt   lease.Wall
 	IssuedBy   string
+	IssuerID   string // id of the credential of IssuedBy; empty: it had none, or nobody knows
 	ExpiresAt  lease.Wall
 	RevokedAt  lease.Wall // 0: not revoked
 	RevokedBy  string
@@ -59,6 +60,7 @@ func tokenFields(c *codec, t *Token) {
 	num(c, &t.ExpiresAt)
 	num(c, &t.RevokedAt)
 	c.str(&t.RevokedBy)
+	c.addedStr(&t.IssuerID)
 }
 
 // PutToken stores the description of a token.

@@ -368,6 +368,32 @@ func TestSettingsRoundTrip(t *testing.T) {
 	})
 }
 
+// X1: a token of which nobody knows under which credential it was issued has the record that all tokens had before this was kept, which ends before it.
+func TestTokenWithoutIssuerHasTheOlderRecord(t *testing.T) {
+	t.Attr("rules", "X1")
+	older := records.Token{Tenant: "acme", ID: "k", Role: "worker", Subject: "w", Key: "y", IssuedAt: 1, IssuedBy: "b", ExpiresAt: 2, RevokedAt: 3, RevokedBy: "r"}
+	newer := older
+	newer.ID, newer.IssuerID = "l", "i"
+	s := memstore.New()
+	commit(t, s, func(b *store.Batch) {
+		records.PutToken(b, older)
+		records.PutToken(b, newer)
+	})
+	view(t, s, func(r store.Reader) error {
+		size := func(of records.Token) int {
+			return len(r.Get(store.Token, store.AppendTenantKey(nil, of.Tenant, of.ID)))
+		}
+		if size(newer) != size(older)+2 {
+			t.Errorf("the records have %d and %d bytes, want 2 more for the issuer, and none without", size(older), size(newer))
+		}
+		got, err := collect(r, records.Tokens)
+		if diff := cmp.Diff([]records.Token{older, newer}, got); diff != "" || err != nil {
+			t.Errorf("tokens: error %v, -written +read:\n%s", err, diff)
+		}
+		return nil
+	})
+}
+
 // X1: signing keys and tokens are read back with all fields, in the order of their tenants; those that were dropped are not.
 func TestCredentialsRoundTrip(t *testing.T) {
 	t.Attr("rules", "X1")

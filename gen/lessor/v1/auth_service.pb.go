@@ -104,7 +104,9 @@ type TokenInfo struct {
 	// When it was revoked; absent: it was not.
 	RevokedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
 	// Subject of the credential by which it was revoked; empty for a token that ended because its key did.
-	RevokedBy     string `protobuf:"bytes,9,opt,name=revoked_by,json=revokedBy,proto3" json:"revoked_by,omitempty"`
+	RevokedBy string `protobuf:"bytes,9,opt,name=revoked_by,json=revokedBy,proto3" json:"revoked_by,omitempty"`
+	// Id of the token or certificate by which it was issued. Empty: `lessor token create --data` has issued it, or the coordinator did not keep that yet.
+	IssuerId      string `protobuf:"bytes,10,opt,name=issuer_id,json=issuerId,proto3" json:"issuer_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -198,6 +200,13 @@ func (x *TokenInfo) GetRevokedAt() *timestamppb.Timestamp {
 func (x *TokenInfo) GetRevokedBy() string {
 	if x != nil {
 		return x.RevokedBy
+	}
+	return ""
+}
+
+func (x *TokenInfo) GetIssuerId() string {
+	if x != nil {
+		return x.IssuerId
 	}
 	return ""
 }
@@ -785,7 +794,7 @@ var File_lessor_v1_auth_service_proto protoreflect.FileDescriptor
 
 const file_lessor_v1_auth_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1clessor/v1/auth_service.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe7\x02\n" +
+	"\x1clessor/v1/auth_service.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x84\x03\n" +
 	"\tTokenInfo\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\x12#\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x0f.lessor.v1.RoleR\x04role\x12\x18\n" +
@@ -798,7 +807,9 @@ const file_lessor_v1_auth_service_proto_rawDesc = "" +
 	"\n" +
 	"revoked_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\trevokedAt\x12\x1d\n" +
 	"\n" +
-	"revoked_by\x18\t \x01(\tR\trevokedBy\"\x80\x01\n" +
+	"revoked_by\x18\t \x01(\tR\trevokedBy\x12\x1b\n" +
+	"\tissuer_id\x18\n" +
+	" \x01(\tR\bissuerId\"\x80\x01\n" +
 	"\x12CreateTokenRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.lessor.v1.RoleR\x04role\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12+\n" +
