@@ -152,6 +152,7 @@ examples: build ## Run the tests of the examples, and check them and lessor work
 	bin/lessor worker check --quick '{"to": 1}' --long '{"to": 50}' --failing x -v -- python3 examples/python/main.py --addr {url} --queue {queue}
 	mkdir -p $(STUBS)
 	protoc -I proto -I examples/python-grpc --python_out=$(STUBS) --grpc_out=$(STUBS) --plugin=protoc-gen-grpc="$$(command -v grpc_python_plugin)" proto/lessor/v1/*.proto retry.proto
+	cd examples/python-grpc && PYTHONPATH=$(abspath $(STUBS)) $(PYTHON_GRPC) -m unittest
 	PYTHONPATH=$(STUBS) bin/lessor worker check --quick 1 --long 50 --failing x -v -- $(PYTHON_GRPC) examples/python-grpc/worker.py --addr {addr} --queue {queue}
 	bin/lessor worker check --quick 0 --long 5 --failing x -v -- bin/lessor worker run --addr {addr} --queue {queue} -- sh -c 'sleep $$(cat)'
 

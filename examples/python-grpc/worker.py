@@ -31,6 +31,7 @@ CODES = grpc.StatusCode
 MAY_HELP = {CODES.UNAVAILABLE, CODES.DEADLINE_EXCEEDED, CODES.RESOURCE_EXHAUSTED, CODES.INTERNAL, CODES.CANCELLED}  # docs/errors.md
 CALL = 10.0  # seconds that one call may take
 REPORT = 60.0  # seconds for which a report is repeated, or longer if its lease lives
+MESSAGE = 4 << 20  # bytes of the largest message that every coordinator reads
 WAIT = 20  # seconds that a request for work waits
 log = logging.getLogger("worker")
 
@@ -47,17 +48,23 @@ def seconds(duration):
     return duration.ToTimedelta().total_seconds()
 
 
-def retry_delay(error):
-    """How many seconds to wait at least, as the coordinator says in the google.rpc.RetryInfo of an error; 0 if it does not."""
+def details(error):
+    """What the coordinator says about an error for programs: messages of google.rpc."""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
-            for detail in retry_pb2.Status.FromString(value).details:
-                if detail.type_url.endswith("/google.rpc.RetryInfo"):
-                    return seconds(retry_pb2.RetryInfo.FromString(detail.value).retry_delay)
+            return retry_pb2.Status.FromString(value).details
+    return []
+
+
+def retry_delay(error):
+    """How many seconds to wait at least, as the coordinator says in the google.rpc.RetryInfo of an error; 0 if it does not."""
+    for detail in details(error):
+        if detail.type_url.endswith("/google.rpc.RetryInfo"):
+            return seconds(retry_pb2.RetryInfo.FromString(detail.value).retry_delay)
     return 0
 
 
-def repeat(call, until, pause=time.sleep):
+def repeat(call, until, pause=time.sleep, hopeless=lambda error: False):
     """Make a call again until it is answered. Its error is raised if a repeat cannot help, or would come after until, or if pause returns true."""
     wait = 0.2
     while True:
@@ -65,7 +72,7 @@ def repeat(call, until, pause=time.sleep):
             return call()
         except grpc.RpcError as error:
             delay = max(wait * random.uniform(0.8, 1.2), retry_delay(error))
-            if error.code() not in MAY_HELP or time.monotonic() + delay > until or pause(delay):
+            if error.code() not in MAY_HELP or hopeless(error) or time.monotonic() + delay > until or pause(delay):
                 raise
             log.warning("%s: %s; tried again after %.1f s", error.code(), error.details(), delay)
         wait = min(2 * wait, 5)
@@ -141,7 +148,18 @@ class Attempt:
             call, request = self.workers.Fail, report_pb2.FailRequest(error=error, **self.name)
         else:
             call, request = self.workers.Complete, report_pb2.CompleteRequest(output=output, **self.name)
-        answer = repeat(lambda: call(request, timeout=CALL, wait_for_ready=True), max(self.ends, time.monotonic() + REPORT))
+
+        def too_large(error):  # for a message; any other such error has details
+            return request.ByteSize() > MESSAGE and error.code() == CODES.RESOURCE_EXHAUSTED and not details(error)
+
+        until = max(self.ends, time.monotonic() + REPORT)
+        try:
+            answer = repeat(lambda: call(request, timeout=CALL, wait_for_ready=True), until, hopeless=too_large)
+        except grpc.RpcError as err:
+            if not too_large(err):
+                raise
+            self.report(None, failure("CONFIGURATION", f"an output of {len(output)} bytes: {err.details()}"))
+            return
         level = logging.ERROR if answer.verdict == task_pb2.VERDICT_REJECTED else logging.INFO
         log.log(level, "%s: %s %s", self.assignment.attempt_id, task_pb2.Verdict.Name(answer.verdict), answer.detail)
         if answer.reason == task_pb2.REASON_RESULT_TOO_LARGE:  # the lease lives on
