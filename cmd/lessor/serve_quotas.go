@@ -20,13 +20,14 @@ type quotaFlags struct {
 type maxFlags struct {
 	Connections          int `type:"positive" placeholder:"N" help:"Most connections to both listeners at once (50000, or 500 less than the files that the process may open, or half of these if they are fewer than 1000)."`
 	ConnectionsOfAddress int `type:"positive" placeholder:"N" help:"Most connections from one address (half of --max-connections)."`
+	HandshakesOfAddress  int `type:"positive" placeholder:"N" help:"Most TLS handshakes over gRPC from one address at a time (100)."`
 }
 
 // keptBack is how many of the process's open files connections must not use. They are for the store and everything else.
 const keptBack = 500
 
 func (f maxFlags) connections() preauth.Connections {
-	c := preauth.Connections{Most: f.Connections, MostOfPeer: f.ConnectionsOfAddress}
+	c := preauth.Connections{Most: f.Connections, MostOfPeer: f.ConnectionsOfAddress, HandshakesOfPeer: f.HandshakesOfAddress}
 	if c.Most == 0 {
 		c.Most = connectionsWith(openFiles())
 	}

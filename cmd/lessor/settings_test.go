@@ -43,7 +43,7 @@ func TestSettingsOfServe(t *testing.T) {
 	serve := parsed(t, "serve", "--data=d", "--log-level=error", "--recovery=invalidate", "--pprof", "--callback-url=http://c:1", "--task-token-ttl=101m", "--auth",
 		"--auth-audience=a", "--audit-retention=102h", "--backup-tenant=b", "--backup-timeout=103m", "--backup-stall=104s", "--standby-buffer=123", "--standby-wait=124s",
 		"--limit-payload=105", "--limit-output=106", "--limit-checkpoint=107", "--limit-discarded=108", "--limit-batch=109",
-		"--max-connections=111", "--max-connections-of-address=110", "--quota=tasks=112", "--quota-credential=watches=113", "--quota-tenant=t.tasks=114",
+		"--max-connections=111", "--max-connections-of-address=110", "--max-handshakes-of-address=125", "--quota=tasks=112", "--quota-credential=watches=113", "--quota-tenant=t.tasks=114",
 		"--session-heartbeat-interval=115s", "--session-idle-timeout=116m", "--session-send-timeout=117s", "--session-resource-wait=118s",
 		"--health-mem=60", "--health-disk=70", "--health-missed=119", "--health-saturated-after=120s", "--health-tenant=t.mem=61", "--health-tenant=t.disk=71",
 		"--health-tenant=t.missed=121", "--health-tenant=t.saturated-after=122s",
@@ -64,7 +64,7 @@ func TestSettingsOfServe(t *testing.T) {
 		Backup:      coordinator.Backup{Tenant: "b", Timeout: 103 * time.Minute, Stall: 104 * time.Second},
 		Standbys:    standby.Options{Buffer: 123, Wait: 124 * time.Second},
 		Limits:      lease.Limits{Payload: 105, Output: 106, Checkpoint: 107, Discarded: 108, Batch: 109},
-		Connections: preauth.Connections{Most: 111, MostOfPeer: 110},
+		Connections: preauth.Connections{Most: 111, MostOfPeer: 110, HandshakesOfPeer: 125},
 		Quotas: quota.Config{
 			Tenant: quota.Limits{Tasks: 112}, Credential: quota.Limits{Watches: 113}, Tenants: map[string]quota.Limits{"t": {Tasks: 114}},
 			Credentials: map[string]quota.Limits{},

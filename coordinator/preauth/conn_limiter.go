@@ -22,24 +22,31 @@ type Connections struct {
 	Most int
 	// MostOfPeer is how many of them may come from one address, or for IPv6 from one /64 network. Default: half of Most.
 	MostOfPeer int
+	// HandshakesOfPeer is how many TLS handshakes over gRPC one address, or one /64 network, may have under way. gRPC ends each after its connection timeout.
+	// Default: DefaultHandshakes.
+	HandshakesOfPeer int
 }
 
 // DefaultConnections is the default of Connections.Most.
 const DefaultConnections = 50_000
 
-// mostHandshakes is how many TLS handshakes one address may have under way. gRPC ends each after its connection timeout.
-const mostHandshakes = 100
+// DefaultHandshakes is the default of Connections.HandshakesOfPeer.
+const DefaultHandshakes = 100
 
 // Fill gives each field that is zero its default.
 func (c *Connections) Fill() {
 	c.Most = cmp.Or(c.Most, DefaultConnections)
 	c.MostOfPeer = cmp.Or(c.MostOfPeer, max(c.Most/2, 1))
+	c.HandshakesOfPeer = cmp.Or(c.HandshakesOfPeer, DefaultHandshakes)
 }
 
 // Validate returns an error if a number is out of its range.
 func (c *Connections) Validate() error {
 	if c.Most < 1 || c.MostOfPeer < 1 || c.MostOfPeer > c.Most {
 		return fmt.Errorf("the limit of connections is %d, and %d per address; each must be at least 1, and the limit per address at most the total", c.Most, c.MostOfPeer)
+	}
+	if c.HandshakesOfPeer < 1 {
+		return fmt.Errorf("the limit of TLS handshakes per address is %d; it must be at least 1", c.HandshakesOfPeer)
 	}
 	return nil
 }
@@ -204,7 +211,7 @@ func (h handshakes) Clone() credentials.TransportCredentials {
 func (lim *ConnLimiter) begin(peer string) bool {
 	lim.mu.Lock()
 	defer lim.mu.Unlock()
-	if peer != "" && lim.handshakes[peer] >= mostHandshakes {
+	if peer != "" && lim.handshakes[peer] >= lim.HandshakesOfPeer {
 		return false
 	}
 	lim.handshakes[peer]++

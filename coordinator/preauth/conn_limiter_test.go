@@ -106,7 +106,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 // X5: a connection that does not use TCP, such as that of a unix socket, has no address. So no limit of an address applies to it or to its handshake.
 func TestConnectionsWithoutAddress(t *testing.T) {
 	t.Attr("rules", "X5")
-	d := NewConnLimiter(Connections{Most: mostHandshakes + 1, MostOfPeer: 1}, false, slog.New(slog.DiscardHandler))
+	const mostHandshakes = 3
+	d := NewConnLimiter(Connections{Most: mostHandshakes + 1, MostOfPeer: 1, HandshakesOfPeer: mostHandshakes}, false, slog.New(slog.DiscardHandler))
 	lis := make(connListener, mostHandshakes+2)
 	for range cap(lis) {
 		conn, other := net.Pipe()
@@ -196,14 +197,16 @@ func TestConnectionsFillAndValidate(t *testing.T) {
 		set, filled Connections
 		ok          bool
 	}{
-		{Connections{}, Connections{DefaultConnections, DefaultConnections / 2}, true},
-		{Connections{Most: 1}, Connections{1, 1}, true},
-		{Connections{Most: 9}, Connections{9, 4}, true},
-		{Connections{Most: 9, MostOfPeer: 9}, Connections{9, 9}, true},
-		{Connections{Most: 9, MostOfPeer: 10}, Connections{9, 10}, false},
-		{Connections{Most: 9, MostOfPeer: -1}, Connections{9, -1}, false},
-		{Connections{Most: -1}, Connections{-1, 1}, false},
-		{Connections{Most: -1, MostOfPeer: -1}, Connections{-1, -1}, false},
+		{Connections{}, Connections{DefaultConnections, DefaultConnections / 2, DefaultHandshakes}, true},
+		{Connections{Most: 1}, Connections{1, 1, DefaultHandshakes}, true},
+		{Connections{Most: 9}, Connections{9, 4, DefaultHandshakes}, true},
+		{Connections{Most: 9, MostOfPeer: 9}, Connections{9, 9, DefaultHandshakes}, true},
+		{Connections{Most: 9, MostOfPeer: 10}, Connections{9, 10, DefaultHandshakes}, false},
+		{Connections{Most: 9, MostOfPeer: -1}, Connections{9, -1, DefaultHandshakes}, false},
+		{Connections{Most: -1}, Connections{-1, 1, DefaultHandshakes}, false},
+		{Connections{Most: -1, MostOfPeer: -1}, Connections{-1, -1, DefaultHandshakes}, false},
+		{Connections{Most: 9, HandshakesOfPeer: 1000}, Connections{9, 4, 1000}, true},
+		{Connections{Most: 9, HandshakesOfPeer: -1}, Connections{9, 4, -1}, false},
 	} {
 		c := tt.set
 		c.Fill()
@@ -245,7 +248,7 @@ func TestHandshakesThatFailAreInTheLog(t *testing.T) {
 	for level, all := range map[slog.Level]int{slog.LevelInfo: 0, slog.LevelDebug: 2 * 99} {
 		synctest.Test(t, func(t *testing.T) {
 			var log bytes.Buffer
-			d := NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, false, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: level})))
+			d := NewConnLimiter(Connections{Most: 1, MostOfPeer: 1, HandshakesOfPeer: 1}, false, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: level})))
 			fail := func(err error, lines ...string) {
 				t.Helper()
 				log.Reset()
@@ -287,7 +290,8 @@ func TestHandshakesThatFailAreInTheLog(t *testing.T) {
 func TestHandshakesAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
-		d := NewConnLimiter(Connections{Most: 1000, MostOfPeer: 1000}, false, slog.New(slog.DiscardHandler))
+		const mostHandshakes = 11
+		d := NewConnLimiter(Connections{Most: 1000, MostOfPeer: 1000, HandshakesOfPeer: mostHandshakes}, false, slog.New(slog.DiscardHandler))
 		end := make(chan struct{})
 		slow := d.Handshakes(slowHandshake{insecure.NewCredentials(), end}).Clone() // the copy has the same limits
 		done := make(chan error, 3*mostHandshakes)
