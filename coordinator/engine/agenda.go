@@ -95,9 +95,25 @@ func (a *agenda) granted(q *queue, f *flow, now lease.Instant) {
 func (a *agenda) heldUp(q *queue, now lease.Instant) bool {
 	block := q.state().Blocked(now)
 	if block == lease.BlockedByRate {
-		a.throttled.Set(throttle{q.settings.Rate.Next(q.bucket, now), q})
+		a.throttle(q, q.settings.Rate.Next(q.bucket, now))
 	}
 	return block != lease.NoBlock
+}
+
+// throttle lets unthrottle mark a queue at a time, in place of an earlier such time.
+func (a *agenda) throttle(q *queue, until lease.Instant) {
+	a.dropThrottle(q)
+	q.throttled = until
+	a.throttled.Set(throttle{until, q})
+}
+
+// dropThrottle is called when a queue need no longer wait for its rate limit: it has no tasks in line any more, or other settings. Otherwise the serving clock
+// would be saved for this wait until its end, which may be a day away.
+func (a *agenda) dropThrottle(q *queue) {
+	if q.throttled != 0 {
+		a.throttled.Delete(throttle{q.throttled, q})
+		q.throttled = 0
+	}
 }
 
 // throttle says when the rate limit of a queue allows the next grant. The loop wakes then.
@@ -121,7 +137,7 @@ func (a *agenda) unthrottle(now lease.Instant) {
 		if !ok || t.until > now {
 			return
 		}
-		a.throttled.PopMin()
+		a.dropThrottle(t.queue)
 		a.add(t.queue)
 	}
 }

@@ -677,7 +677,21 @@ func (i *inspection) checkTakers() {
 			i.checkIdle(q, t)
 		}
 	})
+	throttled := map[*queue]lease.Instant{}
+	i.agenda.throttled.Scan(func(t throttle) bool {
+		throttled[t.queue] = t.until
+		if t.queue.waiting == 0 {
+			i.problem("queue %q waits for its rate limit, and has no task in line", t.queue.name)
+		}
+		return true
+	})
+	if n := i.agenda.throttled.Len(); n != len(throttled) {
+		i.problem("%d queues wait for their rate limit, at %d times", len(throttled), n)
+	}
 	i.eachQueue(func(q *queue) {
+		if q.throttled != throttled[q] {
+			i.problem("queue %q waits for its rate limit until %v, and is looked at again at %v", q.name, q.throttled, throttled[q])
+		}
 		if q.attending != attending[q] {
 			i.problem("queue %q has %d takers, and counts %d", q.name, attending[q], q.attending)
 		}

@@ -85,7 +85,9 @@ func (ls *lines) unlist(l *line) {
 		}
 	}
 	l.lineup = nil
-	l.queue.waiting--
+	if l.queue.waiting--; l.queue.waiting == 0 {
+		ls.agenda.dropThrottle(l.queue)
+	}
 	l.queue.space.untrack(l)
 	ls.workers.untrack(l)
 	ls.pipeline.current().forgetIfUnused(l.queue)

@@ -19,8 +19,6 @@ const (
 	// saveWait is at most how often it is made durable while a task waits for it, or a queue for its rate limit (T13). It is for the last two seconds of
 	// a wait, and the first ones after a start: otherwise, saveStep has longer steps.
 	saveWait = 250 * time.Millisecond
-	// saveRate is at least how often it is made durable while a queue waits for its rate limit.
-	saveRate = 10 * time.Second
 )
 
 // runFor is after how long a round begins no further operation. The callers of all operations of a round wait for its end, and most operations that take
@@ -175,7 +173,7 @@ func (e *Engine) saveIn(d time.Duration) time.Duration {
 		d = min(d, e.saveStep(due)-unsaved)
 	}
 	if until, ok := e.agenda.nextGrant(); ok {
-		d = min(d, saveRate-unsaved, e.saveStep(until)-unsaved)
+		d = min(d, e.saveStep(until)-unsaved)
 	}
 	return d
 }

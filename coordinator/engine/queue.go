@@ -35,6 +35,8 @@ type queue struct {
 	next   *list.Element
 	news   bool // since a turn last began at the first taker, something has changed, so that takers may have a task that had none before
 	marked bool // it is in agenda.queues
+	// throttled is when its rate limit allows the next grant, while it is in agenda.throttled; otherwise 0.
+	throttled lease.Instant
 	// lastGrant is the value of agenda.grants at the last grant of the queue; 0: none since the start.
 	lastGrant uint64
 }

@@ -105,6 +105,7 @@ func (e *Engine) applySettings(q *queue, settings *lease.Settings) QueueInfo {
 		q.bucket = rate.At(q.bucket, e.now().Serving) // the time until now counts at the rate that was in force
 	}
 	q.settings = settings
+	e.agenda.dropThrottle(q)
 	if q.createdAt == 0 { // a queue exists from its first submit or update on (T13)
 		q.createdAt = e.now().Wall
 	}

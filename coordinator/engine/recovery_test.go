@@ -122,7 +122,7 @@ func TestCrashesKeepNoTaskWaiting(t *testing.T) {
 	}
 }
 
-// A9: while a task waits and nothing else happens, the clock is saved a small number of times, however long the wait is.
+// A9: while a task or a queue waits and nothing else happens, the clock is saved a small number of times, however long the wait is.
 func TestWaitsAreSavedSeldom(t *testing.T) {
 	t.Attr("rules", "A9")
 	for _, c := range []struct {
@@ -134,19 +134,71 @@ func TestWaitsAreSavedSeldom(t *testing.T) {
 		{30 * time.Second, 28},
 		{time.Hour, 64},
 	} {
+		for what, begin := range map[string]func(*rig, time.Duration){"retry": (*rig).failOnce, "grant": (*rig).useUpRate} {
+			run(t, func(r *rig) {
+				time.Sleep(c.wait) // so that the time since the start is no reason to save the clock more often
+				begin(r, c.wait)
+				if n := r.commitsIn(c.wait - time.Millisecond); n != c.commits {
+					r.Errorf("%d commits in a wait of %v for a %s, want %d", n, c.wait, what, c.commits)
+				}
+			})
+		}
+	}
+}
+
+// A9: when a queue need no longer wait for its rate limit, the clock is not saved for it.
+func TestClockIsNotSavedForAWaitThatIsOver(t *testing.T) {
+	t.Attr("rules", "A9")
+	for what, end := range map[string]func(r *rig){
+		"the queue is paused":       func(r *rig) { r.setQueue(func(s *lease.Settings) { s.Paused = true }) },
+		"no task is there any more": func(r *rig) { r.deleteWaiting() },
+		"the limit is gone, and the tasks": func(r *rig) {
+			r.setQueue(func(s *lease.Settings) { s.Rate, s.Paused = lease.Rate{}, true })
+			r.deleteWaiting()
+		},
+	} {
 		run(t, func(r *rig) {
-			time.Sleep(c.wait) // so that the time since the start is no reason to save the clock more often
-			r.failOnce(c.wait)
-			synctest.Wait()
-			var commits atomic.Int32
-			r.beforeCommits(func() { commits.Add(1) })
-			defer r.st.(*memstore.Store).SetHook(nil)
-			time.Sleep(c.wait - time.Millisecond)
-			if n := commits.Load(); n != c.commits {
-				r.Errorf("%d commits in a wait of %v, want %d", n, c.wait, c.commits)
+			r.useUpRate(24 * time.Hour)
+			time.Sleep(time.Hour)
+			end(r)
+			if n := r.commitsIn(22 * time.Hour); n != 0 {
+				r.Errorf("%s: %d commits in 22 h, want none", what, n)
 			}
 		})
 	}
+}
+
+// useUpRate lets the queue wait for its rate limit from now on. A worker wants its tasks.
+func (r *rig) useUpRate(wait time.Duration) {
+	r.Helper()
+	r.setQueue(func(s *lease.Settings) { s.Rate = lease.Rate{PerSecond: 1 / wait.Seconds(), Burst: 1} })
+	r.submit(many(2)...)
+	r.say(lease.KindComplete, r.lease(1, 0)[0])
+	r.join("i", 1)
+}
+
+// deleteWaiting deletes the tasks that wait.
+func (r *rig) deleteWaiting() {
+	r.Helper()
+	_, err := r.Sweep(r.Context(), Sweep{Space: home, Choose: func(t *lease.Task) (lease.Command, bool) {
+		if !isReady(t) {
+			return nil, false
+		}
+		return lease.Delete{Tenant: home.Tenant, Task: t.ID}, false
+	}})
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+// commitsIn counts the commits in a time in which the test does nothing.
+func (r *rig) commitsIn(d time.Duration) int32 {
+	synctest.Wait()
+	var commits atomic.Int32
+	r.beforeCommits(func() { commits.Add(1) })
+	defer r.st.(*memstore.Store).SetHook(nil)
+	time.Sleep(d)
+	return commits.Load()
 }
 
 // failOnce submits a task, whose first attempt fails. The next one is due after exactly this time.
