@@ -117,6 +117,14 @@ type QueueInfo struct {
 	Ready, Scheduled, Leased, Parked uint64
 	Completed, Failed, Cancelled     uint64
 	Takers                           int // number of sessions and waiting requests that want its tasks
+	Blocker                          Blocker
+}
+
+// Blocker is the oldest lease that holds a concurrency key under which tasks of a queue are parked. It is zero if no task is parked, if the tasks of too many
+// other queues wait for older leases (mostBlockers), and in what UpdateQueue returns.
+type Blocker struct {
+	Since lease.Wall // when the lease was granted
+	Task  lease.TaskID
 }
 
 // Counts are the numbers of tasks of all tenants that have not ended. Each task counts in exactly one field: Parked counts the READY tasks that

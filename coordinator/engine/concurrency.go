@@ -6,41 +6,84 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// concurrencyKey is a concurrency key that some task holds or waits for (T11). It lists its live leases by task, instead of counting them, so that
-// no count can leak. READY tasks for which the key had no room are parked under it, line by line, and come back one by one when it has room.
+// concurrencyKey is a concurrency key that some task holds or waits for (T11). It lists its live leases, instead of counting them, so that no count can
+// leak. READY tasks for which the key had no room are parked under it, line by line, and come back one by one when it has room.
 type concurrencyKey struct {
 	space   *space
 	key     string
-	holders map[lease.TaskID]uint32 // concurrency_limit of each holder
-	limits  btree.Map[uint32, int]  // number of holders that have each limit, in order: a producer may give each task another limit
+	holders *btree.BTreeG[holder]  // the oldest first
+	limits  btree.Map[uint32, int] // number of holders that have each limit, in order: a producer may give each task another limit
 	parked  map[lease.Line]*head[place]
+	queues  btree.Map[string, int] // number of lines of each queue that are in parked
+	blocker holder                 // by which the key is in space.blockers; zero if it is not
 	rota    rota
 
 	mostParked int // see shrunk
 }
 
+func newConcurrencyKey(s *space, key string) *concurrencyKey {
+	return &concurrencyKey{space: s, key: key, holders: newTree(holder.less), parked: map[lease.Line]*head[place]{}, rota: rota{atOnce: 1}}
+}
+
+// holder is a live lease of a concurrency key.
+type holder struct {
+	since lease.Wall // when it was granted
+	task  lease.TaskID
+	limit uint32 // concurrency_limit of the task
+}
+
+// holderOf returns the lease of a task that is leased.
+func holderOf(t *lease.Task) holder {
+	return holder{t.Lease.GrantedAt, t.ID, t.Spec.ConcurrencyLimit}
+}
+
+func (h holder) less(other holder) bool {
+	if h.since != other.since {
+		return h.since < other.since
+	}
+	return h.task.Compare(other.task) < 0
+}
+
 func (k *concurrencyKey) state() lease.Holders {
 	least, _, _ := k.limits.Min()
-	return lease.Holders{Count: uint32(len(k.holders)), Limit: least}
+	return lease.Holders{Count: uint32(k.holders.Len()), Limit: least}
 }
 
-func (k *concurrencyKey) hold(id lease.TaskID, limit uint32) {
-	if _, held := k.holders[id]; !held {
-		k.holders[id] = limit
-		n, _ := k.limits.Get(limit)
-		k.limits.Set(limit, n+1)
-	}
+// unused reports whether nobody holds the key or waits for it.
+func (k *concurrencyKey) unused() bool { return k.holders.Len() == 0 && len(k.parked) == 0 }
+
+func (k *concurrencyKey) hold(h holder) {
+	k.holders.Set(h)
+	n, _ := k.limits.Get(h.limit)
+	k.limits.Set(h.limit, n+1)
+	k.updateBlocker()
 }
 
-func (k *concurrencyKey) release(id lease.TaskID) {
-	limit, held := k.holders[id]
-	if !held {
-		return
-	}
-	delete(k.holders, id)
-	if n, _ := k.limits.Get(limit); n > 1 {
-		k.limits.Set(limit, n-1)
+func (k *concurrencyKey) release(h holder) {
+	k.holders.Delete(h)
+	if n, _ := k.limits.Get(h.limit); n > 1 {
+		k.limits.Set(h.limit, n-1)
 	} else {
-		k.limits.Delete(limit)
+		k.limits.Delete(h.limit)
 	}
+	k.updateBlocker()
+}
+
+// park adds a line of which tasks are parked, and unpark removes it.
+func (k *concurrencyKey) park(l lease.Line, h *head[place]) {
+	k.parked[l] = h
+	n, _ := k.queues.Get(l.Queue)
+	k.queues.Set(l.Queue, n+1)
+	k.updateBlocker()
+}
+
+func (k *concurrencyKey) unpark(l lease.Line) {
+	delete(k.parked, l)
+	k.parked = shrunk(k.parked, &k.mostParked)
+	if n, _ := k.queues.Get(l.Queue); n > 1 {
+		k.queues.Set(l.Queue, n-1)
+	} else {
+		k.queues.Delete(l.Queue)
+	}
+	k.updateBlocker()
 }

@@ -142,8 +142,8 @@ func (e *Engine) keyStates() map[string]string {
 	all := map[string]string{}
 	for _, s := range e.spaces.byNumber {
 		for _, k := range s.keys {
-			if len(k.holders) > 0 {
-				all[fmt.Sprint(s.name, k.key)] = fmt.Sprint(k.holders, k.state())
+			if k.holders.Len() > 0 {
+				all[fmt.Sprint(s.name, k.key)] = fmt.Sprint(k.holders.Items(), k.state())
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -360,16 +361,13 @@ type keyOf struct {
 }
 
 func (i *inspection) checkKeys() {
-	holders, parked := map[keyOf]map[lease.TaskID]uint32{}, map[keyOf]map[lease.Line][]*lease.Task{}
+	holders, parked := map[keyOf][]holder{}, map[keyOf]map[lease.Line][]*lease.Task{}
 	for id, t := range i.tasks {
 		k := keyOf{id.Space, t.Spec.ConcurrencyKey}
 		switch {
 		case k.key == "":
 		case isLeased(t):
-			if holders[k] == nil {
-				holders[k] = map[lease.TaskID]uint32{}
-			}
-			holders[k][id] = t.Spec.ConcurrencyLimit
+			holders[k] = append(holders[k], holderOf(t))
 		case isParked(t):
 			if parked[k] == nil {
 				parked[k] = map[lease.Line][]*lease.Task{}
@@ -380,18 +378,21 @@ func (i *inspection) checkKeys() {
 			}
 		}
 	}
+	for _, all := range holders {
+		slices.SortFunc(all, func(a, b holder) int { return cmp.Or(cmp.Compare(a.since, b.since), a.task.Compare(b.task)) })
+	}
 	if len(i.parking.roomy) > 0 {
 		i.problem("%d keys wait to be unparked, and nobody looks at them", len(i.parking.roomy))
 	}
 	for number, s := range i.spaces.byNumber {
 		for name, k := range s.keys {
 			at := keyOf{number, name}
-			if !maps.Equal(k.holders, holders[at]) {
-				i.problem("key %q: its holders are %v, and it counts %v", name, holders[at], k.holders)
+			if have := k.holders.Items(); !slices.Equal(have, holders[at]) {
+				i.problem("key %q: its holders are %v, and it counts %v", name, holders[at], have)
 			}
 			limits := map[uint32]int{}
-			for _, limit := range k.holders {
-				limits[limit]++
+			for _, h := range holders[at] {
+				limits[h.limit]++
 			}
 			counted := map[uint32]int{}
 			k.limits.Scan(func(limit uint32, n int) bool {
@@ -409,12 +410,42 @@ func (i *inspection) checkKeys() {
 			if !needed {
 				i.problem("key %q: nobody holds it or waits for it", name)
 			}
+			i.checkBlocker(k, holders[at])
 			for kind := range parked[at] {
 				if k.parked[kind] == nil {
 					i.problem("key %q: a line of parked tasks is unknown", name)
 				}
 			}
 		}
+	}
+}
+
+// checkBlocker checks that the oldest lease of a key is among the blockers of its space if tasks are parked under the key, and that the key knows their queues.
+func (i *inspection) checkBlocker(k *concurrencyKey, holders []holder) {
+	lines := map[string]int{}
+	for kind := range k.parked {
+		lines[kind.Queue]++
+	}
+	counted := map[string]int{}
+	k.queues.Scan(func(queue string, n int) bool {
+		counted[queue] = n
+		return true
+	})
+	if !maps.Equal(lines, counted) {
+		i.problem("key %q: its parked lines are of the queues %v, and it counts %v", k.key, lines, counted)
+	}
+	var want, have []holder
+	if len(lines) > 0 && len(holders) > 0 {
+		want = holders[:1]
+	}
+	k.space.blockers.Scan(func(b blocker) bool {
+		if b.key == k {
+			have = append(have, b.holder)
+		}
+		return true
+	})
+	if !slices.Equal(have, want) {
+		i.problem("key %q: its blockers are %v, want %v", k.key, have, want)
 	}
 }
 

@@ -52,6 +52,7 @@
 //	taker     who can get work: a session, or one unary call that waits
 //	turn      the order of a tenant's queues: the one whose last grant was longest ago is next
 //	parked    waiting under a concurrency key without room, outside its line, until a lease of the key ends
+//	blocker   the oldest lease of a concurrency key under which tasks are parked
 //	rota      which lines of a key's parked tasks are looked at next when there is room again
 //	head      the first entries of an index on disk, kept in memory; says whether there may be more on disk
 //	timeline  the timers of one clock: finds the one due next, of leased tasks in memory, of the others on disk
@@ -74,6 +75,7 @@
 //	grantsPerTurn             grants of a queue                                  other queues
 //	unparksPerTurn            parked tasks tried                                 queues
 //	linesInTurn               lines of parked tasks compared                     queues
+//	mostBlockers              queues of blockers, for one call about queues      operations
 //	movesAtOnce               lineups that move with the turn of their flow      all
 //	mostPassed, mostSearched  tasks for which a taker has no room                other takers
 //
@@ -110,6 +112,7 @@
 //	presence.go losses.go                      whether workers are there, and what they lose if not
 //	concurrency.go parking.go                  concurrency keys, and the tasks that wait for them
 //	unpark.go rota.go                          which of these come back when there is room
+//	blockers.go                                which leases they wait for
 //	affinity.go task_quota.go                  affinity keys, the quota of tasks
 //	hub.go topic.go feed.go                    watchers, and the progress and output of running attempts
 //	ends.go                                    who only waits for the ends of tasks, of thousands perhaps

@@ -74,7 +74,8 @@ func heldBack(c lease.FindingCode) bool {
 	return c != lease.FoundTimeLimit && c != lease.FoundLateResult
 }
 
-// nameHolders adds to the finding that the concurrency key of a task has no room the tasks that hold the key, at most five, oldest first.
+// nameHolders adds to the finding that the concurrency key of a task has no room the tasks that hold the key, at most five, the one first whose lease is the
+// oldest.
 func (e *Engine) nameHolders(t *lease.Task, found []lease.Finding) {
 	const most = 5
 	k := e.spaces.of(t.ID).keys[t.Spec.ConcurrencyKey]
@@ -82,19 +83,12 @@ func (e *Engine) nameHolders(t *lease.Task, found []lease.Finding) {
 	if at < 0 || k == nil || k.state().Room(t.Spec.ConcurrencyLimit) {
 		return
 	}
-	var oldest []lease.TaskID
-	for id := range k.holders { // there may be a million, too many to sort them all on the loop
-		at, _ := slices.BinarySearchFunc(oldest, id, lease.TaskID.Compare)
-		if at < most {
-			oldest = slices.Insert(oldest, at, id)
-			oldest = oldest[:min(most, len(oldest))]
-		}
-	}
 	var names []string
-	for _, id := range oldest {
-		names = append(names, id.String())
-	}
-	if more := len(k.holders) - len(names); more > 0 {
+	k.holders.Scan(func(h holder) bool {
+		names = append(names, h.task.String())
+		return len(names) < most
+	})
+	if more := k.holders.Len() - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	found[at].Message += "; held by " + strings.Join(names, ", ")

@@ -202,7 +202,7 @@ func (e *Engine) loadLeases(r store.Reader) error {
 		e.requests.addLease(t)
 		e.spaces.addLeased(q)
 		if key := t.Spec.ConcurrencyKey; key != "" {
-			q.space.concurrencyKey(key).hold(t.ID, t.Spec.ConcurrencyLimit)
+			q.space.concurrencyKey(key).hold(holderOf(t))
 		}
 		if t.Spec.Affinity != nil {
 			e.bindings.bind(q.space, t)

@@ -36,7 +36,7 @@ func (pk *parking) in(k *concurrencyKey, l lease.Line) *head[place] {
 	h := k.parked[l]
 	if h == nil {
 		h = newHead(parkedHead, placeLess)
-		k.parked[l] = h
+		k.park(l, h)
 		pk.workers.trackParked(parkedLine{k, l})
 	}
 	return h
@@ -45,8 +45,7 @@ func (pk *parking) in(k *concurrencyKey, l lease.Line) *head[place] {
 // drop forgets a line of which no task is parked under the key any more.
 func (pk *parking) drop(k *concurrencyKey, l lease.Line) {
 	if k.parked[l] != nil {
-		delete(k.parked, l)
-		k.parked = shrunk(k.parked, &k.mostParked)
+		k.unpark(l)
 		pk.workers.untrackParked(parkedLine{k, l})
 	}
 }
@@ -59,10 +58,11 @@ func (pk *parking) update(c *lease.Change) {
 		return
 	}
 	k := pk.spaces.of(id).concurrencyKey(spec.ConcurrencyKey)
-	if isLeased(c.New) {
-		k.hold(id, spec.ConcurrencyLimit)
-	} else {
-		k.release(id)
+	switch was, is := isLeased(c.Old), isLeased(c.New); {
+	case is && !was:
+		k.hold(holderOf(c.New))
+	case was && !is:
+		k.release(holderOf(c.Old))
 	}
 	switch was, is := isParked(c.Old), isParked(c.New); {
 	case was && !is:
@@ -74,7 +74,7 @@ func (pk *parking) update(c *lease.Change) {
 		h.batch = pk.pipeline.current().number
 		h.insert(placeOf(c.New))
 	}
-	if isLeased(c.Old) && !isLeased(c.New) || isReady(c.Old) && !isReady(c.New) || len(k.holders) == 0 && len(k.parked) == 0 {
+	if isLeased(c.Old) && !isLeased(c.New) || isReady(c.Old) && !isReady(c.New) || k.unused() {
 		pk.mayHaveRoom(k)
 	}
 }
@@ -98,7 +98,7 @@ func (pk *parking) toUnpark() map[*concurrencyKey]struct{} {
 func (pk *parking) unparked(k *concurrencyKey) {
 	k.rota.end()
 	delete(pk.roomy, k)
-	if len(k.holders) == 0 && len(k.parked) == 0 {
+	if k.unused() {
 		delete(k.space.keys, k.key)
 	}
 }

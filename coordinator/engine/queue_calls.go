@@ -14,9 +14,10 @@ func (e *Engine) Queues(ctx context.Context, name Space, after string, limit int
 		if s == nil {
 			return nil, nil
 		}
+		blockers := s.oldestBlockers()
 		s.byQueueName.Ascend(&queue{name: after}, func(q *queue) bool {
 			if q.name > after && q.createdAt != 0 && len(all) < limit {
-				all = append(all, q.info())
+				all = append(all, q.infoWith(blockers))
 			}
 			return len(all) < limit
 		})
@@ -31,13 +32,21 @@ func (e *Engine) Queue(ctx context.Context, name Space, queue string) (info Queu
 		if s == nil || s.queues[queue] == nil || s.queues[queue].createdAt == 0 {
 			return nil, nil
 		}
-		info := s.queues[queue].info()
+		info := s.queues[queue].infoWith(s.oldestBlockers())
 		return &info, nil
 	})
 	if shown == nil {
 		return QueueInfo{}, false, err
 	}
 	return *shown, true, nil
+}
+
+func (q *queue) infoWith(blockers map[string]holder) QueueInfo {
+	info := q.info()
+	if b := blockers[q.name]; q.parked > 0 {
+		info.Blocker = Blocker{b.since, b.task}
+	}
+	return info
 }
 
 func (q *queue) info() QueueInfo {

@@ -774,7 +774,7 @@ func (w *world) forgets() {
 			"watches": len(w.hub.tasks) + len(w.hub.runs), "who waits for ends": len(w.hub.ends), "words of attempts": len(w.hub.recent) + w.hub.output,
 		}
 		for _, s := range w.Engine.spaces.byNumber {
-			n["concurrency keys"] += len(s.keys)
+			n["concurrency keys"] += len(s.keys) + s.blockers.Len()
 			n["affinity keys"] += len(s.bindings) + len(s.affinityLines)
 			for _, q := range s.queues {
 				n["takers"] += q.attending + q.available.Len()

@@ -10,7 +10,7 @@ import (
 
 // keyWithLines makes a concurrency key with a parked task in a line of each of the queues q0, q1 and so on. The last one has the oldest task.
 func keyWithLines(n int) *concurrencyKey {
-	k := &concurrencyKey{space: &space{queues: map[string]*queue{}}, parked: map[lease.Line]*head[place]{}}
+	k := newConcurrencyKey(&space{queues: map[string]*queue{}}, "k")
 	for i := range n {
 		h := newHead(parkedHead, placeLess)
 		h.insert(place{seq: uint64(n - i)})

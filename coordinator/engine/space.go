@@ -18,6 +18,7 @@ type space struct {
 	queues        map[string]*queue
 	byQueueName   *btree.BTreeG[*queue]         // the same queues, in the order of their names
 	keys          map[string]*concurrencyKey    // concurrency keys that are held or waited for
+	blockers      *btree.BTreeG[blocker]        // of those that are both, the oldest first
 	bindings      map[string]*binding           // affinity keys that have a worker
 	affinityLines map[string]map[*line]struct{} // lines in which tasks wait, by affinity key
 }
@@ -42,7 +43,7 @@ func newSpace(name Space, tenant *TenantCounts, number uint32, nextSeq uint64, l
 	return &space{
 		name: name, tenant: tenant, number: number, nextSeq: nextSeq, lost: lost, queues: map[string]*queue{}, keys: map[string]*concurrencyKey{},
 		bindings: map[string]*binding{}, affinityLines: map[string]map[*line]struct{}{},
-		byQueueName: newTree(func(a, b *queue) bool { return a.name < b.name }),
+		byQueueName: newTree(func(a, b *queue) bool { return a.name < b.name }), blockers: newTree(blockerLess),
 	}
 }
 
@@ -100,7 +101,7 @@ func (s *space) untrack(l *line) {
 func (s *space) concurrencyKey(key string) *concurrencyKey {
 	k := s.keys[key]
 	if k == nil {
-		k = &concurrencyKey{space: s, key: key, holders: map[lease.TaskID]uint32{}, parked: map[lease.Line]*head[place]{}, rota: rota{atOnce: 1}}
+		k = newConcurrencyKey(s, key)
 		s.keys[key] = k
 	}
 	return k

@@ -60,6 +60,8 @@ var (
 	maxBacklog int
 	//go:linkname linesInTurn github.com/lessor-dev/lessor/coordinator/engine.linesInTurn
 	linesInTurn int
+	//go:linkname mostBlockers github.com/lessor-dev/lessor/coordinator/engine.mostBlockers
+	mostBlockers int
 	//go:linkname newsBytes github.com/lessor-dev/lessor/coordinator/engine.newsBytes
 	newsBytes int
 	//go:linkname recentChunks github.com/lessor-dev/lessor/coordinator/engine.recentChunks
@@ -141,6 +143,7 @@ var bounds = []struct {
 	{&maxHandOver, 1 << 10, 16 << 10},
 	{&maxBacklog, 1 << 10, 32 << 10},
 	{&linesInTurn, 1, 8},
+	{&mostBlockers, 1, 4},
 	{&newsBytes, 1 << 10, 8 << 10}, // an item of news has at least 1 KiB
 	{&recentChunks, 1, 4},
 	{&recentOfAll, 64, 512},

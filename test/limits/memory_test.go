@@ -17,7 +17,7 @@ var emptied = []string{
 }
 
 // emptiedOfSpaces is the same of each workspace.
-var emptiedOfSpaces = []string{"keys", "bindings", "affinityLines"}
+var emptiedOfSpaces = []string{"keys", "blockers", "bindings", "affinityLines"}
 
 // emptiedOfQueues is the same of each queue that is left because something was set on it.
 var emptiedOfQueues = []string{"attending", "available", "waiting"}
