@@ -34,6 +34,8 @@ var (
 		append([]string{"state"}, queueLabels...), nil)
 	queueOldestDesc = prometheus.NewDesc("lessor_queue_oldest_ready_seconds",
 		"How long the task of the queue has been READY that has been so the longest; PARKED ones are left out. 0 if none is.", queueLabels, nil)
+	queueBlockerDesc = prometheus.NewDesc("lessor_queue_oldest_blocker_seconds",
+		"How long the oldest lease has been live that holds a concurrency key for which tasks of the queue are PARKED; 0 if none is.", queueLabels, nil)
 	queueTakersDesc = prometheus.NewDesc("lessor_queue_takers", "Workers and requests that wait for tasks of the queue or work on them.", queueLabels, nil)
 	queuePausedDesc = prometheus.NewDesc("lessor_queue_paused", "1 while the queue is paused.", queueLabels, nil)
 	queuesCutDesc   = prometheus.NewDesc("lessor_queues_left_out", "1 if there are more queues than one scrape shows.", nil, nil)
@@ -94,7 +96,7 @@ type shownQueues struct {
 
 // Describe implements prometheus.Collector.
 func (shownQueues) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{queueTasksDesc, queueKeptDesc, queueOldestDesc, queueTakersDesc, queuePausedDesc, queuesCutDesc} {
+	for _, d := range []*prometheus.Desc{queueTasksDesc, queueKeptDesc, queueOldestDesc, queueBlockerDesc, queueTakersDesc, queuePausedDesc, queuesCutDesc} {
 		to <- d
 	}
 }
@@ -116,6 +118,7 @@ func (s shownQueues) Collect(to chan<- prometheus.Metric) {
 			tell(queueKeptDesc, float64(n), append([]string{state}, of...)...)
 		}
 		tell(queueOldestDesc, q.GetOldestReady().AsDuration().Seconds(), of...)
+		tell(queueBlockerDesc, q.GetOldestBlocker().AsDuration().Seconds(), of...)
 		tell(queueTakersDesc, float64(q.GetTakers()), of...)
 		tell(queuePausedDesc, flag[q.GetPaused()], of...)
 	}

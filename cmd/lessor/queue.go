@@ -24,7 +24,7 @@ type queueListCmd struct {
 
 func (c queueListCmd) Run(a *app) error {
 	return c.with(a, func(cl *client) error {
-		list := newListing(a, "QUEUE", "READY", "OLDEST", "BLOCKED", "SCHEDULED", "LEASED", "FAILED", "SETTINGS")
+		list := newListing(a, "QUEUE", "READY", "OLDEST", "BLOCKED", "BLOCKER", "SCHEDULED", "LEASED", "FAILED", "SETTINGS")
 		req := &lessorv1.ListQueuesRequest{WorkspaceId: c.Workspace}
 		return printPages(list, queueCells, func(token string) ([]*lessorv1.Queue, string, error) {
 			req.PageToken = token
@@ -40,6 +40,7 @@ func queueCells(q *lessorv1.Queue) []string {
 		fmt.Sprint(q.GetReady()),
 		oldestText(q),
 		fmt.Sprint(q.GetBlocked()),
+		blockerText(q),
 		fmt.Sprint(q.GetScheduled()),
 		fmt.Sprint(q.GetLeased()),
 		fmt.Sprint(q.GetFailed()),
@@ -53,4 +54,12 @@ func oldestText(q *lessorv1.Queue) string {
 		return ""
 	}
 	return words.Age(q.GetOldestReady().AsDuration())
+}
+
+// blockerText says for how long the oldest lease has been live for which blocked tasks of a queue wait; "" if none are blocked.
+func blockerText(q *lessorv1.Queue) string {
+	if q.GetOldestBlocker() == nil {
+		return ""
+	}
+	return words.Age(q.GetOldestBlocker().AsDuration())
 }

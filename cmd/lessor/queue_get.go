@@ -44,6 +44,9 @@ func printQueue(w io.Writer, q *lessorv1.Queue) error {
 	if oldest := oldestText(q); oldest != "" {
 		d.add("oldest", "READY for "+oldest+", "+q.GetOldestReadyTaskId())
 	}
+	if age := blockerText(q); age != "" {
+		d.add("blocker", "leased for "+age+", "+q.GetOldestBlockerTaskId())
+	}
 	d.add("scheduled", fmt.Sprint(q.GetScheduled()))
 	d.add("leased", fmt.Sprint(q.GetLeased()))
 	d.add("ended", endedText(q))
@@ -76,7 +79,11 @@ func endedText(q *lessorv1.Queue) string {
 
 func (d details) addSettings(q *lessorv1.Queue) {
 	if q.GetPaused() {
-		d.add("paused", "yes: no tasks are granted")
+		since := "yes"
+		if at := clock(q.GetPausedAt()); at != "" {
+			since = "since " + at
+		}
+		d.add("paused", since+": no tasks are granted")
 	}
 	if n := q.GetMaxInflight(); n > 0 {
 		d.add("max inflight", fmt.Sprint(n))

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"maps"
+	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -40,7 +41,7 @@ func (s *adminService) ListQueues(ctx context.Context, req *lessorv1.ListQueuesR
 			res.NextPageToken = list.token([]byte(found[i-1].Name))
 			break
 		}
-		q := withOldest(queueProto(space.Workspace, &found[i]), oldest)
+		q := s.queueProto(space.Workspace, &found[i], oldest)
 		res.Queues = append(res.Queues, q)
 		page.add(q)
 	}
@@ -65,7 +66,7 @@ func (s *adminService) GetQueue(ctx context.Context, req *lessorv1.GetQueueReque
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	return &lessorv1.GetQueueResponse{Queue: withOldest(queueProto(space.Workspace, &q), oldest)}, nil
+	return &lessorv1.GetQueueResponse{Queue: s.queueProto(space.Workspace, &q, oldest)}, nil
 }
 
 // queueName reads the name of the queue in a request.
@@ -166,7 +167,7 @@ func queueProto(workspace string, q *engine.QueueInfo) *lessorv1.Queue {
 		Name: q.Name, WorkspaceId: workspace, Ready: q.Ready, Scheduled: q.Scheduled, Leased: q.Leased, Blocked: q.Parked,
 		Completed: q.Completed, Failed: q.Failed, Cancelled: q.Cancelled,
 		CreatedAt: convert.Stamp(q.CreatedAt), Takers: uint32(q.Takers),
-		Paused: s.Paused, MaxInflight: s.MaxInflight, FairnessWeights: s.Weights,
+		Paused: s.Paused, PausedAt: convert.Stamp(s.PausedAt), MaxInflight: s.MaxInflight, FairnessWeights: s.Weights,
 	}
 	if s.Rate.PerSecond != 0 {
 		m.RateLimit = &lessorv1.RateLimit{PerSecond: s.Rate.PerSecond, Burst: s.Rate.Burst}
@@ -177,10 +178,14 @@ func queueProto(workspace string, q *engine.QueueInfo) *lessorv1.Queue {
 	return m
 }
 
-// withOldest adds to q its oldest READY task, and for how long that has been so.
-func withOldest(q *lessorv1.Queue, oldest map[string]waiting) *lessorv1.Queue {
-	if w, ok := oldest[q.GetName()]; ok {
-		q.OldestReady, q.OldestReadyTaskId = durationpb.New(w.age), w.task.String()
+// queueProto is the function of that name, and adds the oldest READY task of the queue and its oldest blocker, and for how long they have been so.
+func (s *adminService) queueProto(workspace string, q *engine.QueueInfo, oldest map[string]waiting) *lessorv1.Queue {
+	m := queueProto(workspace, q)
+	if w, ok := oldest[q.Name]; ok {
+		m.OldestReady, m.OldestReadyTaskId = durationpb.New(w.age), w.task.String()
 	}
-	return q
+	if b := q.Blocker; b.Since != 0 {
+		m.OldestBlocker, m.OldestBlockerTaskId = durationpb.New(time.Duration(max(s.Engine.Now().Wall-b.Since, 0))), b.Task.String()
+	}
+	return m
 }

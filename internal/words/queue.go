@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -31,7 +32,10 @@ func Rate(perSecond float64) string {
 // Settings returns the settings of a queue in few words.
 func Settings(q *lessorv1.Queue) string {
 	var set []string
-	if q.GetPaused() {
+	switch {
+	case q.GetPausedAt() != nil:
+		set = append(set, "paused for "+Age(time.Since(q.GetPausedAt().AsTime())))
+	case q.GetPaused():
 		set = append(set, "paused")
 	}
 	if n := q.GetMaxInflight(); n > 0 {

@@ -195,8 +195,16 @@ type Queue struct {
 	Cancelled uint64 `protobuf:"varint,17,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
 	// The task of oldest_ready, for example for ExplainTask: why does the queue wait? Empty where oldest_ready is absent.
 	OldestReadyTaskId string `protobuf:"bytes,18,opt,name=oldest_ready_task_id,json=oldestReadyTaskId,proto3" json:"oldest_ready_task_id,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Since when it is paused. Absent if it is not, or was paused by a coordinator that did not store the time.
+	PausedAt *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=paused_at,json=pausedAt,proto3" json:"paused_at,omitempty"`
+	// For how long the oldest lease is live that holds a concurrency key for which tasks of this queue are blocked: if it is longer than any task takes, the
+	// worker of that lease hangs. By the wall clock, so the coordinator's downtime counts. It looks at the 1,000 oldest such leases of a workspace. Absent if
+	// no task is blocked, and in answers to UpdateQueue.
+	OldestBlocker *durationpb.Duration `protobuf:"bytes,20,opt,name=oldest_blocker,json=oldestBlocker,proto3" json:"oldest_blocker,omitempty"`
+	// The task that has this lease, perhaps of another queue. Empty if oldest_blocker is absent.
+	OldestBlockerTaskId string `protobuf:"bytes,21,opt,name=oldest_blocker_task_id,json=oldestBlockerTaskId,proto3" json:"oldest_blocker_task_id,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Queue) Reset() {
@@ -351,6 +359,27 @@ func (x *Queue) GetCancelled() uint64 {
 func (x *Queue) GetOldestReadyTaskId() string {
 	if x != nil {
 		return x.OldestReadyTaskId
+	}
+	return ""
+}
+
+func (x *Queue) GetPausedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.PausedAt
+	}
+	return nil
+}
+
+func (x *Queue) GetOldestBlocker() *durationpb.Duration {
+	if x != nil {
+		return x.OldestBlocker
+	}
+	return nil
+}
+
+func (x *Queue) GetOldestBlockerTaskId() string {
+	if x != nil {
+		return x.OldestBlockerTaskId
 	}
 	return ""
 }
@@ -3587,7 +3616,7 @@ var File_lessor_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1dlessor/v1/admin_service.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15lessor/v1/audit.proto\x1a\x16lessor/v1/report.proto\x1a\x17lessor/v1/session.proto\x1a\x14lessor/v1/task.proto\x1a\x1clessor/v1/task_service.proto\"\xfb\x05\n" +
+	"\x1dlessor/v1/admin_service.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15lessor/v1/audit.proto\x1a\x16lessor/v1/report.proto\x1a\x17lessor/v1/session.proto\x1a\x14lessor/v1/task.proto\x1a\x1clessor/v1/task_service.proto\"\xab\a\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x14\n" +
@@ -3609,7 +3638,10 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\tcompleted\x18\x0f \x01(\x04R\tcompleted\x12\x16\n" +
 	"\x06failed\x18\x10 \x01(\x04R\x06failed\x12\x1c\n" +
 	"\tcancelled\x18\x11 \x01(\x04R\tcancelled\x12/\n" +
-	"\x14oldest_ready_task_id\x18\x12 \x01(\tR\x11oldestReadyTaskId\x1aB\n" +
+	"\x14oldest_ready_task_id\x18\x12 \x01(\tR\x11oldestReadyTaskId\x127\n" +
+	"\tpaused_at\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\bpausedAt\x12@\n" +
+	"\x0eoldest_blocker\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\roldestBlocker\x123\n" +
+	"\x16oldest_blocker_task_id\x18\x15 \x01(\tR\x13oldestBlockerTaskId\x1aB\n" +
 	"\x14FairnessWeightsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"@\n" +
@@ -3977,94 +4009,96 @@ var file_lessor_v1_admin_service_proto_depIdxs = []int32{
 	53, // 2: lessor.v1.Queue.retry_policy:type_name -> lessor.v1.RetryPolicy
 	48, // 3: lessor.v1.Queue.fairness_weights:type_name -> lessor.v1.Queue.FairnessWeightsEntry
 	54, // 4: lessor.v1.Queue.oldest_ready:type_name -> google.protobuf.Duration
-	2,  // 5: lessor.v1.GetQueueResponse.queue:type_name -> lessor.v1.Queue
-	3,  // 6: lessor.v1.UpdateQueueRequest.rate_limit:type_name -> lessor.v1.RateLimit
-	53, // 7: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
-	49, // 8: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
-	2,  // 9: lessor.v1.UpdateQueueResponse.queue:type_name -> lessor.v1.Queue
-	55, // 10: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
-	2,  // 11: lessor.v1.ListQueuesResponse.queues:type_name -> lessor.v1.Queue
-	56, // 12: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
-	0,  // 13: lessor.v1.Worker.state:type_name -> lessor.v1.WorkerState
-	57, // 14: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
-	52, // 15: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
-	52, // 16: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
-	50, // 17: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
-	1,  // 18: lessor.v1.Worker.health:type_name -> lessor.v1.WorkerHealth
-	58, // 19: lessor.v1.Worker.drain:type_name -> lessor.v1.Drain
-	59, // 20: lessor.v1.Worker.packages:type_name -> lessor.v1.Package
-	12, // 21: lessor.v1.GetWorkerResponse.workers:type_name -> lessor.v1.Worker
-	52, // 22: lessor.v1.DrainWorkerRequest.deadline:type_name -> google.protobuf.Timestamp
-	12, // 23: lessor.v1.DrainWorkerResponse.workers:type_name -> lessor.v1.Worker
-	54, // 24: lessor.v1.KickWorkerRequest.retry_after:type_name -> google.protobuf.Duration
-	12, // 25: lessor.v1.KickWorkerResponse.workers:type_name -> lessor.v1.Worker
-	51, // 26: lessor.v1.WorkerFilter.labels:type_name -> lessor.v1.WorkerFilter.LabelsEntry
-	19, // 27: lessor.v1.InstallPackageRequest.workers:type_name -> lessor.v1.WorkerFilter
-	54, // 28: lessor.v1.InstallPackageRequest.wait:type_name -> google.protobuf.Duration
-	24, // 29: lessor.v1.InstallPackageResponse.operation:type_name -> lessor.v1.PackageOperation
-	19, // 30: lessor.v1.UninstallPackageRequest.workers:type_name -> lessor.v1.WorkerFilter
-	54, // 31: lessor.v1.UninstallPackageRequest.wait:type_name -> google.protobuf.Duration
-	24, // 32: lessor.v1.UninstallPackageResponse.operation:type_name -> lessor.v1.PackageOperation
-	25, // 33: lessor.v1.PackageOperation.results:type_name -> lessor.v1.PackageResult
-	60, // 34: lessor.v1.PackageResult.status:type_name -> lessor.v1.PackageStatus
-	12, // 35: lessor.v1.ListWorkersResponse.workers:type_name -> lessor.v1.Worker
-	52, // 36: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	52, // 37: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
-	31, // 38: lessor.v1.GetStatusResponse.quotas:type_name -> lessor.v1.Quota
-	52, // 39: lessor.v1.GetStatusResponse.credential_ends_at:type_name -> google.protobuf.Timestamp
-	30, // 40: lessor.v1.GetStatusResponse.standbys:type_name -> lessor.v1.Standby
-	54, // 41: lessor.v1.GetStatusResponse.standby_wait:type_name -> google.protobuf.Duration
-	52, // 42: lessor.v1.Standby.connected_at:type_name -> google.protobuf.Timestamp
-	54, // 43: lessor.v1.Standby.behind:type_name -> google.protobuf.Duration
-	34, // 44: lessor.v1.BackupResponse.begin:type_name -> lessor.v1.BackupBegin
-	35, // 45: lessor.v1.BackupResponse.end:type_name -> lessor.v1.BackupEnd
-	52, // 46: lessor.v1.BackupBegin.taken_at:type_name -> google.protobuf.Timestamp
-	39, // 47: lessor.v1.FollowStoreRequest.start:type_name -> lessor.v1.FollowStart
-	41, // 48: lessor.v1.FollowStoreRequest.ack:type_name -> lessor.v1.FollowAck
-	47, // 49: lessor.v1.FollowStart.position:type_name -> lessor.v1.StorePosition
-	40, // 50: lessor.v1.FollowStart.copied:type_name -> lessor.v1.StoreCursor
-	47, // 51: lessor.v1.FollowAck.position:type_name -> lessor.v1.StorePosition
-	43, // 52: lessor.v1.FollowStoreResponse.begin:type_name -> lessor.v1.FollowBegin
-	44, // 53: lessor.v1.FollowStoreResponse.changes:type_name -> lessor.v1.StoreChanges
-	46, // 54: lessor.v1.FollowStoreResponse.mark:type_name -> lessor.v1.StoreMark
-	45, // 55: lessor.v1.StoreChanges.changes:type_name -> lessor.v1.StoreChange
-	47, // 56: lessor.v1.StoreMark.position:type_name -> lessor.v1.StorePosition
-	40, // 57: lessor.v1.StoreMark.copied:type_name -> lessor.v1.StoreCursor
-	10, // 58: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
-	4,  // 59: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
-	6,  // 60: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
-	8,  // 61: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
-	26, // 62: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
-	13, // 63: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
-	15, // 64: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
-	17, // 65: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
-	20, // 66: lessor.v1.AdminService.InstallPackage:input_type -> lessor.v1.InstallPackageRequest
-	22, // 67: lessor.v1.AdminService.UninstallPackage:input_type -> lessor.v1.UninstallPackageRequest
-	61, // 68: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
-	28, // 69: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
-	32, // 70: lessor.v1.AdminService.Backup:input_type -> lessor.v1.BackupRequest
-	36, // 71: lessor.v1.AdminService.ConfirmBackup:input_type -> lessor.v1.ConfirmBackupRequest
-	38, // 72: lessor.v1.AdminService.FollowStore:input_type -> lessor.v1.FollowStoreRequest
-	11, // 73: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
-	5,  // 74: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
-	7,  // 75: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
-	9,  // 76: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
-	27, // 77: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
-	14, // 78: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
-	16, // 79: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
-	18, // 80: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
-	21, // 81: lessor.v1.AdminService.InstallPackage:output_type -> lessor.v1.InstallPackageResponse
-	23, // 82: lessor.v1.AdminService.UninstallPackage:output_type -> lessor.v1.UninstallPackageResponse
-	62, // 83: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
-	29, // 84: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
-	33, // 85: lessor.v1.AdminService.Backup:output_type -> lessor.v1.BackupResponse
-	37, // 86: lessor.v1.AdminService.ConfirmBackup:output_type -> lessor.v1.ConfirmBackupResponse
-	42, // 87: lessor.v1.AdminService.FollowStore:output_type -> lessor.v1.FollowStoreResponse
-	73, // [73:88] is the sub-list for method output_type
-	58, // [58:73] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	52, // 5: lessor.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
+	54, // 6: lessor.v1.Queue.oldest_blocker:type_name -> google.protobuf.Duration
+	2,  // 7: lessor.v1.GetQueueResponse.queue:type_name -> lessor.v1.Queue
+	3,  // 8: lessor.v1.UpdateQueueRequest.rate_limit:type_name -> lessor.v1.RateLimit
+	53, // 9: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
+	49, // 10: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	2,  // 11: lessor.v1.UpdateQueueResponse.queue:type_name -> lessor.v1.Queue
+	55, // 12: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
+	2,  // 13: lessor.v1.ListQueuesResponse.queues:type_name -> lessor.v1.Queue
+	56, // 14: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
+	0,  // 15: lessor.v1.Worker.state:type_name -> lessor.v1.WorkerState
+	57, // 16: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
+	52, // 17: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
+	52, // 18: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
+	50, // 19: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
+	1,  // 20: lessor.v1.Worker.health:type_name -> lessor.v1.WorkerHealth
+	58, // 21: lessor.v1.Worker.drain:type_name -> lessor.v1.Drain
+	59, // 22: lessor.v1.Worker.packages:type_name -> lessor.v1.Package
+	12, // 23: lessor.v1.GetWorkerResponse.workers:type_name -> lessor.v1.Worker
+	52, // 24: lessor.v1.DrainWorkerRequest.deadline:type_name -> google.protobuf.Timestamp
+	12, // 25: lessor.v1.DrainWorkerResponse.workers:type_name -> lessor.v1.Worker
+	54, // 26: lessor.v1.KickWorkerRequest.retry_after:type_name -> google.protobuf.Duration
+	12, // 27: lessor.v1.KickWorkerResponse.workers:type_name -> lessor.v1.Worker
+	51, // 28: lessor.v1.WorkerFilter.labels:type_name -> lessor.v1.WorkerFilter.LabelsEntry
+	19, // 29: lessor.v1.InstallPackageRequest.workers:type_name -> lessor.v1.WorkerFilter
+	54, // 30: lessor.v1.InstallPackageRequest.wait:type_name -> google.protobuf.Duration
+	24, // 31: lessor.v1.InstallPackageResponse.operation:type_name -> lessor.v1.PackageOperation
+	19, // 32: lessor.v1.UninstallPackageRequest.workers:type_name -> lessor.v1.WorkerFilter
+	54, // 33: lessor.v1.UninstallPackageRequest.wait:type_name -> google.protobuf.Duration
+	24, // 34: lessor.v1.UninstallPackageResponse.operation:type_name -> lessor.v1.PackageOperation
+	25, // 35: lessor.v1.PackageOperation.results:type_name -> lessor.v1.PackageResult
+	60, // 36: lessor.v1.PackageResult.status:type_name -> lessor.v1.PackageStatus
+	12, // 37: lessor.v1.ListWorkersResponse.workers:type_name -> lessor.v1.Worker
+	52, // 38: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	52, // 39: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
+	31, // 40: lessor.v1.GetStatusResponse.quotas:type_name -> lessor.v1.Quota
+	52, // 41: lessor.v1.GetStatusResponse.credential_ends_at:type_name -> google.protobuf.Timestamp
+	30, // 42: lessor.v1.GetStatusResponse.standbys:type_name -> lessor.v1.Standby
+	54, // 43: lessor.v1.GetStatusResponse.standby_wait:type_name -> google.protobuf.Duration
+	52, // 44: lessor.v1.Standby.connected_at:type_name -> google.protobuf.Timestamp
+	54, // 45: lessor.v1.Standby.behind:type_name -> google.protobuf.Duration
+	34, // 46: lessor.v1.BackupResponse.begin:type_name -> lessor.v1.BackupBegin
+	35, // 47: lessor.v1.BackupResponse.end:type_name -> lessor.v1.BackupEnd
+	52, // 48: lessor.v1.BackupBegin.taken_at:type_name -> google.protobuf.Timestamp
+	39, // 49: lessor.v1.FollowStoreRequest.start:type_name -> lessor.v1.FollowStart
+	41, // 50: lessor.v1.FollowStoreRequest.ack:type_name -> lessor.v1.FollowAck
+	47, // 51: lessor.v1.FollowStart.position:type_name -> lessor.v1.StorePosition
+	40, // 52: lessor.v1.FollowStart.copied:type_name -> lessor.v1.StoreCursor
+	47, // 53: lessor.v1.FollowAck.position:type_name -> lessor.v1.StorePosition
+	43, // 54: lessor.v1.FollowStoreResponse.begin:type_name -> lessor.v1.FollowBegin
+	44, // 55: lessor.v1.FollowStoreResponse.changes:type_name -> lessor.v1.StoreChanges
+	46, // 56: lessor.v1.FollowStoreResponse.mark:type_name -> lessor.v1.StoreMark
+	45, // 57: lessor.v1.StoreChanges.changes:type_name -> lessor.v1.StoreChange
+	47, // 58: lessor.v1.StoreMark.position:type_name -> lessor.v1.StorePosition
+	40, // 59: lessor.v1.StoreMark.copied:type_name -> lessor.v1.StoreCursor
+	10, // 60: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
+	4,  // 61: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
+	6,  // 62: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
+	8,  // 63: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
+	26, // 64: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
+	13, // 65: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
+	15, // 66: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
+	17, // 67: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
+	20, // 68: lessor.v1.AdminService.InstallPackage:input_type -> lessor.v1.InstallPackageRequest
+	22, // 69: lessor.v1.AdminService.UninstallPackage:input_type -> lessor.v1.UninstallPackageRequest
+	61, // 70: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
+	28, // 71: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
+	32, // 72: lessor.v1.AdminService.Backup:input_type -> lessor.v1.BackupRequest
+	36, // 73: lessor.v1.AdminService.ConfirmBackup:input_type -> lessor.v1.ConfirmBackupRequest
+	38, // 74: lessor.v1.AdminService.FollowStore:input_type -> lessor.v1.FollowStoreRequest
+	11, // 75: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
+	5,  // 76: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
+	7,  // 77: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
+	9,  // 78: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
+	27, // 79: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
+	14, // 80: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
+	16, // 81: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
+	18, // 82: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
+	21, // 83: lessor.v1.AdminService.InstallPackage:output_type -> lessor.v1.InstallPackageResponse
+	23, // 84: lessor.v1.AdminService.UninstallPackage:output_type -> lessor.v1.UninstallPackageResponse
+	62, // 85: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
+	29, // 86: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
+	33, // 87: lessor.v1.AdminService.Backup:output_type -> lessor.v1.BackupResponse
+	37, // 88: lessor.v1.AdminService.ConfirmBackup:output_type -> lessor.v1.ConfirmBackupResponse
+	42, // 89: lessor.v1.AdminService.FollowStore:output_type -> lessor.v1.FollowStoreResponse
+	75, // [75:90] is the sub-list for method output_type
+	60, // [60:75] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_admin_service_proto_init() }
