@@ -79,6 +79,8 @@ func Explain(now Now, view View, t *Task) Explanation {
 		x.Findings = append(x.Findings, t.leasedFinding(now))
 	case t.Rest == Scheduled:
 		x.Findings = append(x.Findings, t.scheduledFinding(now))
+		// A limit of its queue may let it pass when its time has come; a pause lasts until somebody ends it.
+		x.Findings = append(x.Findings, t.pauseFindings(view.Queue(t.ID.Space, t.Spec.Queue))...)
 	case t.Rest == Ready:
 		x.Findings = append(x.Findings, t.blockFindings(now, view)...)
 	default:
@@ -207,11 +209,7 @@ func (t *Task) blockFindings(now Now, view View) []Finding {
 
 // queueFindings returns what blocks the whole queue of a task (T13).
 func (t *Task) queueFindings(now Now, q Queue) (all []Finding) {
-	if q.paused() {
-		all = append(all, Finding{
-			Code: FoundQueuePaused, Since: q.Settings.PausedAt, Message: fmt.Sprintf("queue %q is paused", t.Spec.Queue), Remedy: "the queue is resumed",
-		})
-	}
+	all = t.pauseFindings(q)
 	if q.full() {
 		all = append(all, Finding{
 			Code:    FoundMaxInflight,
@@ -227,6 +225,16 @@ func (t *Task) queueFindings(now Now, q Queue) (all []Finding) {
 		})
 	}
 	return all
+}
+
+// pauseFindings returns a finding if the queue of a task is paused.
+func (t *Task) pauseFindings(q Queue) []Finding {
+	if !q.paused() {
+		return nil
+	}
+	return []Finding{{
+		Code: FoundQueuePaused, Since: q.Settings.PausedAt, Message: fmt.Sprintf("queue %q is paused", t.Spec.Queue), Remedy: "the queue is resumed",
+	}}
 }
 
 // finalFinding says how the round of a COMPLETED, FAILED or CANCELLED task ended.

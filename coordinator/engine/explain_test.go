@@ -186,6 +186,7 @@ func TestExplainNamesAllObstacles(t *testing.T) {
 	t.Attr("rules", "S6")
 	pause := func(s *lease.Settings) { s.Paused = true }
 	rare := &lease.Spec{Queue: "q", Type: "rare"}
+	later := &lease.Spec{Queue: "q", RunAt: lease.WallOf(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))}
 	common := func(w *Wants) { w.Types = []string{"common"} }
 	pinned := &lease.Spec{Queue: "q", ResourceRefs: []lease.ResourceRef{{ResourceID: "m", Worker: "w"}}}
 	sticky := &lease.Spec{Queue: "q", Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}}
@@ -201,6 +202,14 @@ func TestExplainNamesAllObstacles(t *testing.T) {
 		{name: "a pause, and no worker for the type", spec: rare, want: []lease.FindingCode{lease.FoundQueuePaused, lease.FoundNoWorkerForType}, setup: func(r *rig) {
 			r.setQueue(pause)
 			r.worker("w", 1, common)
+		}},
+		{name: "its run_at, and a pause", spec: later, want: []lease.FindingCode{lease.FoundRunAt, lease.FoundQueuePaused}, setup: func(r *rig) {
+			r.setQueue(pause)
+		}},
+		{name: "its run_at, and limits that may be over by then", spec: later, want: []lease.FindingCode{lease.FoundRunAt}, setup: func(r *rig) {
+			r.setQueue(func(s *lease.Settings) { s.MaxInflight, s.Rate.PerSecond = 1, 0.01 })
+			r.submit(work())
+			r.lease(1, 0)
 		}},
 		{name: "a pause, with a worker that would take it", spec: work(), want: []lease.FindingCode{lease.FoundQueuePaused}, setup: func(r *rig) {
 			r.setQueue(pause)
@@ -282,6 +291,21 @@ func TestExplainNamesAllObstacles(t *testing.T) {
 			})
 		})
 	}
+}
+
+// S6: a task that waits for its next attempt says so, and that its queue is paused: it would wait on when that time has come.
+func TestExplainNamesThePauseBeyondABackoff(t *testing.T) {
+	t.Attr("rules", "S6")
+	run(t, func(r *rig) {
+		id := r.submit(work())[0].ID
+		r.setQueue(func(s *lease.Settings) { s.MaxInflight = 1 })
+		r.say(lease.KindFail, r.lease(1, 0)[0])
+		r.submit(work())
+		r.lease(1, 0)
+		r.wantFindings(id, lease.FoundBackoff)
+		r.setQueue(func(s *lease.Settings) { s.Paused = true })
+		r.wantFindings(id, lease.FoundBackoff, lease.FoundQueuePaused)
+	})
 }
 
 // wantFindings checks the codes of the findings about a task, in order.
