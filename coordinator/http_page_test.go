@@ -76,7 +76,7 @@ func TestWhoMaySeeThePage(t *testing.T) {
 	})
 }
 
-// The page of a queue has the words of ExplainTask about its oldest READY task, and about one that is blocked; that of a run counts its tasks. None of it is of
+// The page of a queue has the words of ExplainTask about its oldest READY task, and about the one that blocks others; that of a run counts its tasks. None of it is of
 // another workspace.
 func TestPagesOfAQueueAndARun(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -86,7 +86,8 @@ func TestPagesOfAQueueAndARun(t *testing.T) {
 			})
 		}
 		foreign := in("other", "")
-		holder, blocked := in("", "k"), in("", "k")
+		holder := in("", "k")
+		in("", "k")
 		r.Lease(t)
 		if res, err := r.Workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}}); err != nil || len(res.GetAssignments()) > 0 {
 			t.Fatalf("lease: %v (%v), want none: the key has no room", res, err)
@@ -108,7 +109,7 @@ func TestPagesOfAQueueAndARun(t *testing.T) {
 			}
 		}
 		want("/ui/queue?name=q", "READY the longest: <a class=\"id\" href=\"/ui/tasks/"+oldest.GetTaskId(), "queue &#34;q&#34; is paused", "Changes when the queue is resumed",
-			"Blocked by its concurrency key: <a class=\"id\" href=\"/ui/tasks/"+blocked.GetTaskId(), "held by "+holder.GetTaskId())
+			"Has kept others of its concurrency key back the longest, for ", "<a class=\"id\" href=\"/ui/tasks/"+holder.GetTaskId())
 		want("/ui/run?id=r", "0 of 3 tasks have ended", "state=LEASED&amp;workspace=default\">1<", "state=READY&amp;workspace=default\">2<")
 		want("/ui/", "/ui/tasks/"+oldest.GetTaskId())
 	})

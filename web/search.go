@@ -15,10 +15,10 @@ const longestSearch = time.Second
 
 // search returns the first page of a list that has a task; if it is not found in so many calls, soon, or without going beyond a quota, that up to which there is
 // none: its token leads on.
-func (p *pages) search(ctx context.Context, most int, req *lessorv1.ListTasksRequest) (*lessorv1.ListTasksResponse, error) {
+func (p *pages) search(ctx context.Context, req *lessorv1.ListTasksRequest) (*lessorv1.ListTasksResponse, error) {
 	began := time.Now()
 	page, err := p.tasks.ListTasks(ctx, req)
-	for calls := 1; err == nil && len(page.GetTasks()) == 0 && page.GetNextPageToken() != "" && calls < most && time.Since(began) < longestSearch; calls++ {
+	for calls := 1; err == nil && len(page.GetTasks()) == 0 && page.GetNextPageToken() != "" && calls < mostCalls && time.Since(began) < longestSearch; calls++ {
 		req.PageToken = page.GetNextPageToken()
 		next, nextErr := p.tasks.ListTasks(ctx, req)
 		if status.Code(nextErr) == codes.ResourceExhausted {

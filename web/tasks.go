@@ -27,7 +27,7 @@ func (p *pages) list(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	tasks, err := p.search(r.Context(), mostCalls, &lessorv1.ListTasksRequest{Filter: filter, PageSize: rowsPerPage, PageToken: query.Get("page")})
+	tasks, err := p.search(r.Context(), &lessorv1.ListTasksRequest{Filter: filter, PageSize: rowsPerPage, PageToken: query.Get("page")})
 	if err != nil {
 		return view{}, err
 	}
