@@ -13,7 +13,6 @@ import (
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/diskroom"
-	"github.com/lessor-dev/lessor/internal/execworker"
 	"github.com/lessor-dev/lessor/internal/pipe"
 	"github.com/lessor-dev/lessor/internal/runner"
 	"github.com/lessor-dev/lessor/lease"
@@ -109,7 +108,7 @@ func (c runCmd) resumeWait() string {
 	if c.Addr == "" {
 		return ""
 	}
-	return fmt.Sprintf("; one that another process was running waits up to %s until its lease expires", runner.SharedHeartbeatTimeout)
+	return fmt.Sprintf("; if another process was running some, these wait up to %s until their leases expire", runner.SharedHeartbeatTimeout)
 }
 
 // refuseIdle refuses flags that do nothing without --addr or --data.
@@ -138,8 +137,8 @@ func (c runCmd) check() error {
 	if c.MaxAttempts > lease.MaxBudget {
 		return fail(exitUsage, "", "--max-attempts: is %d; the limit is %d", c.MaxAttempts, lease.MaxBudget)
 	}
-	if most := lease.MaxTimeout - execworker.TimeoutMargin; c.Timeout != 0 && (c.Timeout < lease.MinTimeout || c.Timeout > most) {
-		return fail(exitUsage, "", "--timeout: is %v; the range is %v to %v", c.Timeout, lease.MinTimeout, most)
+	if c.Timeout != 0 && (c.Timeout < lease.MinTimeout || c.Timeout > lease.MaxTimeout) {
+		return fail(exitUsage, "", "--timeout: is %v; the range is %v to %v", c.Timeout, lease.MinTimeout, lease.MaxTimeout)
 	}
 	return nil
 }
@@ -294,7 +293,7 @@ func barWidth(w io.Writer) func() int {
 }
 
 // record returns what --json prints for a task, or nil without --json.
-func (c runCmd) record(a *app) func(io.Writer, *lessorv1.Task) error {
+func (c runCmd) record(a *app) func(io.Writer, *lessorv1.Task, string) error {
 	if !a.json {
 		return nil
 	}

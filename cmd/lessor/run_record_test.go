@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +23,7 @@ func TestObjectOfALine(t *testing.T) {
 		return &lessorv1.TaskSpec{RunId: "run-a", IdempotencyKey: "run-a/7", Payload: []byte(line)}
 	}
 	exit9 := &lessorv1.TaskError{Message: "exit status 9: bad"}
+	none := filepath.Join(t.TempDir(), "none")
 	for want, task := range map[string]*lessorv1.Task{
 		`{"number":7,"text":"a <b>","exit_code":0,"seconds":1.5}`: {
 			Spec: spec("a <b>"), State: lessorv1.TaskState_TASK_STATE_COMPLETED, Attempt: 2, Error: exit9, FinishedAt: at(5500),
@@ -37,7 +41,7 @@ func TestObjectOfALine(t *testing.T) {
 		},
 	} {
 		var got, plain strings.Builder
-		if err := printRecord(&got, task); err != nil {
+		if err := printRecord(&got, task, none); err != nil {
 			t.Fatal(err)
 		}
 		if err := printJSON(&plain, task); err != nil {
@@ -45,6 +49,29 @@ func TestObjectOfALine(t *testing.T) {
 		}
 		if want := strings.TrimSuffix(plain.String(), "}\n") + `,"line":` + want + "}\n"; got.String() != want {
 			t.Errorf("got\n%s\nwant\n%s", &got, want)
+		}
+	}
+}
+
+// The object of a line that has failed has what its last attempt has printed, or the file with it, if that is long.
+func TestObjectOfAFailedLineHasItsOutput(t *testing.T) {
+	failed := &lessorv1.Task{State: lessorv1.TaskState_TASK_STATE_FAILED}
+	for _, c := range []struct {
+		task *lessorv1.Task
+		size int
+		want string
+	}{
+		{failed, 3, `"output":"eHh4"`},
+		{failed, longOutput + 1, `"file":"/`},
+		{&lessorv1.Task{State: lessorv1.TaskState_TASK_STATE_COMPLETED}, 3, `"line":{"number":0,"text":"","exit_code":0}}`},
+	} {
+		name := filepath.Join(t.TempDir(), "printed")
+		if err := os.WriteFile(name, bytes.Repeat([]byte("x"), c.size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var got strings.Builder
+		if err := printRecord(&got, c.task, name); err != nil || !strings.Contains(got.String(), c.want) || got.Len() > 4096 {
+			t.Errorf("%d bytes of a task that is %v: %v, want %s in:\n%.4096s", c.size, c.task.GetState(), err, c.want, &got)
 		}
 	}
 }

@@ -20,10 +20,10 @@ const (
 	defaultInlineLimit = 1 << 20
 	// stopTimeout is how long commands may take to stop when the worker stops. It is shorter than the worker's own stop timeout.
 	stopTimeout = 4 * time.Second
+	// exitDelay is how long it may take until the exit of a command is noticed. If this process was stopped meanwhile, it may notice first that time is up.
+	exitDelay = 20 * time.Millisecond
 	// lostGrace is how long a command may take to stop after its lease was lost (K2).
 	lostGrace = 500 * time.Millisecond
-	// TimeoutMargin is enough time to stop a command and to report that it took too long.
-	TimeoutMargin = 10 * time.Second
 	// maxMargin is how long before the end of cancel_grace a cancelled command is killed at the earliest. The margin leaves time to report.
 	maxMargin = time.Second
 )
@@ -43,8 +43,8 @@ type Config struct {
 	InlineLimit int
 	// KeepFailed: keep in Spool what a failed command printed, if anything.
 	KeepFailed bool
-	// Timeout is the longest time of an attempt; 0: no limit. An attempt that takes longer is stopped and fails, in time for a report only if the
-	// attempt_timeout of its task is longer by TimeoutMargin: an attempt that is over reports nothing.
+	// Timeout is the longest time of an attempt; 0: no limit. An attempt that takes longer is stopped and fails. Unlike the attempt_timeout of its task, this
+	// does not end its lease, so that what the command printed can be kept.
 	Timeout time.Duration
 	// Stderr gets the standard error of all commands, line by line, in addition to the coordinator. It must allow concurrent writes. Nil:
 	// only the coordinator gets it.
@@ -209,6 +209,11 @@ func stopGroup(ctx context.Context, kill <-chan struct{}, g group, limits func(c
 	case <-g.Exited():
 	case <-kill:
 	case <-ctx.Done():
+		select {
+		case <-g.Exited():
+		case <-kill:
+		case <-time.After(exitDelay):
+		}
 	}
 	switch {
 	case closed(g.Exited()): // first: what the command has done counts, even if it has to stop at that moment

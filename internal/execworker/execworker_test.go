@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -650,6 +651,24 @@ func TestCommandThatEndsWhenItHasToStopWasNotToldTo(t *testing.T) {
 		}
 	}
 }
+
+// A command has ended by itself, too, if that is noticed a moment after the end of its time: this process may have been stopped meanwhile.
+func TestExitIsNoticedAMomentAfterTheTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		exited := make(chan struct{})
+		over, cancel := context.WithCancelCause(t.Context())
+		cancel(tookTooLong(time.Second))
+		time.AfterFunc(exitDelay/2, func() { close(exited) })
+		if (Config{}).stop(over, &worker.Task{}, zombieGroup{goneGroup(exited)}) {
+			t.Error("the command was told to stop, although it had exited")
+		}
+	})
+}
+
+// zombieGroup is a group of a command that has exited, and of which nobody has taken notice.
+type zombieGroup struct{ goneGroup }
+
+func (zombieGroup) Signal(syscall.Signal) (sent bool) { return true }
 
 // K6: a cancelled command gets SIGKILL shortly before the end of the grace, so that the worker can still report its end.
 func TestCancelledCommandIsKilledBeforeTheGraceEnds(t *testing.T) {

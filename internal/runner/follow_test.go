@@ -24,7 +24,6 @@ import (
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
-	"github.com/lessor-dev/lessor/internal/execworker"
 	"github.com/lessor-dev/lessor/internal/words"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -1391,13 +1390,13 @@ func TestBatchesAreBoundedAndSpecsAreStable(t *testing.T) {
 
 // The spec has all options of the run. A shared coordinator does not keep tasks for ever, and has short heartbeats, so that the lines of a run that was
 // killed do not wait long. On an embedded one, a process that stands still for hours loses no lease. However often the process of a run is killed, no line
-// fails because of that.
+// fails because of that: there is no attempt_timeout, which would be a failure and come before the loss of the lease.
 func TestSpecHasTheOptionsOfTheRun(t *testing.T) {
 	embedded := mustOpen(t, t.TempDir(), "", Options{Workspace: "w", MaxAttempts: 7, Timeout: time.Minute}, false)
 	want := &lessorv1.TaskSpec{
 		WorkspaceId: "w", Queue: embedded.RunID(), Type: TaskType, Payload: []byte("x"), RunId: embedded.RunID(), TaskKey: "7",
 		IdempotencyKey: embedded.RunID() + "/7", RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 7, MaxLosses: lease.MaxBudget},
-		AttemptTimeout: durationpb.New(time.Minute + execworker.TimeoutMargin), Retention: durationpb.New(embeddedRetention),
+		Retention:         durationpb.New(embeddedRetention),
 		HeartbeatInterval: durationpb.New(embeddedHeartbeatInterval), HeartbeatTimeout: durationpb.New(embeddedHeartbeatTimeout),
 	}
 	if got := embedded.spec(7, []byte("x")); !proto.Equal(got, want) {

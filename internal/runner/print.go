@@ -25,7 +25,7 @@ type printer struct {
 	screen *Screen
 	tally  *tally
 	// record writes a task instead of its output; nil: the output is printed.
-	record func(io.Writer, *lessorv1.Task) error
+	record func(io.Writer, *lessorv1.Task, string) error
 
 	printed *marks
 	summary Summary
@@ -59,7 +59,7 @@ func (p *printer) print(task *lessorv1.Task) error {
 		return err
 	}
 	if p.record != nil {
-		return p.screen.output(func(w io.Writer) error { return p.record(w, task) })
+		return p.screen.output(func(w io.Writer) error { return p.record(w, task, p.job.Spool().Path(lastOutput(task))) })
 	}
 	write := p.success
 	if task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED {
@@ -124,12 +124,17 @@ func (p *printer) success(task *lessorv1.Task) error {
 
 // failure prints the output of the last attempt, as a shell would have done, and a note that says why the attempt failed.
 func (p *printer) failure(task *lessorv1.Task) error {
-	err := p.file(execworker.SpoolName(task.GetTaskId(), task.GetAttempt()))
+	err := p.file(lastOutput(task))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	p.screen.Note("line %d %s: %s", LineOf(task), strings.ToLower(words.Name(task.GetState())), whyFailed(task))
 	return nil
+}
+
+// lastOutput returns the name of the file in the spool that has the output of the last attempt of a failed task.
+func lastOutput(task *lessorv1.Task) string {
+	return execworker.SpoolName(task.GetTaskId(), task.GetAttempt())
 }
 
 // file copies a file of the spool to the output.

@@ -101,10 +101,10 @@ func TestOutputsThatNobodyWillPrintAgainAreRemoved(t *testing.T) {
 	file := &lessorv1.Artifact{ResourceId: "t1.2", WorkerId: "w"}
 	adopted := testTask(completed, "", &lessorv1.Artifact{ResourceId: "t1.1", WorkerId: "w"})
 	adopted.AdoptedAttempt = 1
-	record := func(io.Writer, *lessorv1.Task) error { return nil }
+	record := func(io.Writer, *lessorv1.Task, string) error { return nil }
 	for name, tt := range map[string]struct {
 		task   *lessorv1.Task
-		record func(io.Writer, *lessorv1.Task) error
+		record func(io.Writer, *lessorv1.Task, string) error
 		out    io.Writer
 		left   []string
 	}{
@@ -137,7 +137,7 @@ func TestOutputThatCannotBeWrittenEndsTheRun(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, errDiskFull)
 		}
 		p = newTestPrinter(t, io.Discard, io.Discard)
-		p.record = func(io.Writer, *lessorv1.Task) error { return errDiskFull }
+		p.record = func(io.Writer, *lessorv1.Task, string) error { return errDiskFull }
 		if err := p.print(task); !errors.Is(err, errDiskFull) {
 			t.Errorf("%s, as a record: %v, want %v", name, err, errDiskFull)
 		}

@@ -28,8 +28,9 @@ type Config struct {
 	Screen *Screen
 	// KeepOrder prints the lines in the order of the input, not in the order in which they end.
 	KeepOrder bool
-	// Record writes a task that has ended, instead of its output. Nil: the output is printed.
-	Record func(io.Writer, *lessorv1.Task) error
+	// Record writes a task that has ended, instead of its output; failed is the name of the file with what the last attempt of a failed one has printed, which is
+	// there if it has printed anything here. Nil: the output is printed.
+	Record func(w io.Writer, t *lessorv1.Task, failed string) error
 	// BarWidth returns how many columns the progress bar may have. Nil: no bar.
 	BarWidth func() int
 	// Stopping is closed when no more lines will begin, as the bar then says. Nil: never.

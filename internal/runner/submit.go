@@ -14,7 +14,6 @@ import (
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
-	"github.com/lessor-dev/lessor/internal/execworker"
 )
 
 // TaskType is the type of the tasks of every run.
@@ -227,9 +226,6 @@ func (j *Job) spec(number int64, line []byte) *lessorv1.TaskSpec {
 		Retention:         durationpb.New(embeddedRetention),
 		HeartbeatInterval: durationpb.New(embeddedHeartbeatInterval),
 		HeartbeatTimeout:  durationpb.New(embeddedHeartbeatTimeout),
-	}
-	if m.Options.Timeout != 0 {
-		spec.AttemptTimeout = durationpb.New(m.Options.Timeout + execworker.TimeoutMargin) // the worker ends it first, and keeps its output
 	}
 	if m.Options.Addr != "" {
 		spec.Retention = durationpb.New(sharedRetention)

@@ -169,7 +169,7 @@ type Queue struct {
 	Leased uint64 `protobuf:"varint,5,opt,name=leased,proto3" json:"leased,omitempty"`
 	// When it was created, by its first submit or update.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// Those of the ready tasks whose concurrency key has no room (T11).
+	// Those of the ready tasks whose concurrency key had no room when a worker wanted them (T11). They stay so until it has room and a worker asks again.
 	Blocked uint64 `protobuf:"varint,7,opt,name=blocked,proto3" json:"blocked,omitempty"`
 	// True: nothing is granted; what is leased goes on.
 	Paused bool `protobuf:"varint,8,opt,name=paused,proto3" json:"paused,omitempty"`
