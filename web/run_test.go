@@ -91,14 +91,25 @@ func TestRun(t *testing.T) {
 		_, text = show(listing(1, 0))
 		want(text, "No task of the workspace ws has this run.")
 
-		// Of a large run, the first tasks are counted, and the page says so.
+		// Of a large run, the first tasks are counted, and the page says so at each number. That none of them failed says nothing of the others.
 		for calls, large := range map[int]*answers{mostCalls: listing(1000, 0, tasks...), 4: listing(1000, 300*time.Millisecond, tasks...)} {
 			body, text = show(large)
-			want(text, fmt.Sprintf("Run r its first %d tasks", 3*calls), "The run has more tasks than are counted here", fmt.Sprintf("FAILED %d", calls))
+			want(text, fmt.Sprintf("Run r its first %d tasks", 3*calls), "The run has more tasks than are counted here", fmt.Sprintf("FAILED %d so far", calls), "READY 0 so far",
+				fmt.Sprintf("tasks %d so far", 3*calls), "last ended 1h ago after 2h0m0s so far")
 			if len(large.calls) != calls || strings.Contains(body, "<progress") {
 				t.Errorf("%d calls, want %d, and no share of a number that is not known: %s", len(large.calls), calls, text)
 			}
 		}
+		body, text = show(listing(1000, 0, tasks[1:]...))
+		want(text, "FAILED 0 so far", "Failed tasks Tasks that are not counted here may have failed, too", "task retry --workspace= ws --run-id= r --state FAILED")
+		want(body, `<a href="/ui/tasks?run=r&amp;state=FAILED&amp;workspace=ws">0</a>`, `<a href="/ui/tasks?run=r&amp;state=FAILED&amp;workspace=ws">search all</a>`)
+		body, text = show(listing(1000, 0))
+		want(text, "No task of this run was found so far")
+		want(body, `<a href="/ui/tasks?run=r&amp;workspace=ws">search on</a>`)
+		if _, text = show(listing(1, 0, tasks...)); strings.Contains(text, "so far") {
+			t.Errorf("a run that was counted whole: %s", text)
+		}
+
 		a = listing(1000, 0, tasks...)
 		list := a.reply
 		a.reply = func(request proto.Message) (proto.Message, error) {
