@@ -50,9 +50,14 @@ const pressed = (main) => main.matches(":active");
 
 async function refresh() {
   const main = document.querySelector("main[data-live]");
+  if (main && document.hidden) { // who comes back sees at once that it is old, and soon what is new
+    stale("it was hidden");
+    document.addEventListener("visibilitychange", refresh, { once: true });
+    return;
+  }
   if (main && selected() && !pressed(main)) {
     stale("text is selected");
-  } else if (main && !document.hidden && !pressed(main)) {
+  } else if (main && !pressed(main)) {
     try {
       const here = location.origin + location.pathname + location.search; // not href: fetch refuses an address with a password in it
       const answer = await fetch(here, { cache: "no-store", signal: AbortSignal.timeout(patience) });

@@ -17,9 +17,11 @@ function open(address, ask, before = [], after = []) {
   };
   const document = {
     hidden: false,
+    addEventListener: (type, listener, options) => (page.listens = { type, listener, ...options }),
     body: { classList: { add: () => (page.lost = true), remove: () => (page.lost = false) } },
     querySelector: (selector) => (selector === ".stale" ? page.stale : main),
   };
+  page.hide = (hidden) => (document.hidden = hidden);
   page.active = (element) => (document.activeElement = element);
   vm.runInNewContext(source, {
     URL,
@@ -65,6 +67,19 @@ async function main() {
     await page.refresh(); // a selection may last, so the page says why it waits
     assert.deepEqual([page.shown, page.lost], [[], hold === "selected"], hold);
   }
+
+  // A page that is hidden does not ask, and says that it is old. It asks as soon as it is seen, but not before it would have asked anyway: while a timer runs it does
+  // not listen.
+  const hidden = open("http://h:1/ui/", () => good);
+  const timer = hidden.refresh;
+  hidden.hide(true);
+  assert.equal(hidden.listens, undefined);
+  hidden.refresh = null;
+  await timer();
+  assert.deepEqual([hidden.shown, hidden.lost, hidden.refresh, hidden.listens.type, hidden.listens.once], [[], true, null, "visibilitychange", true]);
+  hidden.hide(false);
+  await hidden.listens.listener();
+  assert.deepEqual([hidden.shown, hidden.lost, hidden.refresh], [["new"], false, timer]);
 
   // A coordinator that does not answer in time is given up, and the page says so; it asks again.
   let limit = 0;
