@@ -30,7 +30,8 @@ func openPage(t *testing.T, r *wiretest.Rig, path, token string) *httptest.Respo
 	return w
 }
 
-// X1, X2: viewers and operators may see the page of their own tenant, with their token as a password or a bearer. A browser is told to ask for it.
+// X1, X2: viewers and operators may see the page of their own tenant, with their token as a password or a bearer. A browser is told to ask for it,
+// but not when an open page reloads by itself.
 func TestWhoMaySeeThePage(t *testing.T) {
 	t.Attr("rules", "X1 X2")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
@@ -70,6 +71,12 @@ func TestWhoMaySeeThePage(t *testing.T) {
 				w := openPage(t, r, path, token)
 				if w.Code != http.StatusUnauthorized || !strings.HasPrefix(w.Header().Get("WWW-Authenticate"), "Basic ") || strings.Contains(w.Body.String(), "letters") {
 					t.Errorf("%s with the password %q: status %d, challenge %q, want 401 and Basic", path, token, w.Code, w.Header().Get("WWW-Authenticate"))
+				}
+				w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+				req.SetBasicAuth("anybody", token)
+				req.Header.Set("Lessor-Reload", "1")
+				if r.HTTP.Handler.ServeHTTP(w, req); w.Code != http.StatusUnauthorized || w.Header().Get("WWW-Authenticate") != "Bearer" {
+					t.Errorf("%s, reloaded with the password %q: status %d, challenge %q, want 401 and Bearer", path, token, w.Code, w.Header().Get("WWW-Authenticate"))
 				}
 			}
 		}

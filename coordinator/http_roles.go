@@ -26,17 +26,23 @@ type roleCheck struct {
 	challenge string
 }
 
-// inBrowser returns the check for pages that people open in a browser, which asks them for the token as a password. The name beside it does not matter.
+// inBrowser returns the check for pages that people open in a browser, which asks them for the token as a password. The name beside it does not matter. When an
+// open page reloads by itself, it asks nobody: the page says that the token has ended.
 func (c roleCheck) inBrowser(asks auth.Role) func(http.Handler) http.Handler {
-	c.challenge = `Basic realm="Lessor: the token is the password", charset="UTF-8"`
+	asking := c
+	asking.challenge = `Basic realm="Lessor: the token is the password", charset="UTF-8"`
 	return func(next http.Handler) http.Handler {
-		checked := c.require(asks, next)
+		opened, reloaded := asking.require(asks, next), c.require(asks, next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if _, token, ok := r.BasicAuth(); ok {
 				r = r.Clone(r.Context())
 				r.Header.Set("Authorization", "Bearer "+token)
 			}
-			checked.ServeHTTP(w, r)
+			if r.Header.Get("Lessor-Reload") != "" { // page.js sends it
+				reloaded.ServeHTTP(w, r)
+			} else {
+				opened.ServeHTTP(w, r)
+			}
 		})
 	}
 }

@@ -60,16 +60,20 @@ async function refresh() {
   } else if (main && !pressed(main)) {
     try {
       const here = location.origin + location.pathname + location.search; // not href: fetch refuses an address with a password in it
-      const answer = await fetch(here, { cache: "no-store", signal: AbortSignal.timeout(patience) });
+      // The header keeps the browser from asking for a password by itself, behind a page that waits for the answer meanwhile.
+      const answer = await fetch(here, { cache: "no-store", headers: { "Lessor-Reload": "1" }, signal: AbortSignal.timeout(patience) });
       if (answer.ok) {
         const next = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
         if (!selected() && !pressed(main)) {
           show(main, next);
           document.body.classList.remove("lost");
         }
+      } else if (answer.status === 401) {
+        stale("the token is no longer valid; reload the page to enter another one");
+        return; // not again: refused credentials count against this machine
       } else {
         stale(`the coordinator answers ${answer.status} ${answer.statusText}`);
-        if (answer.status === 401 || answer.status === 403) return; // not again: refused credentials count against this machine
+        if (answer.status === 403) return; // as above
       }
     } catch {
       stale("the coordinator does not answer");
