@@ -38,8 +38,6 @@ var functions = template.FuncMap{
 	"span":       span,
 	"between":    between,
 	"content":    func(id string, data []byte) content { c := contentOf(data); c.ID = id; return c },
-	"states":     names[lessorv1.TaskState],
-	"reasons":    names[lessorv1.Reason],
 	"limits":     limits,
 	"held":       func() string { return names(held, ",") },
 	"link":       link,

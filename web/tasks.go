@@ -7,6 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/words"
 )
@@ -23,28 +26,63 @@ const mostCalls = 20
 // list shows the tasks that match the filter in the query.
 func (p *pages) list(r *http.Request) (view, error) {
 	query := r.URL.Query()
+	form := formOf(r)
 	filter, err := filterOf(r, time.Now())
 	if err != nil {
-		return view{}, err
+		return view{Form: form}, err
 	}
 	tasks, err := p.search(r.Context(), &lessorv1.ListTasksRequest{Filter: filter, PageSize: rowsPerPage, PageToken: query.Get("page")})
 	if err != nil {
-		return view{}, err
+		return view{Form: form}, inWordsOfTheForm(err)
 	}
-	return view{Title: titleOf(filter), Template: "tasks", Live: true, Data: struct {
-		Filter  *lessorv1.TaskFilter
-		Query   url.Values
-		Kept    string
-		More    bool // conditions that are less used
-		States  []lessorv1.TaskState
-		Reasons []string
-		Ended   []choice
-		Tasks   []*lessorv1.Task
-		Next    string
-	}{
-		filter, query, kept(query), slices.ContainsFunc(lessUsed, func(name string) bool { return query.Get(name) != "" }), words.States(), words.EndReasonNames(),
-		ends(filter, query), tasks.GetTasks(), next(r, tasks.GetNextPageToken(), fixed(filter)),
-	}}, nil
+	return view{Title: titleOf(filter), Template: "tasks", Form: form, Live: true, Data: struct {
+		Filter *lessorv1.TaskFilter
+		Ended  []choice
+		Tasks  []*lessorv1.Task
+		Next   string
+	}{filter, ends(filter, query), tasks.GetTasks(), next(r, tasks.GetNextPageToken(), fixed(filter))}}, nil
+}
+
+// form is the form of a filter. It has what was asked for, also if that is no filter.
+type form struct {
+	Workspace     string
+	Query         url.Values
+	Kept          string
+	More          bool // conditions that are less used
+	State, Reason selection
+}
+
+// selection is a box of a form that has one of some names. It has what was asked for as one more, if that is several names or none of them.
+type selection struct {
+	Asked string
+	Names []string
+}
+
+func formOf(r *http.Request) *form {
+	query := r.URL.Query()
+	selected := func(parameter string, known []string) selection {
+		asked := strings.ToUpper(strings.Join(valuesOf(query, parameter), ","))
+		if asked != "" && !slices.Contains(known, asked) {
+			known = append([]string{asked}, known...)
+		}
+		return selection{asked, known}
+	}
+	return &form{
+		workspaceOf(r), query, kept(query), slices.ContainsFunc(lessUsed, func(name string) bool { return query.Get(name) != "" }),
+		selected("state", words.StateNames()), selected("end_reason", words.EndReasonNames()),
+	}
+}
+
+// parameterOf has the parameters for fields of a filter that have other names.
+var parameterOf = strings.NewReplacer("filter.", "", "workspace_id", "workspace", "run_id", "run", "worker_id", "worker", "host_node_id", "host_node",
+	"created_after", "since", "created_before", "until", "finished_after", "ended_since", "finished_before", "ended_until")
+
+// inWordsOfTheForm returns an error that names parameters in the place of the fields that the coordinator refuses.
+func inWordsOfTheForm(err error) error {
+	if told := status.Convert(err); told.Code() == codes.InvalidArgument {
+		return status.Error(codes.InvalidArgument, parameterOf.Replace(told.Message()))
+	}
+	return err
 }
 
 // choice is one of several links.

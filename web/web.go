@@ -62,6 +62,7 @@ type view struct {
 	Workspace string // of what it shows; empty: the one in the query
 	Live      bool   // page.js asks for it again and again
 	Every     int    // how often, in seconds
+	Form      *form  // of a list, also if that cannot be shown; nil: the page is none
 	Data      any
 }
 
@@ -156,7 +157,9 @@ func (p *pages) shown(page page) http.Handler {
 		if err != nil {
 			told := status.Convert(err)
 			code = codeOf(told.Code())
+			form := v.Form
 			v = errorView(code, told.Message())
+			v.Form = form
 		}
 		p.write(w, r, code, v)
 	})

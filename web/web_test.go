@@ -524,6 +524,46 @@ func TestSpansOfAFilter(t *testing.T) {
 	})
 }
 
+// A list that cannot be shown says why above its form, which has what was written, also what is no filter. What the coordinator refuses has the name that the
+// form has for it.
+func TestFormOfARefusedFilter(t *testing.T) {
+	const written = "workspace=ws&queue=q&type=t&run=r&worker=w&concurrency_key=k&idempotency_key=i&host_node=h"
+	for query, c := range map[string]struct {
+		told error // by the coordinator; nil: it is not asked
+		code int
+		why  string
+	}{
+		"since=yesterday&state=READY,FAILED": {nil, http.StatusBadRequest, "since: &#34;yesterday&#34; is neither a time"},
+		"state=GONE":                         {nil, http.StatusBadRequest, "state: there is no state GONE"},
+		"end_reason=X&ended_until=2026-1-1":  {nil, http.StatusBadRequest, "end_reason: no task ends for the reason X"},
+		"label=x":                            {nil, http.StatusBadRequest, "label: write key=value"},
+		"ended_since=-1h":                    {status.Error(codes.InvalidArgument, "filter.run_id: has 1 bytes"), http.StatusBadRequest, "<p>run: has 1 bytes</p>"},
+		"since=-1h&until=-2h": {
+			status.Error(codes.InvalidArgument, "filter.created_before: it must be later than created_after"), http.StatusBadRequest, "<p>until: it must be later than since</p>",
+		},
+		"state=FAILED": {status.Error(codes.ResourceExhausted, "too many calls"), http.StatusTooManyRequests, "<p>too many calls</p>"},
+	} {
+		a := &answers{refuses: c.told}
+		w := get(t, a, "/ui/tasks?"+written+"&"+query)
+		body := w.Body.String()
+		why, form := strings.Index(body, c.why), strings.Index(body, `<form class="filter"`)
+		if w.Code != c.code || why < 0 || form < why || (a.asked != nil) != (c.told != nil) {
+			t.Fatalf("%s: status %d, want %d with %q above the form:\n%s", query, w.Code, c.code, c.why, body)
+		}
+		want, _ := url.ParseQuery(written + "&" + query)
+		address, _ := url.Parse(submitted(t, body, "/ui/tasks"))
+		got := address.Query()
+		for name := range got { // of what is empty
+			if got.Get(name) == "" {
+				got.Del(name)
+			}
+		}
+		if got.Encode() != want.Encode() {
+			t.Errorf("%s: the form has %v, want %v", query, got, want)
+		}
+	}
+}
+
 // The form shows the conditions that are less used if one of them is, so that none selects unseen.
 func TestConditionsThatAreInUseAreSeen(t *testing.T) {
 	for _, name := range filterParameters {
