@@ -48,12 +48,15 @@ func (p *pages) queue(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	return view{Title: "Queue " + name, Template: "queue", Live: true, Data: struct {
-		Queue   *lessorv1.Queue
-		Waits   []wait
-		Workers []*lessorv1.Worker
-		More    bool
-		States  []lessorv1.TaskState
-	}{queue.GetQueue(), waits, inWorkspace(workers.GetWorkers(), workspaceOf(r)), workers.GetNextPageToken() != "", words.States()}}, nil
+		Queue     *lessorv1.Queue
+		Waits     []wait
+		Workers   []*lessorv1.Worker
+		More      bool
+		States    []lessorv1.TaskState
+		Workspace string
+	}{
+		queue.GetQueue(), waits, inWorkspace(workers.GetWorkers(), workspaceOf(r)), workers.GetNextPageToken() != "", words.States(), workspaceOf(r),
+	}}, nil
 }
 
 // inWorkspace returns the workers whose queues are those of a workspace: another workspace may have a queue of the same name.

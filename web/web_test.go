@@ -785,6 +785,25 @@ func TestWorkspaceOfATask(t *testing.T) {
 	}
 }
 
+// Every link of a page keeps the workspace; a task knows its own.
+func TestLinksKeepTheWorkspace(t *testing.T) {
+	a := full() // whose workspace is this one
+	workspace := text("workspace_id")
+	for _, path := range all {
+		separator := "?"
+		if strings.Contains(path, "?") {
+			separator = "&"
+		}
+		body := get(t, a, path+separator+"workspace="+url.QueryEscape(workspace)).Body.String()
+		for _, link := range regexp.MustCompile(`<a [^>]*href="(/ui/[^"]*)"`).FindAllStringSubmatch(body, -1) {
+			to, err := url.Parse(html.UnescapeString(link[1]))
+			if err != nil || to.Query().Get("workspace") != workspace && !strings.HasPrefix(to.Path, "/ui/tasks/") {
+				t.Errorf("%s: the link to %s forgets the workspace (%v)", path, to, err)
+			}
+		}
+	}
+}
+
 // Progress is shown if the worker has reported some, with its numbers.
 func TestProgress(t *testing.T) {
 	task := &lessorv1.Task{Spec: &lessorv1.TaskSpec{}, Progress: &lessorv1.Progress{}}
