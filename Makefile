@@ -30,11 +30,11 @@ RACE := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 go test -race
 BUBBLES := -cpu 1
 # Packages in which the race detector may find something: those whose tests look for goroutines that are left (internal/lint), but for some in which only
 # the tests start any, or in which all calls come after each other. It makes tests ten times as slow.
-SEQUENTIAL := $(addprefix github.com/lessor-dev/lessor/,internal/lint lease store/records store/salvage test/matrix)
+SEQUENTIAL := $(addprefix github.com/lessor-dev/lessor/,internal/lint lease store/salvage test/matrix)
 LEAKS := {{if eq . "go.uber.org/goleak"}}{{println $$p}}{{end}}
 CONCURRENT = $$(go list -f '{{$$p := .ImportPath}}{{range .TestImports}}$(LEAKS){{end}}{{range .XTestImports}}$(LEAKS){{end}}' ./... \
 	| grep . | grep -vxF $(addprefix -e ,$(SEQUENTIAL)))
-# Nor does it find anything in commands of one call after the other, which are processes of their own, and in tests of what one goroutine does.
+# It leaves out commands whose goroutines those of other scripts have, too, and tests in which next to nothing happens at once. make test runs them.
 COMMANDS := arguments auth backup bench_profile bench_scattered bulk compact completion explain help packages placement queues restore salvage tasks tls verify
 ALONE := CompactKeepsTheFormOfTheSums CrashedUpgradeIsCompleted CrashesInARow FairnessWeights LedgerTakesLittleSpace LostWriteIsNoticed MatchingAgainstAModel \
 	RandomTurnsMatchTheWeights TimersTakeLittleSpace TornRootPageIsNoticed

@@ -270,7 +270,9 @@ func TestHTTPIsAudited(t *testing.T) {
 		id := w.SubmitTask(operator, "q")
 		callRoute(w, "POST /v1/tasks/{task_id}:cancel", viewer, id).Want(t, http.StatusForbidden)
 		callRoute(w, "POST /v1/leases", viewer, id).Want(t, http.StatusForbidden)
-		w.Send(http.MethodPost, "/v1/tasks/"+id+":cancel", operator, `{"hidden": "hidden"}`).Want(t, http.StatusBadRequest, "field", "hidden")
+		for _, verb := range []string{"cancel", "retry", "adopt"} {
+			w.Send(http.MethodPost, "/v1/tasks/"+id+":"+verb, operator, `{"hidden": "hidden"}`).Want(t, http.StatusBadRequest, "field", "hidden")
+		}
 		callRoute(w, "POST /v1/tasks/{task_id}:cancel", operator, id).Want(t, http.StatusOK)
 		if strings.Contains(r.Log.String(), "hidden") || !strings.Contains(r.Log.String(), `"type":"CancelTask","tenant":"acme","subject":"acme-operator"`) {
 			t.Errorf("the log shows a part of the request, or does not name the caller:\n%s", r.Log)
@@ -283,10 +285,12 @@ func TestHTTPIsAudited(t *testing.T) {
 		}
 		slices.Sort(got)
 		want := []string{
+			"AdoptResult by acme-operator: " + refusal.CodeInvalid + " " + id,
 			"CancelTask by acme-operator: " + refusal.CodeInvalid + " " + id,
 			"CancelTask by acme-operator: " + records.OutcomeOK + " " + id,
 			"CancelTask by acme-viewer: " + refusal.CodeForbidden + " " + id,
 			"Lease by acme-viewer: " + refusal.CodeForbidden + " ",
+			"RetryTask by acme-operator: " + refusal.CodeInvalid + " " + id,
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("the audit has %q, want %q", got, want)
