@@ -103,6 +103,7 @@ func TestCrashesKeepNoTaskWaiting(t *testing.T) {
 		{"retry", retry, 3 * time.Second, 1500 * time.Millisecond, 4500 * time.Millisecond},
 		{"retry", retry, time.Hour, 5 * time.Minute, 70 * time.Minute},
 		{"grant", rate, 5 * time.Second, 1500 * time.Millisecond, 6 * time.Second},
+		{"grant", rate, time.Hour, 5 * time.Minute, 70 * time.Minute},
 	} {
 		t.Run(fmt.Sprint(c.what, " after ", c.wait), func(t *testing.T) {
 			run(t, func(r *rig) {

@@ -41,7 +41,7 @@ func (s *adminService) ListQueues(ctx context.Context, req *lessorv1.ListQueuesR
 			res.NextPageToken = list.token([]byte(found[i-1].Name))
 			break
 		}
-		q := s.queueProto(space.Workspace, &found[i], oldest)
+		q := s.queueWithAges(space.Workspace, &found[i], oldest)
 		res.Queues = append(res.Queues, q)
 		page.add(q)
 	}
@@ -66,7 +66,7 @@ func (s *adminService) GetQueue(ctx context.Context, req *lessorv1.GetQueueReque
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	return &lessorv1.GetQueueResponse{Queue: s.queueProto(space.Workspace, &q, oldest)}, nil
+	return &lessorv1.GetQueueResponse{Queue: s.queueWithAges(space.Workspace, &q, oldest)}, nil
 }
 
 // queueName reads the name of the queue in a request.
@@ -178,8 +178,8 @@ func queueProto(workspace string, q *engine.QueueInfo) *lessorv1.Queue {
 	return m
 }
 
-// queueProto is the function of that name, and adds the oldest READY task of the queue and its oldest blocker, and for how long they have been so.
-func (s *adminService) queueProto(workspace string, q *engine.QueueInfo, oldest map[string]waiting) *lessorv1.Queue {
+// queueWithAges is queueProto with the oldest READY task of the queue and its oldest blocker, and for how long they have been so.
+func (s *adminService) queueWithAges(workspace string, q *engine.QueueInfo, oldest map[string]waiting) *lessorv1.Queue {
 	m := queueProto(workspace, q)
 	if w, ok := oldest[q.Name]; ok {
 		m.OldestReady, m.OldestReadyTaskId = durationpb.New(w.age), w.task.String()

@@ -109,6 +109,9 @@ func (c Config) run(ctx context.Context, t *worker.Task, out *capture) (mayKeep 
 	case closed(c.Kill) && !byItself:
 		return false, worker.Release(0, "the worker was told to stop at once")
 	case errors.Is(cause, tookTooLong(c.Timeout)) && !byItself:
+		if state == nil {
+			cause = fmt.Errorf("%w: %w", cause, err) // it has never begun
+		}
 		return err == nil, worker.WithCategory(worker.Timeout, stopped(cause, state))
 	case cause != nil && !byItself:
 		return false, stopped(cause, state)

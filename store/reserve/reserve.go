@@ -37,12 +37,10 @@ type Reserve struct {
 	freeBytes func(dir string) (int64, error) // free space of the disk of dir, in bytes
 	allocate  func(file *os.File, size int64) error
 
-	// maker is the goroutine that makes the file, if there is one. Those who call commit and grant: they cannot wait until a disk has found the space, or
-	// until zeros are written where that is how space is found.
-	maker sync.WaitGroup
-
-	mu         sync.Mutex
-	making     bool // maker runs
+	mu sync.Mutex
+	// making is closed when the file is made, or could not be; nil: nobody makes it. A goroutine of its own does: those who call commit and grant, and cannot wait
+	// until a disk has found the space, or until zeros are written where that is how space is found.
+	making     chan struct{}
 	reserved   bool // the file exists and has its full size
 	full       condition
 	spent      condition
@@ -78,7 +76,7 @@ func (c *condition) set(holds bool) (tell bool) {
 func Open(dir string, size int64, reusable func() int64, log *slog.Logger) *Reserve {
 	r := &Reserve{path: filepath.Join(dir, fileName), size: size, reusable: reusable, log: log, freeBytes: Free, allocate: allocate}
 	r.adopt()
-	if free, err := r.freeBytes(dir); err == nil && !r.reserved && free >= 2*r.size {
+	if free, err := r.freeBytes(dir); err == nil && !r.reserved && r.mayMake(free) {
 		r.make()
 	}
 	r.Check()
@@ -147,32 +145,58 @@ func (r *Reserve) refreshLocked() {
 	}
 }
 
-// Check measures the free space, and removes the file of the reserve, or lets it be made, accordingly. Call it before each commit.
+// Check measures the free space, and removes the file of the reserve, or lets it be made, accordingly. Call it before each commit. If the disk becomes full
+// while the file is made, it waits for that: then the file is removed.
 func (r *Reserve) Check() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.checkLocked()
+	if made := r.check(); made != nil {
+		<-made
+		r.check()
+	}
 }
 
-func (r *Reserve) checkLocked() {
+// check is Check, but it does not wait: it returns what there is to wait for.
+func (r *Reserve) check() (made <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if short := r.checkLocked(); short {
+		return r.making
+	}
+	return nil
+}
+
+// mayMake reports whether there is room for the file, and it is time to try.
+func (r *Reserve) mayMake(free int64) bool {
+	return free >= 2*r.size && !time.Now().Before(r.pauseEnds)
+}
+
+// checkLocked reports whether a commit may need the space of the file.
+func (r *Reserve) checkLocked() (short bool) {
 	r.measuredAt = time.Now()
 	free, err := r.freeBytes(filepath.Dir(r.path))
 	if err != nil { // the next commit reports the fault of the disk
-		return
+		return false
 	}
+	short = free < r.size/4
 	switch {
-	case r.reserved && free < r.size/4 && r.releaseLocked(free):
+	case r.reserved && short && r.releaseLocked(free):
 		free += r.size
-	case !r.reserved && !r.making && free >= 2*r.size && !time.Now().Before(r.pauseEnds):
-		r.making = true
-		r.maker.Go(func() {
+	case r.making != nil:
+		if info, err := os.Stat(r.path); err == nil {
+			free += allocated(info) // the file is not in the way: it is removed if it gets no further
+		}
+	case !r.reserved && r.mayMake(free):
+		made := make(chan struct{})
+		r.making = made
+		go func() {
+			defer close(made)
 			r.make()
-			r.Check()
-		})
+			r.check()
+		}()
 	}
 	r.free = free
 	r.setFullLocked(!r.reserved || !r.roomLocked(free), free)
 	r.setSpentLocked(!r.reserved && !r.resultsFitLocked(free), free)
+	return short
 }
 
 // roomLocked reports whether there is room for new tasks: on the disk, or inside the store. Free space inside the store may be in pieces too small for a large
@@ -211,7 +235,7 @@ func (r *Reserve) make() {
 	err := r.create()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.making = false; err != nil {
+	if r.making = nil; err != nil {
 		r.failedLocked("cannot create the disk reserve", err)
 		r.pause = min(max(2*r.pause, minPause), maxPause)
 		r.pauseEnds = time.Now().Add(r.pause)

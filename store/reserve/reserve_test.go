@@ -39,14 +39,19 @@ func open(t *testing.T, space int64) *disk {
 		}
 		return d.space, nil
 	}
-	d.check()
+	d.checkAndMake()
 	return d
 }
 
-// check does what Check does, and waits until the file is made, if it is.
-func (d *disk) check() {
+// checkAndMake does what Check does, and waits until the file is made, if it is.
+func (d *disk) checkAndMake() {
 	d.Check()
-	d.maker.Wait()
+	d.mu.Lock()
+	made := d.making
+	d.mu.Unlock()
+	if made != nil {
+		<-made
+	}
 }
 
 // wantFull sets the space and checks what Full reports then, and whether the file of the reserve exists.
@@ -54,7 +59,7 @@ func (d *disk) wantFull(t *testing.T, space int64, full, held bool) {
 	t.Helper()
 	d.space = space
 	time.Sleep(maxAge)
-	d.check()
+	d.checkAndMake()
 	if got := d.Full(); got != full {
 		t.Errorf("with %d bytes of space: Full = %v, want %v", space, got, full)
 	}
@@ -362,7 +367,7 @@ func TestFailureToMakeTheFileIsFollowedByAPause(t *testing.T) {
 			for until := time.Now().Add(span); time.Now().Before(until) && len(tries) < 20; time.Sleep(maxAge) {
 				d.Full()
 				d.Spent()
-				d.check()
+				d.checkAndMake()
 			}
 		}
 		d.space = 10 * size
@@ -410,7 +415,7 @@ func TestFailureIsLoggedOnceAMinute(t *testing.T) {
 		commits := func(space int64) {
 			d.space = space
 			for range 100 {
-				d.check()
+				d.checkAndMake()
 				time.Sleep(repeatAfter / 100)
 			}
 		}
@@ -419,7 +424,7 @@ func TestFailureIsLoggedOnceAMinute(t *testing.T) {
 		commits(10 * size)
 		logged(create, 1)
 		time.Sleep(maxPause)
-		d.check()
+		d.checkAndMake()
 		logged(create, 2)
 
 		remove := func() {
@@ -430,17 +435,17 @@ func TestFailureIsLoggedOnceAMinute(t *testing.T) {
 		}
 		remove()
 		time.Sleep(maxPause)
-		d.check() // makes the file
+		d.checkAndMake() // makes the file
 		remove()
 		d.space = 0
-		d.check() // has released it
+		d.checkAndMake() // has released it
 		block()
 		commits(10 * size)
 		logged(create, 3)
 
 		remove()
 		time.Sleep(maxPause)
-		d.check()
+		d.checkAndMake()
 		block()
 		const released = "the disk reserve is released"
 		before := strings.Count(d.log.String(), released)
@@ -471,6 +476,36 @@ func TestNobodyWaitsUntilTheFileIsMade(t *testing.T) {
 		synctest.Wait()
 		if d.Full() || !d.reserved {
 			t.Error("the file is made, and the disk is full")
+		}
+	})
+}
+
+// A disk that becomes full while the file is made is not full because of the file: commits have its space, too. Check waits until it is removed.
+func TestDiskFillsWhileTheFileIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, 0)
+		goOn := make(chan struct{})
+		d.allocate = func(file *os.File, size int64) error {
+			if err := allocate(file, size); err != nil {
+				return err
+			}
+			<-goOn
+			return errors.New("no space left")
+		}
+		d.space = 2*size + size/8
+		d.Check()
+		synctest.Wait()
+		time.Sleep(maxAge)
+		d.space -= size / 4
+		if d.Check(); d.Spent() || !d.Full() {
+			t.Error("while the file is made, the disk counts as if it were gone: Spent must be false, and Full true")
+		}
+		d.space = size + size/8
+		time.AfterFunc(time.Minute, func() { close(goOn) })
+		began := time.Now()
+		d.Check()
+		if _, err := os.Stat(d.path); err == nil || time.Since(began) != time.Minute {
+			t.Errorf("Check returned after %v, and the file is there: %v; want that it waits for its end", time.Since(began), err == nil)
 		}
 	})
 }

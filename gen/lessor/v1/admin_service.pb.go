@@ -198,7 +198,7 @@ type Queue struct {
 	// Since when it is paused. Absent if it is not, or was paused by a coordinator that did not store the time.
 	PausedAt *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=paused_at,json=pausedAt,proto3" json:"paused_at,omitempty"`
 	// For how long the oldest lease is live that holds a concurrency key for which tasks of this queue are blocked: if it is longer than any task takes, the
-	// worker of that lease hangs. By the wall clock, so the coordinator's downtime counts. It looks at the 1,000 oldest such leases of a workspace. Absent if
+	// worker of that lease hangs. By the wall clock, so the coordinator's downtime counts. It looks at 1,000 pairs of a key and a queue that waits for it, of the keys with the oldest leases. Absent if
 	// no task is blocked, and in answers to UpdateQueue.
 	OldestBlocker *durationpb.Duration `protobuf:"bytes,20,opt,name=oldest_blocker,json=oldestBlocker,proto3" json:"oldest_blocker,omitempty"`
 	// The task that has this lease, perhaps of another queue. Empty if oldest_blocker is absent.
@@ -384,7 +384,8 @@ func (x *Queue) GetOldestBlockerTaskId() string {
 	return ""
 }
 
-// RateLimit bounds how often a queue grants. What was granted is remembered over a restart; time in which no coordinator served does not count.
+// RateLimit bounds how often a queue grants. What was granted is remembered over a restart; time in which no coordinator served does not count,
+// nor, after a crash, may time in which the queue was paused or empty.
 type RateLimit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Grants per second on average; from one a day (1/86,400) to 1,000,000.
