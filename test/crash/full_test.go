@@ -49,7 +49,7 @@ func TestDiskFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(50 * time.Millisecond)
+	f.awaitStatus("new tasks are refused", (*lessorv1.GetStatusResponse).GetDiskFull) // the reserve is made first
 	submitOne(t, c)
 	f.checkReports(f.lease(5))
 	c.Stop()
@@ -242,17 +242,23 @@ func (f *fullDisk) checkNoGrants() {
 // awaitGrants waits until tasks are granted again.
 func (f *fullDisk) awaitGrants() {
 	f.t.Helper()
+	f.awaitStatus("no task is granted", (*lessorv1.GetStatusResponse).GetGrantsStopped)
+}
+
+// awaitStatus waits until the coordinator no longer says of itself that something holds.
+func (f *fullDisk) awaitStatus(what string, holds func(*lessorv1.GetStatusResponse) bool) {
+	f.t.Helper()
 	admin := lessorv1.NewAdminServiceClient(f.c.Conn())
 	for deadline := time.Now().Add(harness.Patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		s, err := admin.GetStatus(f.t.Context(), &lessorv1.GetStatusRequest{})
 		if err != nil {
 			f.t.Fatal(err)
 		}
-		if !s.GetGrantsStopped() {
+		if !holds(s) {
 			return
 		}
 	}
-	f.t.Fatalf("no task is granted within %v", harness.Patience)
+	f.t.Fatalf("after %v, %s", harness.Patience, what)
 }
 
 // checkCancel cancels the last of the tasks that wait.
