@@ -24,12 +24,9 @@ type runRecord struct {
 	Text     *string  `json:"text,omitempty"`      // nil: it is not UTF-8; the payload has it in base64
 	ExitCode *int     `json:"exit_code,omitempty"` // nil: the last attempt did not end by itself
 	Output   []byte   `json:"output,omitempty"`    // what the last attempt of a failed line has printed, in base64
-	File     string   `json:"file,omitempty"`      // with that, if it is long
+	File     string   `json:"file,omitempty"`      // with that, if it is too long for the output of a task
 	Seconds  *float64 `json:"seconds,omitempty"`   // from the grant of the last attempt to the end of the line; nil: it was not granted
 }
-
-// longOutput is the longest output of a failed line, in bytes, that is in its record.
-const longOutput = 1 << 20
 
 // newRunRecord returns what is added to a task that has ended. If it has failed, the file failed has what its last attempt has printed; it need not exist.
 func newRunRecord(t *lessorv1.Task, failed string) (runRecord, error) {
@@ -56,7 +53,7 @@ func newRunRecord(t *lessorv1.Task, failed string) (runRecord, error) {
 		return r, nil
 	case err != nil:
 		return r, err
-	case info.Size() > longOutput:
+	case info.Size() > execworker.DefaultInlineLimit:
 		r.File, err = filepath.Abs(failed)
 		return r, err
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/execworker"
 )
 
 // The object of a line is its task, with the line, its exit code and the time of its last attempt behind it, as far as there are any.
@@ -62,7 +63,7 @@ func TestObjectOfAFailedLineHasItsOutput(t *testing.T) {
 		want string
 	}{
 		{failed, 3, `"output":"eHh4"`},
-		{failed, longOutput + 1, `"file":"/`},
+		{failed, execworker.DefaultInlineLimit + 1, `"file":"/`},
 		{&lessorv1.Task{State: lessorv1.TaskState_TASK_STATE_COMPLETED}, 3, `"line":{"number":0,"text":"","exit_code":0}}`},
 	} {
 		name := filepath.Join(t.TempDir(), "printed")

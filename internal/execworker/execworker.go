@@ -15,9 +15,10 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
+// DefaultInlineLimit is the largest output, in bytes, that a coordinator accepts inside a report by default (S7).
+const DefaultInlineLimit = 1 << 20
+
 const (
-	// defaultInlineLimit is the largest output, in bytes, that a coordinator accepts inside a report by default (S7).
-	defaultInlineLimit = 1 << 20
 	// stopTimeout is how long commands may take to stop when the worker stops. It is shorter than the worker's own stop timeout.
 	stopTimeout = 4 * time.Second
 	// exitDelay is how long it may take until the exit of a command is noticed. If this process was stopped meanwhile, it may notice first that time is up.
@@ -39,7 +40,7 @@ type Config struct {
 	// Spool stores outputs over InlineLimit. Required.
 	Spool Spool
 	// InlineLimit is the largest output, in bytes, that goes into the report. A larger output is stored in Spool and reported as an artifact.
-	// Default 1 MiB.
+	// Default: DefaultInlineLimit.
 	InlineLimit int
 	// KeepFailed: keep in Spool what a failed command printed, if anything.
 	KeepFailed bool
@@ -60,7 +61,7 @@ func (c Config) Handler() (worker.Handler, error) {
 	if err := c.Command.Check(c.Placeholder); err != nil {
 		return nil, err
 	}
-	c.InlineLimit = cmp.Or(c.InlineLimit, defaultInlineLimit)
+	c.InlineLimit = cmp.Or(c.InlineLimit, DefaultInlineLimit)
 	return c.handle, nil
 }
 
