@@ -120,7 +120,7 @@ func (t *Task) leasedFinding(now Now) Finding {
 			f.Remedy = "its worker stops, or the lease ends because the worker is silent and the task is CANCELLED"
 		}
 		return f
-	case l.AckedAt == 0 && l.AckBy != 0:
+	case l.AwaitsAck():
 		return Finding{
 			Code: FoundUnacknowledged, Since: l.GrantedAt, Until: now.WallAt(min(l.silentBy(), t.ExpiresAt(now))),
 			Message: fmt.Sprintf("attempt %d was offered to worker %q, which has not acknowledged it", l.Attempt, l.Worker),
@@ -143,7 +143,7 @@ func (t *Task) leasedFinding(now Now) Finding {
 
 // silentBy returns when the lease ends if nothing more is heard of its holder, without regard to other limits.
 func (l *Lease) silentBy() Instant {
-	if l.AckedAt == 0 && l.AckBy != 0 {
+	if l.AwaitsAck() {
 		return min(l.AckBy, l.ExpiresAt)
 	}
 	return l.ExpiresAt

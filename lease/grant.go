@@ -83,9 +83,12 @@ func (s *step) requeue(c Requeue) {
 		return
 	}
 	l := s.revoke(c.Cause, s.now.Wall)
-	if t.Cancel != nil {
+	switch {
+	case t.Cancel != nil:
 		s.finish(Cancelled, TaskCancelled, s.now.Wall)
-	} else {
+	case l.AckedAt == 0:
+		s.takeBack(l, s.now)
+	default:
 		s.putBack(s.now, 0)
 	}
 	s.note(EventLeaseEnded, s.now.Wall, l.Worker, c.Cause, c.Detail)
@@ -111,6 +114,9 @@ func (s *step) stall(c Stall) {
 	s.expireAt(l.ExpiresAt.Add(d))
 	if l.AckBy != 0 {
 		l.AckBy = l.AckBy.Add(d)
+	}
+	if l.AttemptBy != 0 {
+		l.AttemptBy = l.AttemptBy.Add(d)
 	}
 	if l.CancelBy != 0 {
 		l.CancelBy = l.CancelBy.Add(d)

@@ -154,8 +154,8 @@ func checkRenewal(before, after *lease.Lease) error {
 		return fmt.Errorf("A1: two leases have attempt %d", after.Attempt)
 	case after.ExpiresAt < before.ExpiresAt:
 		return fmt.Errorf("A3: expires_at went back from %d to %d", before.ExpiresAt, after.ExpiresAt)
-	case after.AttemptBy != before.AttemptBy:
-		return fmt.Errorf("A3: attempt_timeout moved from %d to %d", before.AttemptBy, after.AttemptBy)
+	case (after.AttemptBy == 0) != (before.AttemptBy == 0), after.AttemptBy != 0 && after.AttemptBy-before.AttemptBy != max(after.Stalled-before.Stalled, 0):
+		return fmt.Errorf("A3, A8: attempt_timeout moved from %d to %d", before.AttemptBy, after.AttemptBy)
 	}
 	return nil
 }

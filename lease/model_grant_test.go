@@ -132,7 +132,7 @@ func (m *model) newLease(t *modelTask, session string) *modelLease {
 		q.credit--
 	}
 	t.attempts++
-	l := &modelLease{attempt: t.attempts, session: session}
+	l := &modelLease{attempt: t.attempts, session: session, granted: m.now.Serving}
 	if session != "" {
 		l.ackBy = m.now.Serving + lease.Instant(lease.DefaultAckWithin)
 	}
@@ -174,16 +174,17 @@ func (m *model) loseResource(id, worker string) string {
 
 // policyOf returns the task's retry policy, with unset fields taken from its queue and then from the defaults (T3).
 func (m *model) policyOf(t *modelTask) lease.RetryPolicy {
-	p := t.spec.Retry
+	p, ofQueue := t.spec.Retry, lease.RetryPolicy{}
 	if q := m.queues[specKey{t.space, t.spec.Queue}]; q != nil {
-		p = fillPolicy(p, q.settings.Retry)
+		ofQueue = q.settings.Retry
 	}
+	p = fillPolicy(p, ofQueue)
 	p = fillPolicy(p, lease.RetryPolicy{
 		MaxAttempts: lease.DefaultMaxAttempts, MaxLosses: lease.DefaultMaxLosses, InitialBackoff: lease.DefaultInitialBackoff,
 		Multiplier: lease.DefaultMultiplier, MaxBackoff: lease.DefaultMaxBackoff,
 	})
-	if p.InitialBackoff > p.MaxBackoff { // adjust the one that the task did not set
-		if t.spec.Retry.MaxBackoff != 0 {
+	if p.InitialBackoff > p.MaxBackoff { // adjust the one that the task did not set, or else a default
+		if t.spec.Retry.InitialBackoff == 0 && (t.spec.Retry.MaxBackoff != 0 || ofQueue.MaxBackoff != 0) {
 			p.InitialBackoff = p.MaxBackoff
 		} else {
 			p.MaxBackoff = p.InitialBackoff
@@ -223,13 +224,17 @@ func (m *model) requeue(id string, attempt uint32, cause lease.Reason) string {
 	if t.gone || t.live == nil || t.live.attempt != attempt {
 		return noEffect
 	}
-	t.end(cause, m.now.Wall)
+	l := t.end(cause, m.now.Wall)
 	t.note(lease.EventLeaseEnded, cause)
-	if t.cancelAsked {
+	switch {
+	case t.cancelAsked:
 		t.finish(lease.Cancelled, lease.TaskCancelled, m.now.Wall)
 		return "cancelled"
+	case !l.acked:
+		t.readyAgain(l, m.now.Serving)
+	default:
+		t.ready(m.now.Serving)
 	}
-	t.ready(m.now.Serving)
 	return "taken back"
 }
 
@@ -258,6 +263,9 @@ func (m *model) stall(id string, by lease.Instant) string {
 	m.extend(t, l.expires+by)
 	if l.ackBy > 0 {
 		l.ackBy += by
+	}
+	if l.attemptBy > 0 {
+		l.attemptBy += by
 	}
 	if l.cancelBy > 0 {
 		l.cancelBy += by

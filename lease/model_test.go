@@ -92,6 +92,7 @@ type modelLease struct {
 	attempt uint32
 	session string
 
+	granted                             lease.Instant
 	expires, ackBy, attemptBy, cancelBy lease.Instant
 	stalled                             lease.Instant
 	acked, started                      bool
@@ -189,6 +190,12 @@ func (t *modelTask) finish(state lease.State, reason lease.Reason, at lease.Wall
 
 func (t *modelTask) ready(at lease.Instant) {
 	t.state, t.readyAt, t.runAt, t.retryAt, t.parked = lease.Ready, at, 0, 0, false
+}
+
+// readyAgain makes the task READY after a lease of which nobody gave a sign: it has been READY for as long as before the grant (T6).
+func (t *modelTask) readyAgain(l *modelLease, at lease.Instant) {
+	was := l.granted - t.readyAt
+	t.ready(at - was)
 }
 
 func (t *modelTask) schedule(at lease.Instant) {

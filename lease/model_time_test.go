@@ -101,6 +101,10 @@ func (m *model) leaseTimers(t *modelTask) []modelTimer {
 		all = append(all, modelTimer{serving: l.attemptBy, fire: func(at lease.Now) {
 			t.end(lease.DeadlineExceeded, at.Wall)
 			t.note(lease.EventLeaseEnded, lease.DeadlineExceeded)
+			if l.ackBy != 0 && !l.acked {
+				m.countUnacked(t, l, at)
+				return
+			}
 			t.failure = true
 			m.countFailure(t, &lease.Failure{Category: lease.Timeout}, at)
 			if t.state == lease.Failed {
@@ -146,7 +150,7 @@ func (m *model) countUnacked(t *modelTask, l *modelLease, at lease.Now) {
 		t.finish(lease.Failed, lease.DispatchUnavailable, at.Wall)
 		return
 	}
-	t.ready(at.Serving)
+	t.readyAgain(l, at.Serving)
 }
 
 // countLoss counts a loss. After the first loss the task is READY at once, after later ones it waits, and the last one of the budget ends it (T5).

@@ -37,7 +37,7 @@ func (n *narrator) setQueue(w words) {
 	s := &lease.Settings{
 		Paused: w.options["paused"] == "true", MaxInflight: uint32(n.number(w, "max_inflight", 0)),
 		Rate:  lease.Rate{PerSecond: float64(n.number(w, "rate", 0)), Burst: uint32(n.number(w, "burst", 0))},
-		Retry: lease.RetryPolicy{MaxAttempts: uint32(n.number(w, "max_attempts", 0)), InitialBackoff: n.duration(w, "backoff")},
+		Retry: lease.RetryPolicy{MaxAttempts: uint32(n.number(w, "max_attempts", 0)), InitialBackoff: n.duration(w, "backoff"), MaxBackoff: n.duration(w, "max_backoff")},
 	}
 	if err := s.Check(n.rules.Limits); err != nil {
 		n.printRefusal(err)

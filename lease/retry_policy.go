@@ -62,11 +62,11 @@ var defaultPolicy = RetryPolicy{
 }
 
 // withDefaults returns p, with the fields that p leaves unset taken from the queue's policy, and then from the defaults (T3). Values that p did not
-// set itself are adjusted so that initial_backoff <= max_backoff.
+// set itself are adjusted so that initial_backoff <= max_backoff; a default gives way to a value of the queue.
 func (p RetryPolicy) withDefaults(queue RetryPolicy) RetryPolicy {
 	whole := p.Or(queue).Or(defaultPolicy)
-	if p.MaxBackoff != 0 {
-		whole.InitialBackoff = min(whole.InitialBackoff, p.MaxBackoff)
+	if limit := cmp.Or(p.MaxBackoff, queue.MaxBackoff); limit != 0 && p.InitialBackoff == 0 {
+		whole.InitialBackoff = min(whole.InitialBackoff, limit)
 	}
 	whole.MaxBackoff = max(whole.MaxBackoff, whole.InitialBackoff)
 	return whole

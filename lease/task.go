@@ -77,6 +77,21 @@ type Lease struct {
 	Events []Event
 }
 
+// AwaitsAck reports whether the worker is still to acknowledge the grant (W5).
+func (l *Lease) AwaitsAck() bool { return l.AckBy != 0 && l.AckedAt == 0 }
+
+// EndedInSilence reports whether the lease has ended, for this cause, because its holder was silent: it expired, or no sign of the holder had come when a
+// timer ended it (W5).
+func (l *Lease) EndedInSilence(cause Reason) bool {
+	switch cause {
+	case LeaseExpired, DispatchUnacked:
+		return true
+	case DeadlineExceeded, CancelTimeout:
+		return l.AwaitsAck()
+	}
+	return false
+}
+
 // Ended describes a lease that has ended. Its cause never changes (A3). The other fields say what its holder had sent until then (S6).
 type Ended struct {
 	Attempt uint32

@@ -66,7 +66,7 @@ func (t *Task) resourceTimer(each func(timer)) {
 func (t *Task) leaseTimers(each func(timer)) {
 	l := t.Lease
 	each(timer{kind: timerExpiry, serving: l.ExpiresAt})
-	if l.AckedAt == 0 && l.AckBy != 0 {
+	if l.AwaitsAck() {
 		each(timer{kind: timerAck, serving: l.AckBy})
 	}
 	if t.Cancel != nil { // then attempt_timeout and deadline do not apply any more (T7)
@@ -158,10 +158,16 @@ func (s *step) failResourceGone(at Wall, detail string) {
 	s.note(EventEnded, at, "", ResourceGone, detail)
 }
 
-// attemptTimedOut ends the attempt at its attempt_timeout. That counts as a failure of category TIMEOUT (T5).
+// attemptTimedOut ends the attempt at its attempt_timeout. That counts as a failure of category TIMEOUT (T5), unless it came so early that the session was
+// still to acknowledge the grant (W5).
 func (s *step) attemptTimedOut(at Now) {
 	l := s.revoke(DeadlineExceeded, at.Wall)
 	detail := "attempt_timeout of " + s.task.Spec.AttemptTimeout.String() + " passed"
+	if l.AwaitsAck() {
+		s.countUnacked(l, at)
+		s.note(EventLeaseEnded, at.Wall, l.Worker, DeadlineExceeded, detail+", and the grant had not been acknowledged")
+		return
+	}
 	f := &Failure{Category: Timeout, Message: detail}
 	s.keepFailure(f)
 	s.countFailure(f, at)

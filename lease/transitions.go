@@ -94,7 +94,16 @@ func (s *step) countUnacked(l *Lease, at Now) {
 		s.finish(Failed, DispatchUnavailable, at.Wall)
 		return
 	}
+	s.takeBack(l, at)
+}
+
+// takeBack puts the task back in its line after a lease of which its worker gave no sign. To the task this is as if there had been no grant: the time for
+// which it was READY before counts on (T6).
+func (s *step) takeBack(l *Lease, at Now) {
+	before := s.task.ReadyAt
 	s.putBack(at, 0)
+	granted := l.ExpiresAt.Add(-s.task.Spec.HeartbeatTimeout - time.Duration(l.Stalled)) // it was never renewed
+	s.task.ReadyAt = before.Add(max(at.Serving.Sub(granted), 0))
 }
 
 func (s *step) keepFailure(f *Failure) {

@@ -47,6 +47,7 @@ type Notice struct {
 	Reason  lease.Reason
 	Detail  string
 	Grace   time.Duration // 0: the lease is lost
+	Silent  bool          // the lease ended because its holder was silent: it gets no work until it sends a frame (W5, W9)
 }
 
 // Wants says which tasks a worker takes.

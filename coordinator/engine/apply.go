@@ -1,10 +1,6 @@
 package engine
 
-import (
-	"time"
-
-	"github.com/lessor-dev/lessor/lease"
-)
+import "github.com/lessor-dev/lessor/lease"
 
 // apply updates everything that the loop keeps after a change: the batch, the working set, the indexes in memory, the counts, the holders.
 func (e *Engine) apply(c *lease.Change) {
@@ -63,7 +59,7 @@ func (e *Engine) updateHolder(c *lease.Change) {
 		e.setHolder(e.sessions.find(c.New.Lease.Session), c.New.ID, c.New.Lease.Attempt) // the session is known: see judge
 	}
 	if c.CancelAsked {
-		e.notify(e.set.holderOf(c.New.ID), c.New, lease.TaskCancelled, c.New.Cancel.Reason, c.New.Spec.CancelGrace)
+		e.notify(e.set.holderOf(c.New.ID), c.New, Notice{Reason: lease.TaskCancelled, Detail: c.New.Cancel.Reason, Grace: c.New.Spec.CancelGrace})
 	}
 }
 
@@ -78,22 +74,19 @@ func (e *Engine) leaseEnded(c *lease.Change) {
 		e.cfg.Events.Retried(c.New, cause)
 	}
 	e.requests.removeLease(c.Old)
-	holder := e.removeHolder(c.Old, ranOut(cause))
+	silent := c.Lost != nil && c.Old.Lease.EndedInSilence(cause)
+	holder := e.removeHolder(c.Old, silent)
 	if c.Lost != nil {
-		e.notify(holder, c.Old, cause, "the lease ended", 0)
+		e.notify(holder, c.Old, Notice{Reason: cause, Detail: "the lease ended", Silent: silent})
 	}
 }
 
-// ranOut reports whether the lease ended because its holder was silent.
-func ranOut(cause lease.Reason) bool {
-	return cause == lease.DispatchUnacked || cause == lease.LeaseExpired
-}
-
-// notify tells the holder of a lease to stop, if it is a session; t is the version that has the lease.
-func (e *Engine) notify(holder *taker, t *lease.Task, reason lease.Reason, detail string, grace time.Duration) {
+// notify tells the holder of a lease to stop, if it is a session; t is the version that has the lease, which the notice need not name.
+func (e *Engine) notify(holder *taker, t *lease.Task, n Notice) {
 	if holder != nil && holder.member != nil {
+		n.Task, n.LeaseID = t.ID, e.leaseID(t)
 		d := e.batch().deliveryTo(holder.member)
-		d.notices = append(d.notices, Notice{Task: t.ID, LeaseID: e.leaseID(t), Reason: reason, Detail: detail, Grace: grace})
+		d.notices = append(d.notices, n)
 	}
 }
 

@@ -198,26 +198,42 @@ func TestUnacknowledgedDispatch(t *testing.T) {
 	})
 }
 
-// W5: if the heartbeat timeout is shorter than the time for an acknowledgement, the lease expires first. In this case, too, the silent session gets no
-// new work; otherwise it would take tasks away from workers that are alive.
-func TestSilentSessionWithAShortLeaseGetsNoWork(t *testing.T) {
+// W5: if another limit is shorter than the time for an acknowledgement, the lease ends before. In this case, too, the silent session gets no new work;
+// otherwise it would take tasks away from workers that are alive.
+func TestSilentSessionGetsNoWork(t *testing.T) {
 	t.Attr("rules", "W5")
-	run(t, func(r *rig) {
-		c, id := r.join("i", 1)
-		spec := work()
-		spec.HeartbeatTimeout = lease.DefaultAckWithin / 5
-		r.submit(spec)
-		g := c.grants()[0]
-		time.Sleep(lease.DefaultAckWithin)
-		if n := len(c.grants()); n != 1 {
-			r.Fatalf("%d grants to a silent session", n)
-		}
-		r.want(r.say(lease.KindAck, g), lease.VerdictCancelled, lease.LeaseExpired)
-		r.Heard(home.Tenant, id)
-		if n := len(c.grants()); n != 2 {
-			r.Errorf("%d grants after the session sent a frame, want 2", n)
-		}
-	})
+	const short = lease.DefaultAckWithin / 5
+	for name, limit := range map[string]struct {
+		set   func(*lease.Spec)
+		cause lease.Reason
+	}{
+		"heartbeat_timeout": {func(s *lease.Spec) { s.HeartbeatTimeout = short }, lease.LeaseExpired},
+		"attempt_timeout":   {func(s *lease.Spec) { s.AttemptTimeout = short }, lease.DeadlineExceeded},
+		"deadline":          {func(s *lease.Spec) { s.Deadline = lease.Wall(time.Now().Add(short).UnixNano()) }, lease.DeadlineExceeded},
+		"cancel_grace":      {func(s *lease.Spec) { s.CancelGrace = short }, lease.CancelTimeout},
+	} {
+		run(t, func(r *rig) {
+			c, id := r.join("i", 1)
+			spec := work()
+			limit.set(spec)
+			r.submit(spec, work())
+			g := c.grants()[0]
+			if limit.cause == lease.CancelTimeout {
+				if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: g.Task.ID}); err != nil {
+					r.Fatal(err)
+				}
+			}
+			time.Sleep(lease.DefaultAckWithin)
+			if n := len(c.grants()); n != 1 {
+				r.Fatalf("%s: %d grants to a silent session, want 1", name, n)
+			}
+			r.want(r.say(lease.KindAck, g), lease.VerdictCancelled, limit.cause)
+			r.Heard(home.Tenant, id)
+			if n := len(c.grants()); n != 2 {
+				r.Errorf("%s: %d grants after the session sent a frame, want 2", name, n)
+			}
+		})
+	}
 }
 
 // W8: a lost stream revokes nothing: the next stream of the same instance takes over the leases, and they fill its slots. The next stream displaces an
@@ -315,7 +331,8 @@ func TestHolderIsToldWhyItsLeaseEnded(t *testing.T) {
 			if n := len(c.notices); n > 0 {
 				told = c.notices[n-1]
 			}
-			want := Notice{Task: g.Task.ID, LeaseID: g.LeaseID, Reason: reason, Detail: told.Detail}
+			silent := reason == lease.LeaseExpired || reason == lease.DispatchUnacked
+			want := Notice{Task: g.Task.ID, LeaseID: g.LeaseID, Reason: reason, Detail: told.Detail, Silent: silent}
 			if reason == lease.None {
 				want = Notice{}
 			}

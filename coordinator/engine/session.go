@@ -54,7 +54,7 @@ func (e *Engine) KnowsInstance(ctx context.Context, tenant string, instances ...
 func (e *Engine) redeliver(t *taker, id lease.TaskID) {
 	task := e.set.task(id)
 	l := task.Lease
-	if unacked := l.AckedAt == 0 && l.AckBy != 0; unacked && (t.member.Redeliver || l.Session != t.member.Session) {
+	if l.AwaitsAck() && (t.member.Redeliver || l.Session != t.member.Session) {
 		g := e.newGranted(task)
 		g.Again = true
 		e.batch().grant(t.member, g)
@@ -69,7 +69,7 @@ func (e *Engine) repeatCancel(t *taker, id lease.TaskID) {
 		return
 	}
 	if left := task.Lease.CancelBy.Sub(e.now().Serving); left > 0 {
-		e.notify(t, task, lease.TaskCancelled, task.Cancel.Reason, left)
+		e.notify(t, task, Notice{Reason: lease.TaskCancelled, Detail: task.Cancel.Reason, Grace: left})
 	}
 }
 

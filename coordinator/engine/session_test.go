@@ -489,6 +489,21 @@ func TestSlowCommitExtendsLeasesWhileItLasts(t *testing.T) {
 	})
 }
 
+// A8: attempt_timeout counts while the coordinator serves: an attempt whose grant and report wait for slow commits has the time that its producer gave it.
+func TestSlowCommitExtendsAttempts(t *testing.T) {
+	t.Attr("rules", "A8")
+	run(t, func(r *rig) {
+		const slow = 7 * time.Second
+		spec := work()
+		spec.AttemptTimeout, spec.Retry.MaxAttempts = 5*time.Second, 1
+		r.submit(spec)
+		r.beforeCommits(func() { time.Sleep(slow) })
+		g := r.lease(1, 0)[0]
+		time.Sleep(spec.AttemptTimeout - time.Second)
+		r.want(r.say(lease.KindComplete, g), lease.VerdictCommitted, lease.None)
+	})
+}
+
 // A8: if a grant waits for two slow commits in a row, its lease is extended by the time of both: its acknowledgement still counts.
 func TestSlowCommitsInARowExtendLeases(t *testing.T) {
 	t.Attr("rules", "A8")

@@ -215,6 +215,25 @@ func TestShortLeaseRunsOutUnacknowledged(t *testing.T) {
 	})
 }
 
+// W5, T5: so it is if attempt_timeout is shorter: a worker that stands still takes one task, and the task is not at fault.
+func TestShortAttemptRunsOutUnacknowledged(t *testing.T) {
+	t.Attr("rules", "W5 T5")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		task := r.Submit(t, func(s *lessorv1.TaskSpec) {
+			s.AttemptTimeout, s.RetryPolicy = durationpb.New(time.Second), &lessorv1.RetryPolicy{MaxAttempts: 1}
+		})
+		a := wiretest.WantPayload[*lessorv1.Dispatch](worker, worker.NextFrame()).GetAssignments()[0]
+		wantLeaseEnded(worker, a, lessorv1.Reason_REASON_DEADLINE_EXCEEDED)
+		time.Sleep(30 * time.Second)
+		worker.WantNoFrame()
+		worker.Heartbeat()
+		if again := worker.ReceiveAssignments(1)[0]; again.GetTask().GetTaskId() != task.GetTaskId() || again.GetAttempt() != 2 {
+			t.Errorf("after a frame the worker got %v, want attempt 2 of %s", again, task.GetTaskId())
+		}
+	})
+}
+
 // An acknowledgement that comes after the report of its task is not late, and is not answered with a cancel.
 func TestAckAfterTheReport(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

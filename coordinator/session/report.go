@@ -136,7 +136,7 @@ func (ss *Session) passAcks() {
 // notify sends the worker a cancel for each lease that the engine names.
 func (ss *Session) notify(notices []engine.Notice) {
 	for _, n := range notices {
-		if n.Reason == lease.DispatchUnacked || n.Reason == lease.LeaseExpired {
+		if n.Silent {
 			ss.awaitsFrame.Store(true)
 		}
 		ss.out.cancel(&lessorv1.Cancel{

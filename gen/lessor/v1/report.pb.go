@@ -486,7 +486,8 @@ type StartResponse struct {
 	ShouldCancel bool `protobuf:"varint,5,opt,name=should_cancel,json=shouldCancel,proto3" json:"should_cancel,omitempty"`
 	// Why a cancel was asked.
 	CancelReason string `protobuf:"bytes,6,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
-	// When the lease now ends, by the coordinator's wall clock; absent when it is not live.
+	// When the lease now ends, by the coordinator's wall clock; absent when it is not live. In CANCELLING it ends before, when cancel_grace has passed since
+	// the cancel.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// The same as a span, to be counted on the worker's own monotonic clock from before its request (A8).
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,8,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
@@ -750,7 +751,8 @@ type HeartbeatResponse struct {
 	ShouldCancel bool `protobuf:"varint,5,opt,name=should_cancel,json=shouldCancel,proto3" json:"should_cancel,omitempty"`
 	// Why a cancel was asked.
 	CancelReason string `protobuf:"bytes,6,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
-	// When the lease now ends, by the coordinator's wall clock; absent when it is not live.
+	// When the lease now ends, by the coordinator's wall clock; absent when it is not live. In CANCELLING it ends before, when cancel_grace has passed since
+	// the cancel.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// The same as a span, to be counted on the worker's own monotonic clock from before its request (A8).
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,8,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`

@@ -603,7 +603,7 @@ type RetryPolicy struct {
 	MaxAttempts uint32 `protobuf:"varint,1,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
 	// Lost leases after which the task is FAILED and quarantined. Default 3; at most 1,000,000.
 	MaxLosses uint32 `protobuf:"varint,2,opt,name=max_losses,json=maxLosses,proto3" json:"max_losses,omitempty"`
-	// Wait after the first failure. Default 1 s; 0 < d <= 24 h.
+	// Wait after the first failure. Default 1 s, or max_backoff if that is set and shorter; 0 < d <= 24 h.
 	InitialBackoff *durationpb.Duration `protobuf:"bytes,3,opt,name=initial_backoff,json=initialBackoff,proto3" json:"initial_backoff,omitempty"`
 	// Factor from one wait to the next. Default 2; 1 <= f <= 100.
 	BackoffMultiplier float64 `protobuf:"fixed64,4,opt,name=backoff_multiplier,json=backoffMultiplier,proto3" json:"backoff_multiplier,omitempty"`
@@ -714,16 +714,17 @@ type TaskSpec struct {
 	RunAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=run_at,json=runAt,proto3" json:"run_at,omitempty"`
 	// Wall time after which the task is FAILED with DEADLINE_EXCEEDED. Absent: never. At the submit it must be ahead, and later than run_at.
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=deadline,proto3" json:"deadline,omitempty"`
-	// Longest time of one attempt, from its grant. Absent: no limit. At least 100 ms, at most 30 days.
+	// Longest time of one attempt, from its grant, while the coordinator serves. Absent: no limit. At least 100 ms, at most 30 days.
 	AttemptTimeout *durationpb.Duration `protobuf:"bytes,12,opt,name=attempt_timeout,json=attemptTimeout,proto3" json:"attempt_timeout,omitempty"`
-	// Longest time the task may wait READY. Absent: no limit. At least 100 ms, at most 30 days.
+	// Longest time the task may wait READY. A lease of which nothing was heard interrupts the wait, and does not begin it again. Absent: no limit. At least 100 ms, at most 30 days.
 	StartTimeout *durationpb.Duration `protobuf:"bytes,13,opt,name=start_timeout,json=startTimeout,proto3" json:"start_timeout,omitempty"`
 	// How often it is tried. Absent: the queue's policy, then the defaults.
 	RetryPolicy *RetryPolicy `protobuf:"bytes,14,opt,name=retry_policy,json=retryPolicy,proto3" json:"retry_policy,omitempty"`
 	// How often the worker sends heartbeats. Default 30 s, or a third of heartbeat_timeout if only that is set. At least 10 ms.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,15,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
 	// How long a lease lives after its last renewal. Default 90 s, or three intervals within the range if only the interval is set. At least
-	// twice heartbeat_interval; 100 ms to 24 h.
+	// twice heartbeat_interval; 100 ms to 24 h. A coordinator gives back the time for which it stood still for 200 ms or more, or a commit for 1 s or more (A8):
+	// on a disk that is now and then slower than the timeout, leases end too early.
 	HeartbeatTimeout *durationpb.Duration `protobuf:"bytes,16,opt,name=heartbeat_timeout,json=heartbeatTimeout,proto3" json:"heartbeat_timeout,omitempty"`
 	// How long a cancelled worker may take to stop. Default 30 s; at most 24 h.
 	CancelGrace *durationpb.Duration `protobuf:"bytes,17,opt,name=cancel_grace,json=cancelGrace,proto3" json:"cancel_grace,omitempty"`
