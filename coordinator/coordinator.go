@@ -37,11 +37,11 @@ type Coordinator struct {
 	engine    *engine.Engine
 
 	// Who may come in, with how much.
-	connLimiter *preauth.ConnLimiter
-	received    *recvlimit.Limiter
-	submits     *submitlimit.Room
-	trail       *audit.Trail
-	gate        *gate.Gate
+	connLimiter   *preauth.ConnLimiter
+	recvLimiter   *recvlimit.Limiter
+	submitLimiter *submitlimit.Limiter
+	trail         *audit.Trail
+	gate          *gate.Gate
 
 	// What is served.
 	assigner *convert.Assigner
@@ -121,7 +121,7 @@ func (c *Coordinator) events() engine.Events {
 func (c *Coordinator) newGate() (err error) {
 	cfg := &c.cfg
 	c.connLimiter = preauth.NewConnLimiter(cfg.Connections, cfg.Auth != nil, cfg.Logger)
-	c.received = recvlimit.New(withinMemory(mostUnfinished), cfg.Logger)
+	c.recvLimiter = recvlimit.New(withinMemory(mostRecvBytes), cfg.Logger)
 	c.trail = audit.New(c.engine, c.feed, cfg.AuditRetention, cfg.Logger)
 	c.assigner = &convert.Assigner{
 		Tokens: convert.Tokens{Signer: tasktoken.New(c.engine.DeriveKey(tasktoken.Purpose), cfg.Callbacks.TokenTTL)}, Tracer: c.tracer,
@@ -137,9 +137,9 @@ func (c *Coordinator) newGate() (err error) {
 func (c *Coordinator) newServices() (err error) {
 	cfg := &c.cfg
 	c.sessions = session.NewRegistry()
-	c.submits = submitlimit.New(int(withinMemory(int64(mostRoom))), cfg.maxMessage(), c.stopping.Done())
+	c.submitLimiter = submitlimit.New(int(withinMemory(int64(mostSubmitBytes))), cfg.maxMessage(), c.stopping.Done())
 	c.services, err = service.New(service.Deps{
-		Engine: c.engine, Store: c.feed, Gate: c.gate, Quotas: c.quotas, Room: c.submits, Sessions: c.sessions, Assigner: c.assigner, Feed: c.feed,
+		Engine: c.engine, Store: c.feed, Gate: c.gate, Quotas: c.quotas, SubmitLimiter: c.submitLimiter, Sessions: c.sessions, Assigner: c.assigner, Feed: c.feed,
 		Limits: cfg.Limits, SessionConfig: cfg.Sessions, MaxMessage: cfg.maxMessage(), Version: cfg.Version, Owner: cfg.Backup.Tenant,
 		BackupTimeout: cfg.Backup.Timeout, BackupStall: cfg.Backup.Stall, StandbyWait: cfg.Standbys.Wait, Logger: cfg.Logger,
 		DiskFull: cfg.DiskFull, DiskSpent: cfg.DiskSpent, DiskRoom: cfg.DiskRoom, StoreGone: cfg.StoreGone,

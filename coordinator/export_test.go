@@ -24,9 +24,9 @@ const (
 
 // Bounds that tests make small.
 var (
-	MostMeasured   = &mostMeasured
-	MostRoom       = &mostRoom
-	MostUnfinished = &mostUnfinished
+	MostMeasured    = &mostMeasured
+	MostRecvBytes   = &mostRecvBytes
+	MostSubmitBytes = &mostSubmitBytes
 )
 
 // NewCodec is newCodec.

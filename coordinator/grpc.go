@@ -48,7 +48,7 @@ const (
 func (c *Coordinator) newGRPC(through chain) *grpc.Server {
 	cfg := &c.cfg
 	options := []grpc.ServerOption{
-		grpc.Creds(c.received.Handshakes(transport(cfg.TLS, c.connLimiter))),
+		grpc.Creds(c.recvLimiter.Handshakes(transport(cfg.TLS, c.connLimiter))),
 		grpc.InTapHandle(preauth.NewCallLimiter(c.gate, cfg.Connections.Most).Tap),
 		grpc.ChainUnaryInterceptor(through.unary...),
 		grpc.ChainStreamInterceptor(through.stream...),
@@ -79,7 +79,7 @@ func (c *Coordinator) newGRPC(through chain) *grpc.Server {
 // register adds the services to the gRPC server and to within, which serves calls from within the process. The gRPC handlers are wrapped, see reqcodec.Guard.
 func (c *Coordinator) register(within *local) {
 	s := c.services
-	c.grpc.RegisterService(c.submits.Unary(reqcodec.Guard(&lessorv1.TaskService_ServiceDesc, true, nil)), s.Tasks)
+	c.grpc.RegisterService(c.submitLimiter.Unary(reqcodec.Guard(&lessorv1.TaskService_ServiceDesc, true, nil)), s.Tasks)
 	c.grpc.RegisterService(reqcodec.Guard(&lessorv1.WorkerService_ServiceDesc, false, s.MalformedReports()), s.Workers)
 	c.grpc.RegisterService(reqcodec.Guard(&lessorv1.AdminService_ServiceDesc, true, nil), s.Admin)
 	c.grpc.RegisterService(reqcodec.Guard(&lessorv1.AuthService_ServiceDesc, true, nil), s.Auth)
@@ -93,10 +93,10 @@ func (c *Coordinator) register(within *local) {
 
 // What calls under way may take in memory, in bytes. Variables so that tests can make them small.
 var (
-	// mostUnfinished is for messages that were begun and not finished, of all connections together.
-	mostUnfinished int64 = 512 << 20
-	// mostRoom is for submits. It is several commits, so that the disk always has work.
-	mostRoom = 64 << 20
+	// mostRecvBytes is for messages that were begun and not finished, of all connections together.
+	mostRecvBytes int64 = 512 << 20
+	// mostSubmitBytes is for submits. It is several commits, so that the disk always has work.
+	mostSubmitBytes = 64 << 20
 )
 
 // memoryShare is the part of the memory limit that each of these may be, if that is less.

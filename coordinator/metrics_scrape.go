@@ -18,7 +18,7 @@ func (c *Coordinator) watchParts() {
 	m, cfg := c.metrics, c.cfg
 	m.registry.MustRegister(c.sessions.Collectors()...)
 	m.registry.MustRegister(&taskCounts{c.engine}, standbyMetrics{c.feed}, c.connLimiter.Refused(), c.connLimiter.Evicted(), c.connLimiter.HandshakesFailed(),
-		c.gate.Refused(), c.received.Closed())
+		c.gate.Refused(), c.recvLimiter.Closed())
 	build := prometheus.GaugeOpts{Name: "lessor_build_info", Help: "Always 1; the label has the version.", ConstLabels: prometheus.Labels{"version": cfg.Version}}
 	m.registry.MustRegister(prometheus.NewGaugeFunc(build, func() float64 { return 1 }))
 	logDropped := prometheus.CounterOpts{Name: "lessor_log_lines_dropped_total", Help: "Lines of the log that were dropped: nobody took them, or they could not be written."}
@@ -27,7 +27,7 @@ func (c *Coordinator) watchParts() {
 	m.gauge("lessor_oldest_ready_seconds", "How long the task has been READY that has been so the longest; PARKED ones are left out.",
 		service.NewOldestReady(c.feed, c.engine.Now, cfg.Logger).Seconds)
 	m.gauge("lessor_submits_waiting", "Submits that are not read because those under way take all the room.", func() float64 {
-		_, waiting := c.submits.Usage()
+		_, waiting := c.submitLimiter.Usage()
 		return float64(waiting)
 	})
 	m.gauge("lessor_certificate_expiry_timestamp_seconds", "When the certificate of the listeners expires, in seconds since 1970; NaN without TLS.",

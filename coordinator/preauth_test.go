@@ -77,7 +77,7 @@ func TestCallsAreRefusedBeforeTheirMessage(t *testing.T) {
 		if n := countEnds(all); n[codes.Unauthenticated] != len(all) {
 			t.Errorf("calls that ended at once: %v, want %d with UNAUTHENTICATED", n, len(all))
 		}
-		if _, err := r.Room.Take(t.Context(), "", *coordinator.MostRoom); err != nil { // callers without a credential do not wait for room
+		if _, err := r.SubmitLimiter.Take(t.Context(), "", *coordinator.MostSubmitBytes); err != nil { // callers without a credential do not wait for room
 			t.Fatal(err)
 		}
 		if n := countEnds([]<-chan error{beginCall(t.Context(), t, r, lessorv1.TaskService_SubmitTask_FullMethodName)}); n[codes.Unauthenticated] != 1 {

@@ -76,8 +76,8 @@ func beginMessage(t *testing.T, r *wiretest.Rig) (conn io.Closer, sent int, clos
 // messages, go on.
 func TestUnfinishedMessagesAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
-	defer func(most int64) { *coordinator.MostUnfinished = most }(*coordinator.MostUnfinished)
-	*coordinator.MostUnfinished = 7 << 20
+	defer func(most int64) { *coordinator.MostRecvBytes = most }(*coordinator.MostRecvBytes)
+	*coordinator.MostRecvBytes = 7 << 20
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		var held []io.Closer
 		for i := range 2 {

@@ -24,14 +24,14 @@ import (
 // lowerRoom makes the room for submits of the coordinators that the test starts smaller, so that the test is quick.
 func lowerRoom(t *testing.T, size int) {
 	t.Helper()
-	before := *coordinator.MostRoom
-	t.Cleanup(func() { *coordinator.MostRoom = before })
-	*coordinator.MostRoom = size
+	before := *coordinator.MostSubmitBytes
+	t.Cleanup(func() { *coordinator.MostSubmitBytes = before })
+	*coordinator.MostSubmitBytes = size
 }
 
 // heldRoom returns how many bytes of the room for submits are taken.
 func heldRoom(r *wiretest.Rig) int {
-	held, _ := r.Room.Usage()
+	held, _ := r.SubmitLimiter.Usage()
 	return held
 }
 
@@ -68,7 +68,7 @@ func TestSubmitsWaitForRoom(t *testing.T) {
 		if !gaveUp.MatchString(wiretest.GetPath(t, r, "/metrics", http.StatusOK)) {
 			t.Error("the submit that gave up is not counted")
 		}
-		if _, n := r.Room.Usage(); n == 0 {
+		if _, n := r.SubmitLimiter.Usage(); n == 0 {
 			t.Error("no submit waits")
 		} else {
 			r.WantMetric(t, "lessor_submits_waiting", n)
@@ -110,7 +110,7 @@ func TestStopRefusesSubmitsThatWaitForRoom(t *testing.T) {
 			}()
 		}
 		time.Sleep(time.Second)
-		_, waiting := r.Room.Usage()
+		_, waiting := r.SubmitLimiter.Usage()
 		r.Stop()
 		synctest.Wait()
 		if n := len(ended); waiting == 0 || n != waiting {

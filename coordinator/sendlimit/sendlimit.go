@@ -20,8 +20,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/wire"
 )
 
-// maxUnread is how many large answers a connection may have at a time, including those that are still being made.
-var maxUnread = 16
+// maxAnswers is how many large answers a connection may have at a time, including those that are still being made.
+var maxAnswers = 16
 
 // answers holds the places of one connection: a semaphore.
 type answers chan struct{}
@@ -47,13 +47,13 @@ type largeAnswer struct {
 	sent func() // gives the place back
 }
 
-// Limit is an interceptor that bounds the answers of each connection. UntilEnded is that of the gate.
-type Limit struct {
+// Limiter is an interceptor that bounds the answers of each connection. UntilEnded is that of the gate.
+type Limiter struct {
 	UntilEnded func(context.Context) (in context.Context, done func())
 }
 
 // Unary delays a call while too many answers of its connection wait to be sent. A call from within the process has no connection and is not delayed.
-func (l Limit) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+func (l Limiter) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	places, _ := ctx.Value(answersKey{}).(answers)
 	read, leases := reads[info.FullMethod], info.FullMethod == lessorv1.WorkerService_Lease_FullMethodName
 	if places == nil || !read && !leases {
@@ -82,7 +82,7 @@ func (l Limit) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 }
 
 // take takes a place. If it has to wait for one, it waits only until the credential of the call ends (X3).
-func (l Limit) take(ctx context.Context, p *Place) error {
+func (l Limiter) take(ctx context.Context, p *Place) error {
 	if ctx.Err() == nil && p.takeNow() {
 		return nil
 	}
@@ -170,7 +170,7 @@ var _ stats.Handler = Handler{}
 
 // TagConn puts the places of a new connection into its context.
 func (Handler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
-	return context.WithValue(ctx, answersKey{}, make(answers, maxUnread))
+	return context.WithValue(ctx, answersKey{}, make(answers, maxAnswers))
 }
 
 // HandleConn does nothing.

@@ -16,7 +16,7 @@ import (
 )
 
 // noCredential limits calls that have shown no credential that could end.
-var noCredential = Limit{func(ctx context.Context) (context.Context, func()) { return ctx, func() {} }}
+var noCredential = Limiter{func(ctx context.Context) (context.Context, func()) { return ctx, func() {} }}
 
 // X5: a connection may have only a limited number of large answers that are not sent yet. Further calls wait until one of them is sent. A call that has
 // ended does not wait. Answers that were sent, small answers, failed calls and panics do not count.
@@ -38,12 +38,12 @@ func TestAnswersAreBounded(t *testing.T) {
 			return err
 		}
 		const more = 3
-		for range maxUnread + more { // more calls than may have an unsent answer
+		for range maxAnswers + more { // more calls than may have an unsent answer
 			go func() { _ = answer(conn, 100<<10) }()
 		}
 		synctest.Wait()
-		if len(made) != maxUnread {
-			t.Fatalf("%d answers wait to be sent, want %d", len(made), maxUnread)
+		if len(made) != maxAnswers {
+			t.Fatalf("%d answers wait to be sent, want %d", len(made), maxAnswers)
 		}
 		gone, cancel := context.WithCancel(conn)
 		cancel()
@@ -54,7 +54,7 @@ func TestAnswersAreBounded(t *testing.T) {
 			t.Errorf("a call on another connection: %v", err)
 		}
 		beat := &grpc.UnaryServerInfo{FullMethod: lessorv1.WorkerService_Heartbeat_FullMethodName}
-		for range 2 * maxUnread { // such calls neither wait nor count, so a worker keeps its leases
+		for range 2 * maxAnswers { // such calls neither wait nor count, so a worker keeps its leases
 			m, err := noCredential.Unary(gone, nil, beat, func(context.Context, any) (any, error) { return &lessorv1.HeartbeatResponse{}, nil })
 			if _, counts := m.(*largeAnswer); counts || err != nil {
 				t.Fatalf("a heartbeat got %T (%v), want a plain answer", m, err)
@@ -66,14 +66,14 @@ func TestAnswersAreBounded(t *testing.T) {
 			b.Free()
 			synctest.Wait()
 		}
-		if len(made) != maxUnread {
-			t.Fatalf("%d answers wait to be sent, want %d", len(made), maxUnread)
+		if len(made) != maxAnswers {
+			t.Fatalf("%d answers wait to be sent, want %d", len(made), maxAnswers)
 		}
-		for range maxUnread {
+		for range maxAnswers {
 			b := <-made
 			b.Free()
 		}
-		for range 2 * maxUnread {
+		for range 2 * maxAnswers {
 			if err := answer(conn, 1); err != nil {
 				t.Fatal(err)
 			}
@@ -105,29 +105,29 @@ func TestLeaseWaitsForAnswers(t *testing.T) {
 			})
 			answers <- m
 		}
-		for range 2 * maxUnread {
+		for range 2 * maxAnswers {
 			go ask()
 			synctest.Wait()
 		}
-		if begun != 2*maxUnread {
-			t.Fatalf("%d requests wait for a task, want all %d", begun, 2*maxUnread)
+		if begun != 2*maxAnswers {
+			t.Fatalf("%d requests wait for a task, want all %d", begun, 2*maxAnswers)
 		}
 		close(work)
 		synctest.Wait()
-		if len(answers) != maxUnread {
-			t.Fatalf("%d answers wait to be sent, want %d", len(answers), maxUnread)
+		if len(answers) != maxAnswers {
+			t.Fatalf("%d answers wait to be sent, want %d", len(answers), maxAnswers)
 		}
 		go ask()
 		synctest.Wait()
-		if begun != 2*maxUnread {
+		if begun != 2*maxAnswers {
 			t.Error("a lease request was handled although the connection has too many unsent answers")
 		}
-		for range 2*maxUnread + 1 {
+		for range 2*maxAnswers + 1 {
 			m := <-answers
 			m.(*largeAnswer).sent()
 			synctest.Wait()
 		}
-		if begun != 2*maxUnread+1 {
+		if begun != 2*maxAnswers+1 {
 			t.Error("the last request was not handled after all answers were sent")
 		}
 	})

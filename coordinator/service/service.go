@@ -20,14 +20,14 @@ import (
 
 // Deps is what the services need from the coordinator around them.
 type Deps struct {
-	Engine   *engine.Engine
-	Store    store.Store // only to read: the engine writes
-	Gate     *gate.Gate
-	Quotas   *quota.Book
-	Room     *submitlimit.Room // for the frames of SubmitStream; what is around the unary calls takes the room for them
-	Sessions *session.Registry // the sessions whose streams are open
-	Assigner *convert.Assigner
-	Feed     *standby.Feed // the store as standbys follow it
+	Engine        *engine.Engine
+	Store         store.Store // only to read: the engine writes
+	Gate          *gate.Gate
+	Quotas        *quota.Book
+	SubmitLimiter *submitlimit.Limiter // for the frames of SubmitStream; what is around the unary calls takes the room for them
+	Sessions      *session.Registry    // the sessions whose streams are open
+	Assigner      *convert.Assigner
+	Feed          *standby.Feed // the store as standbys follow it
 
 	Limits        lease.Limits
 	SessionConfig session.Config

@@ -98,14 +98,14 @@ type submitAnswer struct {
 func (s *taskService) readSubmits(ctx context.Context, stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse],
 	window chan<- struct{}, answers chan<- chan submitAnswer,
 ) error {
-	expect := s.Room.Guess()
+	expect := s.SubmitLimiter.Guess()
 	for {
 		select {
 		case window <- struct{}{}:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		place, err := s.Room.Take(ctx, gate.Identify(ctx).Tenant, expect)
+		place, err := s.SubmitLimiter.Take(ctx, gate.Identify(ctx).Tenant, expect)
 		if err != nil {
 			return err
 		}

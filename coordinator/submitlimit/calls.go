@@ -14,27 +14,27 @@ import (
 )
 
 // Unary returns a description of TaskService whose unary submits are read only when there is room for them.
-func (r *Room) Unary(desc *grpc.ServiceDesc) *grpc.ServiceDesc {
+func (l *Limiter) Unary(desc *grpc.ServiceDesc) *grpc.ServiceDesc {
 	out := *desc
 	out.Methods = slices.Clone(desc.Methods)
 	for i, m := range out.Methods {
 		switch "/" + desc.ServiceName + "/" + m.MethodName {
 		case lessorv1.TaskService_SubmitTask_FullMethodName:
-			out.Methods[i].Handler = r.whenFits(16, m.Handler) // there are many of them, and most are small
+			out.Methods[i].Handler = l.whenFits(16, m.Handler) // there are many of them, and most are small
 		case lessorv1.TaskService_BatchSubmitTasks_FullMethodName:
-			out.Methods[i].Handler = r.whenFits(1, m.Handler)
+			out.Methods[i].Handler = l.whenFits(1, m.Handler)
 		}
 	}
 	return &out
 }
 
 // whenFits wraps a handler of reqcodec.Guard. Until its size is known, a message takes a share of the guess.
-func (r *Room) whenFits(part int, next grpc.MethodHandler) grpc.MethodHandler {
+func (l *Limiter) whenFits(part int, next grpc.MethodHandler) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, read func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
 		if preauth.Refused(ctx) { // or everybody could fill the room
 			return next(srv, ctx, read, chain)
 		}
-		p, err := r.Take(ctx, gate.TenantOf(ctx), r.guess/part)
+		p, err := l.Take(ctx, gate.TenantOf(ctx), l.guess/part)
 		if err != nil { // the interceptors log and count it like the end of any other call
 			unread := func(any) error { return nil }
 			var end grpc.UnaryHandler = func(context.Context, any) (any, error) { return nil, refusal.Status(err) }

@@ -94,14 +94,14 @@ var (
 var (
 	//go:linkname submitWindow github.com/lessor-dev/lessor/coordinator/service.submitWindow
 	submitWindow int
-	//go:linkname mostRoom github.com/lessor-dev/lessor/coordinator.mostRoom
-	mostRoom int
+	//go:linkname mostSubmitBytes github.com/lessor-dev/lessor/coordinator.mostSubmitBytes
+	mostSubmitBytes int
 	//go:linkname maxScan github.com/lessor-dev/lessor/coordinator/service.maxScan
 	maxScan int
 	//go:linkname maxPageBytes github.com/lessor-dev/lessor/coordinator/service.maxPageBytes
 	maxPageBytes int
-	//go:linkname maxUnread github.com/lessor-dev/lessor/coordinator/sendlimit.maxUnread
-	maxUnread int
+	//go:linkname maxAnswers github.com/lessor-dev/lessor/coordinator/sendlimit.maxAnswers
+	maxAnswers int
 	//go:linkname maxShownTasks github.com/lessor-dev/lessor/coordinator/service.maxShownTasks
 	maxShownTasks int
 	//go:linkname watchStep github.com/lessor-dev/lessor/coordinator/service.watchStep
@@ -156,10 +156,10 @@ var bounds = []struct {
 	{&maxFeedback, 64, 1 << 10},
 	{&maxLost, 1, 4},
 	{&submitWindow, 1, 4},
-	{&mostRoom, 1 << 10, 32 << 10},
+	{&mostSubmitBytes, 1 << 10, 32 << 10},
 	{&maxScan, 3, 30},
 	{&maxPageBytes, 512, 8 << 10},
-	{&maxUnread, 1, 4},
+	{&maxAnswers, 1, 4},
 	{&maxShownTasks, 1, 10},
 	{&watchStep, 1, 12},
 	{&mostAwaited, 1, 6},

@@ -17,16 +17,16 @@ import (
 
 // Parts are the parts of a coordinator that tests use.
 type Parts struct {
-	Engine   *engine.Engine
-	Gate     *gate.Gate
-	Quotas   *quota.Book
-	Services *service.Services
-	Sessions *session.Registry
-	Room     *submitlimit.Room
-	GRPC     *grpc.Server
-	HTTP     *http.Server
-	EndCalls context.CancelFunc     // ends streams and waits, as a stop does
-	Idle     func() <-chan struct{} // closed when no call is under way
+	Engine        *engine.Engine
+	Gate          *gate.Gate
+	Quotas        *quota.Book
+	Services      *service.Services
+	Sessions      *session.Registry
+	SubmitLimiter *submitlimit.Limiter
+	GRPC          *grpc.Server
+	HTTP          *http.Server
+	EndCalls      context.CancelFunc     // ends streams and waits, as a stop does
+	Idle          func() <-chan struct{} // closed when no call is under way
 }
 
 // Of returns the parts of a *coordinator.Coordinator. Package coordinator, which this package cannot import, sets it.

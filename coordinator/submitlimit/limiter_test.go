@@ -16,17 +16,17 @@ import (
 const size = 64 << 20
 
 // held returns how many bytes of the room are taken.
-func (r *Room) held() int {
-	bytes, _ := r.Usage()
+func (l *Limiter) held() int {
+	bytes, _ := l.Usage()
 	return bytes
 }
 
 // mustTake takes room for a test that does not have to wait for it.
-func mustTake(t *testing.T, r *Room, tenant string, bytes int) *Place {
+func mustTake(t *testing.T, l *Limiter, tenant string, bytes int) *Place {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	p, err := r.Take(ctx, tenant, bytes)
+	p, err := l.Take(ctx, tenant, bytes)
 	if err != nil {
 		t.Fatalf("no room for %d bytes of %s: %v", bytes, tenant, err)
 	}
@@ -37,15 +37,15 @@ func mustTake(t *testing.T, r *Room, tenant string, bytes int) *Place {
 func TestTenantsShareTheRoom(t *testing.T) {
 	t.Attr("rules", "X5 T12")
 	synctest.Test(t, func(t *testing.T) {
-		r := New(size, 4<<20, nil)
-		mine := mustTake(t, r, "a", r.size/2)
-		mine.Arrived(r.size / 2)
+		l := New(size, 4<<20, nil)
+		mine := mustTake(t, l, "a", l.size/2)
+		mine.Arrived(l.size / 2)
 		var mu sync.Mutex
 		var got []string
 		var places []*Place
 		wait := func(tenant, name string, bytes int) {
 			go func() {
-				p, err := r.Take(t.Context(), tenant, bytes)
+				p, err := l.Take(t.Context(), tenant, bytes)
 				if err != nil {
 					t.Error(err)
 					return
@@ -57,15 +57,15 @@ func TestTenantsShareTheRoom(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		wait("a", "a1", r.size/4)
-		wait("a", "a2", r.size/4)
+		wait("a", "a1", l.size/4)
+		wait("a", "a2", l.size/4)
 		if len(got) != 0 {
 			t.Errorf("%v got room, while their tenant has half of it", got)
 		}
-		wait("b", "b1", r.size/4)
-		wait("c", "c1", r.size/4)
-		wait("b", "b2", r.size/4) // a has the most, then b
-		wait("c", "c2", r.size/4)
+		wait("b", "b1", l.size/4)
+		wait("c", "c1", l.size/4)
+		wait("b", "b2", l.size/4) // a has the most, then b
+		wait("c", "c2", l.size/4)
 		if want := []string{"b1", "c1"}; !slices.Equal(got, want) {
 			t.Errorf("%v got room, want %v", got, want)
 		}
@@ -80,8 +80,8 @@ func TestTenantsShareTheRoom(t *testing.T) {
 			p.Leave()
 			synctest.Wait()
 		}
-		if len(got) != 6 || r.held() != 0 || len(r.tenants) != 0 {
-			t.Errorf("%v got room; at the end %d bytes are held, by %d tenants", got, r.held(), len(r.tenants))
+		if len(got) != 6 || l.held() != 0 || len(l.tenants) != 0 {
+			t.Errorf("%v got room; at the end %d bytes are held, by %d tenants", got, l.held(), len(l.tenants))
 		}
 	})
 }
@@ -91,33 +91,33 @@ func TestTenantsShareTheRoom(t *testing.T) {
 func TestRoomForExpectedMessages(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
-		r := New(size, 4<<20, nil)
-		idle := mustTake(t, r, "a", r.size)
+		l := New(size, 4<<20, nil)
+		idle := mustTake(t, l, "a", l.size)
 		begin := time.Now()
-		next, err := r.Take(t.Context(), "a", r.size)
+		next, err := l.Take(t.Context(), "a", l.size)
 		if waited := time.Since(begin); err != nil || waited < expectFor || waited > 2*expectFor {
 			t.Errorf("the next message waited for %v (%v), want about %v", waited, err, expectFor)
 		}
-		idle.Arrived(r.size)
-		if want := r.size + r.size/2; r.held() != want { // the next one got less, as the first one had not come
-			t.Errorf("%d bytes are held, want %d", r.held(), want)
+		idle.Arrived(l.size)
+		if want := l.size + l.size/2; l.held() != want { // the next one got less, as the first one had not come
+			t.Errorf("%d bytes are held, want %d", l.held(), want)
 		}
 		next.Arrived(1)
 		brief, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := r.Take(brief, "a", 1); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := l.Take(brief, "a", 1); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a take while the room is full: %v", err)
 		}
-		if _, err := r.Take(brief, "a", 1); err == nil {
+		if _, err := l.Take(brief, "a", 1); err == nil {
 			t.Error("a take after the end of its context has succeeded")
 		}
-		mustTake(t, r, "b", r.size).Leave() // the first message of a tenant waits for nobody
+		mustTake(t, l, "b", l.size).Leave() // the first message of a tenant waits for nobody
 		idle.Leave()
 		next.Leave()
 		next.Leave() // changes nothing
-		mustTake(t, r, "b", 10*r.size).Leave()
-		if r.held() != 0 || len(r.tenants) != 0 || r.waiting != 0 {
-			t.Errorf("at the end %d bytes are held by %d tenants, and %d wait", r.held(), len(r.tenants), r.waiting)
+		mustTake(t, l, "b", 10*l.size).Leave()
+		if l.held() != 0 || len(l.tenants) != 0 || l.waiting != 0 {
+			t.Errorf("at the end %d bytes are held by %d tenants, and %d wait", l.held(), len(l.tenants), l.waiting)
 		}
 	})
 }
@@ -127,13 +127,13 @@ func TestManyIdleStreams(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
 		const streams, most = 1000, 4 << 20
-		r := New(size, most, nil)
+		l := New(size, most, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		open := func(n int, then func(*Place)) {
 			for range n {
 				go func() {
-					p, err := r.Take(ctx, "a", most)
+					p, err := l.Take(ctx, "a", most)
 					if err != nil {
 						return
 					}
@@ -146,7 +146,7 @@ func TestManyIdleStreams(t *testing.T) {
 		idle := func(*Place) { <-ctx.Done() }
 		open(streams, idle)
 		begin := time.Now()
-		p, err := r.Take(ctx, "a", 1)
+		p, err := l.Take(ctx, "a", 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,17 +159,17 @@ func TestManyIdleStreams(t *testing.T) {
 			p.Arrived(most)
 			time.Sleep(time.Minute)
 		})
-		if held := r.held(); held > r.size/2 {
-			t.Errorf("%d MiB of large messages are held, want at most %d", held>>20, r.size>>21)
+		if held := l.held(); held > l.size/2 {
+			t.Errorf("%d MiB of large messages are held, want at most %d", held>>20, l.size>>21)
 		}
 		time.Sleep(time.Minute)
-		if held := r.held(); held > r.size/2 {
-			t.Errorf("%d MiB of the next messages are held, want at most %d", held>>20, r.size>>21)
+		if held := l.held(); held > l.size/2 {
+			t.Errorf("%d MiB of the next messages are held, want at most %d", held>>20, l.size>>21)
 		}
 		cancel()
 		time.Sleep(2 * time.Minute)
-		if r.held() != 0 || r.waiting != 0 || len(r.tenants) != 0 {
-			t.Errorf("at the end %d bytes are held by %d tenants, and %d wait", r.held(), len(r.tenants), r.waiting)
+		if l.held() != 0 || l.waiting != 0 || len(l.tenants) != 0 {
+			t.Errorf("at the end %d bytes are held by %d tenants, and %d wait", l.held(), len(l.tenants), l.waiting)
 		}
 	})
 }
@@ -181,16 +181,16 @@ func TestRoomAddsUp(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			stopping := make(chan struct{})
-			r := New(1<<20, 4<<20, stopping)
+			l := New(1<<20, 4<<20, stopping)
 			adds := func() {
-				r.mu.Lock()
-				defer r.mu.Unlock()
+				l.mu.Lock()
+				defer l.mu.Unlock()
 				sum := 0
-				for _, of := range r.tenants {
+				for _, of := range l.tenants {
 					sum += of.bytes
 				}
-				if sum != r.size-r.free {
-					t.Errorf("seed %d: the tenants have %d bytes, and %d of %d are free", seed, sum, r.free, r.size)
+				if sum != l.size-l.free {
+					t.Errorf("seed %d: the tenants have %d bytes, and %d of %d are free", seed, sum, l.free, l.size)
 				}
 			}
 			var all sync.WaitGroup
@@ -200,14 +200,14 @@ func TestRoomAddsUp(t *testing.T) {
 				all.Go(func() {
 					for range 20 {
 						ctx, cancel := context.WithTimeout(t.Context(), upTo(3*time.Second))
-						p, err := r.Take(ctx, fmt.Sprint(random.IntN(4)), random.IntN(3)*random.IntN(r.size/2))
+						p, err := l.Take(ctx, fmt.Sprint(random.IntN(4)), random.IntN(3)*random.IntN(l.size/2))
 						cancel()
 						if err != nil {
 							continue
 						}
 						time.Sleep(upTo(3 * expectFor))
 						if random.IntN(3) > 0 {
-							p.Arrived(random.IntN(r.size))
+							p.Arrived(random.IntN(l.size))
 							time.Sleep(upTo(expectFor))
 						}
 						adds()
@@ -221,8 +221,8 @@ func TestRoomAddsUp(t *testing.T) {
 				close(stopping)
 			}
 			all.Wait()
-			if r.free != r.size || r.waiting != 0 || len(r.tenants) != 0 {
-				t.Errorf("seed %d: at the end %d of %d bytes are free, %d submits wait, and %d tenants have room; want all, and none", seed, r.free, r.size, r.waiting, len(r.tenants))
+			if l.free != l.size || l.waiting != 0 || len(l.tenants) != 0 {
+				t.Errorf("seed %d: at the end %d of %d bytes are free, %d submits wait, and %d tenants have room; want all, and none", seed, l.free, l.size, l.waiting, len(l.tenants))
 			}
 			time.Sleep(expectFor) // the last look
 		})
