@@ -11,23 +11,24 @@ import (
 // agenda has the queues that are to be matched, and those that wait for their rate limit. Tenants take turns, and then the queues of a tenant (T12). It belongs
 // to the loop.
 type agenda struct {
-	queues    *lanes[turn] // by tenant
+	queues    *lanes[markedQueue] // by tenant
 	throttled *btree.BTreeG[throttle]
 	grants    uint64 // number of grants since the start
 }
 
 func newAgenda() *agenda {
-	return &agenda{queues: newLanes(turnLess), throttled: newTree(throttleLess)}
+	return &agenda{queues: newLanes(markedLess), throttled: newTree(throttleLess)}
 }
 
-// turn orders the marked queues of a tenant: the queue whose last grant was longest ago is next. So a queue that shares its takers with another
-// queue waits for at most one turn of that queue. The order in which the takers name the queues and the number of waiting tasks do not matter (T12).
-type turn struct {
-	queue *queue
-	last  uint64 // number of the last grant when the queue was marked
+// markedQueue is a queue that waits for its turn, see queueTurn. Of those of a tenant, the one whose last grant was longest ago is next. So a queue that shares its
+// takers with another queue waits for at most one turn of that queue. The order in which the takers name the queues and the number of waiting tasks do not matter
+// (T12).
+type markedQueue struct {
+	queue     *queue
+	lastGrant uint64 // of the queue when it was marked
 }
 
-func turnLess(a, b turn) bool { return a.last < b.last }
+func markedLess(a, b markedQueue) bool { return a.lastGrant < b.lastGrant }
 
 // add marks a queue to be matched, because a new task or a taker with room may now find a match. While the queue has no task or no taker,
 // there is nothing to match; the next task or taker that comes marks the queue.
@@ -40,7 +41,7 @@ func (a *agenda) add(q *queue) {
 func (a *agenda) resume(q *queue) {
 	if !q.marked && q.waiting > 0 && q.available.Len() > 0 {
 		q.marked = true
-		a.queues.push(q.space.name.Tenant, turn{q, q.lastGrant})
+		a.queues.push(q.space.name.Tenant, markedQueue{q, q.lastGrant})
 	}
 }
 

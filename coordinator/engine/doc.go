@@ -50,7 +50,7 @@
 //	pool      the lines of a queue from which the same takers may take: where an idle taker looks
 //	lineup    the lines of one flow that are in one pool, ordered by their first tasks
 //	taker     who can get work: a session, or one unary call that waits
-//	turn      the order of a tenant's queues: the one whose last grant was longest ago is next
+//	turn      the grants that a queue makes in a row; then the queue of the tenant whose last grant was longest ago has its turn
 //	parked    waiting under a concurrency key without room, outside its line, until a lease of the key ends
 //	blocker   the oldest lease of a concurrency key under which tasks are parked
 //	rota      which lines of a key's parked tasks are looked at next when there is room again
