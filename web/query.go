@@ -74,9 +74,9 @@ func boxed(text string) string {
 // kept returns what a form says of the values that its boxes cannot show, so that one that its reader leaves as it is keeps its value; "" if the boxes show all.
 func kept(query url.Values) string {
 	exact := url.Values{}
-	for name, values := range query {
-		if len(values) == 1 && boxed(values[0]) != values[0] {
-			exact.Set(name, values[0])
+	for name := range query {
+		if text := query.Get(name); boxed(text) != text {
+			exact.Set(name, text)
 		}
 	}
 	return exact.Encode()
@@ -93,7 +93,7 @@ func restore(query url.Values, takes []string) error {
 		return err
 	}
 	for name := range exact {
-		if query.Has(name) && query.Get(name) == boxed(exact.Get(name)) {
+		if query.Get(name) == boxed(exact.Get(name)) {
 			query.Set(name, exact.Get(name))
 		}
 	}
