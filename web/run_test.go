@@ -5,6 +5,7 @@ import (
 	"html"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -83,6 +84,10 @@ func TestRun(t *testing.T) {
 			t.Errorf("it asks %v, want for two pages of %v", a.calls, filter)
 		}
 
+		other := slices.Clone(tasks)
+		slices.Reverse(other)
+		_, text = show(listing(1, 0, other...))
+		want(text, "first submitted 3h ago", "last ended 1h ago after 2h0m0s") // in whatever order they are read
 		_, text = show(listing(1, 0, tasks[:2]...))
 		want(text, "Run r all tasks have ended")
 		if strings.Contains(text, "task cancel") {

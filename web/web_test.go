@@ -503,7 +503,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// A span is counted from when the first page was asked for: on all pages the filter is the same. Its form has what was written.
+// A span is counted from when the first page was asked for: on all pages the filter is the same. Its form has what was written. A list may end in the future.
 func TestSpansOfAFilter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := full()
@@ -520,6 +520,11 @@ func TestSpansOfAFilter(t *testing.T) {
 		get(t, a, html.UnescapeString(regexp.MustCompile(`<a href="([^"]*)">next page`).FindStringSubmatch(body)[1]))
 		if got := a.asked.(*lessorv1.ListTasksRequest).GetFilter(); !proto.Equal(got, want) {
 			t.Errorf("the next page is one of %v, want one of %v", got, want)
+		}
+		get(t, a, "/ui/tasks?since=-1h&until=1h&ended_until=2h")
+		got := a.asked.(*lessorv1.ListTasksRequest).GetFilter()
+		if now = time.Now(); !got.GetCreatedBefore().AsTime().Equal(now.Add(time.Hour)) || !got.GetFinishedBefore().AsTime().Equal(now.Add(2*time.Hour)) {
+			t.Errorf("until 1h and 2h from now is %v", got)
 		}
 	})
 }
