@@ -171,7 +171,8 @@ func (p *pages) notFound(w http.ResponseWriter, r *http.Request) {
 	p.write(w, r, http.StatusNotFound, errorView(http.StatusNotFound, "there is no such page"))
 }
 
-// toTask sends a reader who has written an id into the box of a page to the task. Like notFound, it tells nothing of any tenant.
+// toTask sends a reader who has written an id into the box of a page to the task. Like notFound, it tells nothing of any tenant. It is no page, and so does not
+// mind (see readable) what is in the query beside the id.
 func toTask(w http.ResponseWriter, r *http.Request) {
 	id := strings.TrimSpace(r.URL.Query().Get("id"))
 	if id == "" || strings.Trim(id, ".") == "" { // the latter would be steps of a path
