@@ -3,7 +3,9 @@ package execworker
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -475,19 +477,11 @@ func TestLostLeaseStopsTheCommand(t *testing.T) {
 
 // An attempt that takes longer than Timeout fails as a timeout, and what the command printed is kept: when it is stopped, here by SIGKILL, the attempt is not over.
 func TestTimeoutKeepsTheOutput(t *testing.T) {
-	spool, passes := OwnSpool(filepath.Join(t.TempDir(), "spool")), make(chan struct{})
-	cfg := Config{Command: Command{"sh", "-c", `trap '' TERM; printf half; echo up > $FIFO; sleep 1000`}, Spool: spool, KeepFailed: true, Timeout: time.Hour}
-	b := rigOf(t, func(ctx context.Context, t *worker.Task) ([]byte, error) {
-		ctx, expire := context.WithCancelCause(ctx)
-		go func() {
-			<-passes
-			expire(tookTooLong(cfg.Timeout))
-		}()
-		return cfg.handle(ctx, t)
-	}, spool, worker.Config{})
+	spool := OwnSpool(filepath.Join(t.TempDir(), "spool"))
+	b, pass := withHour(t, Config{Command: Command{"sh", "-c", `trap '' TERM; printf half; echo up > $FIFO; sleep 1000`}, Spool: spool, KeepFailed: true})
 	id := b.Submit(b.spec(""))
 	b.readFIFO()
-	close(passes) // the hour
+	pass()
 	b.WaitState(id, failed)
 	wantTimeout(t, b.Task(id), "1h0m0s")
 	if kept, err := os.ReadFile(spool.Path(SpoolName(id, 1))); string(kept) != "half" {
@@ -496,6 +490,44 @@ func TestTimeoutKeepsTheOutput(t *testing.T) {
 
 	b = newRig(t, `sleep 1000`, Config{Timeout: time.Millisecond}, worker.Config{})
 	wantTimeout(t, b.Do(b.spec("")), "1ms")
+}
+
+// Of an attempt that took too long, no part of the output is kept if another part could not be written, even if it could be by then.
+func TestTimeoutKeepsNoPartOfTheOutput(t *testing.T) {
+	spool := OwnSpool(filepath.Join(t.TempDir(), "spool"))
+	if err := os.WriteFile(spool.dir, nil, 0o600); err != nil { // in the way
+		t.Fatal(err)
+	}
+	b, pass := withHour(t, Config{
+		Command:    Command{"sh", "-c", `trap '' PIPE; while printf 123456789; do :; done 2> /dev/null; echo cut > $FIFO; sleep 1000`},
+		KeepFailed: true, Spool: spool, InlineLimit: 4,
+	})
+	id := b.Submit(b.spec(""))
+	b.readFIFO()
+	if err := os.Remove(spool.dir); err != nil {
+		t.Fatal(err)
+	}
+	pass()
+	b.WaitState(id, failed)
+	wantTimeout(t, b.Task(id), "1h0m0s")
+	if left, err := os.ReadDir(spool.dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the spool has %v (%v), want that there is none", left, err)
+	}
+}
+
+// withHour returns a rig whose attempts may take an hour, which passes when pass is called.
+func withHour(t *testing.T, cfg Config) (b *rig, pass func()) {
+	t.Helper()
+	cfg.Timeout = time.Hour
+	passed := make(chan struct{})
+	return rigOf(t, func(ctx context.Context, t *worker.Task) ([]byte, error) {
+		ctx, expire := context.WithCancelCause(ctx)
+		go func() {
+			<-passed
+			expire(tookTooLong(cfg.Timeout))
+		}()
+		return cfg.handle(ctx, t)
+	}, cfg.Spool, worker.Config{}), func() { close(passed) }
 }
 
 func wantTimeout(t *testing.T, task *lessorv1.Task, span string) {
