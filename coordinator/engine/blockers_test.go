@@ -105,7 +105,7 @@ func TestNoBlockerWithoutAParkedTask(t *testing.T) {
 }
 
 // A queue has the blockers of its own tasks alone, whoever holds their key, and other workspaces do not matter. If a space has more blockers than one look goes
-// through, the oldest is found.
+// through, the oldest is found, and if many queues wait for that one, some of them.
 func TestOldestBlockersOfSeveralQueues(t *testing.T) {
 	defer func(most int) { mostBlockers = most }(mostBlockers)
 	run(t, func(r *rig) {
@@ -134,6 +134,8 @@ func TestOldestBlockersOfSeveralQueues(t *testing.T) {
 		r.wantBlocker("c", &held[0])
 		r.wantBlocker("b", nil)
 		r.say(lease.KindComplete, held[0])
+		r.wantBlocker("b", &held[1]) // the first queue of the blocker that is the oldest now
+		r.wantBlocker("c", nil)
 		mostBlockers = 1000
 		r.wantBlocker("c", &held[1])
 	})
