@@ -26,8 +26,8 @@ func asOperator(t *testing.T, test func(ctx context.Context, t *testing.T, r *wi
 	})
 }
 
-// X1: a token has the role, the subject and the life that CreateToken asks for, 24 h if it asks for none, and names the credential that has asked. A life out of range gives no token, in
-// particular not one of 24 h for a life of 0.
+// X1: a token has the role, the subject and the life that CreateToken asks for, 24 h if it asks for none, and names the credential that has asked. A life out of
+// range gives no token, in particular not one of 24 h for a life of 0.
 func TestCreateTokenGivesWhatItIsAskedFor(t *testing.T) {
 	t.Attr("rules", "X1")
 	asOperator(t, func(ctx context.Context, t *testing.T, r *wiretest.Rig, service lessorv1.AuthServiceClient) {
