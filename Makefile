@@ -25,11 +25,11 @@ export CGO_ENABLED := 0
 QUICKER := -vet=off '-toolexec=env GOGC=400'
 export GOFLAGS := $(strip $(filter-out -trimpath $(QUICKER),$(shell go env GOFLAGS)) -trimpath $(QUICKER))
 RACE := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 go test -race
-# Go 1.26 may crash with the race detector where two processors fire timers of one synctest bubble at once (golang/go#78156), so each of the
-# quick tests has one. The detector needs no more to see a race, and packages run beside each other.
+# Go 1.26 may crash with the race detector where two processors fire timers of one synctest bubble at once (golang/go#78156). So a package has one
+# processor: the detector needs no more to see a race, and packages run beside each other.
 BUBBLES := -cpu 1
 # Packages in which the race detector may find something: those whose tests look for goroutines that are left (internal/lint), but for some in which only
-# the tests start any, or in which all calls come after each other. It makes tests ten times as slow.
+# the tests start any, or in which all calls come after each other. With it, tests take some seven times the processor time.
 SEQUENTIAL := $(addprefix github.com/lessor-dev/lessor/,internal/lint lease store/salvage test/matrix)
 LEAKS := {{if eq . "go.uber.org/goleak"}}{{println $$p}}{{end}}
 CONCURRENT = $$(go list -f '{{$$p := .ImportPath}}{{range .TestImports}}$(LEAKS){{end}}{{range .XTestImports}}$(LEAKS){{end}}' ./... \
