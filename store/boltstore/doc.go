@@ -16,6 +16,6 @@
 //	takeback.go                      takes back a last commit that a loss of power cut off
 //
 //	restore.go compact.go            makes a store from a backup; rewrites a store without its free pages
-//	remains.go walk.go               reads what can be read of a damaged file, and makes a store for it (package salvage)
+//	remains.go survey.go walk.go     reads what can be read of a damaged file, and makes a store for it (package salvage)
 //	standby.go                       the directory of a standby, and how it becomes that of a store
 package boltstore
