@@ -1,6 +1,7 @@
 // Package standby keeps a second store equal to the store of a coordinator, commit by commit, so that little or nothing is lost with a disk or a machine.
 //
 //	feed.go      the store of the coordinator: numbers its commits, and keeps the newest ones
+//	attach.go    who follows it
 //	wait.go      its commits wait for a standby, if they are to, before they count as durable
 //	follower.go  sends one standby what it lacks: the store if need be, then each commit
 //	replica.go   the standby: applies what comes to its own store, and says what it has made durable

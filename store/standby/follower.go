@@ -3,11 +3,20 @@ package standby
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
+)
+
+// Errors of Follower.Run.
+var (
+	// ErrBehind means that the standby takes in less than is committed, and that commits which it lacks are no longer kept. It needs a new copy.
+	ErrBehind = errors.New("the standby is too far behind")
+	// ErrReplaced means that the same standby has come again, over another connection.
+	ErrReplaced = errors.New("the standby has come again")
 )
 
 // pieceBytes is about how many bytes of keys and values a View copies at once. The store keeps the state that the View sees while it runs.
