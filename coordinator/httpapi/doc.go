@@ -23,10 +23,10 @@
 // # The path of a request
 //
 // Requests that a web page in a browser may have sent are refused first (host.go, and package http for other origins), then those without a
-// route (front.go). A handler reads the body (body.go) and its JSON strictly (decode.go), or the parameters of the URL in the same way (query.go),
-// makes the request of a gRPC call from it, and calls the services like any client. So the request passes the same checks and the same engine, and
-// gets the same verdicts. Then the response is converted to JSON: a verdict by verdict.go (H2), an error status by problem.go, a task by task.go.
-// The handlers hold no state and take no decision.
+// route (front.go). A handler reads the body (body.go) and its JSON strictly (decode.go, scanner.go, types.go), or the parameters of the URL in the
+// same way (query.go), makes the request of a gRPC call from it, and calls the services like any client. So the request passes the same checks and
+// the same engine, and gets the same verdicts. Then the response is converted to JSON: a verdict by verdict.go (H2), an error status by problem.go,
+// a task by task.go. The handlers hold no state and take no decision.
 //
 // Names are camelCase. States and reasons have no prefix. Timestamps are RFC 3339. Durations are numbers of milliseconds, and their names end
 // in Ms. A field that is bytes in gRPC (payload, output, checkpoint) has two forms here: any JSON value, which is stored as its text, or
