@@ -59,9 +59,8 @@ type Result struct {
 	Problem string `json:"problem,omitempty"`
 	// Transcript is what worker and coordinator said, a line each, and Output the last lines that the worker printed. Both are there only if the case
 	// failed.
-	Transcript []string      `json:"transcript,omitempty"`
-	Output     []string      `json:"output,omitempty"`
-	Took       time.Duration `json:"-"`
+	Transcript []string `json:"transcript,omitempty"`
+	Output     []string `json:"output,omitempty"`
 }
 
 // Report has the results, in the order of the cases.
@@ -154,7 +153,6 @@ func (c *check) runAll(ctx context.Context) ([]Result, error) {
 
 // run runs a case.
 func (c *check) run(ctx context.Context, t *testCase) (res Result, rec *record, err error) {
-	began := time.Now()
 	res = Result{Case: t.name, Rules: t.rules, Expected: t.expected, Status: Passed}
 	if why := t.leftOut(c); why != "" {
 		res.Status, res.Problem = Skipped, why
@@ -170,7 +168,6 @@ func (c *check) run(ctx context.Context, t *testCase) (res Result, rec *record, 
 	}
 	defer r.end()
 	err = t.run(r)
-	res.Took = time.Since(began)
 	if f, ok := errors.AsType[finding](err); ok {
 		res.Status, res.Problem = Failed, string(f)
 		res.Transcript = r.rec.transcript()
