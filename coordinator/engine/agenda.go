@@ -39,7 +39,7 @@ func (a *agenda) add(q *queue) {
 
 // resume marks a queue to be matched in which nothing has changed: its turn has ended early.
 func (a *agenda) resume(q *queue) {
-	if !q.marked && q.waiting > 0 && q.available.Len() > 0 {
+	if !q.marked && q.waiting.Len() > 0 && q.available.Len() > 0 {
 		q.marked = true
 		a.queues.push(q.space.name.Tenant, markedQueue{q, q.lastGrant})
 	}

@@ -119,6 +119,9 @@ type QueueInfo struct {
 	Completed, Failed, Cancelled     uint64
 	Takers                           int // number of sessions and waiting requests that want its tasks
 	Blocker                          Blocker
+	// Lines in which its tasks wait, as many as the call asks for: those first from which none was granted for the longest. It is empty in what UpdateQueue
+	// returns.
+	Lines []lease.Line
 }
 
 // Blocker is the oldest lease that holds a concurrency key under which tasks of a queue are parked. It is zero if no task is parked, if the tasks of too many

@@ -27,11 +27,11 @@ func (r *rig) wantBlocker(queue string, g *Granted) {
 	if g != nil {
 		want = Blocker{Since: g.Task.Lease.GrantedAt, Task: g.Task.ID}
 	}
-	one, _, err := r.Queue(r.Context(), home, queue)
+	one, _, err := r.Queue(r.Context(), home, queue, 0)
 	if err != nil || one.Blocker != want {
 		r.Errorf("the oldest blocker of queue %s is %+v (%v), want %+v", queue, one.Blocker, err, want)
 	}
-	all, err := r.Queues(r.Context(), home, "", 100)
+	all, err := r.Queues(r.Context(), home, "", 100, 0)
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func sequencesOf(g []Granted) string {
 
 func (r *rig) queueInfo() QueueInfo {
 	r.Helper()
-	q, found, err := r.Queue(r.Context(), home, "q")
+	q, found, err := r.Queue(r.Context(), home, "q", 0)
 	if err != nil || !found {
 		r.Fatalf("queue q: found %v, %v", found, err)
 	}

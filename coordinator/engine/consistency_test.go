@@ -258,6 +258,12 @@ func (i *inspection) checkLines() {
 		waiting[l][at] = t.ID
 	}
 	i.eachQueue(func(q *queue) {
+		listed := map[*line]bool{}
+		for before, l := (*line)(nil), q.waiting.first; l != nil && !listed[l]; before, l = l, l.behind {
+			if listed[l] = true; l.before != before || l.behind == nil && l != q.waiting.last {
+				i.problem("queue %q: its list of lines is torn at line %+v", q.name, l.kind)
+			}
+		}
 		n := 0
 		for _, f := range q.flows {
 			for _, l := range f.lines {
@@ -265,13 +271,16 @@ func (i *inspection) checkLines() {
 				if l.lineup != nil {
 					n++
 				}
+				if listed[l] != (l.lineup != nil) {
+					i.problem("queue %q: that line %+v is in the list of lines is %v", q.name, l.kind, listed[l])
+				}
 			}
 			if _, idle := q.idle.Get(f); idle != (len(f.lines) == 0) {
 				i.problem("queue %q, flow %q: it has %d lines, and idle is %v", q.name, f.key, len(f.lines), idle)
 			}
 		}
-		if n != q.waiting {
-			i.problem("queue %q: tasks wait in %d lines, and %d are counted", q.name, n, q.waiting)
+		if n != q.waiting.Len() || n != len(listed) {
+			i.problem("queue %q: tasks wait in %d lines, %d are counted, and %d are in the list", q.name, n, q.waiting.Len(), len(listed))
 		}
 		i.checkPools(q)
 	})
@@ -711,7 +720,7 @@ func (i *inspection) checkTakers() {
 	throttled := map[*queue]lease.Instant{}
 	i.agenda.throttled.Scan(func(t throttle) bool {
 		throttled[t.queue] = t.until
-		if t.queue.waiting == 0 {
+		if t.queue.waiting.n == 0 {
 			i.problem("queue %q waits for its rate limit, and has no task in line", t.queue.name)
 		}
 		return true

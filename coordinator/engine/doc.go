@@ -108,6 +108,7 @@
 //	head.go read_ahead.go                      heads of indexes on disk, and how they are refilled
 //	agenda.go match.go effort.go               which queues are to be matched, whose turn it is, and how much of that a round does
 //	lines.go flow.go pool.go search.go         lines and the pools where takers find them; which task a taker gets
+//	waiting.go                                 which lines of a queue have waited the longest
 //	taker.go usage.go backlog.go               takers of work: their room, their unread frames
 //	presence.go losses.go                      whether workers are there, and what they lose if not
 //	concurrency.go parking.go                  concurrency keys, and the tasks that wait for them

@@ -861,7 +861,7 @@ func TestQueueCounts(t *testing.T) {
 		if g := r.lease(1, 0); len(g) != 0 {
 			r.Fatalf("leased %d tasks of an empty store, want 0", len(g))
 		}
-		if q, err := r.Queues(r.Context(), home, "", 10); err != nil || len(q) != 0 {
+		if q, err := r.Queues(r.Context(), home, "", 10, 0); err != nil || len(q) != 0 {
 			r.Fatalf("the queues are %v (%v), want none", q, err)
 		}
 		if len(r.spaces.byName) != 0 {
@@ -872,7 +872,7 @@ func TestQueueCounts(t *testing.T) {
 		r.submit(work(), work(), later)
 		r.lease(1, 0)
 		for range 2 {
-			q, err := r.Queues(r.Context(), home, "", 10)
+			q, err := r.Queues(r.Context(), home, "", 10, 0)
 			if err != nil || len(q) != 1 {
 				r.Fatalf("the queues are %v (%v), want one", q, err)
 			}

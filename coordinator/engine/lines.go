@@ -66,7 +66,7 @@ func (ls *lines) enlist(l *line) {
 		l.flow.pools[p] = l.lineup
 		p.turns.Set(l.lineup)
 	}
-	l.queue.waiting++
+	l.queue.waiting.add(l)
 	l.at = l.start()
 	l.lineup.lines.Set(l)
 	l.queue.space.track(l)
@@ -85,7 +85,7 @@ func (ls *lines) unlist(l *line) {
 		}
 	}
 	l.lineup = nil
-	if l.queue.waiting--; l.queue.waiting == 0 {
+	if l.queue.waiting.remove(l); l.queue.waiting.Len() == 0 {
 		ls.agenda.dropThrottle(l.queue)
 	}
 	l.queue.space.untrack(l)
@@ -104,7 +104,7 @@ func (ls *lines) relist(l *line) {
 	default:
 		ls.drop(l)
 	}
-	if q := l.queue; q.waiting > 0 && !q.hasTaskInLine() {
+	if q := l.queue; q.waiting.Len() > 0 && !q.hasTaskInLine() {
 		ls.dropEmpty(q)
 	}
 }

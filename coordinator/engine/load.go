@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -162,16 +164,25 @@ func (e *Engine) loadBucket(q *queue, stored *lease.Bucket) {
 // loadLines finds the lines in which tasks wait. It does not read the tasks: the first use of each head does. The bound of an unread line is right before its
 // first task, so that lines which are not read yet are in order, and a grant reads only the line whose turn it is.
 func (e *Engine) loadLines(r store.Reader) error {
-	return records.WaitingLines(r, func(first store.ReadyKey, kind lease.Line) error {
+	var found []*line
+	err := records.WaitingLines(r, func(first store.ReadyKey, kind lease.Line) error {
 		q, err := e.loadQueue(first.Space, kind.Queue)
 		if err != nil {
 			return err
 		}
 		l := q.line(kind)
 		l.head.unread(place{first.Priority, first.Place, first.Seq - 1})
-		e.lines.enlist(l)
+		found = append(found, l)
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(found, func(a, b *line) int { return cmp.Compare(a.head.bound.place, b.head.bound.place) }) // see waitingLines
+	for _, l := range found {
+		e.lines.enlist(l)
+	}
+	return nil
 }
 
 // beforeAll is a place before those of all tasks.

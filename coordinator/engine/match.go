@@ -54,7 +54,7 @@ func (e *Engine) recipients() int { return e.requests.answering() + len(e.batch(
 // tries, even if they have found nothing: there may be many takers, and many pools of which each taker meets none.
 func (e *Engine) matchQueue(q *queue) (done bool) {
 	turn, end := beginTurn(q), e.effort.after(triesPerTurn)
-	for turn.at != nil && q.waiting > 0 {
+	for turn.at != nil && q.waiting.Len() > 0 {
 		if e.agenda.heldUp(q, e.now().Serving) {
 			return true
 		}

@@ -26,8 +26,8 @@ type queue struct {
 	pools pools                // of the lines in which a task waits
 	idle  *btree.BTreeG[*flow] // flows without a task, kept because they have already used turns
 
-	virtual float64 // virtual time: where the last turn began
-	waiting int     // number of lines in which a task waits
+	virtual float64      // virtual time: where the last turn began
+	waiting waitingLines // the lines in which a task waits
 	// available holds the takers that may have room, in the order of their turns. If a taker has no room when its turn comes, it is removed
 	// (taker.withdraw), and comes back when it has room (offer).
 	available list.List
@@ -51,7 +51,7 @@ func newQueue(s *space, name string) *queue {
 // unused reports whether nothing needs the queue: it has no tasks, not even ended ones, no workers, and nothing was set on it. Such a queue is forgotten, so
 // that names that are used once do not fill the memory. It has to wait until lines.dropEmpty has dropped its lines.
 func (q *queue) unused() bool {
-	return q.counts == [len(q.counts)]uint64{} && q.waiting == 0 && q.attending == 0 && q.settings == &noSettings
+	return q.counts == [len(q.counts)]uint64{} && q.waiting.Len() == 0 && q.attending == 0 && q.settings == &noSettings
 }
 
 // hasTaskInLine reports whether a task of the queue waits in a line.
@@ -148,6 +148,8 @@ type line struct {
 	lineup    *lineup    // the lineup in which takers find it; nil while nothing waits
 	at        place      // the place by which it is ordered in that lineup
 	readAhead *readAhead // the reading under way, or nil
+
+	before, behind *line // its neighbours in queue.waiting
 }
 
 // place is where a task stands in its line: higher priority first, then older (T2).

@@ -7,33 +7,33 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Queues lists at most limit queues of a space, in the order of their names, beginning after the name after.
-func (e *Engine) Queues(ctx context.Context, name Space, after string, limit int) ([]QueueInfo, error) {
-	return ask(ctx, e, name.Tenant, func() (all []QueueInfo, err error) {
+// Queues lists at most limit queues of a space, in the order of their names, beginning after the name after. lines is how many lines it names at most, of all
+// these queues together; each of them costs the loop about as much as a queue.
+func (e *Engine) Queues(ctx context.Context, name Space, after string, limit, lines int) ([]QueueInfo, error) {
+	return ask(ctx, e, name.Tenant, func() ([]QueueInfo, error) {
 		s := e.spaces.named(name)
 		if s == nil {
 			return nil, nil
 		}
-		blockers := s.oldestBlockers()
+		var queues []*queue
 		s.byQueueName.Ascend(&queue{name: after}, func(q *queue) bool {
-			if q.name > after && q.createdAt != 0 && len(all) < limit {
-				all = append(all, q.infoWith(blockers))
+			if q.name > after && q.createdAt != 0 && len(queues) < limit {
+				queues = append(queues, q)
 			}
-			return len(all) < limit
+			return len(queues) < limit
 		})
-		return all, nil
+		return s.show(lines, queues...), nil
 	})
 }
 
-// Queue returns one queue; found is false if there is no queue of that name.
-func (e *Engine) Queue(ctx context.Context, name Space, queue string) (info QueueInfo, found bool, err error) {
+// Queue returns one queue; found is false if there is no queue of that name. lines is how many of its lines it names at most.
+func (e *Engine) Queue(ctx context.Context, name Space, queue string, lines int) (info QueueInfo, found bool, err error) {
 	shown, err := ask(ctx, e, name.Tenant, func() (*QueueInfo, error) {
 		s := e.spaces.named(name)
 		if s == nil || s.queues[queue] == nil || s.queues[queue].createdAt == 0 {
 			return nil, nil
 		}
-		info := s.queues[queue].infoWith(s.oldestBlockers())
-		return &info, nil
+		return &s.show(lines, s.queues[queue])[0], nil
 	})
 	if shown == nil {
 		return QueueInfo{}, false, err
@@ -41,12 +41,17 @@ func (e *Engine) Queue(ctx context.Context, name Space, queue string) (info Queu
 	return *shown, true, nil
 }
 
-func (q *queue) infoWith(blockers map[string]holder) QueueInfo {
-	info := q.info()
-	if b := blockers[q.name]; q.parked > 0 {
-		info.Blocker = Blocker{b.since, b.task}
+// show returns what is shown of some queues of the space, with at most that many lines.
+func (s *space) show(lines int, queues ...*queue) []QueueInfo {
+	blockers, shown := s.oldestBlockers(), make([]QueueInfo, len(queues))
+	for i, q := range queues {
+		shown[i] = q.info()
+		if b := blockers[q.name]; q.parked > 0 {
+			shown[i].Blocker = Blocker{b.since, b.task}
+		}
 	}
-	return info
+	nameLines(lines, queues, shown)
+	return shown
 }
 
 func (q *queue) info() QueueInfo {

@@ -316,7 +316,7 @@ func TestQueueExistsFromItsFirstUpdate(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
 		r.join("i", 1) // a waiting worker makes no queue
-		if _, found, err := r.Queue(r.Context(), home, "q"); found || err != nil {
+		if _, found, err := r.Queue(r.Context(), home, "q", 0); found || err != nil {
 			r.Errorf("before its first update the queue is found: %v (%v), want false", found, err)
 		}
 		for _, workspace := range []Space{home, {Tenant: home.Tenant, Workspace: "new"}} {
@@ -326,7 +326,7 @@ func TestQueueExistsFromItsFirstUpdate(t *testing.T) {
 				r.Errorf("a burst without a rate: %v, want a FieldError of rate_limit.per_second", err)
 			}
 		}
-		if _, found, _ := r.Queue(r.Context(), home, "q"); found {
+		if _, found, _ := r.Queue(r.Context(), home, "q", 0); found {
 			r.Error("bad settings made a queue")
 		}
 		r.consistent()
@@ -546,7 +546,7 @@ func TestPageOfQueuesReadsNoOtherQueues(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
 		page := func() []QueueInfo {
-			listed, err := r.Queues(r.Context(), home, "q", 2)
+			listed, err := r.Queues(r.Context(), home, "q", 2, 0)
 			if err != nil {
 				r.Fatal(err)
 			}
@@ -663,7 +663,7 @@ func TestUnusedQueueIsForgotten(t *testing.T) {
 	exists := func(r *rig, when string, want bool) {
 		r.Helper()
 		synctest.Wait()
-		_, found, err := r.Queue(r.Context(), home, "q")
+		_, found, err := r.Queue(r.Context(), home, "q", 0)
 		if err != nil || found != want {
 			r.Errorf("%s: the queue exists: %v (%v), want %v", when, found, err, want)
 		}
@@ -748,7 +748,7 @@ func TestQueueWithUnreadLinesIsForgotten(t *testing.T) {
 					r.Fatalf("%+v (%v), want 100 tasks deleted", swept, err)
 				}
 				synctest.Wait()
-				if _, found, err := r.Queue(r.Context(), home, "q"); err != nil || found {
+				if _, found, err := r.Queue(r.Context(), home, "q", 0); err != nil || found {
 					r.Errorf("the queue exists: %v (%v), want it forgotten", found, err)
 				}
 			})

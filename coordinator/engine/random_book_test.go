@@ -497,7 +497,7 @@ func (w *world) looks() {
 			}
 			want[t.Spec.Queue] = n
 		}
-		listed, err := w.Queues(w.Context(), space, "", math.MaxInt)
+		listed, err := w.Queues(w.Context(), space, "", math.MaxInt, 0)
 		w.check(err)
 		for _, q := range listed {
 			got := counts{Counts{q.Ready - q.Parked, q.Parked, q.Scheduled, q.Leased}, [3]uint64{q.Completed, q.Failed, q.Cancelled}}

@@ -778,7 +778,7 @@ func (w *world) forgets() {
 			n["affinity keys"] += len(s.bindings) + len(s.affinityLines)
 			for _, q := range s.queues {
 				n["takers"] += q.attending + q.available.Len()
-				n["lines"] += q.waiting
+				n["lines"] += q.waiting.Len()
 			}
 		}
 		return n

@@ -101,6 +101,9 @@ func (e *Engine) grantAt(l *line, p place, t *taker) {
 		return
 	}
 	e.agenda.granted(l.queue, l.flow, e.now().Serving)
+	if l.lineup != nil {
+		l.queue.waiting.granted(l)
+	}
 	e.setHolder(t, id, task.Lease.Attempt)
 	e.handOver(t, e.newGranted(task))
 	if t.free() <= 0 || t.wants.hasLimits() {

@@ -296,8 +296,8 @@ func TestCallsTakeTheTurnOfTheirTenant(t *testing.T) {
 		"Post": func(_ context.Context, e *Engine) {
 			_ = e.Post(tenant, []*lease.Report{{}}, func([]lease.Answer, error) {})
 		},
-		"Queue":  func(ctx context.Context, e *Engine) { _, _, _ = e.Queue(ctx, home, "q") },
-		"Queues": func(ctx context.Context, e *Engine) { _, _ = e.Queues(ctx, home, "", 1) },
+		"Queue":  func(ctx context.Context, e *Engine) { _, _, _ = e.Queue(ctx, home, "q", 0) },
+		"Queues": func(ctx context.Context, e *Engine) { _, _ = e.Queues(ctx, home, "", 1, 0) },
 		"Record": func(_ context.Context, e *Engine) { _ = e.Record(records.Audit{Tenant: tenant}) },
 		"Refuse": func(_ context.Context, e *Engine) {
 			e.Refuse(tenant, m.Session, task, e.LeaseID(lease.Holding{Tenant: tenant, Ticket: held}))

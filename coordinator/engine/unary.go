@@ -123,7 +123,7 @@ func (e *Engine) matchNow(t *taker) (done bool) {
 	slices.SortStableFunc(t.queues, func(a, b *queue) int { return cmp.Compare(a.lastGrant, b.lastGrant) })
 	for _, q := range t.queues {
 		for done := false; !done; {
-			if e.effort.pollsDone() && (q.waiting > 0 || e.parking.hasWork()) { // otherwise there is nothing to try
+			if e.effort.pollsDone() && (q.waiting.Len() > 0 || e.parking.hasWork()) { // otherwise there is nothing to try
 				return false
 			}
 			e.unpark()

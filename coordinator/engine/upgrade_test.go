@@ -63,7 +63,7 @@ func TestUpgradeFromFormat1(t *testing.T) {
 		if err != nil {
 			r.Error(err)
 		}
-		q, found, err := r.Queue(context.Background(), wants.Space, "q")
+		q, found, err := r.Queue(context.Background(), wants.Space, "q", 0)
 		if !found || err != nil || q.Leased != 2 || q.Ready != 0 || q.Scheduled != 0 {
 			r.Errorf("queue q: found %v, %+v, %v; want 2 leased, 0 READY and 0 SCHEDULED tasks", found, q, err)
 		}
@@ -96,7 +96,7 @@ func TestUpgradeFromFormat2(t *testing.T) {
 				r.Errorf("task %d has the spec %+v, want no class and no trace, and for task 4 the fairness key f and the run r", granted.Task.ID.Seq, s)
 			}
 		}
-		q, found, err := r.Queue(context.Background(), space, "q")
+		q, found, err := r.Queue(context.Background(), space, "q", 0)
 		if !found || err != nil || q.Leased != 3 || q.Settings.MaxInflight != 10 {
 			r.Errorf("queue q: found %v, %+v, %v; want 3 leased tasks and max_inflight 10", found, q, err)
 		}

@@ -27,11 +27,11 @@ func (s *adminService) ListQueues(ctx context.Context, req *lessorv1.ListQueuesR
 	if f.Err != nil {
 		return nil, refusal.Status(f.Err)
 	}
-	found, err := s.Engine.Queues(ctx, space, string(after), size+1)
+	found, err := s.Engine.Queues(ctx, space, string(after), size+1, mostHeads)
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	oldest, err := s.oldestReady(space)
+	oldest, err := s.oldestReady(space, found)
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
@@ -55,14 +55,14 @@ func (s *adminService) GetQueue(ctx context.Context, req *lessorv1.GetQueueReque
 	if f.Err != nil {
 		return nil, refusal.Status(f.Err)
 	}
-	q, found, err := s.Engine.Queue(ctx, space, name)
+	q, found, err := s.Engine.Queue(ctx, space, name, mostHeads)
 	switch {
 	case err != nil:
 		return nil, refusal.Status(err)
 	case !found:
 		return nil, refusal.Status(refusal.ErrNoQueue)
 	}
-	oldest, err := s.oldestReady(space)
+	oldest, err := s.oldestReady(space, []engine.QueueInfo{q})
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
@@ -141,7 +141,7 @@ func (s *adminService) PurgeQueue(ctx context.Context, req *lessorv1.PurgeQueueR
 		return nil, refusal.Status(f.Err)
 	}
 	if req.GetPageToken() == "" { // when the first calls have deleted all tasks of a queue, it may be forgotten before the last call
-		switch _, found, err := s.Engine.Queue(ctx, space, name); {
+		switch _, found, err := s.Engine.Queue(ctx, space, name, 0); {
 		case err != nil:
 			return nil, refusal.Status(err)
 		case !found:

@@ -12,39 +12,36 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// mostHeads is how many tasks one scrape, and one list of queues, looks at: those in front of their lines. Producers may make any number of lines. A variable so
-// that tests can make it small.
+// mostHeads is how many tasks one scrape, and one call about queues, looks at: those in front of their lines. Producers may make any number of lines. A variable
+// so that tests can make it small.
 var mostHeads = 2000
 
 // mostOfLine is how many tasks of each line and priority they look at.
 const mostOfLine = 64
 
-// oldestHeads calls fn with the READY tasks that may have been so the longest, until it has looked at mostHeads tasks or fn returns false. It begins with the
-// lines after a place, and returns the place where the next one may go on, or zero at the end.
+// look goes through the tasks that may have been READY the longest, of one line or of all.
 //
 // A task that was never granted has been READY for longer than all behind it, as places are given in that order. But a task that is READY again after an attempt
 // has its old place (T2). So in each line and priority it looks at all tasks up to the first that was never granted.
-func oldestHeads(r store.Reader, after store.ReadyKey, fn func(store.ReadyKey, *lease.Task) bool) (next store.ReadyKey, err error) {
-	looked, ofLine := 0, 0
-	err = records.ReadyHeads(r, after, func(at store.ReadyKey, t *lease.Task) records.Visit {
-		if at.Space != after.Space || at.Line != after.Line || at.Priority != after.Priority {
-			ofLine = 0
-		}
-		after = at
-		looked++
-		ofLine++
-		switch {
-		case !fn(at, t):
-			return records.Stop
-		case looked == mostHeads:
-			next = at
-			return records.Stop
-		case t.Attempts == 0 || ofLine == mostOfLine:
-			return records.NextLine
-		}
-		return records.NextTask
-	})
-	return next, err
+type look struct {
+	at store.ReadyKey // the task that was looked at last, or a place behind all of its line and priority
+	n  int            // how many of its line and priority were looked at
+}
+
+// lookAt returns a look that begins with the first task of a line.
+func lookAt(space uint32, l lease.Line) look {
+	return look{at: store.ReadyKey{Space: space, Line: records.LineID(l), Priority: math.MaxInt32}}
+}
+
+// pass records that the task at a place was looked at.
+func (k *look) pass(at store.ReadyKey, t *lease.Task) {
+	if at.Space != k.at.Space || at.Line != k.at.Line || at.Priority != k.at.Priority {
+		k.n = 0
+	}
+	k.n++
+	if k.at = at; t.Attempts == 0 || k.n == mostOfLine {
+		k.at.Place, k.at.Seq = math.MaxUint64, math.MaxUint64
+	}
 }
 
 // OldestReady measures how long tasks have been READY. It reads the first tasks of each line and priority from the store, so it does not need the engine, and
@@ -54,8 +51,8 @@ type OldestReady struct {
 	now   func() lease.Now
 	log   *slog.Logger
 
-	mu    sync.Mutex
-	after store.ReadyKey // where the next scrape goes on if there are more than mostHeads
+	mu   sync.Mutex
+	look look // where the next scrape goes on if there are more than mostHeads
 }
 
 // NewOldestReady returns a measure of the tasks in a store. now returns the present.
@@ -70,12 +67,23 @@ func (o *OldestReady) Seconds() float64 {
 	defer o.mu.Unlock()
 	now := o.now().Serving
 	since := now
-	err := o.store.View(func(r store.Reader) (err error) {
-		o.after, err = oldestHeads(r, o.after, func(_ store.ReadyKey, t *lease.Task) bool {
+	err := o.store.View(func(r store.Reader) error {
+		k := o.look
+		o.look = look{}
+		for range mostHeads {
+			at, found, err := records.NextReady(r, k.at)
+			if err != nil || !found {
+				return err
+			}
+			t, err := records.ReadyTask(r, at)
+			if err != nil {
+				return err
+			}
 			since = min(since, t.ReadyAt)
-			return true
-		})
-		return err
+			k.pass(at, t)
+		}
+		o.look = k
+		return nil
 	})
 	if err != nil {
 		o.log.Error("read of the store failed", "error", err)
@@ -90,25 +98,40 @@ type waiting struct {
 	age  time.Duration
 }
 
-// oldestReady returns the task of each queue of a workspace that has been READY the longest, among those that it looks at.
-func (sh *shared) oldestReady(space engine.Space) (map[string]waiting, error) {
-	number, ok := sh.Engine.SpaceNumber(space)
-	if !ok {
-		return nil, nil
+// oldestReady returns the task of each of some queues of a workspace that has been READY the longest, among those that it looks at. It looks at the lines that
+// the engine has named, however many lines other queues have: first at the first task of each, then at the second, and so on, so that no line takes all.
+func (sh *shared) oldestReady(space engine.Space, queues []engine.QueueInfo) (map[string]waiting, error) {
+	number, _ := sh.Engine.SpaceNumber(space)
+	var looks []look
+	for i := range queues {
+		for _, l := range queues[i].Lines {
+			looks = append(looks, lookAt(number, l))
+		}
 	}
 	oldest, now := map[string]waiting{}, sh.Engine.Now().Serving
 	err := sh.longView(func(r store.Reader) error {
-		_, err := oldestHeads(r, store.ReadyKey{Space: number}, func(at store.ReadyKey, t *lease.Task) bool {
-			if at.Space != number {
-				return false
+		for looked := 0; looked < mostHeads && len(looks) > 0; looks = looks[1:] {
+			k := looks[0]
+			at, found, err := records.NextReady(r, k.at)
+			if err != nil {
+				return err
+			}
+			if !found || at.Space != k.at.Space || at.Line != k.at.Line {
+				continue
+			}
+			t, err := records.ReadyTask(r, at)
+			if err != nil {
+				return err
 			}
 			w, found := oldest[t.Spec.Queue]
 			if age := max(now.Sub(t.ReadyAt), 0); !found || age > w.age || age == w.age && t.ID.Compare(w.task) < 0 {
 				oldest[t.Spec.Queue] = waiting{t.ID, age}
 			}
-			return true
-		})
-		return err
+			looked++
+			k.pass(at, t)
+			looks = append(looks, k)
+		}
+		return nil
 	})
 	return oldest, err
 }

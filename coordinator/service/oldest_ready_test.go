@@ -141,3 +141,46 @@ func TestAgeOfTheOldestReadyTaskOfManyLines(t *testing.T) {
 		}
 	})
 }
+
+// A queue shows its oldest READY task however many lines other queues have. If it has more lines than one call looks at, it shows the oldest of those from which
+// no task was granted for the longest.
+func TestOldestReadyTaskOfAQueueBesideManyLines(t *testing.T) {
+	defer func(most int) { *service.MostHeads = most }(*service.MostHeads)
+	*service.MostHeads = 5 // as many tasks as each of the small queues has
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		const lines = 100
+		want := map[string]string{}
+		submit := func(queue string, line, priority int) {
+			res := r.Submit(t, func(s *lessorv1.TaskSpec) {
+				s.Queue, s.FairnessKey, s.Priority = queue, fmt.Sprint(line), int32(priority)
+			})
+			if want[queue] == "" {
+				want[queue] = res.GetTaskId()
+			}
+			time.Sleep(time.Second)
+		}
+		for line := range lines {
+			submit("many", line, 0)
+		}
+		for _, queue := range []string{"after", "before", "zero"} {
+			submit(queue, 0, 0)
+			submit(queue, 0, 5)
+			for line := range 3 {
+				submit(queue, line, 9)
+			}
+		}
+		list, err := r.Admin.ListQueues(t.Context(), &lessorv1.ListQueuesRequest{})
+		if err != nil || len(list.GetQueues()) != len(want) {
+			t.Fatalf("ListQueues has %v (%v)", list, err)
+		}
+		for _, q := range list.GetQueues() {
+			one, err := r.Admin.GetQueue(t.Context(), &lessorv1.GetQueueRequest{Name: q.GetName()})
+			if err != nil || one.GetQueue().GetOldestReadyTaskId() != want[q.GetName()] {
+				t.Errorf("GetQueue has %v (%v), want the oldest task %s", one, err, want[q.GetName()])
+			}
+			if got := q.GetOldestReadyTaskId(); got == "" || q.GetName() == "many" && got != want["many"] {
+				t.Errorf("ListQueues has %q as the oldest task of %s", got, q.GetName())
+			}
+		}
+	})
+}

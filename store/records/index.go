@@ -3,7 +3,6 @@ package records
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"math"
 	"sync"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -163,44 +162,25 @@ func firstOfEachGroup(r store.Reader, ks store.Keyspace, parse func(key []byte) 
 	return nil
 }
 
-// Visit says where ReadyHeads goes on.
-type Visit uint8
-
-const (
-	// Stop ends it.
-	Stop Visit = iota
-	// NextTask goes on with the next task of the line and priority.
-	NextTask
-	// NextLine goes on with the first task of the next line or priority.
-	NextLine
-)
-
-// ReadyHeads calls fn with the first task of each priority in each line, and its place, and then goes on where fn says. It begins behind the line and priority
-// of after; the zero key is before all. The tasks have no payload. It reads one key and one task for each call, however long the lines are.
-func ReadyHeads(r store.Reader, after store.ReadyKey, fn func(store.ReadyKey, *lease.Task) Visit) error {
-	for next := NextLine; next != Stop; {
-		if next == NextLine {
-			after.Place, after.Seq = math.MaxUint64, math.MaxUint64
-		}
-		first, err := store.FirstKey(r, store.Ready, append(after.Append(nil), 0))
-		if err != nil || first == nil {
-			return err
-		}
-		if after, err = store.ParseReadyKey(first); err != nil {
-			return err
-		}
-		id := after.Task()
-		key := store.AppendTaskKey(nil, id)
-		t, err := taskWithoutLease(r, id, key, r.Get(store.Spec, key), withoutPayload)
-		if err == nil && t == nil {
-			err = store.Corrupt(store.Ready, first, "its task does not exist")
-		}
-		if err != nil {
-			return err
-		}
-		next = fn(after, t)
+// NextReady returns the first place in Ready behind another one, of whatever line; found is false if there is none. The zero place is before all.
+func NextReady(r store.Reader, after store.ReadyKey) (at store.ReadyKey, found bool, err error) {
+	first, err := store.FirstKey(r, store.Ready, append(after.Append(nil), 0))
+	if err != nil || first == nil {
+		return at, false, err
 	}
-	return nil
+	at, err = store.ParseReadyKey(first)
+	return at, err == nil, err
+}
+
+// ReadyTask returns the task that waits at a place, without its payload.
+func ReadyTask(r store.Reader, at store.ReadyKey) (*lease.Task, error) {
+	id := at.Task()
+	key := store.AppendTaskKey(nil, id)
+	t, err := taskWithoutLease(r, id, key, r.Get(store.Spec, key), withoutPayload)
+	if err == nil && t == nil {
+		err = store.Corrupt(store.Ready, at.Append(nil), "its task does not exist")
+	}
+	return t, err
 }
 
 // Ready calls fn with the places of a line that come after the place after, in order, until fn returns false. It ignores Space and Line of after.

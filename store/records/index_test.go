@@ -286,65 +286,43 @@ func TestWaitingLinesReadsOneKeyOfEach(t *testing.T) {
 	})
 }
 
-// ReadyHeads goes on in a line for as long as it is told to, in the order of the places.
-func TestReadyHeadsGoesOnInALine(t *testing.T) {
+// NextReady goes from one place to the next, over all lines, and reads only one key for each; ReadyTask reads the task that waits there.
+func TestNextReadyReadsOneKey(t *testing.T) {
 	s := memstore.New()
+	want := map[string][]uint64{}
 	commit(t, s, func(b *store.Batch) {
-		for seq := range uint64(10) {
-			putReady(b, id(seq+1), lease.Line{Queue: fmt.Sprint("q", seq%2)}, 0, 100-seq)
-		}
-	})
-	view(t, s, func(r store.Reader) error {
-		got := map[string][]uint64{}
-		err := records.ReadyHeads(r, store.ReadyKey{}, func(_ store.ReadyKey, t *lease.Task) records.Visit {
-			if got[t.Spec.Queue] = append(got[t.Spec.Queue], t.ID.Seq); len(got[t.Spec.Queue]) == 3 {
-				return records.NextLine
-			}
-			return records.NextTask
-		})
-		if want := map[string][]uint64{"q0": {9, 7, 5}, "q1": {10, 8, 6}}; !maps.EqualFunc(got, want, slices.Equal) {
-			t.Errorf("ReadyHeads found %v, want %v", got, want)
-		}
-		return err
-	})
-}
-
-// ReadyHeads reads only the first task of each line and priority, and goes on behind any of them.
-func TestReadyHeadsReadsOneTaskOfEach(t *testing.T) {
-	s := memstore.New()
-	want := map[string]uint64{}
-	commit(t, s, func(b *store.Batch) {
-		seq := uint64(0)
-		for i := range 4 {
-			line := lease.Line{Queue: fmt.Sprint("q", i)}
-			for range 90 {
-				seq++
-				putReady(b, id(seq), line, int32(seq%3)-1, 1000-seq)
-				want[fmt.Sprint(line.Queue, " ", int32(seq%3)-1)] = seq // the last one has the lowest place
-			}
+		for seq := range uint64(90) {
+			line, priority := lease.Line{Queue: fmt.Sprint("q", seq%2)}, int32(seq/2%3)-1
+			putReady(b, id(seq+1), line, priority, 1000-seq)
+			name := fmt.Sprint(line.Queue, " ", priority)
+			want[name] = slices.Insert(want[name], 0, seq+1) // the last one has the lowest place
 		}
 	})
 	view(t, s, func(r store.Reader) error {
 		counting := countingReader{r, map[store.Keyspace]int{}}
-		got := map[string]uint64{}
-		var after store.ReadyKey
-		for looked := 1; looked > 0; {
-			looked = 0
-			err := records.ReadyHeads(counting, after, func(k store.ReadyKey, head *lease.Task) records.Visit {
-				got[fmt.Sprint(head.Spec.Queue, " ", head.Spec.Priority)] = head.ID.Seq
-				after = k
-				if looked++; looked == 5 {
-					return records.Stop
+		got := map[string][]uint64{}
+		var at store.ReadyKey
+		for {
+			next, found, err := records.NextReady(counting, at)
+			if err != nil || !found {
+				if keys := counting.keys[store.Ready]; keys != 90 {
+					t.Errorf("%d keys were read for 90 tasks", keys)
 				}
-				return records.NextLine
-			})
+				if !maps.EqualFunc(got, want, slices.Equal) {
+					t.Errorf("the tasks are %v, want %v", got, want)
+				}
+				return err
+			}
+			if next.Line == at.Line && next.Priority > at.Priority {
+				t.Errorf("%+v comes behind %+v", next, at)
+			}
+			at = next
+			task, err := records.ReadyTask(counting, at)
 			if err != nil {
 				return err
 			}
+			name := fmt.Sprint(task.Spec.Queue, " ", task.Spec.Priority)
+			got[name] = append(got[name], task.ID.Seq)
 		}
-		if !maps.Equal(got, want) || counting.keys[store.Ready] != len(want) {
-			t.Errorf("ReadyHeads found %v and read %d keys; want %v and %d keys", got, counting.keys[store.Ready], want, len(want))
-		}
-		return nil
 	})
 }

@@ -53,8 +53,18 @@ var (
 		"ParkedLines": {store.Parked, func(r store.Reader) error {
 			return records.ParkedLines(r, func(uint32, string, lease.Line) error { return nil })
 		}},
-		"ReadyHeads": {store.Ready, func(r store.Reader) error {
-			return records.ReadyHeads(r, store.ReadyKey{}, func(store.ReadyKey, *lease.Task) records.Visit { return records.NextLine })
+		"NextReady": {store.Ready, func(r store.Reader) error {
+			var at store.ReadyKey
+			for {
+				next, found, err := records.NextReady(r, at)
+				if err != nil || !found {
+					return err
+				}
+				if _, err := records.ReadyTask(r, next); err != nil {
+					return err
+				}
+				at = next
+			}
 		}},
 		"Ready": {store.Ready, func(r store.Reader) error {
 			return records.Ready(r, space, parkedTask.Line(), store.ReadyKey{}, func(store.ReadyKey) (bool, error) { return true, nil })
@@ -131,7 +141,7 @@ func TestScansRefuseLostTasks(t *testing.T) {
 	held := ready
 	held.Lease = &lease.Lease{Attempt: 1}
 	for name, task := range map[string]*lease.Task{
-		"WaitingLines": &ready, "ReadyHeads": &ready, "ParkedLines": parkedTask, "Tasks of a run": &ready, "Mounted": &ready, "LeasedTasks": &held,
+		"WaitingLines": &ready, "NextReady": &ready, "ParkedLines": parkedTask, "Tasks of a run": &ready, "Mounted": &ready, "LeasedTasks": &held,
 	} {
 		s := allScans[name]
 		var whole store.Batch

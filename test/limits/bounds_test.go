@@ -98,6 +98,8 @@ var (
 	mostSubmitBytes int
 	//go:linkname maxScan github.com/lessor-dev/lessor/coordinator/service.maxScan
 	maxScan int
+	//go:linkname mostHeads github.com/lessor-dev/lessor/coordinator/service.mostHeads
+	mostHeads int
 	//go:linkname maxPageBytes github.com/lessor-dev/lessor/coordinator/service.maxPageBytes
 	maxPageBytes int
 	//go:linkname maxAnswers github.com/lessor-dev/lessor/coordinator/sendlimit.maxAnswers
@@ -158,6 +160,7 @@ var bounds = []struct {
 	{&submitWindow, 1, 4},
 	{&mostSubmitBytes, 1 << 10, 32 << 10},
 	{&maxScan, 3, 30},
+	{&mostHeads, 1, 8},
 	{&maxPageBytes, 512, 8 << 10},
 	{&maxAnswers, 1, 4},
 	{&maxShownTasks, 1, 10},

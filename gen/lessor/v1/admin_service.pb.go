@@ -183,8 +183,10 @@ type Queue struct {
 	FairnessWeights map[string]float64 `protobuf:"bytes,12,rep,name=fairness_weights,json=fairnessWeights,proto3" json:"fairness_weights,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// Workers and requests that wait for its tasks or work on them at present.
 	Takers uint32 `protobuf:"varint,13,opt,name=takers,proto3" json:"takers,omitempty"`
-	// For how long the task has been READY that has been so the longest, without those that are blocked and without downtime of the coordinator. It looks at
-	// 2,000 tasks of a workspace, the next ones of each fairness key, type and priority. Absent if no task is READY, and in answers to UpdateQueue.
+	// For how long the task has been READY that has been so the longest, without those that are blocked and without downtime of the coordinator. GetQueue looks at
+	// 2,000 tasks of the queue: the next ones of each priority, of each kind that differs in type, fairness key, affinity or requirements. ListQueues shares them
+	// out among its queues. If the tasks are of more kinds, it looks at those of which none was granted for the longest, and may miss an older task. Absent if
+	// there is no such task, and in answers to UpdateQueue.
 	OldestReady *durationpb.Duration `protobuf:"bytes,14,opt,name=oldest_ready,json=oldestReady,proto3" json:"oldest_ready,omitempty"`
 	// Tasks that are COMPLETED, and are there until their retention is over or somebody deletes them. This number and the next two lack tasks that were
 	// submitted before the store was upgraded to format 10.
