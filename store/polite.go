@@ -21,8 +21,17 @@ func (r *politeReader) Get(ks Keyspace, key []byte) []byte {
 
 // Scan calls fn with each key in [from, to).
 func (r *politeReader) Scan(ks Keyspace, from, to []byte, fn func(key, value []byte) bool) error {
-	return r.Reader.Scan(ks, from, to, func(key, value []byte) bool {
+	return r.Reader.Scan(ks, from, to, r.each(fn))
+}
+
+// ScanBack is Scan in reverse order.
+func (r *politeReader) ScanBack(ks Keyspace, from, to []byte, fn func(key, value []byte) bool) error {
+	return r.Reader.ScanBack(ks, from, to, r.each(fn))
+}
+
+func (r *politeReader) each(fn func(key, value []byte) bool) func(key, value []byte) bool {
+	return func(key, value []byte) bool {
 		r.reads.Every(readsPerTurn)
 		return fn(key, value)
-	})
+	}
 }

@@ -92,8 +92,11 @@ type Reader interface {
 	Get(ks Keyspace, key []byte) []byte
 
 	// Scan calls fn with each key in [from, to), in order, until fn returns false. If from is nil, Scan begins at the first key of the keyspace; if to is nil,
-	// it ends after the last one. fn may call Get and Scan of the same Reader.
+	// it ends after the last one. fn may call all methods of the same Reader.
 	Scan(ks Keyspace, from, to []byte, fn func(key, value []byte) bool) error
+
+	// ScanBack is Scan in reverse order: it begins at the last key before to, and ends with the first one from from on.
+	ScanBack(ks Keyspace, from, to []byte, fn func(key, value []byte) bool) error
 }
 
 // Summer is a Reader that knows a checksum of each keyspace, over all of its records. Two states have equal sums if they have the same records, and almost

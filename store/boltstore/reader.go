@@ -56,6 +56,31 @@ func (r *reader) Scan(ks store.Keyspace, from, to []byte, fn func(key, value []b
 	return nil
 }
 
+// ScanBack implements store.Reader.
+func (r *reader) ScanBack(ks store.Keyspace, from, to []byte, fn func(key, value []byte) bool) error {
+	bucket := r.bucket(ks)
+	if bucket == nil {
+		return nil
+	}
+	cursor := bucket.Cursor()
+	for key, value := lastBefore(cursor, to); key != nil && bytes.Compare(key, from) >= 0; key, value = cursor.Prev() {
+		if !fn(key, value) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// lastBefore moves a cursor to the last key before to, of all keys if to is nil.
+func lastBefore(cursor *bbolt.Cursor, to []byte) (key, value []byte) {
+	if to != nil {
+		if behind, _ := cursor.Seek(to); behind != nil {
+			return cursor.Prev()
+		}
+	}
+	return cursor.Last()
+}
+
 // Sums implements store.Summer. It reads the sums that the last commit wrote.
 func (r *reader) Sums() ([store.NumKeyspaces]uint64, error) {
 	s, err := readSums(r.tx)

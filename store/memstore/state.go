@@ -59,3 +59,19 @@ func (s *state) Scan(ks store.Keyspace, from, to []byte, fn func(key, value []by
 	})
 	return nil
 }
+
+// ScanBack implements store.Reader.
+func (s *state) ScanBack(ks store.Keyspace, from, to []byte, fn func(key, value []byte) bool) error {
+	if s.keyspaces[ks] == nil {
+		return nil
+	}
+	visit := func(k string, value []byte) bool {
+		return k >= string(from) && (k == string(to) && to != nil || fn([]byte(k), value))
+	}
+	if to == nil {
+		s.keyspaces[ks].Reverse(visit)
+	} else {
+		s.keyspaces[ks].Descend(string(to), visit)
+	}
+	return nil
+}

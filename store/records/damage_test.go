@@ -90,11 +90,12 @@ func readTask(r store.Reader, id lease.TaskID) error {
 	_, err2 := records.Payload(r, id)
 	err3 := records.Tasks(r, id.Space, "", id.Seq-1, func(*lease.Task) bool { return false })
 	err4 := records.LeasedTasks(r, func(*lease.Task) error { return nil })
-	if err != nil && err3 == nil {
-		return errors.New("Tasks reads a task that Task refuses")
+	err5 := records.TasksBack(r, id.Space, "", id.Seq+1, func(*lease.Task) bool { return false })
+	if err != nil && (err3 == nil || err5 == nil) {
+		return errors.New("Tasks or TasksBack reads a task that Task refuses")
 	}
 	if err == nil {
-		return errors.Join(err2, err3, err4)
+		return errors.Join(err2, err3, err4, err5)
 	}
 	return err
 }
@@ -114,12 +115,20 @@ func (o replaced) Get(ks store.Keyspace, key []byte) []byte {
 }
 
 func (o replaced) Scan(ks store.Keyspace, from, to []byte, fn func(key, value []byte) bool) error {
-	return o.Reader.Scan(ks, from, to, func(key, value []byte) bool {
+	return o.Reader.Scan(ks, from, to, o.each(ks, fn))
+}
+
+func (o replaced) ScanBack(ks store.Keyspace, from, to []byte, fn func(key, value []byte) bool) error {
+	return o.Reader.ScanBack(ks, from, to, o.each(ks, fn))
+}
+
+func (o replaced) each(ks store.Keyspace, fn func(key, value []byte) bool) func(key, value []byte) bool {
+	return func(key, value []byte) bool {
 		if ks == o.keyspace && bytes.Equal(key, o.key) {
 			value = o.value
 		}
 		return fn(key, value)
-	})
+	}
 }
 
 // record is a record of the world that fullWorld returns.

@@ -3,6 +3,7 @@ package records
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"math"
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -26,25 +27,46 @@ func tasksOfRun(r store.Reader, space uint32, run string, after uint64, fn func(
 	}
 	if after < older {
 		more := true
-		err := allTasks(r, space, after, older, func(t *lease.Task) bool { more = fn(t); return more })
+		err := allTasks(r, r.Scan, space, after, older, func(t *lease.Task) bool { more = fn(t); return more })
 		if err != nil || !more {
 			return err
 		}
 		after = older
 	}
-	return tasksOfGroup(r, store.Run, space, keyID(run), after, fn)
+	return tasksOfGroup(r, r.Scan, group{store.Run, space, keyID(run)}, after, math.MaxUint64, fn)
 }
 
-// tasksOfGroup calls fn with the tasks of a group in Run or Mounted whose sequence is greater than after, in order, until fn returns false. Another run or host
-// may have the same number.
-func tasksOfGroup(r store.Reader, ks store.Keyspace, space uint32, group, after uint64, fn func(*lease.Task) bool) error {
-	from := append(store.AppendGroupKey(nil, group, lease.TaskID{Space: space, Seq: after}), 0)
-	return scan(r, ks, from, store.PrefixEnd(store.AppendGroupPrefix(nil, space, group)), func(key, _ []byte) (bool, error) {
-		_, id, err := store.ParseGroupKey(ks, key)
+// tasksOfRunBack is tasksOfRun in reverse order, from the task with the sequence last on.
+func tasksOfRunBack(r store.Reader, space uint32, run string, last uint64, fn func(*lease.Task) bool) error {
+	older, err := OlderTasks(r, space)
+	if err != nil {
+		return err
+	}
+	more := true
+	err = tasksOfGroup(r, r.ScanBack, group{store.Run, space, keyID(run)}, older, last, func(t *lease.Task) bool { more = fn(t); return more })
+	if err != nil || !more {
+		return err
+	}
+	return allTasks(r, r.ScanBack, space, 0, min(older, last), fn)
+}
+
+// group is a group of tasks of a space in Run or Mounted. Another run or host may have the same number.
+type group struct {
+	ks     store.Keyspace
+	space  uint32
+	number uint64
+}
+
+// tasksOfGroup calls fn with the tasks of a group whose sequence is greater than after and at most last, until fn returns false.
+func tasksOfGroup(r store.Reader, in order, g group, after, last uint64, fn func(*lease.Task) bool) error {
+	from := append(store.AppendGroupKey(nil, g.number, lease.TaskID{Space: g.space, Seq: after}), 0)
+	to := store.PrefixEnd(store.AppendGroupKey(nil, g.number, lease.TaskID{Space: g.space, Seq: last}))
+	return scanIn(in, g.ks, from, to, func(key, _ []byte) (bool, error) {
+		_, id, err := store.ParseGroupKey(g.ks, key)
 		if err != nil {
 			return false, err
 		}
-		t, err := taskOfKey(r, id, ks, key, "its task does not exist")
+		t, err := taskOfKey(r, id, g.ks, key, "its task does not exist")
 		return err == nil && fn(t), err
 	})
 }
@@ -78,7 +100,7 @@ func MountedKey(t *lease.Task) []byte {
 
 // Mounted calls fn with the tasks of a run that are mounted on a host, in the order of their submit, until fn returns false.
 func Mounted(r store.Reader, space uint32, run, host string, fn func(*lease.Task) bool) error {
-	return tasksOfGroup(r, store.Mounted, space, HostID(run, host), 0, func(t *lease.Task) bool {
+	return tasksOfGroup(r, r.Scan, group{store.Mounted, space, HostID(run, host)}, 0, math.MaxUint64, func(t *lease.Task) bool {
 		other := t.Spec.RunID != run || t.Spec.Trace == nil || t.Spec.Trace.Host != host
 		return other || fn(t)
 	})

@@ -115,6 +115,42 @@ func TestTasksOfARun(t *testing.T) {
 				}
 			}
 		}
+		for _, run := range []string{"r", "s", "none"} {
+			wantReverse(t, "run "+run, []uint64{2, 3, 4, 5, 6, 7, 8, 9, math.MaxInt64, math.MaxUint64}, func(after uint64, fn func(*lease.Task) bool) error {
+				return records.Tasks(r, space, run, after, fn)
+			}, func(before uint64, fn func(*lease.Task) bool) error {
+				return records.TasksBack(r, space, run, before, fn)
+			})
+		}
 		return nil
 	})
+}
+
+// wantReverse checks that a list in reverse order, before each of these sequences and before none, has the tasks before it of the list in order, wherever its
+// function ends it.
+func wantReverse(t *testing.T, what string, seqs []uint64, forth, back func(from uint64, fn func(*lease.Task) bool) error) {
+	t.Helper()
+	read := func(list func(uint64, func(*lease.Task) bool) error, from uint64, most int) (got []uint64) {
+		err := list(from, func(task *lease.Task) bool {
+			got = append(got, task.ID.Seq)
+			return len(got) < most
+		})
+		if err != nil {
+			t.Errorf("%s from %d: %v", what, from, err)
+		}
+		return got
+	}
+	all := read(forth, 0, math.MaxInt)
+	for _, before := range append(seqs, 0, 1) {
+		want := slices.Clone(all)
+		if before > 0 {
+			want = slices.DeleteFunc(want, func(seq uint64) bool { return seq >= before })
+		}
+		slices.Reverse(want)
+		for most := 1; most <= len(want)+1; most++ {
+			if got, want := read(back, before, most), want[:min(most, len(want))]; !slices.Equal(got, want) {
+				t.Errorf("the newest %d tasks of %s before %d = %v, want %v", most, what, before, got, want)
+			}
+		}
+	}
 }

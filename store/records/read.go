@@ -86,14 +86,24 @@ func Tasks(r store.Reader, space uint32, run string, after uint64, fn func(*leas
 	if run != "" {
 		return tasksOfRun(r, space, run, after, fn)
 	}
-	return allTasks(r, space, after, math.MaxUint64, fn)
+	return allTasks(r, r.Scan, space, after, math.MaxUint64, fn)
 }
 
-// allTasks is Tasks for all runs; last is the sequence of the last task that it reads.
-func allTasks(r store.Reader, space uint32, after, last uint64, fn func(*lease.Task) bool) error {
-	from := append(store.AppendTaskKey(nil, lease.TaskID{Space: space, Seq: after}), 0)
-	to := append(store.AppendTaskKey(nil, lease.TaskID{Space: space, Seq: last}), 0)
-	return scan(r, store.Spec, from, to, func(key, spec []byte) (bool, error) {
+// TasksBack is Tasks in reverse order, the newest task first: it calls fn with those whose sequence is less than before, or with all if before is 0.
+func TasksBack(r store.Reader, space uint32, run string, before uint64, fn func(*lease.Task) bool) error {
+	if run != "" {
+		return tasksOfRunBack(r, space, run, lastBefore(before), fn)
+	}
+	return allTasks(r, r.ScanBack, space, 0, lastBefore(before), fn)
+}
+
+// lastBefore returns the highest sequence that is less than before, of all if before is 0.
+func lastBefore(before uint64) uint64 { return before - 1 }
+
+// allTasks calls fn with the tasks of a space, of all runs, whose sequence is greater than after and at most last.
+func allTasks(r store.Reader, in order, space uint32, after, last uint64, fn func(*lease.Task) bool) error {
+	from, to := taskKeys(space, after, last)
+	return scanIn(in, store.Spec, from, to, func(key, spec []byte) (bool, error) {
 		id, err := store.ParseTaskKey(store.Spec, key)
 		if err != nil {
 			return false, err
@@ -105,18 +115,31 @@ func allTasks(r store.Reader, space uint32, after, last uint64, fn func(*lease.T
 
 // LeasedTasks calls fn with every task that has a live lease.
 func LeasedTasks(r store.Reader, fn func(*lease.Task) error) error {
-	return leasedTasks(r, nil, nil, func(t *lease.Task) (bool, error) { return true, fn(t) })
+	return leasedTasks(r, r.Scan, nil, nil, func(t *lease.Task) (bool, error) { return true, fn(t) })
 }
 
 // LeasedTasksOf is Tasks for those with a live lease, of all runs. It reads no others.
 func LeasedTasksOf(r store.Reader, space uint32, after uint64, fn func(*lease.Task) bool) error {
-	from := append(store.AppendTaskKey(nil, lease.TaskID{Space: space, Seq: after}), 0)
-	return leasedTasks(r, from, store.PrefixEnd(store.AppendSpacePrefix(nil, space)), func(t *lease.Task) (bool, error) { return fn(t), nil })
+	from, to := taskKeys(space, after, math.MaxUint64)
+	return leasedTasks(r, r.Scan, from, to, func(t *lease.Task) (bool, error) { return fn(t), nil })
 }
 
-// leasedTasks calls fn with the tasks that have a live lease and a key in [from, to), in order, until fn returns false.
-func leasedTasks(r store.Reader, from, to []byte, fn func(*lease.Task) (bool, error)) error {
-	return scan(r, store.Lease, from, to, func(key, _ []byte) (bool, error) {
+// LeasedTasksBackOf is TasksBack for those with a live lease, of all runs. It reads no others.
+func LeasedTasksBackOf(r store.Reader, space uint32, before uint64, fn func(*lease.Task) bool) error {
+	from, to := taskKeys(space, 0, lastBefore(before))
+	return leasedTasks(r, r.ScanBack, from, to, func(t *lease.Task) (bool, error) { return fn(t), nil })
+}
+
+// taskKeys returns the range of keys, as a scan takes it, of the tasks of a space whose sequence is greater than after and at most last. Keys without the form
+// of their keyspace are in it, too, so that they are noticed.
+func taskKeys(space uint32, after, last uint64) (from, to []byte) {
+	from = append(store.AppendTaskKey(nil, lease.TaskID{Space: space, Seq: after}), 0)
+	return from, store.PrefixEnd(store.AppendTaskKey(nil, lease.TaskID{Space: space, Seq: last}))
+}
+
+// leasedTasks calls fn with the tasks that have a live lease and a key in [from, to), until fn returns false.
+func leasedTasks(r store.Reader, in order, from, to []byte, fn func(*lease.Task) (bool, error)) error {
+	return scanIn(in, store.Lease, from, to, func(key, _ []byte) (bool, error) {
 		id, err := store.ParseTaskKey(store.Lease, key)
 		if err != nil {
 			return false, err
@@ -138,10 +161,18 @@ func taskOfKey(r store.Reader, id lease.TaskID, ks store.Keyspace, key []byte, m
 	return t, err
 }
 
+// order is the order of a scan: Scan or ScanBack of a Reader.
+type order func(ks store.Keyspace, from, to []byte, fn func(key, value []byte) bool) error
+
 // scan is Reader.Scan with a callback that may fail.
 func scan(r store.Reader, ks store.Keyspace, from, to []byte, fn func(key, value []byte) (bool, error)) error {
+	return scanIn(r.Scan, ks, from, to, fn)
+}
+
+// scanIn is scan in an order.
+func scanIn(in order, ks store.Keyspace, from, to []byte, fn func(key, value []byte) (bool, error)) error {
 	var failed error
-	err := r.Scan(ks, from, to, func(key, value []byte) bool {
+	err := in(ks, from, to, func(key, value []byte) bool {
 		var more bool
 		more, failed = fn(key, value)
 		return more && failed == nil

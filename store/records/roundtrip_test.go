@@ -1,6 +1,7 @@
 package records_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -482,12 +483,13 @@ func TestScansStopAtAnError(t *testing.T) {
 	}
 }
 
-// Tasks returns the tasks of one space whose sequence is greater than that in its argument, in order.
+// Tasks and LeasedTasksOf return the tasks of one space whose sequence is greater than that in their argument, in order; those that go back return them in
+// reverse order.
 func TestTasksContinuesAfterASequence(t *testing.T) {
 	s := memstore.New()
 	commit(t, s, func(b *store.Batch) {
 		for _, at := range []lease.TaskID{{Space: 6, Seq: 9}, id(1), id(256), id(3), id(lease.MaxSeq), {Space: 8, Seq: 1}} {
-			records.Put(b, &lease.Change{New: &lease.Task{ID: at, Spec: &lease.Spec{}}, Row: true})
+			records.Put(b, &lease.Change{New: &lease.Task{ID: at, Spec: &lease.Spec{}, Lease: &lease.Lease{Attempt: 1}}, Row: true})
 		}
 	})
 	for _, tt := range []struct {
@@ -500,12 +502,27 @@ func TestTasksContinuesAfterASequence(t *testing.T) {
 		{lease.MaxSeq, nil},
 	} {
 		view(t, s, func(r store.Reader) error {
-			var got []uint64
+			var got, held []uint64
 			err := records.Tasks(r, space, "", tt.after, func(t *lease.Task) bool { got = append(got, t.ID.Seq); return true })
-			if !slices.Equal(got, tt.want) {
-				t.Errorf("Tasks after sequence %d = %v, want %v", tt.after, got, tt.want)
+			err2 := records.LeasedTasksOf(r, space, tt.after, func(t *lease.Task) bool { held = append(held, t.ID.Seq); return true })
+			if !slices.Equal(got, tt.want) || !slices.Equal(held, tt.want) {
+				t.Errorf("Tasks after sequence %d = %v, LeasedTasksOf %v, want %v", tt.after, got, held, tt.want)
 			}
-			return err
+			return errors.Join(err, err2)
 		})
 	}
+	view(t, s, func(r store.Reader) error {
+		seqs := []uint64{2, 3, 4, 256, 257, lease.MaxSeq, lease.MaxSeq + 1}
+		wantReverse(t, "the space", seqs, func(after uint64, fn func(*lease.Task) bool) error {
+			return records.Tasks(r, space, "", after, fn)
+		}, func(before uint64, fn func(*lease.Task) bool) error {
+			return records.TasksBack(r, space, "", before, fn)
+		})
+		wantReverse(t, "the leased tasks", seqs, func(after uint64, fn func(*lease.Task) bool) error {
+			return records.LeasedTasksOf(r, space, after, fn)
+		}, func(before uint64, fn func(*lease.Task) bool) error {
+			return records.LeasedTasksBackOf(r, space, before, fn)
+		})
+		return nil
+	})
 }

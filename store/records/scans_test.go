@@ -42,10 +42,19 @@ var (
 		"Tasks of a run": {store.Run, func(r store.Reader) error {
 			return records.Tasks(r, space, "run", 0, func(*lease.Task) bool { return true })
 		}},
+		"TasksBack": {store.Spec, func(r store.Reader) error {
+			return records.TasksBack(r, space, "", 0, func(*lease.Task) bool { return true })
+		}},
+		"TasksBack of a run": {store.Run, func(r store.Reader) error {
+			return records.TasksBack(r, space, "run", 0, func(*lease.Task) bool { return true })
+		}},
 		"OlderTasks":  {store.Run, func(r store.Reader) error { _, err := records.OlderTasks(r, space); return err }},
 		"LeasedTasks": {store.Lease, func(r store.Reader) error { return records.LeasedTasks(r, func(*lease.Task) error { return nil }) }},
 		"LeasedTasksOf": {store.Lease, func(r store.Reader) error {
 			return records.LeasedTasksOf(r, space, 0, func(*lease.Task) bool { return true })
+		}},
+		"LeasedTasksBackOf": {store.Lease, func(r store.Reader) error {
+			return records.LeasedTasksBackOf(r, space, 0, func(*lease.Task) bool { return true })
 		}},
 		"WaitingLines": {store.Ready, func(r store.Reader) error {
 			return records.WaitingLines(r, func(store.ReadyKey, lease.Line) error { return nil })
@@ -141,7 +150,8 @@ func TestScansRefuseLostTasks(t *testing.T) {
 	held := ready
 	held.Lease = &lease.Lease{Attempt: 1}
 	for name, task := range map[string]*lease.Task{
-		"WaitingLines": &ready, "NextReady": &ready, "ParkedLines": parkedTask, "Tasks of a run": &ready, "Mounted": &ready, "LeasedTasks": &held,
+		"WaitingLines": &ready, "NextReady": &ready, "ParkedLines": parkedTask, "Tasks of a run": &ready, "TasksBack of a run": &ready, "Mounted": &ready,
+		"LeasedTasks": &held, "LeasedTasksOf": &held, "LeasedTasksBackOf": &held,
 	} {
 		s := allScans[name]
 		var whole store.Batch
@@ -170,10 +180,14 @@ func TestScansRefuseLostTasks(t *testing.T) {
 	}
 }
 
-// failingReader is a store.Reader whose Scan fails.
+// failingReader is a store.Reader whose scans fail.
 type failingReader struct{ store.Reader }
 
 func (failingReader) Scan(store.Keyspace, []byte, []byte, func(key, value []byte) bool) error {
+	return errStop
+}
+
+func (failingReader) ScanBack(store.Keyspace, []byte, []byte, func(key, value []byte) bool) error {
 	return errStop
 }
 

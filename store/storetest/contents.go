@@ -41,7 +41,7 @@ func (be Backend) testEmpty(t *testing.T) {
 	}
 }
 
-// testScan: Scan visits the keys in [from, to) in the order of their bytes, and stops when its function returns false.
+// testScan: Scan visits the keys in [from, to) in the order of their bytes, ScanBack in reverse order; both stop when their function returns false.
 func (be Backend) testScan(t *testing.T) {
 	s := be.New(t)
 	if got := scan(t, s, store.Ready, nil, nil); got != "" {
@@ -72,15 +72,17 @@ func (be Backend) testScan(t *testing.T) {
 		}
 	}
 	view(t, s, func(r store.Reader) {
-		visited := 0
-		_ = r.Scan(store.Ready, nil, nil, func(_, _ []byte) bool { visited++; return visited < 2 })
-		if visited != 2 {
-			t.Errorf("a scan that was told to stop at the second key visited %d keys, want 2", visited)
+		for name, s := range scans(r) {
+			visited := 0
+			_ = s(store.Ready, nil, nil, func(_, _ []byte) bool { visited++; return visited < 2 })
+			if visited != 2 {
+				t.Errorf("a %s that was told to stop at the second key visited %d keys, want 2", name, visited)
+			}
 		}
 	})
 }
 
-// testNested: the function of a Scan may call Get and Scan of the same Reader, also in the same keyspace, without moving the scan that called it.
+// testNested: the function of a scan may read with the same Reader, also in the same keyspace, without moving the scan that called it.
 func (be Backend) testNested(t *testing.T) {
 	s := be.New(t)
 	const keys = 300 // on several pages
@@ -91,22 +93,28 @@ func (be Backend) testNested(t *testing.T) {
 		}
 	})
 	view(t, s, func(r store.Reader) {
-		visited := 0
-		err := r.Scan(store.Lease, nil, nil, func(key, _ []byte) bool {
-			if want := fmt.Sprintf("%03d", visited); string(key) != want {
-				t.Errorf("the scan visits %q, want %q", key, want)
+		for name, outer := range scans(r) {
+			visited := 0
+			err := outer(store.Lease, nil, nil, func(key, _ []byte) bool {
+				next := visited
+				if name == "ScanBack" {
+					next = keys - 1 - visited
+				}
+				if want := fmt.Sprintf("%03d", next); string(key) != want {
+					t.Errorf("the %s visits %q, want %q", name, key, want)
+				}
+				visited++
+				last := []byte("299")
+				var inner bytes.Buffer
+				scanInto(t, &inner, r, store.Lease, last, nil)
+				if r.Get(store.Task, key) == nil || r.Get(store.Lease, last) == nil || inner.String() != "299= " {
+					t.Errorf("a read at key %q misses records; the inner scan read %q", key, inner.String())
+				}
+				return !t.Failed()
+			})
+			if err != nil || visited != keys {
+				t.Errorf("the %s visited %d keys (%v), want %d", name, visited, err, keys)
 			}
-			visited++
-			last := []byte("299")
-			var inner bytes.Buffer
-			scanInto(t, &inner, r, store.Lease, last, nil)
-			if r.Get(store.Task, key) == nil || r.Get(store.Lease, last) == nil || inner.String() != "299= " {
-				t.Errorf("a read at key %q misses records; the inner scan read %q", key, inner.String())
-			}
-			return !t.Failed()
-		})
-		if err != nil || visited != keys {
-			t.Errorf("the scan visited %d keys (%v), want %d", visited, err, keys)
 		}
 	})
 }

@@ -3,6 +3,8 @@ package storetest
 
 import (
 	"bytes"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/lessor-dev/lessor/store"
@@ -24,7 +26,7 @@ type Backend struct {
 func Run(t *testing.T, b Backend) {
 	t.Run("changes apply in order", b.testOrder)
 	t.Run("empty and absent values differ", b.testEmpty)
-	t.Run("scan visits its range in order", b.testScan)
+	t.Run("scans visit their range in order", b.testScan)
 	t.Run("reads nest", b.testNested)
 	t.Run("keyspaces do not mix", b.testKeyspaces)
 	t.Run("batch owns its bytes", b.testOwnership)
@@ -95,13 +97,30 @@ func scan(t *testing.T, s store.Store, ks store.Keyspace, from, to []byte) strin
 	return entries.String()
 }
 
+// scanInto scans a range, and checks that ScanBack visits the same entries the other way round.
 func scanInto(t *testing.T, entries *bytes.Buffer, r store.Reader, ks store.Keyspace, from, to []byte) {
 	t.Helper()
-	err := r.Scan(ks, from, to, func(key, value []byte) bool {
-		entries.WriteString(string(key) + "=" + string(value) + " ")
-		return true
-	})
-	if err != nil {
-		t.Fatalf("Scan %v: %v", ks, err)
+	var forth, back []string
+	for name, s := range scans(r) {
+		visited := &forth
+		if name == "ScanBack" {
+			visited = &back
+		}
+		err := s(ks, from, to, func(key, value []byte) bool {
+			*visited = append(*visited, string(key)+"="+string(value)+" ")
+			return true
+		})
+		if err != nil {
+			t.Fatalf("%s %v: %v", name, ks, err)
+		}
 	}
+	if slices.Reverse(back); !slices.Equal(back, forth) {
+		t.Errorf("ScanBack %v [%q, %q) visits %q, from its end on, and Scan visits %q", ks, from, to, back, forth)
+	}
+	entries.WriteString(strings.Join(forth, ""))
+}
+
+// scans has both kinds of scan of a reader.
+func scans(r store.Reader) map[string]func(ks store.Keyspace, from, to []byte, fn func(key, value []byte) bool) error {
+	return map[string]func(store.Keyspace, []byte, []byte, func(key, value []byte) bool) error{"Scan": r.Scan, "ScanBack": r.ScanBack}
 }
