@@ -55,8 +55,11 @@ func TestRequestsOfCommands(t *testing.T) {
 		"worker kick n --session s --reason r --retry-after 7s": {
 			&lessorv1.KickWorkerRequest{}, `worker_id: "n" session_id: "s" reason: "r" retry_after { seconds: 7 }`,
 		},
-		"worker kick n --requeue":                         {&lessorv1.KickWorkerRequest{}, `worker_id: "n" requeue: true`},
-		"worker get n --session s":                        {&lessorv1.GetWorkerRequest{}, `worker_id: "n" session_id: "s"`},
+		"worker kick n --requeue":  {&lessorv1.KickWorkerRequest{}, `worker_id: "n" requeue: true`},
+		"worker get n --session s": {&lessorv1.GetWorkerRequest{}, `worker_id: "n" session_id: "s"`},
+		"task list --limit 2 --newest-first --queue q": {
+			&lessorv1.ListTasksRequest{}, `filter { queue: "q" } page_size: 3 newest_first: true`,
+		},
 		"worker list --queue q":                           {&lessorv1.ListWorkersRequest{}, `queue: "q"`},
 		"token create --role viewer --subject s":          {&lessorv1.CreateTokenRequest{}, `role: ROLE_VIEWER subject: "s" ttl { seconds: 86400 }`},
 		"token create --role worker --subject s --ttl 1h": {&lessorv1.CreateTokenRequest{}, `role: ROLE_WORKER subject: "s" ttl { seconds: 3600 }`},

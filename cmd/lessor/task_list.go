@@ -12,9 +12,10 @@ import (
 
 // taskListCmd is lessor task list.
 type taskListCmd struct {
-	remote     `embed:""`
-	taskFilter `embed:""`
-	Limit      *uint `placeholder:"N" help:"Most tasks to list (100); 0 lists all."`
+	remote      `embed:""`
+	taskFilter  `embed:""`
+	Limit       *uint `placeholder:"N" help:"Most tasks to list (100); 0 lists all."`
+	NewestFirst bool  `help:"Begin with the task that was submitted last, instead of the first one."`
 }
 
 // listedByDefault is the most tasks that are listed without --limit.
@@ -25,7 +26,7 @@ func (taskListCmd) Help() string {
 	return `DETAIL is the worker that has the task, or when the task is due, and the last error. TASK KEY is the --task-key of its submit.
 
 Examples:
-  lessor task list --queue mail --state FAILED
+  lessor task list --queue mail --state FAILED --newest-first
   lessor task list --concurrency-key db-1 --state LEASED,RUNNING,CANCELLING
   lessor task list --run-id nightly --limit 0 --json | jq -r .task_id`
 }
@@ -63,7 +64,7 @@ func newTaskListing(a *app) *listing {
 
 // print adds tasks to list up to the limit and reports whether there are more.
 func (c taskListCmd) print(a *app, cl *client, list *listing, filter *lessorv1.TaskFilter) (more bool, err error) {
-	req := &lessorv1.ListTasksRequest{Filter: filter, PageSize: maxPage}
+	req := &lessorv1.ListTasksRequest{Filter: filter, PageSize: maxPage, NewestFirst: c.NewestFirst}
 	limit := uint(listedByDefault)
 	if c.Limit != nil {
 		limit = *c.Limit

@@ -87,7 +87,7 @@ var operations = map[string]operation{
 		request: deleteTasksRequest{}, answers: withAnswers(map[int]any{200: bulkResponse{}}, commonErrors),
 	},
 	"GET /v1/tasks": {
-		id: "listTasks", summary: "Returns a page of the tasks of a workspace that all parameters select, oldest first. While there is a nextPageToken " +
+		id: "listTasks", summary: "Returns a page of the tasks of a workspace that all parameters select, the oldest or the newest ones first. While there is a nextPageToken " +
 			"there are more, even if the page is short or empty.", token: "credential", query: listRequest{},
 		answers: withAnswers(map[int]any{200: listResponse{}}, commonErrors),
 	},

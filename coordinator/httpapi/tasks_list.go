@@ -10,12 +10,13 @@ import (
 	"github.com/lessor-dev/lessor/internal/turn"
 )
 
-// listRequest is the query of a list: a TaskFilter, and which page.
+// listRequest is the query of a list: a TaskFilter, which page, and in which order.
 type listRequest struct {
 	conditions
-	Labels    []string `json:"labels"`
-	PageSize  uint32   `json:"pageSize"`
-	PageToken string   `json:"pageToken"`
+	Labels      []string `json:"labels"`
+	PageSize    uint32   `json:"pageSize"`
+	PageToken   string   `json:"pageToken"`
+	NewestFirst bool     `json:"newestFirst"`
 }
 
 // listResponse is a page of tasks.
@@ -35,7 +36,9 @@ func (a *api) list(w http.ResponseWriter, r *http.Request) *problem {
 	if p != nil {
 		return a.misread(r, lessorv1.TaskService_ListTasks_FullMethodName, &lessorv1.ListTasksRequest{}, p)
 	}
-	page, err := a.tasks.ListTasks(r.Context(), &lessorv1.ListTasksRequest{Filter: filter, PageSize: m.PageSize, PageToken: m.PageToken})
+	page, err := a.tasks.ListTasks(r.Context(), &lessorv1.ListTasksRequest{
+		Filter: filter, PageSize: m.PageSize, PageToken: m.PageToken, NewestFirst: m.NewestFirst,
+	})
 	if err != nil {
 		return failed(err)
 	}

@@ -45,6 +45,10 @@ func (r damagedReader) Scan(ks store.Keyspace, from, to []byte, fn func(key, val
 	return r.Reader.Scan(ks, from, to, func(key, value []byte) bool { return fn(key, r.pass(value)) })
 }
 
+func (r damagedReader) ScanBack(ks store.Keyspace, from, to []byte, fn func(key, value []byte) bool) error {
+	return r.Reader.ScanBack(ks, from, to, func(key, value []byte) bool { return fn(key, r.pass(value)) })
+}
+
 func (r damagedReader) pass(value []byte) []byte {
 	if len(value) == 0 || r.of.left.Add(-1) != 0 {
 		return value
@@ -114,6 +118,9 @@ func TestDamagedRecordGivesAnError(t *testing.T) {
 				return wiretest.ErrOf(r.Tasks.GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: id}))
 			}},
 			"ListTasks": {4, func() error { return wiretest.ErrOf(r.Tasks.ListTasks(t.Context(), &lessorv1.ListTasksRequest{})) }},
+			"ListTasks, newest first": {4, func() error {
+				return wiretest.ErrOf(r.Tasks.ListTasks(t.Context(), &lessorv1.ListTasksRequest{NewestFirst: true}))
+			}},
 			"ListAuditEvents": {1, func() error {
 				return wiretest.ErrOf(r.Admin.ListAuditEvents(t.Context(), &lessorv1.ListAuditEventsRequest{}))
 			}},

@@ -31,7 +31,7 @@ func (p *pageSize) add(item proto.Message) {
 	p.bytes += wire.Size(item)
 }
 
-// listing identifies the list that a page token belongs to. A token of another tenant, list or filter is refused, because its cursor has no
+// listing identifies the list that a page token belongs to. A token of another tenant, list, filter or order is refused, because its cursor has no
 // meaning in this list. The checksum only detects mistakes. It need not prevent forgery: with a forged cursor a caller sees only items of
 // the same list.
 type listing [sha256.Size]byte
@@ -55,7 +55,7 @@ func (l listing) cursor(f *convert.Fields, token string) []byte {
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil || len(raw) < checkLen || l.token(raw[checkLen:]) != token { // the decoder ignores line ends and some bits, so the encoded forms are compared
-		f.Fail("page_token", "does not belong to this list; send the next_page_token of a page with the same filter, or leave it empty")
+		f.Fail("page_token", "does not belong to this list; send the next_page_token of a page with the same filter and order, or leave it empty")
 		return nil
 	}
 	return raw[checkLen:]

@@ -19,19 +19,23 @@ import (
 // the next one.
 var maxScan = 10_000
 
-// ListTasks lists the tasks of a workspace that a filter selects, oldest first.
+// ListTasks lists the tasks of a workspace that a filter selects, in the order of their submit or the reverse one.
 func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequest) (*lessorv1.ListTasksResponse, error) {
 	f := s.fields()
 	want := convert.ParseFilter(f, req.GetFilter())
 	size := f.Items("page_size", req.GetPageSize(), defaultPage)
 	tenant := gate.Identify(ctx).Tenant
-	list := newListing("tasks", tenant, want.Sent)
-	after := seqCursor(list.cursor(f, req.GetPageToken()))
+	kind := "tasks"
+	if req.GetNewestFirst() {
+		kind = "tasks, newest first"
+	}
+	list := newListing(kind, tenant, want.Sent)
+	from := seqCursor(list.cursor(f, req.GetPageToken()))
 	if f.Err != nil {
 		return nil, refusal.Status(f.Err)
 	}
-	p := taskPage{want: &want, pageSize: pageSize{most: size}, now: s.Engine.Now()}
-	if err := s.fill(ctx, &p, engine.Space{Tenant: tenant, Workspace: want.Workspace}, after); err != nil {
+	p := taskPage{want: &want, newestFirst: req.GetNewestFirst(), pageSize: pageSize{most: size}, now: s.Engine.Now()}
+	if err := s.fill(ctx, &p, engine.Space{Tenant: tenant, Workspace: want.Workspace}, from); err != nil {
 		return nil, refusal.Status(err)
 	}
 	res := &lessorv1.ListTasksResponse{Tasks: p.tasks}
@@ -41,9 +45,9 @@ func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequ
 	return res, nil
 }
 
-// fill fills a page with the tasks of a space whose sequence numbers come after a given one. What has an idempotency key is one task, so there is no page
-// after its page.
-func (s *taskService) fill(ctx context.Context, p *taskPage, space engine.Space, after uint64) error {
+// fill fills a page with the tasks of a space that come behind the one with a sequence number; 0 is before all. What has an idempotency key is one task, so there
+// is no page after its page.
+func (s *taskService) fill(ctx context.Context, p *taskPage, space engine.Space, from uint64) error {
 	number, ok := s.Engine.SpaceNumber(space)
 	if !ok {
 		return nil
@@ -61,11 +65,11 @@ func (s *taskService) fill(ctx context.Context, p *taskPage, space engine.Space,
 			p.take(only)
 			return p.err
 		}
-		return errors.Join(p.scan(number, after), p.err)
+		return errors.Join(p.scan(number, from), p.err)
 	})
 }
 
-// seqCursor returns the sequence number in a cursor. The page begins after this number.
+// seqCursor returns the sequence number in a cursor, which is of the last task before the page; 0 without one.
 func seqCursor(cursor []byte) uint64 {
 	if len(cursor) != 8 {
 		return 0
@@ -80,6 +84,8 @@ type taskPage struct {
 	want *convert.Filter
 	now  lease.Now
 
+	newestFirst bool
+
 	pageSize
 	tasks   []*lessorv1.Task
 	scanned int
@@ -87,12 +93,18 @@ type taskPage struct {
 	more    bool   // the scan stopped before the end
 }
 
-// scan reads the tasks of a space that the filter may select, from a sequence number on. It may set p.err.
-func (p *taskPage) scan(space uint32, after uint64) error {
-	if p.want.OnlyHeld() { // they are few, however many tasks there are
-		return records.LeasedTasksOf(p.r, space, after, p.take)
+// scan reads the tasks of a space that the filter may select, from behind a sequence number on. It may set p.err.
+func (p *taskPage) scan(space uint32, from uint64) error {
+	held := p.want.OnlyHeld() // they are few, however many tasks there are
+	switch {
+	case held && p.newestFirst:
+		return records.LeasedTasksBackOf(p.r, space, from, p.take)
+	case held:
+		return records.LeasedTasksOf(p.r, space, from, p.take)
+	case p.newestFirst:
+		return records.TasksBack(p.r, space, p.want.Run, from, p.take)
 	}
-	return records.Tasks(p.r, space, p.want.Run, after, p.take)
+	return records.Tasks(p.r, space, p.want.Run, from, p.take)
 }
 
 // take scans a task and returns whether the scan goes on. If it returns false, it has not scanned the task: the next page begins with this task.

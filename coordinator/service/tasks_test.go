@@ -530,6 +530,13 @@ func TestListTasksScansABoundedNumber(t *testing.T) {
 			if err != nil || len(res.GetTasks()) != 1 || res.GetTasks()[0].GetTaskId() != want.GetTaskId() || res.GetNextPageToken() != "" {
 				t.Errorf("%v: second page: %v (%v), want the task and no token", filter, res, err)
 			}
+			req.PageToken, req.NewestFirst = "", true
+			for _, want := range []int{1, 0} {
+				res, err := r.Tasks.ListTasks(t.Context(), req)
+				if req.PageToken = res.GetNextPageToken(); err != nil || len(res.GetTasks()) != want || (req.PageToken == "") != (want == 0) {
+					t.Errorf("%v, newest first: %v (%v), want the task and a token, then neither", filter, res, err)
+				}
+			}
 		}
 	})
 }
@@ -567,25 +574,30 @@ func TestListOfHeldTasksLooksAtNoOthers(t *testing.T) {
 			{[]lessorv1.TaskState{leased, running, cancelling}, "", all},
 			{[]lessorv1.TaskState{leased, running, cancelling}, "q", nil},
 		} {
-			var got []string
-			req := &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{States: tt.states, Queue: tt.queue}, PageSize: size}
-			for pages := 1; ; pages++ {
-				res, err := r.Tasks.ListTasks(t.Context(), req)
-				if err != nil {
-					t.Fatal(err)
+			for _, newestFirst := range []bool{false, true} {
+				var got []string
+				req := &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{States: tt.states, Queue: tt.queue}, PageSize: size, NewestFirst: newestFirst}
+				for pages := 1; ; pages++ {
+					res, err := r.Tasks.ListTasks(t.Context(), req)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, task := range res.GetTasks() {
+						got = append(got, task.GetTaskId())
+					}
+					if req.PageToken = res.GetNextPageToken(); req.PageToken == "" {
+						break
+					}
+					if pages*size > len(tt.want) {
+						t.Fatalf("%v: there is another page after %d, which have room for all", req, pages)
+					}
 				}
-				for _, task := range res.GetTasks() {
-					got = append(got, task.GetTaskId())
+				if newestFirst {
+					slices.Reverse(got)
 				}
-				if req.PageToken = res.GetNextPageToken(); req.PageToken == "" {
-					break
+				if !slices.Equal(got, tt.want) {
+					t.Errorf("%v: got %q in the order of the submits, want %q", req, got, tt.want)
 				}
-				if pages*size > len(tt.want) {
-					t.Fatalf("%v in queue %q: there is another page after %d, which have room for all", tt.states, tt.queue, pages)
-				}
-			}
-			if !slices.Equal(got, tt.want) {
-				t.Errorf("%v in queue %q: got %q, want %q", tt.states, tt.queue, got, tt.want)
 			}
 		}
 	})

@@ -63,7 +63,7 @@ type TaskServiceClient interface {
 	SubmitStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubmitStreamRequest, SubmitStreamResponse], error)
 	// GetTask shows one task with all its fields.
 	GetTask(ctx context.Context, in *GetTaskRequest, opts ...grpc.CallOption) (*GetTaskResponse, error)
-	// ListTasks shows the tasks of a workspace, oldest first.
+	// ListTasks shows the tasks of a workspace in the order of their submit, the oldest or the newest ones first.
 	ListTasks(ctx context.Context, in *ListTasksRequest, opts ...grpc.CallOption) (*ListTasksResponse, error)
 	// CancelTask asks a task to end (T7). Repeating it gives the same answer.
 	CancelTask(ctx context.Context, in *CancelTaskRequest, opts ...grpc.CallOption) (*CancelTaskResponse, error)
@@ -294,7 +294,7 @@ type TaskServiceServer interface {
 	SubmitStream(grpc.BidiStreamingServer[SubmitStreamRequest, SubmitStreamResponse]) error
 	// GetTask shows one task with all its fields.
 	GetTask(context.Context, *GetTaskRequest) (*GetTaskResponse, error)
-	// ListTasks shows the tasks of a workspace, oldest first.
+	// ListTasks shows the tasks of a workspace in the order of their submit, the oldest or the newest ones first.
 	ListTasks(context.Context, *ListTasksRequest) (*ListTasksResponse, error)
 	// CancelTask asks a task to end (T7). Repeating it gives the same answer.
 	CancelTask(context.Context, *CancelTaskRequest) (*CancelTaskResponse, error)
