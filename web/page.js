@@ -23,6 +23,10 @@ function show(main, next) {
   }
   const focused = named().find((each) => each === document.activeElement);
   let focus = focused && nameOf(focused);
+  // Who has scrolled down reads on at the same row, although new tasks come in above it.
+  const top = (each) => each.getBoundingClientRect().top;
+  const read = scrollY > 0 ? named().find((each) => each.closest("tr") && top(each) >= 0) : undefined;
+  const [row, at] = read ? [nameOf(read), top(read)] : [];
   main.replaceChildren(...next.childNodes);
   if (next.hasAttribute("data-live")) main.setAttribute("data-live", next.getAttribute("data-live"));
   else main.removeAttribute("data-live");
@@ -36,6 +40,8 @@ function show(main, next) {
       focus = null;
     }
   }
+  const there = row && named().find((each) => nameOf(each) === row);
+  if (there) scrollBy(0, top(there) - at);
 }
 
 // stale says why the page is no longer up to date.

@@ -50,6 +50,7 @@ func TestFormsKeepNames(t *testing.T) {
 	for name, value := range map[string]string{
 		"workspace": odd, "state": "FAILED,CANCELLED", "end_reason": "START_TIMEOUT", "label": odd + "=" + odd,
 		"since": "2026-11-01", "until": "2026-11-02 03:04:05.678 UTC", "ended_since": "2026-11-03T04:05:06+02:00", "ended_until": " 2026-11-04 05:06 ",
+		"order": "oldest",
 	} {
 		query.Set(name, value)
 	}

@@ -67,6 +67,11 @@ func TestListSearches(t *testing.T) {
 			if len(a.calls) != c.calls {
 				t.Errorf("%s: %d calls, want %d", name, len(a.calls), c.calls)
 			}
+			for _, call := range a.calls {
+				if !call.(*lessorv1.ListTasksRequest).GetNewestFirst() {
+					t.Errorf("%s: %v is in another order", name, call)
+				}
+			}
 			next := ""
 			if link := regexp.MustCompile(`<a href="([^"]*)">next page`).FindStringSubmatch(body); link != nil {
 				next = html.UnescapeString(link[1])

@@ -14,9 +14,10 @@ import (
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
-// filterParameters are what a list takes: the conditions of its filter, of which the form hides the second line until they are used, and which of its pages it is.
+// filterParameters are what a list takes: the conditions of its filter, of which the form hides the second line until they are used, its order, and which of its
+// pages it is.
 var (
-	filterParameters = slices.Concat([]string{"queue", "state", "type", "run", "ended_since"}, lessUsed, []string{"page"})
+	filterParameters = slices.Concat([]string{"queue", "state", "type", "run", "ended_since"}, lessUsed, []string{"order", "page"})
 	lessUsed         = []string{"end_reason", "ended_until", "since", "until", "worker", "concurrency_key", "idempotency_key", "host_node", "label"}
 )
 
@@ -31,17 +32,39 @@ func (p *pages) list(r *http.Request) (view, error) {
 	if err != nil {
 		return view{Form: form}, err
 	}
-	tasks, err := p.search(r.Context(), &lessorv1.ListTasksRequest{Filter: filter, PageSize: rowsPerPage, PageToken: query.Get("page")})
+	newestFirst, err := isNewestFirst(query)
+	if err != nil {
+		return view{Form: form}, err
+	}
+	tasks, err := p.search(r.Context(), &lessorv1.ListTasksRequest{
+		Filter: filter, PageSize: rowsPerPage, PageToken: query.Get("page"), NewestFirst: newestFirst,
+	})
 	if err != nil {
 		return view{Form: form}, inWordsOfTheForm(err)
 	}
 	return view{Title: titleOf(filter), Template: "tasks", Form: form, Live: true, Data: struct {
 		Filter *lessorv1.TaskFilter
+		Orders []choice
 		Ended  []choice
 		Tasks  []*lessorv1.Task
 		Next   string
-	}{filter, ends(filter, query), tasks.GetTasks(), next(r, tasks.GetNextPageToken(), fixed(filter))}}, nil
+	}{filter, orders(query, newestFirst), ends(filter, query), tasks.GetTasks(), next(r, tasks.GetNextPageToken(), fixed(filter))}}, nil
 }
+
+// isNewestFirst reads the order of a list.
+func isNewestFirst(query url.Values) (bool, error) {
+	switch order := query.Get("order"); order {
+	case "", newest:
+		return true, nil
+	case oldest:
+		return false, nil
+	default:
+		return false, malformed("order", "is newest or oldest, and not "+order)
+	}
+}
+
+// The orders of a list.
+const newest, oldest = "newest", "oldest"
 
 // form is the form of a filter. It has what was asked for, also if that is no filter.
 type form struct {
@@ -91,24 +114,33 @@ type choice struct {
 	Current    bool
 }
 
-// ends returns links to those of the tasks that have ended lately: the newest ones are at the end of a list. It returns none if the list has no ended tasks.
+// changed returns the link to the first page of the list in a query that has another value of a parameter; "" leaves it out.
+func changed(query url.Values, parameter, value string, without ...string) string {
+	values := url.Values{}
+	for name := range query {
+		if name != "page" && name != parameter && !slices.Contains(without, name) {
+			values.Set(name, strings.Join(query[name], ","))
+		}
+	}
+	if value != "" {
+		values.Set(parameter, value)
+	}
+	return "/ui/tasks?" + values.Encode()
+}
+
+// orders returns links to the list in both orders.
+func orders(query url.Values, newestFirst bool) []choice {
+	return []choice{{"newest first", changed(query, "order", ""), newestFirst}, {"oldest first", changed(query, "order", oldest), !newestFirst}}
+}
+
+// ends returns links to those of the tasks that have ended lately, which were not always submitted lately. It returns none if the list has no ended tasks.
 func ends(f *lessorv1.TaskFilter, query url.Values) (links []choice) {
 	if len(f.GetStates()) > 0 && !slices.ContainsFunc(f.GetStates(), words.Final) {
 		return nil
 	}
 	for _, c := range []struct{ text, since string }{{"ended in the last hour", "-1h"}, {"in the last 24 h", "-24h"}, {"all", ""}} {
-		values := url.Values{}
-		for name := range query {
-			if name != "page" && name != "ended_until" {
-				values.Set(name, strings.Join(query[name], ","))
-			}
-		}
-		current := values.Get("ended_since") == c.since && query.Get("ended_until") == ""
-		values.Set("ended_since", c.since)
-		if c.since == "" {
-			values.Del("ended_since")
-		}
-		links = append(links, choice{c.text, "/ui/tasks?" + values.Encode(), current})
+		current := query.Get("ended_since") == c.since && query.Get("ended_until") == ""
+		links = append(links, choice{c.text, changed(query, "ended_since", c.since, "ended_until"), current})
 	}
 	return links
 }

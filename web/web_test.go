@@ -315,6 +315,7 @@ func TestRefusals(t *testing.T) {
 		"queue=a;b": "query: ", "queue=%zz": "query: ", "queue=%ff": "queue: must be UTF-8", "state=%ff": "state: must be UTF-8", "%ff=x": "\uFFFD: must be UTF-8",
 		"queue=%c3&queue=%a9": "queue: must be UTF-8", "end_reason=LEASE_EXPIRED": "end_reason: no task ends for the reason LEASE_EXPIRED",
 		"ended_since=yesterday": "ended_since: &#34;yesterday&#34; is neither a time", "ended_until=x": "ended_until: ", "since=1d": "since: ", "until=0001": "until: ",
+		"order=Oldest": "order: is newest or oldest, and not Oldest", "order=newest&order=oldest": "order: is there more than once",
 		"since=1h": "since: 1h is in the future; -1h is an hour ago",
 	} {
 		a := &answers{}
@@ -485,7 +486,7 @@ func TestFilter(t *testing.T) {
 	at := func(days, hours, minutes, seconds, ms int) *timestamppb.Timestamp {
 		return timestamppb.New(time.Date(2026, 1, days, hours, minutes, seconds, ms*1e6, time.UTC))
 	}
-	want := &lessorv1.ListTasksRequest{PageSize: rowsPerPage, PageToken: "p", Filter: &lessorv1.TaskFilter{
+	want := &lessorv1.ListTasksRequest{PageSize: rowsPerPage, PageToken: "p", NewestFirst: true, Filter: &lessorv1.TaskFilter{
 		WorkspaceId: "ws", Queue: "q", States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_FAILED}, Type: "t", RunId: "r", WorkerId: "w", ConcurrencyKey: "k", IdempotencyKey: "i",
 		HostNodeId: "h", Labels: map[string]string{"a": "b=c"}, Reasons: []lessorv1.Reason{lessorv1.Reason_REASON_START_TIMEOUT, lessorv1.Reason_REASON_RESOURCE_GONE},
 		CreatedAfter: at(1, 0, 0, 0, 0), CreatedBefore: at(1, 23, 0, 0, 0), FinishedAfter: at(3, 4, 5, 6, 7), FinishedBefore: at(4, 5, 6, 0, 0),
@@ -541,6 +542,9 @@ func TestFormOfARefusedFilter(t *testing.T) {
 		"since=yesterday&state=READY,FAILED": {nil, http.StatusBadRequest, "since: &#34;yesterday&#34; is neither a time"},
 		"state=GONE":                         {nil, http.StatusBadRequest, "state: there is no state GONE"},
 		"end_reason=X&ended_until=2026-1-1":  {nil, http.StatusBadRequest, "end_reason: no task ends for the reason X"},
+		"order=first&label=x":                {nil, http.StatusBadRequest, "label: write key=value"},
+		"order=first":                        {nil, http.StatusBadRequest, "order: is newest or oldest, and not first"},
+		"order=oldest&state=FAILED":          {status.Error(codes.ResourceExhausted, "too many calls"), http.StatusTooManyRequests, "<p>too many calls</p>"},
 		"label=x":                            {nil, http.StatusBadRequest, "label: write key=value"},
 		"ended_since=-1h":                    {status.Error(codes.InvalidArgument, "filter.run_id: has 1 bytes"), http.StatusBadRequest, "<p>run: has 1 bytes</p>"},
 		"since=-1h&until=-2h": {
@@ -572,7 +576,7 @@ func TestFormOfARefusedFilter(t *testing.T) {
 // The form shows the conditions that are less used if one of them is, so that none selects unseen.
 func TestConditionsThatAreInUseAreSeen(t *testing.T) {
 	for _, name := range filterParameters {
-		value := map[string]string{"state": "FAILED", "end_reason": "START_TIMEOUT", "label": "a=b"}[name]
+		value := map[string]string{"state": "FAILED", "end_reason": "START_TIMEOUT", "label": "a=b", "order": "oldest"}[name]
 		if strings.HasSuffix(name, "since") || strings.HasSuffix(name, "until") {
 			value = "2026-01-01"
 		}
@@ -584,6 +588,46 @@ func TestConditionsThatAreInUseAreSeen(t *testing.T) {
 		hidden := strings.Contains(details, ` name="`+name+`"`)
 		if open := strings.Contains(body, `<details id="more" open>`); open != hidden {
 			t.Errorf("%s is within the details: %v, and they are open: %v", name, hidden, open)
+		}
+	}
+}
+
+// A list has the newest tasks first, and links to itself in both orders. Its other pages, its form and its other links keep the order; a link to the other order
+// leads to the first page.
+func TestOrderOfAList(t *testing.T) {
+	for query, c := range map[string]struct {
+		newestFirst bool
+		links       string
+	}{
+		"queue=q&page=p":              {true, "*queue=q order=oldest&queue=q"},
+		"queue=q&order=newest&page=p": {true, "*queue=q order=oldest&queue=q"},
+		"queue=q&order=&page=p":       {true, "*queue=q order=oldest&queue=q"},
+		"queue=q&order=oldest&page=p": {false, "queue=q *order=oldest&queue=q"},
+	} {
+		a := full()
+		body := get(t, a, "/ui/tasks?"+query).Body.String()
+		leads := func(what, address string) {
+			t.Helper()
+			get(t, a, html.UnescapeString(address))
+			if req := a.asked.(*lessorv1.ListTasksRequest); req.GetNewestFirst() != c.newestFirst || req.GetFilter().GetQueue() != "q" {
+				t.Errorf("%s: %s asks for %v, want newest first %v", query, what, req, c.newestFirst)
+			}
+		}
+		leads("the list", "/ui/tasks?"+query)
+		leads("the form", submitted(t, body, "/ui/tasks"))
+		for _, text := range []string{"next page", "ended in the last hour"} {
+			leads(text, regexp.MustCompile(`<a href="([^"]*)"[^>]*>` + text).FindStringSubmatch(body)[1])
+		}
+		var links []string
+		for _, link := range regexp.MustCompile(`<a href="/ui/tasks\?([^"]*)"( aria-current="true")?>(?:newest|oldest) first</a>`).FindAllStringSubmatch(body, -1) {
+			mark := ""
+			if link[2] != "" {
+				mark = "*"
+			}
+			links = append(links, mark+html.UnescapeString(link[1]))
+		}
+		if got := strings.Join(links, " "); got != c.links {
+			t.Errorf("%s: the links are %q, want %q", query, got, c.links)
 		}
 	}
 }
@@ -650,7 +694,9 @@ func TestTasksOfAWorker(t *testing.T) {
 		t.Fatal("the page of a worker does not link to its tasks")
 	}
 	get(t, a, html.UnescapeString(href[1]))
-	want := &lessorv1.ListTasksRequest{PageSize: rowsPerPage, Filter: &lessorv1.TaskFilter{WorkspaceId: text("workspace_id"), WorkerId: "w"}}
+	want := &lessorv1.ListTasksRequest{
+		PageSize: rowsPerPage, NewestFirst: true, Filter: &lessorv1.TaskFilter{WorkspaceId: text("workspace_id"), WorkerId: "w"},
+	}
 	if !proto.Equal(a.asked, want) {
 		t.Errorf("it asks for %v, want %v", a.asked, want)
 	}

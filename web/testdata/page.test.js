@@ -3,8 +3,8 @@ const assert = require("node:assert");
 const vm = require("node:vm");
 const source = require("node:fs").readFileSync(0, "utf8");
 
-// open returns a page at an address, whose requests are answered by ask.
-function open(address, ask, before = [], after = []) {
+// open returns a page at an address, whose requests are answered by ask. It has some links and boxes before the first answer and others after it, and is scrolled.
+function open(address, ask, before = [], after = [], scrollY = 0) {
   const page = { stale: { textContent: "" }, lost: false, shown: [], pressed: false, selected: false, live: "3" };
   const main = {
     matches: () => page.pressed, // :active
@@ -24,6 +24,8 @@ function open(address, ask, before = [], after = []) {
   page.hide = (hidden) => (document.hidden = hidden);
   page.active = (element) => (document.activeElement = element);
   vm.runInNewContext(source, {
+    scrollY,
+    scrollBy: (x, y) => (page.moved = [x, y]),
     URL,
     location: new URL(address),
     document,
@@ -110,6 +112,18 @@ async function main() {
   const [was, is] = [box(20, 30), box(0, 0)];
   await open("http://h:1/ui/tasks", () => good, [was], [is]).refresh();
   assert.deepEqual([is.scrollTop, is.scrollLeft], [20, 30]);
+
+  // A page that is scrolled shows the row that was the first one in the window at the same height, unless the row is gone; one at its top stays there.
+  const cell = (href, top) => ({ ...link(href), closest: () => ({ querySelector: () => link(href) }), getBoundingClientRect: () => ({ top }) });
+  for (const [scrolled, rows, want] of [
+    [300, [cell("new", -40), cell("a", -10), cell("b", 30)], [0, 20]],
+    [300, [cell("new", -10), cell("a", 20)], undefined],
+    [0, [cell("new", 10), cell("a", 40), cell("b", 80)], undefined],
+  ]) {
+    const page = open("http://h:1/ui/tasks", () => good, [link("menu"), cell("a", -20), cell("b", 10)], rows, scrolled);
+    await page.refresh();
+    assert.deepEqual([page.shown, page.moved], [["new"], want], String(rows.map((row) => row.getAttribute())));
+  }
 
   // A token that has ended is told with what helps. The reload asks so that the browser does not ask for a password.
   let sent = null;
