@@ -193,7 +193,7 @@ func reportLate(ctx context.Context, t *testing.T, r *wiretest.Rig, task string)
 // This also holds if the coordinator requires no credentials.
 func TestAuditedCallsLeaveAnEntry(t *testing.T) {
 	t.Attr("rules", "X4")
-	for name, cfg := range map[string]coordinator.Config{"with credentials": {Auth: &gate.Auth{}}, "without credentials": {}} {
+	for name, cfg := range map[string]coordinator.Config{"with credentials": {Auth: &gate.Auth{}, HostTenant: gate.DefaultTenant}, "without credentials": {}} {
 		t.Run(name, func(t *testing.T) {
 			st := &auditRecorder{Store: memstore.New()}
 			cfg.Sessions = wiretest.NoHeartbeats.Sessions
@@ -373,7 +373,7 @@ func TestCallsWithoutEffectDoNotFillTheAudit(t *testing.T) {
 func TestNoSecretInTheAudit(t *testing.T) {
 	t.Attr("rules", "X4")
 	st := memstore.New()
-	wiretest.ServeWith(t, st, coordinator.Config{Auth: &gate.Auth{}, Sessions: wiretest.NoHeartbeats.Sessions}, func(t *testing.T, r *wiretest.Rig) {
+	wiretest.ServeWith(t, st, coordinator.Config{Auth: &gate.Auth{}, HostTenant: gate.DefaultTenant, Sessions: wiretest.NoHeartbeats.Sessions}, func(t *testing.T, r *wiretest.Rig) {
 		token, _ := r.Issue(t, gate.DefaultTenant, auth.Operator)
 		ctx := wiretest.WithToken(t.Context(), token)
 		r.Token = token

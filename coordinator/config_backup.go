@@ -4,15 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"time"
-
-	"github.com/lessor-dev/lessor/coordinator/gate"
 )
 
 // Backup configures backups: copies of the whole store. During a backup the store cannot reuse the pages of the snapshot, so its file grows with every
 // write. Therefore the duration of a backup is limited, and a backup ends when the disk is full.
 type Backup struct {
-	// Tenant is the tenant whose operators may take backups and run standbys. Empty: gate.DefaultTenant. Both hold the data of all tenants.
-	Tenant string
 	// Timeout is how long a backup may take. The minimum is 1 s; 0 means 1 h.
 	Timeout time.Duration
 	// Stall is how long the client of a backup, or a standby, may pause reading. The minimum is 1 s; 0 means 30 s.
@@ -25,7 +21,6 @@ const (
 )
 
 func (b *Backup) fill() {
-	b.Tenant = cmp.Or(b.Tenant, gate.DefaultTenant)
 	b.Timeout = cmp.Or(b.Timeout, defaultBackupTimeout)
 	b.Stall = cmp.Or(b.Stall, defaultBackupStall)
 }

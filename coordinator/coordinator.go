@@ -127,7 +127,7 @@ func (c *Coordinator) newGate() (err error) {
 		Tokens: convert.Tokens{Signer: tasktoken.New(c.engine.DeriveKey(tasktoken.Purpose), cfg.Callbacks.TokenTTL)}, Tracer: c.tracer,
 	}
 	c.gate, err = gate.New(gate.Deps{
-		Auth: cfg.Auth, Store: c.feed, Keep: keeper(c.engine), Owner: cfg.Backup.Tenant, Quotas: c.quotas, Trail: c.trail,
+		Auth: cfg.Auth, Store: c.feed, Keep: keeper(c.engine), Host: cfg.HostTenant, Quotas: c.quotas, Trail: c.trail,
 		OpenToken: tokenOpener(c.engine, c.assigner.Tokens),
 	})
 	return err
@@ -140,7 +140,7 @@ func (c *Coordinator) newServices() (err error) {
 	c.submitLimiter = submitlimit.New(int(withinMemory(int64(mostSubmitBytes))), cfg.maxMessage(), c.stopping.Done())
 	c.services, err = service.New(service.Deps{
 		Engine: c.engine, Store: c.feed, Gate: c.gate, Quotas: c.quotas, SubmitLimiter: c.submitLimiter, Sessions: c.sessions, Assigner: c.assigner, Feed: c.feed,
-		Limits: cfg.Limits, SessionConfig: cfg.Sessions, MaxMessage: cfg.maxMessage(), Version: cfg.Version, Owner: cfg.Backup.Tenant,
+		Limits: cfg.Limits, SessionConfig: cfg.Sessions, MaxMessage: cfg.maxMessage(), Version: cfg.Version,
 		BackupTimeout: cfg.Backup.Timeout, BackupStall: cfg.Backup.Stall, StandbyWait: cfg.Standbys.Wait, Logger: cfg.Logger,
 		DiskFull: cfg.DiskFull, DiskSpent: cfg.DiskSpent, DiskRoom: cfg.DiskRoom, StoreGone: cfg.StoreGone,
 		ShowBackups: c.metrics.showBackups, Stopping: c.stopping, Following: c.following,

@@ -64,9 +64,9 @@ func (f handshakeFilter) Handle(ctx context.Context, line slog.Record) error {
 }
 
 // operatorMux serves /metrics, /healthz (is the process alive?) and /readyz (does it accept requests?). If profiles is set, it serves /debug/pprof/ too.
-// Metrics and profiles cover all tenants together and name none. The health checks need no credential.
+// Metrics and profiles cover all tenants together and name none: if there is a host tenant, they are for it alone. The health checks need no credential.
 func operatorMux(registry *prometheus.Registry, ready readiness, roles roleCheck, profiles bool) *http.ServeMux {
-	mux := http.NewServeMux()
+	mux, roles := http.NewServeMux(), roles.ofAll()
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, Registry: registry})
 	mux.Handle("GET /metrics", roles.require(auth.Viewer|auth.Operator, inTurn(metrics)))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok\n") })

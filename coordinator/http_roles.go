@@ -24,6 +24,14 @@ type roleCheck struct {
 	log  *slog.Logger
 	// challenge says how a caller without a credential is to send one; empty: as a bearer token.
 	challenge string
+	// aboutAll says that the pages are about all tenants: see gate.Gate.Request.
+	aboutAll bool
+}
+
+// ofAll returns the check for pages that are about all tenants.
+func (c roleCheck) ofAll() roleCheck {
+	c.aboutAll = true
+	return c
 }
 
 // inBrowser returns the check for pages that people open in a browser, which asks them for the token as a password. The name beside it does not matter. When an
@@ -47,13 +55,13 @@ func (c roleCheck) inBrowser(asks auth.Role) func(http.Handler) http.Handler {
 	}
 }
 
-// require returns a handler that calls next if the caller has one of the roles in asks (X2), and answers with an error otherwise. If the credential of the
+// require returns a handler that calls next if the caller has one of the roles in asks, and is of the right tenant (X2), and answers with an error otherwise. If the credential of the
 // caller ends during the request, it closes the connection without the rest of the answer (X3).
 func (c roleCheck) require(asks auth.Role, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := httpapi.AsCall(r)
 		path := strings.TrimSuffix(strings.TrimPrefix(r.Pattern, "GET "), "{$}") // people read it
-		in, leave, err := c.gate.Request(ctx, path, asks)
+		in, leave, err := c.gate.Request(ctx, path, asks, c.aboutAll)
 		if err == nil {
 			defer leave()
 			serveUntilEnded(w, r.WithContext(in), next)

@@ -58,6 +58,43 @@ func TestWhoMayReadMetricsAndProfiles(t *testing.T) {
 	})
 }
 
+// X2: if there is a host tenant, metrics and profiles are only for its viewers and operators. Others are told so, and where the metrics of their own queues are.
+// What is not about all tenants stays open to every tenant.
+func TestHostTenantAloneReadsWhatIsAboutAll(t *testing.T) {
+	t.Attr("rules", "X2")
+	wiretest.ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}, HostTenant: "host", Pprof: true}, func(t *testing.T, r *wiretest.Rig) {
+		for _, tt := range []struct {
+			path, tenant string
+			role         auth.Role
+			want         int
+			says         string
+		}{
+			{"/metrics", "host", auth.Viewer, http.StatusOK, "lessor_build_info"},
+			{"/metrics", "host", auth.Operator, http.StatusOK, "lessor_build_info"},
+			{"/metrics", "host", auth.Producer, http.StatusForbidden, "requires the role operator or viewer"},
+			{"/metrics", "acme", auth.Viewer, http.StatusForbidden, refusal.ErrHostPage.Error()},
+			{"/metrics", "acme", auth.Operator, http.StatusForbidden, refusal.ErrHostPage.Error()},
+			{"/metrics", gate.DefaultTenant, auth.Operator, http.StatusForbidden, refusal.ErrHostPage.Error()},
+			{"/metrics", "acme", auth.Worker, http.StatusForbidden, "requires the role operator or viewer"},
+			{"/debug/pprof/", "host", auth.Operator, http.StatusOK, "heap"},
+			{"/debug/pprof/", "host", auth.Viewer, http.StatusForbidden, "requires the role operator"},
+			{"/debug/pprof/", "acme", auth.Operator, http.StatusForbidden, refusal.ErrHostPage.Error()},
+			{"/debug/pprof/heap", "acme", auth.Operator, http.StatusForbidden, refusal.ErrHostPage.Error()},
+			{"/metrics/queues", "acme", auth.Viewer, http.StatusOK, "lessor_queues_left_out"},
+			{"/metrics/queues", "host", auth.Viewer, http.StatusOK, "lessor_queues_left_out"},
+			{"/ui/", "acme", auth.Viewer, http.StatusOK, ""},
+		} {
+			token, _ := r.Issue(t, tt.tenant, tt.role)
+			w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, tt.path, nil)
+			req.Header.Set("Authorization", "Bearer "+token)
+			r.HTTP.Handler.ServeHTTP(w, req)
+			if w.Code != tt.want || !strings.Contains(w.Body.String(), tt.says) {
+				t.Errorf("%s for a %v of tenant %q: status %d, want %d with %q:\n%.300s", tt.path, tt.role, tt.tenant, w.Code, tt.want, tt.says, w.Body)
+			}
+		}
+	})
+}
+
 // X3: a request for metrics or a profile ends with the credential of its caller, who gets nothing of the answer.
 func TestProfileEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3")

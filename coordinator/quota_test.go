@@ -146,7 +146,7 @@ func TestHTTPRequestCountsAsOneCall(t *testing.T) {
 // X4, X5: a refusal by a quota is in the audit, once a minute, if the call is audited. Refusals of other calls are not.
 func TestRefusalsByQuotasAreAudited(t *testing.T) {
 	t.Attr("rules", "X4 X5")
-	cfg := coordinator.Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}}, Backup: coordinator.Backup{Tenant: "acme"}}
+	cfg := coordinator.Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}}, HostTenant: "acme"}
 	wiretest.ServeWith(t, nil, cfg, func(t *testing.T, r *wiretest.Rig) {
 		ctx := r.OperatorContext(t, "acme")
 		id := lease.TaskID{Space: 1, Seq: 1}.String()

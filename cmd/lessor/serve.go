@@ -60,7 +60,6 @@ Examples:
 
 // backupFlags bound AdminService.Backup.
 type backupFlags struct {
-	Tenant  string        `type:"nonempty" default:"default" placeholder:"NAME" help:"Tenant whose operators may take backups and run standbys, which contain the data of all tenants."`
 	Timeout time.Duration `type:"positive" default:"1h" placeholder:"DURATION" help:"Longest time of a backup; while a backup runs, the file of the store grows with every change."`
 	Stall   time.Duration `type:"positive" default:"30s" placeholder:"DURATION" help:"How long the reader of a backup, or a standby, may stall."`
 }

@@ -41,7 +41,7 @@ func parsed(t *testing.T, args ...string) *cli {
 // Each flag of serve sets what it says, and nothing else.
 func TestSettingsOfServe(t *testing.T) {
 	serve := parsed(t, "serve", "--data=d", "--log-level=error", "--recovery=invalidate", "--pprof", "--callback-url=http://c:1", "--task-token-ttl=101m", "--auth",
-		"--auth-audience=a", "--audit-retention=102h", "--backup-tenant=b", "--backup-timeout=103m", "--backup-stall=104s", "--standby-buffer=123", "--standby-wait=124s",
+		"--auth-audience=a", "--audit-retention=102h", "--host-tenant=b", "--backup-timeout=103m", "--backup-stall=104s", "--standby-buffer=123", "--standby-wait=124s",
 		"--limit-payload=105", "--limit-output=106", "--limit-checkpoint=107", "--limit-discarded=108", "--limit-batch=109",
 		"--max-connections=111", "--max-connections-of-address=110", "--max-handshakes-of-address=125", "--quota=tasks=112", "--quota-credential=watches=113", "--quota-tenant=t.tasks=114",
 		"--session-heartbeat-interval=115s", "--session-idle-timeout=116m", "--session-send-timeout=117s", "--session-resource-wait=118s",
@@ -60,8 +60,8 @@ func TestSettingsOfServe(t *testing.T) {
 	want := coordinator.Config{
 		Version: buildVersion(), Recovery: engine.InvalidateLeases, Pprof: true,
 		Callbacks: coordinator.Callbacks{URL: "http://c:1", TokenTTL: 101 * time.Minute},
-		Auth:      &gate.Auth{Audience: "a"}, AuditRetention: 102 * time.Hour,
-		Backup:      coordinator.Backup{Tenant: "b", Timeout: 103 * time.Minute, Stall: 104 * time.Second},
+		Auth:      &gate.Auth{Audience: "a"}, HostTenant: "b", AuditRetention: 102 * time.Hour,
+		Backup:      coordinator.Backup{Timeout: 103 * time.Minute, Stall: 104 * time.Second},
 		Standbys:    standby.Options{Buffer: 123, Wait: 124 * time.Second},
 		Limits:      lease.Limits{Payload: 105, Output: 106, Checkpoint: 107, Discarded: 108, Batch: 109},
 		Connections: preauth.Connections{Most: 111, MostOfPeer: 110, HandshakesOfPeer: 125},

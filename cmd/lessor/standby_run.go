@@ -28,9 +28,9 @@ type standbyRunCmd struct {
 // Help is shown below the flags.
 func (standbyRunCmd) Help() string {
 	return `Copies the whole store of a running coordinator into DIR, and then each commit as soon as it is written there. It prints a line when the copy is
-complete. While the coordinator is away, the standby tries again until it is back, and goes on where it was. It needs a credential that may take backups
-(serve --backup-tenant), and a lessor with the store format of the coordinator. The copy has the tasks of all tenants and the keys that sign leases and
-tokens, so keep it as secret as the store.
+complete. While the coordinator is away, the standby tries again until it is back, and goes on where it was. With serve --auth it
+needs the token of an operator of the host tenant (serve --host-tenant). It also needs a lessor with the store format of the coordinator. The copy has
+the tasks of all tenants and the keys that sign leases and tokens, so keep it as secret as the store.
 
 When the coordinator is gone for good, lessor standby promote DIR makes the copy a store. The first SIGINT, SIGTERM or SIGHUP stops the standby in
 order, the second at once; what it has acknowledged is durable either way. The log goes to standard error.

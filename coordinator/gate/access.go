@@ -77,8 +77,8 @@ var access = map[string]auth.Role{
 	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: auth.Everybody,
 }
 
-// forOwner lists the calls that only the tenant may make which owns the coordinator (Deps.Owner): they send the data of all tenants, or are about that.
-var forOwner = map[string]bool{
+// forHost lists the calls that only the host tenant may make (Deps.Host), because they are about all tenants.
+var forHost = map[string]bool{
 	lessorv1.AdminService_Backup_FullMethodName:        true,
 	lessorv1.AdminService_ConfirmBackup_FullMethodName: true,
 	lessorv1.AdminService_FollowStore_FullMethodName:   true,
@@ -111,10 +111,21 @@ func (g *Gate) admit(ctx context.Context, method string) (context.Context, Ident
 	if asks := access[method]; !who.Role.Has(asks) {
 		return nil, who, refusal.Status(&refusal.RoleError{What: path.Base(method), Has: who.Role, Asks: asks})
 	}
-	if forOwner[method] && who.Tenant != g.owner {
-		return nil, who, refusal.Status(refusal.ErrOwner)
+	if forHost[method] && !g.Hosts(who) {
+		return nil, who, refusal.Status(g.notHost())
 	}
 	return withIdentity(ctx, who), who, nil
+}
+
+// Hosts reports whether a caller is of the host tenant. If no credentials are required, everybody is.
+func (g *Gate) Hosts(who Identity) bool { return g.Open() || g.host != "" && who.Tenant == g.host }
+
+// notHost returns why a call about all tenants is refused to a caller that is not of the host tenant.
+func (g *Gate) notHost() error {
+	if g.host == "" {
+		return refusal.ErrNoHost
+	}
+	return refusal.ErrNotHost
 }
 
 // logCaller adds the owner of the call's credential to the log line of the call, if the owner is certain. The credential may be invalid.

@@ -27,7 +27,7 @@ type Deps struct {
 	Auth   *Auth       // nil: no credentials are required
 	Store  store.Store // holds the credentials that were issued
 	Keep   auth.Keeper // writes changes of the credentials
-	Owner  string      // the tenant whose operators may take backups and run standbys, which hold the data of all tenants
+	Host   string      // the tenant whose operators run the coordinator itself, and which alone may make calls about all tenants; empty: none
 	Quotas *quota.Book
 	Trail  *audit.Trail // takes the audit entries
 	// OpenToken opens task tokens.
@@ -49,7 +49,7 @@ type TaskToken struct {
 type Gate struct {
 	keyring   *auth.Keyring // nil: no credentials are required
 	rules     Auth
-	owner     string // see Deps.Owner
+	host      string // see Deps.Host
 	openToken TokenOpener
 	attempts  preauth.Attempts       // paces the refusals of credentials
 	refused   *prometheus.CounterVec // counts the refused credentials
@@ -62,7 +62,7 @@ type Gate struct {
 // New returns a gate. If Deps.Auth is set, it reads the issued credentials from the store.
 func New(d Deps) (*Gate, error) {
 	g := &Gate{
-		owner: d.Owner, openToken: d.OpenToken, attempts: preauth.NewAttempts(), refused: newRefused(), refusals: quota.NewRejects(),
+		host: d.Host, openToken: d.OpenToken, attempts: preauth.NewAttempts(), refused: newRefused(), refusals: quota.NewRejects(),
 		trail: d.Trail, quotas: d.Quotas,
 	}
 	g.calls = newActiveCalls(g.recheck)

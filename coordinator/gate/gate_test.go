@@ -91,7 +91,7 @@ func newGate(t *testing.T, quotas quota.Config, required bool) (g *Gate, said *f
 func newDeps(quotas quota.Config) (Deps, *fakeAudit) {
 	st, said := memstore.New(), &fakeAudit{}
 	return Deps{
-		Store: st, Owner: DefaultTenant, Quotas: quota.New(quotas, func(quota.Caller, *quota.Error, bool) {}),
+		Store: st, Host: DefaultTenant, Quotas: quota.New(quotas, func(quota.Caller, *quota.Error, bool) {}),
 		Trail: audit.New(said, st, audit.DefaultRetention, slog.New(slog.DiscardHandler)),
 		Keep: func(_ context.Context, _, _ string, put func(*store.Batch)) error {
 			var b store.Batch
@@ -291,7 +291,7 @@ func TestRevokedTokenUsesNoQuota(t *testing.T) {
 		_, unary := g.Unary(callWith(t, bad), nil, &grpc.UnaryServerInfo{FullMethod: method}, nil)
 		stream := g.Stream(nil, &fakeStream{ctx: callWith(t, bad)}, &grpc.StreamServerInfo{FullMethod: lessorv1.TaskService_WatchTask_FullMethodName}, nil)
 		_, _, route := g.Admit(callWith(t, bad), "GET /v1/tasks/{task_id}", "t")
-		_, _, page := g.Request(callWith(t, bad), "/metrics", auth.Viewer)
+		_, _, page := g.Request(callWith(t, bad), "/metrics", auth.Viewer, true)
 		for _, err := range []error{unary, stream, route, page} {
 			if status.Code(err) != codes.Unauthenticated {
 				t.Errorf("a call with a revoked token: %v, want UNAUTHENTICATED", err)

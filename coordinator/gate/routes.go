@@ -103,20 +103,22 @@ func (g *Gate) Recheck(ctx context.Context) error {
 	return nil
 }
 
-// Request checks an HTTP request for a path that is not a gRPC call, such as /metrics: the caller needs one of the roles in asks (X2). It reads the
-// credential from the metadata and the peer of ctx. The context that it returns ends with the credential (X3); leave must be called at the end of the
-// request. The error is a gRPC status.
-func (g *Gate) Request(ctx context.Context, path string, asks auth.Role) (in context.Context, leave func(), err error) {
+// Request checks an HTTP request for a path that is not a gRPC call, such as /metrics: the caller needs one of the roles in asks (X2). aboutAll means that
+// the path is about all tenants: if there is a host tenant, only its callers are let in. Request reads the credential from the metadata and the peer of ctx.
+// The context that it returns ends with the credential (X3); leave must be called at the end of the request. The error is a gRPC status.
+func (g *Gate) Request(ctx context.Context, path string, asks auth.Role, aboutAll bool) (in context.Context, leave func(), err error) {
 	who, err := g.caller(ctx)
 	logCaller(ctx, who)
 	switch {
 	case err != nil:
 		err = g.failed(ctx, err)
-	case who.Role.Has(asks):
+	case !who.Role.Has(asks):
+		err = refusal.Status(&refusal.RoleError{What: path, Has: who.Role, Asks: asks})
+	case aboutAll && g.host != "" && !g.Hosts(who):
+		err = refusal.Status(refusal.ErrHostPage)
+	default:
 		in, leave = g.calls.track(ctx, who)
 		return in, leave, nil
-	default:
-		err = refusal.Status(&refusal.RoleError{What: path, Has: who.Role, Asks: asks})
 	}
 	return nil, nil, g.turnAway(ctx, who, path, nil, err)
 }

@@ -253,7 +253,7 @@ func TestUnreadEventsEndWithTheirCredential(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		const over = `lessor_http_requests_total{route="GET /v1/tasks/{task_id}/events",status="200"} 1`
-		viewer, _ := r.Issue(t, gate.DefaultTenant, auth.Viewer)
+		viewer, _ := r.Issue(t, "acme", auth.Viewer) // the host tenant
 		if metrics := w.Send(http.MethodGet, "/metrics", viewer, "").Text; !strings.Contains(metrics, over) {
 			t.Error("the stream has not ended a second after its credential")
 		}

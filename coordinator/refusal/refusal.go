@@ -42,8 +42,11 @@ var (
 
 	// ErrNoCertificate refuses a caller without a client certificate.
 	ErrNoCertificate = errors.New("a client certificate is required")
-	// ErrOwner refuses the operator of a tenant that does not own the coordinator, and does not say which one does (X2).
-	ErrOwner = errors.New("backups and standbys have the data of all tenants; they are only for operators of the tenant named by serve --backup-tenant")
+	// ErrNoHost and ErrNotHost refuse a call about all tenants: because there is no host tenant, and because the caller is of another one. ErrHostPage is
+	// ErrNotHost for a page. They do not say which tenant the host is (X2).
+	ErrNoHost   = errors.New("this is about all tenants, so it is only for the host tenant, and there is none: name it with serve --host-tenant")
+	ErrNotHost  = errors.New("this is about all tenants, so it is only for the host tenant, which serve --host-tenant names")
+	ErrHostPage = errors.New("this is about all tenants, so it is only for the host tenant, which serve --host-tenant names; /metrics/queues has the queues of your tenant")
 
 	ErrBackupBusy  = errors.New("another backup is under way")
 	ErrNoBackup    = errors.New("the last backup is another one, or the coordinator was restarted since")
@@ -146,7 +149,7 @@ func authStatus(err error) error {
 		return New(codes.Unauthenticated, CodeToken, bad.Error(), map[string]string{"problem": string(bad.Problem)})
 	case errors.As(err, &role):
 		return New(codes.PermissionDenied, CodeForbidden, role.Error(), map[string]string{"role": role.Has.String()})
-	case errors.Is(err, ErrOwner):
+	case errors.Is(err, ErrNoHost), errors.Is(err, ErrNotHost), errors.Is(err, ErrHostPage):
 		return New(codes.PermissionDenied, CodeForbidden, err.Error(), nil)
 	case errors.As(err, &limit):
 		return New(codes.ResourceExhausted, CodeAuthLimit, limit.Error(), nil)

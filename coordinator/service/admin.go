@@ -38,7 +38,7 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 	var waits bool
 	var wait *durationpb.Duration
 	var free *uint64
-	if tenant == s.Owner {
+	if s.Gate.Hosts(who) {
 		if s.DiskRoom != nil {
 			bytes, _ := s.DiskRoom()
 			free = new(uint64(bytes))

@@ -139,7 +139,7 @@ func (s *adminService) keepTime(done bool) {
 		times.Failed = now
 	}
 	s.ShowBackups(*times)
-	err := s.Engine.Keep(context.Background(), s.Owner, func(b *store.Batch) { records.PutBackups(b, *times) })
+	err := s.Engine.Keep(context.Background(), "", func(b *store.Batch) { records.PutBackups(b, *times) })
 	if err != nil {
 		s.Logger.Warn("the time of a backup is not stored", "error", err)
 	}

@@ -238,19 +238,25 @@ func TestStopEndsABackup(t *testing.T) {
 	})
 }
 
-// X2: a backup contains the data of all tenants, so only operators of one tenant, which the configuration names, may take it.
+// X2: a backup contains the data of all tenants, so only operators of the host tenant may take it; nobody may if there is none.
 func TestWhoMayTakeABackup(t *testing.T) {
 	t.Attr("rules", "X2")
-	wiretest.ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}, Backup: coordinator.Backup{Tenant: "host"}}, func(t *testing.T, r *wiretest.Rig) {
-		for tenant, want := range map[string]codes.Code{"host": codes.OK, "acme": codes.PermissionDenied, gate.DefaultTenant: codes.PermissionDenied} {
-			token, _ := r.Issue(t, tenant, auth.Operator)
-			stream, err := r.Admin.Backup(wiretest.WithToken(t.Context(), token), &lessorv1.BackupRequest{})
-			if err == nil {
-				_, _, _, err = wiretest.ReceiveBackup(stream)
+	for host, refused := range map[string]error{"host": refusal.ErrNotHost, "": refusal.ErrNoHost} {
+		wiretest.ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}, HostTenant: host}, func(t *testing.T, r *wiretest.Rig) {
+			for _, tenant := range []string{"host", "acme", gate.DefaultTenant} {
+				token, _ := r.Issue(t, tenant, auth.Operator)
+				stream, err := r.Admin.Backup(wiretest.WithToken(t.Context(), token), &lessorv1.BackupRequest{})
+				if err == nil {
+					_, _, _, err = wiretest.ReceiveBackup(stream)
+				}
+				want := codes.PermissionDenied
+				if tenant == host {
+					want = codes.OK
+				}
+				if status.Code(err) != want || want != codes.OK && (refusal.CodeOf(err) != refusal.CodeForbidden || status.Convert(err).Message() != refused.Error()) {
+					t.Errorf("an operator of tenant %q, with the host tenant %q: %v, want %v", tenant, host, err, want)
+				}
 			}
-			if status.Code(err) != want || want != codes.OK && refusal.CodeOf(err) != refusal.CodeForbidden {
-				t.Errorf("an operator of tenant %q: %v, want %v", tenant, err, want)
-			}
-		}
-	})
+		})
+	}
 }

@@ -501,10 +501,10 @@ func TestStopDoesNotWaitForSlowStandbys(t *testing.T) {
 	})
 }
 
-// X2: a standby has the data of all tenants, so only operators of one tenant may run one. Only callers of that tenant see the standbys.
+// X2: a standby has the data of all tenants, so only operators of the host tenant may run one. Only callers of that tenant see the standbys.
 func TestWhoMayFollow(t *testing.T) {
 	t.Attr("rules", "X2")
-	wiretest.ServeWith(t, memstore.New(), coordinator.Config{Auth: &gate.Auth{}, Backup: coordinator.Backup{Tenant: "host"}}, func(t *testing.T, r *wiretest.Rig) {
+	wiretest.ServeWith(t, memstore.New(), coordinator.Config{Auth: &gate.Auth{}, HostTenant: "host"}, func(t *testing.T, r *wiretest.Rig) {
 		for tenant, may := range map[string]bool{"host": true, "acme": false, gate.DefaultTenant: false} {
 			token, _ := r.Issue(t, tenant, auth.Operator)
 			s := follow(wiretest.WithToken(t.Context(), token), t, r, "of "+tenant, nil)

@@ -33,7 +33,6 @@ type Deps struct {
 	SessionConfig session.Config
 	MaxMessage    int    // size of the largest message that is read, in bytes; workers are told
 	Version       string // of the coordinator
-	Owner         string // see gate.Deps.Owner
 	BackupTimeout time.Duration
 	BackupStall   time.Duration // how long the client of a backup, or a standby, may pause reading
 	StandbyWait   time.Duration // see standby.Options.Wait

@@ -93,7 +93,7 @@ func newWorld(t *testing.T, seed uint64, rng *rand.Rand) *world {
 	w.stalls = w.commits > 0 && one(rng, 4)
 	w.cfg = coordinator.Config{
 		Version: "test", Logger: slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelError})), Auth: &gate.Auth{},
-		Backup: coordinator.Backup{Tenant: "modest"}, DiskFull: w.full.Load,
+		HostTenant: "modest", DiskFull: w.full.Load,
 		Sessions: session.Config{
 			HeartbeatInterval: beatEvery, IdleTimeout: 6 * beatEvery, SendTimeout: sendWithin, ResourceWait: resourceWait,
 		},

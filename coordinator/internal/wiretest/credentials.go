@@ -31,7 +31,7 @@ import (
 // WithAuth runs a test against a coordinator that requires credentials.
 func WithAuth(t *testing.T, rules gate.Auth, test func(t *testing.T, r *Rig)) {
 	t.Helper()
-	ServeWith(t, nil, coordinator.Config{Auth: &rules, Backup: coordinator.Backup{Tenant: "acme"}}, test)
+	ServeWith(t, nil, coordinator.Config{Auth: &rules, HostTenant: "acme"}, test)
 }
 
 // Issue makes a token that is valid for an hour, and returns it with its id.

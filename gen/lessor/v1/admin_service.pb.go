@@ -2239,7 +2239,7 @@ type GetStatusResponse struct {
 	CredentialEndsAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=credential_ends_at,json=credentialEndsAt,proto3" json:"credential_ends_at,omitempty"`
 	// True: the disk of the store is so full that no task is granted, either, until there is room: what is left is kept for the reports of tasks that run.
 	GrantsStopped bool `protobuf:"varint,13,opt,name=grants_stopped,json=grantsStopped,proto3" json:"grants_stopped,omitempty"`
-	// Standbys that follow, by name (FollowStore); only for callers of the tenant whose operators may take backups.
+	// Standbys that follow, by name (FollowStore); only for callers of the host tenant (serve --host-tenant), and for everybody if open is true.
 	Standbys []*Standby `protobuf:"bytes,14,rep,name=standbys,proto3" json:"standbys,omitempty"`
 	// True: everything that was acknowledged is on a standby, too, because nothing is acknowledged before that (standby_wait). Only for the same callers.
 	WaitsForStandby bool `protobuf:"varint,15,opt,name=waits_for_standby,json=waitsForStandby,proto3" json:"waits_for_standby,omitempty"`

@@ -69,7 +69,7 @@ type AdminServiceClient interface {
 	// GetStatus shows the coordinator itself.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 	// Backup streams a copy of the whole store: its state at one moment between the call and the first response. Work goes on meanwhile. The copy has
-	// the tasks of all tenants and the keys that sign leases and tokens (A11); it is for operators of the one tenant that the coordinator was started with.
+	// the tasks of all tenants and the keys that sign leases and tokens (A11); it is for operators of the host tenant (serve --host-tenant).
 	// One at a time: RESOURCE_EXHAUSTED with RetryInfo while another is under way. A backup that takes too long, or whose reader stands still, ends
 	// ABORTED; one for which the store grows while its disk is nearly full ends RESOURCE_EXHAUSTED. It counts as taken once ConfirmBackup says so.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error)
@@ -286,7 +286,7 @@ type AdminServiceServer interface {
 	// GetStatus shows the coordinator itself.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	// Backup streams a copy of the whole store: its state at one moment between the call and the first response. Work goes on meanwhile. The copy has
-	// the tasks of all tenants and the keys that sign leases and tokens (A11); it is for operators of the one tenant that the coordinator was started with.
+	// the tasks of all tenants and the keys that sign leases and tokens (A11); it is for operators of the host tenant (serve --host-tenant).
 	// One at a time: RESOURCE_EXHAUSTED with RetryInfo while another is under way. A backup that takes too long, or whose reader stands still, ends
 	// ABORTED; one for which the store grows while its disk is nearly full ends RESOURCE_EXHAUSTED. It counts as taken once ConfirmBackup says so.
 	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error
