@@ -135,13 +135,17 @@ type Blocker struct {
 // wait for their concurrency key, Ready counts the other READY tasks.
 type Counts struct{ Ready, Parked, Scheduled, Leased uint64 }
 
-// TenantCounts are the numbers of what a tenant has in all its spaces.
+// TenantCounts are the numbers of what a tenant has in all its workspaces. The fields are as in QueueInfo; Workspaces counts those that ever had a task or a
+// queue with settings.
 type TenantCounts struct {
-	Unended  uint64 // tasks that have not ended
-	Leases   uint64 // live leases
-	spaces   int    // spaces that have a number
-	settings int    // settings of queues, as settingsOf counts them
+	Name                             string
+	Workspaces                       int
+	Ready, Scheduled, Leased, Parked uint64
+	Completed, Failed, Cancelled     uint64
 }
+
+// Unended returns how many tasks have not ended.
+func (n *TenantCounts) Unended() uint64 { return n.Ready + n.Scheduled + n.Leased }
 
 // Watching says what to watch: a task, or a run of a space. Neither the run nor the space needs to have a task yet.
 type Watching struct {

@@ -227,16 +227,6 @@ func (e *Engine) Counts(ctx context.Context) (Counts, error) {
 	})
 }
 
-// TenantCounts returns what a tenant has. Its cost does not depend on the number of queues and tasks.
-func (e *Engine) TenantCounts(ctx context.Context, tenant string) (TenantCounts, error) {
-	return ask(ctx, e, tenant, func() (TenantCounts, error) {
-		if n := e.spaces.tenant(tenant); n != nil {
-			return *n, nil
-		}
-		return TenantCounts{}, nil
-	})
-}
-
 // LeasesBySession counts the live leases of each session of a tenant.
 func (e *Engine) LeasesBySession(ctx context.Context, tenant string) (map[string]int, error) {
 	return ask(ctx, e, tenant, func() (map[string]int, error) {

@@ -104,11 +104,12 @@ func (t *tally) String() string { return fmt.Sprint(t.counts, t.parked) }
 // countsOfTenants returns what each tenant has, if it has anything.
 func (e *Engine) countsOfTenants() map[string]string {
 	all := map[string]string{}
-	for tenant, n := range e.spaces.tenants {
-		if *n != (TenantCounts{}) {
+	e.spaces.tenants.Scan(func(tenant string, n *tenantTally) bool {
+		if *n != (tenantTally{}) {
 			all[tenant] = fmt.Sprintf("%+v", *n)
 		}
-	}
+		return true
+	})
 	return all
 }
 

@@ -128,22 +128,15 @@ func (i *inspection) eachTaker(visit func(*taker)) {
 func (i *inspection) queueOf(t *lease.Task) *queue { return i.spaces.of(t.ID).queues[t.Spec.Queue] }
 
 func (i *inspection) checkCounts() {
-	counted, has := map[*queue]tally{}, map[string]TenantCounts{}
+	counted, has := map[*queue]tally{}, map[string]tenantTally{}
 	for _, t := range i.tasks {
 		q := i.queueOf(t)
 		if q == nil {
 			i.problem("task %v has no queue", t.ID)
 			continue
 		}
-		n, of := counted[q], has[t.Tenant]
-		c := q.space.countedAs(t.ID, countOf(t))
-		if n.counts[c]++; isUnended(c) {
-			of.Unended++
-		}
-		if t.Lease != nil {
-			of.Leases++
-		}
-		has[t.Tenant] = of
+		n := counted[q]
+		n.counts[q.space.countedAs(t.ID, countOf(t))]++
 		if isParked(t) {
 			n.parked++
 		}
@@ -152,13 +145,15 @@ func (i *inspection) checkCounts() {
 	var total tally
 	i.eachQueue(func(q *queue) {
 		total.add(q.tally)
-		has := counted[q]
+		tasks, of := counted[q], has[q.space.name.Tenant]
 		if !records.OlderKnown(q.counts[countOlder]) {
-			has.counts[countOlder] = q.counts[countOlder]
+			tasks.counts[countOlder] = q.counts[countOlder]
 		}
-		if q.tally != has {
-			i.problem("queue %q counts %v, and its tasks are %v", q.name, q.tally, has)
+		if q.tally != tasks {
+			i.problem("queue %q counts %v, and its tasks are %v", q.name, q.tally, tasks)
 		}
+		of.add(tasks)
+		has[q.space.name.Tenant] = of
 		if q.unused() && q.batch < i.batch().number {
 			i.problem("queue %q is unused, and nobody forgets it", q.name)
 		}
@@ -174,13 +169,19 @@ func (i *inspection) checkCounts() {
 		}
 		has[s.name.Tenant] = of
 	}
-	for tenant, n := range i.spaces.tenants {
+	for tenant, of := range has {
+		if n := i.spaces.tenant(tenant); n == nil || *n != of {
+			i.problem("tenant %q has %+v, and %+v are counted", tenant, of, n)
+		}
+	}
+	i.spaces.tenants.Scan(func(tenant string, n *tenantTally) bool {
 		if *n != has[tenant] {
 			i.problem("tenant %q has %+v, and %+v are counted", tenant, has[tenant], *n)
 		}
-	}
+		return true
+	})
 	for _, s := range i.spaces.byName {
-		if s.tenant != i.spaces.tenants[s.name.Tenant] {
+		if s.tenant != i.spaces.tenant(s.name.Tenant) {
 			i.problem("workspace %v counts for another tenant", s.name)
 		}
 	}

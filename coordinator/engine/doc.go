@@ -104,7 +104,7 @@
 //	view.go apply.go                           a step, and the state that its changes update
 //	workset.go load.go                         tasks in memory; what a start reads
 //	keys.go                                    what the index of idempotency keys has to do (package store/keyindex)
-//	space.go spaces.go queue.go                workspaces and their numbers; queues and lines
+//	space.go spaces.go queue.go tenants.go     workspaces and their numbers; queues and lines; what each tenant has
 //	head.go read_ahead.go                      heads of indexes on disk, and how they are refilled
 //	agenda.go match.go effort.go               which queues are to be matched, whose turn it is, and how much of that a round does
 //	lines.go flow.go pool.go search.go         lines and the pools where takers find them; which task a taker gets

@@ -170,8 +170,8 @@ func TestCallsThatWereGivenUpAreForgotten(t *testing.T) {
 		}
 		close(block)
 		synctest.Wait()
-		if n, err := r.TenantCounts(r.Context(), home.Tenant); n.Unended != 0 || err != nil {
-			r.Errorf("%d tasks were made (%v), want none", n.Unended, err)
+		if n, err := r.TenantCounts(r.Context(), home.Tenant); n.Unended() != 0 || err != nil {
+			r.Errorf("%d tasks were made (%v), want none", n.Unended(), err)
 		}
 	})
 }

@@ -117,9 +117,6 @@ const (
 	countNone  // there is no task
 )
 
-// isUnended reports whether an index of tally.counts is that of tasks which have not ended.
-func isUnended(index int) bool { return index < countCompleted }
-
 func countOf(t *lease.Task) int {
 	switch {
 	case t == nil:

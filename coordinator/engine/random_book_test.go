@@ -466,19 +466,8 @@ func (w *world) looks() {
 	if w.slow {
 		return // the tasks change while they are counted
 	}
+	w.looksAtTenants()
 	total := Counts{}
-	for _, tenant := range append(w.tenants(), "nobody") {
-		want := TenantCounts{Unended: uint64(w.unfinished(tenant))}
-		for _, t := range w.seen {
-			if t.Tenant == tenant && isLeased(t) {
-				want.Leases++
-			}
-		}
-		n, err := w.TenantCounts(w.Context(), tenant)
-		if n.spaces, n.settings = 0, 0; err != nil || n != want {
-			w.Errorf("tenant %q is told of %+v (%v), and has %+v", tenant, n, err, want)
-		}
-	}
 	for _, space := range append(w.spaces, Space{home.Tenant, "unused"}, Space{"nobody", home.Workspace}) {
 		type counts struct {
 			Counts
@@ -515,6 +504,64 @@ func (w *world) looks() {
 	}
 	if n, err := w.Counts(w.Context()); err != nil || n != total {
 		w.Errorf("all tasks are counted as %+v (%v), and are %+v", n, err, total)
+	}
+}
+
+// looksAtTenants compares what each tenant is told that it has, and what the host is told that each has, with its tasks.
+func (w *world) looksAtTenants() {
+	listed := map[string]TenantCounts{}
+	for after, size := "", pick(w, 1, 2, 10); ; {
+		page, err := w.Tenants(w.Context(), after, size)
+		w.check(err)
+		for _, n := range page {
+			if n.Name <= after {
+				w.Errorf("tenant %q is listed after %q", n.Name, after)
+			}
+			listed[n.Name], after = n, n.Name
+		}
+		if len(page) < size {
+			break
+		}
+	}
+	for _, tenant := range append(w.tenants(), "nobody") {
+		want := TenantCounts{Name: tenant}
+		for _, t := range w.seen {
+			if t.Tenant == tenant {
+				want.add(t)
+			}
+		}
+		n, err := w.TenantCounts(w.Context(), tenant)
+		want.Workspaces = n.Workspaces // inspections count them
+		if err != nil || n != want {
+			w.Errorf("tenant %q is told of %+v (%v), and has %+v", tenant, n, err, want)
+		}
+		if own, ok := listed[tenant]; own != n && (ok || n != TenantCounts{Name: tenant}) {
+			w.Errorf("tenant %q is listed with %+v, and is told of %+v", tenant, own, n)
+		}
+		if unended := want.Unended(); unended != uint64(w.unfinished(tenant)) {
+			w.Errorf("tenant %q has %d unended tasks, want %d", tenant, unended, w.unfinished(tenant))
+		}
+	}
+}
+
+// add counts a task.
+func (n *TenantCounts) add(t *lease.Task) {
+	switch countOf(t) {
+	case countReady:
+		n.Ready++
+	case countScheduled:
+		n.Scheduled++
+	case countLeased:
+		n.Leased++
+	case countCompleted:
+		n.Completed++
+	case countFailed:
+		n.Failed++
+	case countCancelled:
+		n.Cancelled++
+	}
+	if isParked(t) {
+		n.Parked++
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 // space is a workspace of a tenant: its sequence and its queues.
 type space struct {
 	name          Space
-	tenant        *TenantCounts
+	tenant        *tenantTally
 	number        uint32 // 0 until its first submit or queue update
 	nextSeq       uint64
 	lost          span   // sequences that the newest restore left out
@@ -39,7 +39,7 @@ func (s Sequences) Lost(seq uint64) bool { return s.lost.from <= seq && seq < s.
 // span is a range of sequences, from the first to before the end.
 type span struct{ from, to uint64 }
 
-func newSpace(name Space, tenant *TenantCounts, number uint32, nextSeq uint64, lost span) *space {
+func newSpace(name Space, tenant *tenantTally, number uint32, nextSeq uint64, lost span) *space {
 	return &space{
 		name: name, tenant: tenant, number: number, nextSeq: nextSeq, lost: lost, queues: map[string]*queue{}, keys: map[string]*concurrencyKey{},
 		bindings: map[string]*binding{}, affinityLines: map[string]map[*line]struct{}{},

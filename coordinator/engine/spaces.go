@@ -6,6 +6,8 @@ import (
 	"maps"
 	"sync"
 
+	"github.com/tidwall/btree"
+
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store/records"
 )
@@ -13,22 +15,22 @@ import (
 // spaces has all workspaces, by number and by name, and counts what is in them: the tasks of all, and what each tenant has. It belongs to the loop.
 type spaces struct {
 	byNumber map[uint32]*space
-	byName   map[Space]*space         // also those without a number
-	last     uint32                   // the highest number
-	tenants  map[string]*TenantCounts // by tenant; its spaces have it too
-	total    tally                    // of the tasks of all queues
+	byName   map[Space]*space                // also those without a number
+	last     uint32                          // the highest number
+	tenants  btree.Map[string, *tenantTally] // by name; the spaces of a tenant have it too
+	total    tally                           // of the tasks of all queues
 	dir      *directory
 	epoch    uint32 // of the store, in which new spaces begin
 }
 
 func newSpaces(d *directory, epoch uint32) *spaces {
-	return &spaces{byNumber: map[uint32]*space{}, byName: map[Space]*space{}, tenants: map[string]*TenantCounts{}, dir: d, epoch: epoch}
+	return &spaces{byNumber: map[uint32]*space{}, byName: map[Space]*space{}, dir: d, epoch: epoch}
 }
 
 // load adds a space that the store has.
 func (all *spaces) load(s records.Space) {
 	name := Space{Tenant: s.Tenant, Workspace: s.Workspace}
-	made := newSpace(name, all.countsOf(name.Tenant), s.Number, s.NextSeq, span{s.LostFrom, s.LostTo})
+	made := newSpace(name, all.tallyOf(name.Tenant), s.Number, s.NextSeq, span{s.LostFrom, s.LostTo})
 	made.countedFrom = s.CountedFrom
 	all.byNumber[s.Number], all.byName[name] = made, made
 	made.tenant.spaces++
@@ -55,7 +57,7 @@ func (all *spaces) obtain(name Space) *space {
 	s := all.byName[name]
 	if s == nil {
 		first := lease.FirstSeq(all.epoch, 1)
-		s = newSpace(name, all.countsOf(name.Tenant), 0, first, span{1, first})
+		s = newSpace(name, all.tallyOf(name.Tenant), 0, first, span{1, first})
 		all.byName[name] = s
 	}
 	return s
@@ -107,7 +109,7 @@ func (all *spaces) withdrawNumber(s *space) {
 // recount updates the counts of a queue, of its tenant and of all after a change of a task; before and after are how its two versions are
 // counted.
 func (all *spaces) recount(q *queue, c *lease.Change, before, after int) {
-	q.space.tenant.recount(before, after)
+	q.space.tenant.recount(c, before, after)
 	q.recount(c, before, after)
 	all.total.recount(c, before, after)
 }
@@ -115,15 +117,14 @@ func (all *spaces) recount(q *queue, c *lease.Change, before, after int) {
 // addLoaded counts the tasks of a queue that was loaded, except those that are leased.
 func (all *spaces) addLoaded(q *queue) {
 	all.total.add(q.tally)
-	q.space.tenant.Unended += q.counts[countReady] + q.counts[countScheduled]
+	q.space.tenant.add(q.tally)
 }
 
 // addLeased counts a leased task of a queue that was loaded.
 func (all *spaces) addLeased(q *queue) {
 	q.counts[countLeased]++
 	all.total.counts[countLeased]++
-	q.space.tenant.Unended++
-	q.space.tenant.Leases++
+	q.space.tenant.counts[countLeased]++
 }
 
 // counts returns how many tasks there are.
@@ -137,32 +138,19 @@ func (all *spaces) waiting() uint64 {
 	return all.total.counts[countScheduled] + all.total.counts[countReady]
 }
 
-// tenant returns the counts of a tenant; nil if it has no space.
-func (all *spaces) tenant(name string) *TenantCounts { return all.tenants[name] }
-
-func (all *spaces) countsOf(tenant string) *TenantCounts {
-	n := all.tenants[tenant]
-	if n == nil {
-		n = &TenantCounts{}
-		all.tenants[tenant] = n
-	}
+// tenant returns what a tenant has; nil if it has no space.
+func (all *spaces) tenant(name string) *tenantTally {
+	n, _ := all.tenants.Get(name)
 	return n
 }
 
-// recount updates the counts of a tenant after a change of a task; before and after are how its two versions are counted.
-func (n *TenantCounts) recount(before, after int) {
-	switch was, is := isUnended(before), isUnended(after); {
-	case is && !was:
-		n.Unended++
-	case was && !is:
-		n.Unended--
+func (all *spaces) tallyOf(tenant string) *tenantTally {
+	n := all.tenant(tenant)
+	if n == nil {
+		n = &tenantTally{}
+		all.tenants.Set(tenant, n)
 	}
-	switch was, is := before == countLeased, after == countLeased; {
-	case is && !was:
-		n.Leases++
-	case was && !is:
-		n.Leases--
-	}
+	return n
 }
 
 // directory finds the number of a space. The edge may read it without the loop.

@@ -6,7 +6,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// The quota of tasks that have not ended (X5). Every change updates TenantCounts, and each start counts again from the queues.
+// The quota of tasks that have not ended (X5). Every change updates tenantTally, and each start counts again from the queues.
 
 // exceedsTaskQuota reports whether a submit of the specs into s would give the tenant more tasks than it may have. A submit that makes no task is
 // always allowed, even if the tenant already has more tasks than a lowered limit. The caller must have called expireByKey for the specs.
@@ -14,7 +14,7 @@ func (e *Engine) exceedsTaskQuota(s *space, specs []*lease.Spec) bool {
 	if e.cfg.MaxTasks == nil {
 		return false
 	}
-	most, has := uint64(max(e.cfg.MaxTasks(s.name.Tenant), 0)), s.tenant.Unended
+	most, has := uint64(max(e.cfg.MaxTasks(s.name.Tenant), 0)), s.tenant.unended()
 	if most == math.MaxInt || has+uint64(len(specs)) <= most {
 		return false
 	}
@@ -49,7 +49,7 @@ func (e *Engine) retryExceedsQuota(c lease.Command) bool {
 		return false
 	}
 	most, has := max(e.cfg.MaxTasks(r.Tenant), 0), e.spaces.tenant(r.Tenant)
-	if has == nil || most == math.MaxInt || has.Unended < uint64(most) {
+	if has == nil || most == math.MaxInt || has.unended() < uint64(most) {
 		return false
 	}
 	t := e.set.task(r.Task)

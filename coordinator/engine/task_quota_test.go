@@ -114,7 +114,7 @@ func TestRefusedSubmitMakesNoWorkspace(t *testing.T) {
 		waiting := r.joinFor(Wants{Space: attended, Worker: "w", Queues: []string{"q"}}, 1)
 		memory := func() [5]int {
 			return onLoop(r, func() [5]int {
-				return [5]int{len(r.spaces.byName), len(r.spaces.byNumber), len(r.dir.byName), int(r.spaces.last), r.spaces.countsOf(home.Tenant).spaces}
+				return [5]int{len(r.spaces.byName), len(r.spaces.byNumber), len(r.dir.byName), int(r.spaces.last), r.spaces.tallyOf(home.Tenant).spaces}
 			})
 		}
 		var field *lease.FieldError
@@ -195,14 +195,14 @@ func TestLimitOfWorkspaces(t *testing.T) {
 		}
 		const others = maxSpaces - 2
 		allow(submitTo(first))
-		onLoop(r, func() int { r.spaces.tenants["acme"].spaces += others; return 0 }) // to make them takes long
+		onLoop(r, func() int { r.spaces.tenant("acme").spaces += others; return 0 }) // to make them takes long
 		allow(submitTo(last))
 		refuse(submitTo(further))
 		refuse(update(further))
 		allow(submitTo(first))
 		allow(update(last))
 		allow(submitTo(Space{"other", "further"}))
-		onLoop(r, func() int { r.spaces.tenants["acme"].spaces -= others; return 0 })
+		onLoop(r, func() int { r.spaces.tenant("acme").spaces -= others; return 0 })
 		r.consistent()
 		allow(submitTo(further))
 		r.shutDown()
@@ -242,7 +242,7 @@ func TestLimitOfSettings(t *testing.T) {
 		} {
 			others := 0
 			onLoop(r, func() int { // to set so much takes long
-				n := r.spaces.countsOf(c.tenant)
+				n := r.spaces.tallyOf(c.tenant)
 				others = maxSettings - c.left - n.settings
 				n.settings += others
 				return 0
@@ -251,7 +251,7 @@ func TestLimitOfSettings(t *testing.T) {
 			if field := (*lease.FieldError)(nil); (err == nil) != c.allowed || err != nil && !errors.As(err, &field) {
 				r.Errorf("update %d: %v, want it to be allowed: %t", i, err, c.allowed)
 			}
-			onLoop(r, func() int { r.spaces.tenants[c.tenant].settings -= others; return 0 })
+			onLoop(r, func() int { r.spaces.tenant(c.tenant).settings -= others; return 0 })
 		}
 	})
 }

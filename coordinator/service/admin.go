@@ -50,8 +50,8 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 	}
 	return &lessorv1.GetStatusResponse{
 		Version: s.Version, Epoch: s.Engine.Epoch(), StartedAt: convert.Stamp(s.started), ServerTime: convert.Stamp(s.Engine.Now().Wall),
-		Leases: has.Leases, Sessions: uint32(s.Sessions.CountOf(tenant)), StoreBytes: uint64(s.Store.Stats().FileBytes), DiskFull: s.DiskFull(),
-		GrantsStopped: s.DiskSpent(), StoreGone: s.StoreGone(), Open: s.Gate.Open(), Quotas: quotasProto(s.Quotas.Usage(who.Caller()), has.Unended),
+		Leases: has.Leased, Sessions: uint32(s.Sessions.CountOf(tenant)), StoreBytes: uint64(s.Store.Stats().FileBytes), DiskFull: s.DiskFull(),
+		GrantsStopped: s.DiskSpent(), StoreGone: s.StoreGone(), Open: s.Gate.Open(), Quotas: quotasProto(s.Quotas.Usage(who.Caller()), has.Unended()),
 		CredentialEndsAt: convert.Stamp(ends), Standbys: standbysProto(standbys), WaitsForStandby: waits, StandbyWait: wait, DiskFreeBytes: free,
 	}, nil
 }
