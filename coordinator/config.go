@@ -40,8 +40,8 @@ type Config struct {
 	Standbys standby.Options
 	// Auth says which credentials callers need. nil: none; then every caller belongs to the tenant gate.DefaultTenant and may call everything.
 	Auth *gate.Auth
-	// HostTenant is the tenant whose operators run the coordinator itself. Only they may take backups and run standbys, which hold the data of all tenants, and
-	// read metrics and profiles, which are about all tenants. Empty: nobody may take backups and run standbys, and metrics and profiles are for every tenant.
+	// HostTenant is the tenant whose operators run the coordinator itself. Only they may take backups and run standbys, which hold the data of all tenants; and
+	// only they and its viewers read what each tenant has, and the metrics of all. Empty: nobody may, but metrics and profiles are for every tenant.
 	// Without Auth it has no meaning.
 	HostTenant string
 	// TLS is the TLS configuration of both listeners, client certificates included. nil: plain text.

@@ -33,6 +33,7 @@ type cli struct {
 	Queue   queueCmd   `cmd:"" help:"Show, update, pause and purge queues."`
 	Worker  workerCmd  `cmd:"" help:"Show workers, change them, or run one."`
 	Pool    poolCmd    `cmd:"" help:"Keep the worker processes of a machine running, and show which are ready."`
+	Tenant  tenantCmd  `cmd:"" help:"Show what each tenant has; for the tenant that hosts the coordinator."`
 	Token   tokenCmd   `cmd:"" help:"Issue and revoke credentials."`
 	Key     keyCmd     `cmd:"" help:"Show and rotate the keys that sign tokens."`
 	Audit   auditCmd   `cmd:"" help:"Show what was done, and by whom."`

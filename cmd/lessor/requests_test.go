@@ -89,6 +89,7 @@ func TestAllPagesAreRead(t *testing.T) {
 		"ListTasks":        &lessorv1.ListTasksResponse{Tasks: []*lessorv1.Task{{}}, NextPageToken: "next"},
 		"ListQueues":       &lessorv1.ListQueuesResponse{Queues: []*lessorv1.Queue{{}}, NextPageToken: "next"},
 		"ListWorkers":      &lessorv1.ListWorkersResponse{Workers: []*lessorv1.Worker{{}}, NextPageToken: "next"},
+		"ListTenants":      &lessorv1.ListTenantsResponse{Tenants: []*lessorv1.Tenant{{}}, NextPageToken: "next"},
 		"ListTokens":       &lessorv1.ListTokensResponse{Tokens: []*lessorv1.TokenInfo{{}}, NextPageToken: "next"},
 		"ListAuditEvents":  &lessorv1.ListAuditEventsResponse{Events: []*lessorv1.AuditEvent{{}}, NextPageToken: "next"},
 		"PurgeQueue":       &lessorv1.PurgeQueueResponse{Result: bulk()},
@@ -117,7 +118,7 @@ func TestAllPagesAreRead(t *testing.T) {
 		return nil, status.Error(codes.Internal, "there are two pages")
 	})
 	for command, lines := range map[string]int{
-		"task list": 2, "queue list": 2, "worker list": 2, "token list": 2, "audit list": 2,
+		"task list": 2, "queue list": 2, "worker list": 2, "tenant list": 2, "token list": 2, "audit list": 2,
 		"queue purge q --yes": 1, "task cancel --all": 1, "task retry --all": 1, "task delete --all --yes": 1,
 	} {
 		tokens = nil

@@ -13,7 +13,7 @@ import (
 type accessFlags struct {
 	Auth       bool          `help:"Require a token or a client certificate from every caller; lessor token create --data issues the first token."`
 	Audience   string        `name:"auth-audience" type:"nonempty" default:"lessor" placeholder:"NAME" help:"Audience that tokens must have; coordinators whose stores are copies of each other need different ones."`
-	HostTenant string        `name:"host-tenant" type:"nonempty" placeholder:"NAME" help:"Tenant whose operators run the coordinator itself: with --auth, only they may take backups and run standbys, which contain the data of all tenants. If it is set, metrics and profiles are only for it, too."`
+	HostTenant string        `name:"host-tenant" type:"nonempty" placeholder:"NAME" help:"Tenant whose operators run the coordinator itself: with --auth, only they may take backups and run standbys, which contain the data of all tenants, and see what each tenant has. If it is set, metrics and profiles are only for it, too."`
 	Cert       string        `name:"tls-cert" env:"LESSOR_SERVE_TLS_CERT" type:"file" placeholder:"FILE" help:"Certificate of both listeners; new files take effect without a restart."`
 	Key        string        `name:"tls-key" env:"LESSOR_SERVE_TLS_KEY" type:"file" placeholder:"FILE" help:"Its key."`
 	ClientCA   string        `name:"tls-client-ca" env:"LESSOR_SERVE_TLS_CLIENT_CA" type:"file" placeholder:"FILE" help:"Accept client certificates of these authorities as credentials; implies --auth."`

@@ -196,6 +196,25 @@ func (k *Keyring) List(tenant string) []records.Token {
 	return all
 }
 
+// Tenants returns the tenants that have tokens, in no order. These may be expired or revoked.
+func (k *Keyring) Tenants() []string {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return slices.Collect(maps.Keys(k.tokens))
+}
+
+// Valid returns how many tokens of a tenant are valid.
+func (k *Keyring) Valid(tenant string, now time.Time) (n int) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	for _, t := range k.tokens[tenant] {
+		if key, ok := k.keys[t.Key]; ok && t.RevokedAt == 0 && now.Before(until(t.ExpiresAt.Time(), key)) {
+			n++
+		}
+	}
+	return n
+}
+
 // Keys returns the keys of a tenant, oldest first, secrets included.
 func (k *Keyring) Keys(tenant string) []records.SigningKey {
 	k.mu.RLock()

@@ -27,15 +27,17 @@ func (e *Engine) TenantCounts(ctx context.Context, tenant string) (TenantCounts,
 // Tenants lists at most limit tenants in the order of their names, beginning after the name after. It lists those that have a space, and those of which
 // somebody has asked for work since the start.
 func (e *Engine) Tenants(ctx context.Context, after string, limit int) ([]TenantCounts, error) {
-	return ask(ctx, e, "", func() (all []TenantCounts, err error) {
-		e.spaces.tenants.Ascend(after, func(name string, n *tenantTally) bool {
-			if name > after && len(all) < limit {
-				all = append(all, n.shown(name))
-			}
-			return len(all) < limit
-		})
-		return all, nil
+	return ask(ctx, e, "", func() ([]TenantCounts, error) { return e.spaces.tenantsAfter(after, limit), nil })
+}
+
+func (all *spaces) tenantsAfter(name string, limit int) (found []TenantCounts) {
+	all.tenants.Ascend(name, func(next string, n *tenantTally) bool {
+		if next > name && len(found) < limit {
+			found = append(found, n.shown(next))
+		}
+		return len(found) < limit
 	})
+	return found
 }
 
 func (n *tenantTally) shown(name string) TenantCounts {

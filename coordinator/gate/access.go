@@ -65,6 +65,7 @@ var access = map[string]auth.Role{
 	lessorv1.AdminService_Backup_FullMethodName:           operators,
 	lessorv1.AdminService_ConfirmBackup_FullMethodName:    operators,
 	lessorv1.AdminService_FollowStore_FullMethodName:      operators,
+	lessorv1.AdminService_ListTenants_FullMethodName:      viewers,
 	lessorv1.AdminService_GetStatus_FullMethodName:        auth.Everybody,
 
 	lessorv1.AuthService_CreateToken_FullMethodName: operators,
@@ -82,6 +83,7 @@ var forHost = map[string]bool{
 	lessorv1.AdminService_Backup_FullMethodName:        true,
 	lessorv1.AdminService_ConfirmBackup_FullMethodName: true,
 	lessorv1.AdminService_FollowStore_FullMethodName:   true,
+	lessorv1.AdminService_ListTenants_FullMethodName:   true,
 }
 
 // unguarded lists the calls that need no credential. Health probes have no credential, and the answer to a probe says only whether the

@@ -88,6 +88,10 @@ func newPages(f *testing.F) *pages {
 			_, err := admin.ListQueues(ctx, &lessorv1.ListQueuesRequest{PageToken: token})
 			return err
 		},
+		"tenants": func(ctx context.Context, token string) error {
+			_, err := admin.ListTenants(ctx, &lessorv1.ListTenantsRequest{PageToken: token})
+			return err
+		},
 		"workers": func(ctx context.Context, token string) error {
 			_, err := admin.ListWorkers(ctx, &lessorv1.ListWorkersRequest{PageToken: token})
 			return err

@@ -31,6 +31,7 @@ func TestCallsWithoutAnEngineFail(t *testing.T) {
 		"UpdateQueue":      wiretest.ErrOf(admin.UpdateQueue(ctx, &lessorv1.UpdateQueueRequest{Name: "q"})),
 		"PurgeQueue":       wiretest.ErrOf(admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{Name: "q"})),
 		"ListWorkers":      wiretest.ErrOf(admin.ListWorkers(ctx, &lessorv1.ListWorkersRequest{})),
+		"ListTenants":      wiretest.ErrOf(admin.ListTenants(ctx, &lessorv1.ListTenantsRequest{})),
 		"GetStatus":        wiretest.ErrOf(admin.GetStatus(ctx, &lessorv1.GetStatusRequest{})),
 		"Lease":            wiretest.ErrOf(workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}})),
 		"Start":            wiretest.ErrOf(workers.Start(ctx, &lessorv1.StartRequest{TaskId: id, LeaseId: "x"})),

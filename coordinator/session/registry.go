@@ -209,6 +209,17 @@ func (ss *Session) matches(f Filter) bool {
 // CountOf returns how many sessions of a tenant are open.
 func (r *Registry) CountOf(tenant string) int { return len(r.ofTenant(tenant)) }
 
+// Counts returns how many sessions are open, by tenant.
+func (r *Registry) Counts() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	counts := map[string]int{}
+	for ss := range r.all {
+		counts[ss.who.Tenant]++
+	}
+	return counts
+}
+
 func (r *Registry) ofTenant(tenant string) []*Session {
 	r.mu.Lock()
 	defer r.mu.Unlock()

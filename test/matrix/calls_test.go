@@ -106,7 +106,8 @@ var calls = map[string]callRow{
 	"FollowStore": {roles: auth.Nobody, goodRequest: func(names) proto.Message { // as for Backup
 		return &lessorv1.FollowStoreRequest{Part: &lessorv1.FollowStoreRequest_Start{Start: &lessorv1.FollowStart{Name: "standby", InstanceId: "instance"}}}
 	}},
-	"GetStatus": {roles: auth.Everybody, goodRequest: func(names) proto.Message { return &lessorv1.GetStatusRequest{} }},
+	"ListTenants": {roles: auth.Nobody, goodRequest: func(names) proto.Message { return &lessorv1.ListTenantsRequest{PageSize: 1} }}, // as for Backup
+	"GetStatus":   {roles: auth.Everybody, goodRequest: func(names) proto.Message { return &lessorv1.GetStatusRequest{} }},
 
 	"CreateToken": {roles: operating, goodRequest: func(names) proto.Message {
 		return &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_WORKER, Subject: "made"}

@@ -2174,6 +2174,262 @@ func (x *ListWorkersResponse) GetNextPageToken() string {
 	return ""
 }
 
+// ListTenantsRequest asks for a page of tenants.
+type ListTenantsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Size of the page at most. 0 means 100; at most 1,000.
+	PageSize uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the page before. Empty: the first page.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTenantsRequest) Reset() {
+	*x = ListTenantsRequest{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTenantsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTenantsRequest) ProtoMessage() {}
+
+func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTenantsRequest.ProtoReflect.Descriptor instead.
+func (*ListTenantsRequest) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ListTenantsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListTenantsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ListTenantsResponse is a page.
+type ListTenantsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tenants, by name: those that have workspaces, open sessions or tokens, and those of which somebody has asked for work since the coordinator started.
+	Tenants []*Tenant `protobuf:"bytes,1,rep,name=tenants,proto3" json:"tenants,omitempty"`
+	// Where the next page begins. Empty: this is the last.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTenantsResponse) Reset() {
+	*x = ListTenantsResponse{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTenantsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTenantsResponse) ProtoMessage() {}
+
+func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTenantsResponse.ProtoReflect.Descriptor instead.
+func (*ListTenantsResponse) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ListTenantsResponse) GetTenants() []*Tenant {
+	if x != nil {
+		return x.Tenants
+	}
+	return nil
+}
+
+func (x *ListTenantsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// Tenant is what a tenant has, in all its workspaces together. How many bytes of the store are its own is not known.
+type Tenant struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Tasks that wait for a worker.
+	Ready uint64 `protobuf:"varint,2,opt,name=ready,proto3" json:"ready,omitempty"`
+	// Tasks that wait for a time.
+	Scheduled uint64 `protobuf:"varint,3,opt,name=scheduled,proto3" json:"scheduled,omitempty"`
+	// Tasks that a worker holds: its live leases.
+	Leased uint64 `protobuf:"varint,4,opt,name=leased,proto3" json:"leased,omitempty"`
+	// Those of the ready tasks that wait for their concurrency key, as in Queue.
+	Blocked uint64 `protobuf:"varint,5,opt,name=blocked,proto3" json:"blocked,omitempty"`
+	// Tasks that are COMPLETED, and are there until their retention is over or somebody deletes them. This number and the next two lack tasks that were
+	// submitted before the store was upgraded to format 10.
+	Completed uint64 `protobuf:"varint,6,opt,name=completed,proto3" json:"completed,omitempty"`
+	// Tasks that are FAILED, and are there.
+	Failed uint64 `protobuf:"varint,7,opt,name=failed,proto3" json:"failed,omitempty"`
+	// Tasks that are CANCELLED, and are there.
+	Cancelled uint64 `protobuf:"varint,8,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
+	// Workspaces that have ever had a task or a queue with settings.
+	Workspaces uint32 `protobuf:"varint,9,opt,name=workspaces,proto3" json:"workspaces,omitempty"`
+	// Open sessions.
+	Sessions uint32 `protobuf:"varint,10,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	// Tokens that are neither expired nor revoked. 0 if the coordinator asks for no credentials. Client certificates are not known before they are shown.
+	Tokens uint32 `protobuf:"varint,11,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// Its quotas, without those of its credentials.
+	Quotas        []*Quota `protobuf:"bytes,12,rep,name=quotas,proto3" json:"quotas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Tenant) Reset() {
+	*x = Tenant{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Tenant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Tenant) ProtoMessage() {}
+
+func (x *Tenant) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Tenant.ProtoReflect.Descriptor instead.
+func (*Tenant) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Tenant) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Tenant) GetReady() uint64 {
+	if x != nil {
+		return x.Ready
+	}
+	return 0
+}
+
+func (x *Tenant) GetScheduled() uint64 {
+	if x != nil {
+		return x.Scheduled
+	}
+	return 0
+}
+
+func (x *Tenant) GetLeased() uint64 {
+	if x != nil {
+		return x.Leased
+	}
+	return 0
+}
+
+func (x *Tenant) GetBlocked() uint64 {
+	if x != nil {
+		return x.Blocked
+	}
+	return 0
+}
+
+func (x *Tenant) GetCompleted() uint64 {
+	if x != nil {
+		return x.Completed
+	}
+	return 0
+}
+
+func (x *Tenant) GetFailed() uint64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *Tenant) GetCancelled() uint64 {
+	if x != nil {
+		return x.Cancelled
+	}
+	return 0
+}
+
+func (x *Tenant) GetWorkspaces() uint32 {
+	if x != nil {
+		return x.Workspaces
+	}
+	return 0
+}
+
+func (x *Tenant) GetSessions() uint32 {
+	if x != nil {
+		return x.Sessions
+	}
+	return 0
+}
+
+func (x *Tenant) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *Tenant) GetQuotas() []*Quota {
+	if x != nil {
+		return x.Quotas
+	}
+	return nil
+}
+
 // GetStatusRequest is empty.
 type GetStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2183,7 +2439,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[26]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2195,7 +2451,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[26]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2208,7 +2464,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{26}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{29}
 }
 
 // GetStatusResponse is the coordinator as it sees itself.
@@ -2255,7 +2511,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[27]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2267,7 +2523,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[27]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2280,7 +2536,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{27}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -2423,7 +2679,7 @@ type Standby struct {
 
 func (x *Standby) Reset() {
 	*x = Standby{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[28]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2435,7 +2691,7 @@ func (x *Standby) String() string {
 func (*Standby) ProtoMessage() {}
 
 func (x *Standby) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[28]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2448,7 +2704,7 @@ func (x *Standby) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Standby.ProtoReflect.Descriptor instead.
 func (*Standby) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{28}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Standby) GetName() string {
@@ -2511,7 +2767,7 @@ type Quota struct {
 
 func (x *Quota) Reset() {
 	*x = Quota{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[29]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2523,7 +2779,7 @@ func (x *Quota) String() string {
 func (*Quota) ProtoMessage() {}
 
 func (x *Quota) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[29]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2536,7 +2792,7 @@ func (x *Quota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quota.ProtoReflect.Descriptor instead.
 func (*Quota) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{29}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Quota) GetLimit() string {
@@ -2576,7 +2832,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[30]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2588,7 +2844,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[30]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2601,7 +2857,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{30}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{33}
 }
 
 // BackupResponse is a part of the copy: once begin, then data until all is there, then end. A stream without end is no backup.
@@ -2621,7 +2877,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[31]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2633,7 +2889,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[31]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2646,7 +2902,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{31}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BackupResponse) GetPart() isBackupResponse_Part {
@@ -2727,7 +2983,7 @@ type BackupBegin struct {
 
 func (x *BackupBegin) Reset() {
 	*x = BackupBegin{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[32]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2739,7 +2995,7 @@ func (x *BackupBegin) String() string {
 func (*BackupBegin) ProtoMessage() {}
 
 func (x *BackupBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[32]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2752,7 +3008,7 @@ func (x *BackupBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupBegin.ProtoReflect.Descriptor instead.
 func (*BackupBegin) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{32}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BackupBegin) GetFormat() uint32 {
@@ -2803,7 +3059,7 @@ type BackupEnd struct {
 
 func (x *BackupEnd) Reset() {
 	*x = BackupEnd{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[33]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2815,7 +3071,7 @@ func (x *BackupEnd) String() string {
 func (*BackupEnd) ProtoMessage() {}
 
 func (x *BackupEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[33]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2828,7 +3084,7 @@ func (x *BackupEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupEnd.ProtoReflect.Descriptor instead.
 func (*BackupEnd) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{33}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BackupEnd) GetBytes() uint64 {
@@ -2858,7 +3114,7 @@ type ConfirmBackupRequest struct {
 
 func (x *ConfirmBackupRequest) Reset() {
 	*x = ConfirmBackupRequest{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[34]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2870,7 +3126,7 @@ func (x *ConfirmBackupRequest) String() string {
 func (*ConfirmBackupRequest) ProtoMessage() {}
 
 func (x *ConfirmBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[34]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2883,7 +3139,7 @@ func (x *ConfirmBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmBackupRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmBackupRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{34}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ConfirmBackupRequest) GetBackupId() string {
@@ -2909,7 +3165,7 @@ type ConfirmBackupResponse struct {
 
 func (x *ConfirmBackupResponse) Reset() {
 	*x = ConfirmBackupResponse{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[35]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2921,7 +3177,7 @@ func (x *ConfirmBackupResponse) String() string {
 func (*ConfirmBackupResponse) ProtoMessage() {}
 
 func (x *ConfirmBackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[35]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2934,7 +3190,7 @@ func (x *ConfirmBackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmBackupResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmBackupResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{35}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{38}
 }
 
 // FollowStoreRequest is what a standby says: start once, first, then ack as often as it likes.
@@ -2953,7 +3209,7 @@ type FollowStoreRequest struct {
 
 func (x *FollowStoreRequest) Reset() {
 	*x = FollowStoreRequest{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[36]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2965,7 +3221,7 @@ func (x *FollowStoreRequest) String() string {
 func (*FollowStoreRequest) ProtoMessage() {}
 
 func (x *FollowStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[36]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2978,7 +3234,7 @@ func (x *FollowStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowStoreRequest.ProtoReflect.Descriptor instead.
 func (*FollowStoreRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{36}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *FollowStoreRequest) GetPart() isFollowStoreRequest_Part {
@@ -3042,7 +3298,7 @@ type FollowStart struct {
 
 func (x *FollowStart) Reset() {
 	*x = FollowStart{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[37]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +3310,7 @@ func (x *FollowStart) String() string {
 func (*FollowStart) ProtoMessage() {}
 
 func (x *FollowStart) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[37]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +3323,7 @@ func (x *FollowStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowStart.ProtoReflect.Descriptor instead.
 func (*FollowStart) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{37}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *FollowStart) GetName() string {
@@ -3111,7 +3367,7 @@ type StoreCursor struct {
 
 func (x *StoreCursor) Reset() {
 	*x = StoreCursor{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[38]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3123,7 +3379,7 @@ func (x *StoreCursor) String() string {
 func (*StoreCursor) ProtoMessage() {}
 
 func (x *StoreCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[38]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3136,7 +3392,7 @@ func (x *StoreCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreCursor.ProtoReflect.Descriptor instead.
 func (*StoreCursor) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{38}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *StoreCursor) GetKeyspace() uint32 {
@@ -3164,7 +3420,7 @@ type FollowAck struct {
 
 func (x *FollowAck) Reset() {
 	*x = FollowAck{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[39]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3176,7 +3432,7 @@ func (x *FollowAck) String() string {
 func (*FollowAck) ProtoMessage() {}
 
 func (x *FollowAck) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[39]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3189,7 +3445,7 @@ func (x *FollowAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowAck.ProtoReflect.Descriptor instead.
 func (*FollowAck) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{39}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *FollowAck) GetPosition() *StorePosition {
@@ -3217,7 +3473,7 @@ type FollowStoreResponse struct {
 
 func (x *FollowStoreResponse) Reset() {
 	*x = FollowStoreResponse{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[40]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3229,7 +3485,7 @@ func (x *FollowStoreResponse) String() string {
 func (*FollowStoreResponse) ProtoMessage() {}
 
 func (x *FollowStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[40]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3242,7 +3498,7 @@ func (x *FollowStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowStoreResponse.ProtoReflect.Descriptor instead.
 func (*FollowStoreResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{40}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *FollowStoreResponse) GetPart() isFollowStoreResponse_Part {
@@ -3319,7 +3575,7 @@ type FollowBegin struct {
 
 func (x *FollowBegin) Reset() {
 	*x = FollowBegin{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[41]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3331,7 +3587,7 @@ func (x *FollowBegin) String() string {
 func (*FollowBegin) ProtoMessage() {}
 
 func (x *FollowBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[41]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3344,7 +3600,7 @@ func (x *FollowBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowBegin.ProtoReflect.Descriptor instead.
 func (*FollowBegin) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{41}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *FollowBegin) GetFormat() uint32 {
@@ -3379,7 +3635,7 @@ type StoreChanges struct {
 
 func (x *StoreChanges) Reset() {
 	*x = StoreChanges{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[42]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3391,7 +3647,7 @@ func (x *StoreChanges) String() string {
 func (*StoreChanges) ProtoMessage() {}
 
 func (x *StoreChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[42]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3404,7 +3660,7 @@ func (x *StoreChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreChanges.ProtoReflect.Descriptor instead.
 func (*StoreChanges) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{42}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *StoreChanges) GetChanges() []*StoreChange {
@@ -3431,7 +3687,7 @@ type StoreChange struct {
 
 func (x *StoreChange) Reset() {
 	*x = StoreChange{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[43]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3443,7 +3699,7 @@ func (x *StoreChange) String() string {
 func (*StoreChange) ProtoMessage() {}
 
 func (x *StoreChange) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[43]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3456,7 +3712,7 @@ func (x *StoreChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreChange.ProtoReflect.Descriptor instead.
 func (*StoreChange) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{43}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *StoreChange) GetKeyspace() uint32 {
@@ -3504,7 +3760,7 @@ type StoreMark struct {
 
 func (x *StoreMark) Reset() {
 	*x = StoreMark{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[44]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3516,7 +3772,7 @@ func (x *StoreMark) String() string {
 func (*StoreMark) ProtoMessage() {}
 
 func (x *StoreMark) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[44]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3529,7 +3785,7 @@ func (x *StoreMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreMark.ProtoReflect.Descriptor instead.
 func (*StoreMark) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{44}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *StoreMark) GetPosition() *StorePosition {
@@ -3573,7 +3829,7 @@ type StorePosition struct {
 
 func (x *StorePosition) Reset() {
 	*x = StorePosition{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[45]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3585,7 +3841,7 @@ func (x *StorePosition) String() string {
 func (*StorePosition) ProtoMessage() {}
 
 func (x *StorePosition) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[45]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3598,7 +3854,7 @@ func (x *StorePosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorePosition.ProtoReflect.Descriptor instead.
 func (*StorePosition) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{45}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *StorePosition) GetRun() uint64 {
@@ -3794,7 +4050,30 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\"j\n" +
 	"\x13ListWorkersResponse\x12+\n" +
 	"\aworkers\x18\x01 \x03(\v2\x11.lessor.v1.WorkerR\aworkers\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x12\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"P\n" +
+	"\x12ListTenantsRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"j\n" +
+	"\x13ListTenantsResponse\x12+\n" +
+	"\atenants\x18\x01 \x03(\v2\x11.lessor.v1.TenantR\atenants\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xd4\x02\n" +
+	"\x06Tenant\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05ready\x18\x02 \x01(\x04R\x05ready\x12\x1c\n" +
+	"\tscheduled\x18\x03 \x01(\x04R\tscheduled\x12\x16\n" +
+	"\x06leased\x18\x04 \x01(\x04R\x06leased\x12\x18\n" +
+	"\ablocked\x18\x05 \x01(\x04R\ablocked\x12\x1c\n" +
+	"\tcompleted\x18\x06 \x01(\x04R\tcompleted\x12\x16\n" +
+	"\x06failed\x18\a \x01(\x04R\x06failed\x12\x1c\n" +
+	"\tcancelled\x18\b \x01(\x04R\tcancelled\x12\x1e\n" +
+	"\n" +
+	"workspaces\x18\t \x01(\rR\n" +
+	"workspaces\x12\x1a\n" +
+	"\bsessions\x18\n" +
+	" \x01(\rR\bsessions\x12\x16\n" +
+	"\x06tokens\x18\v \x01(\rR\x06tokens\x12(\n" +
+	"\x06quotas\x18\f \x03(\v2\x10.lessor.v1.QuotaR\x06quotas\"\x12\n" +
 	"\x10GetStatusRequest\"\xd6\x05\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x14\n" +
@@ -3906,7 +4185,7 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x12WORKER_HEALTH_WARN\x10\x03\x12\x1b\n" +
 	"\x17WORKER_HEALTH_SUSPENDED\x10\x04\x12\x1a\n" +
 	"\x16WORKER_HEALTH_DEGRADED\x10\x05\x12\x1b\n" +
-	"\x17WORKER_HEALTH_UNHEALTHY\x10\x062\xa3\t\n" +
+	"\x17WORKER_HEALTH_UNHEALTHY\x10\x062\xf1\t\n" +
 	"\fAdminService\x12I\n" +
 	"\n" +
 	"ListQueues\x12\x1c.lessor.v1.ListQueuesRequest\x1a\x1d.lessor.v1.ListQueuesResponse\x12C\n" +
@@ -3921,7 +4200,8 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"KickWorker\x12\x1c.lessor.v1.KickWorkerRequest\x1a\x1d.lessor.v1.KickWorkerResponse\x12U\n" +
 	"\x0eInstallPackage\x12 .lessor.v1.InstallPackageRequest\x1a!.lessor.v1.InstallPackageResponse\x12[\n" +
 	"\x10UninstallPackage\x12\".lessor.v1.UninstallPackageRequest\x1a#.lessor.v1.UninstallPackageResponse\x12X\n" +
-	"\x0fListAuditEvents\x12!.lessor.v1.ListAuditEventsRequest\x1a\".lessor.v1.ListAuditEventsResponse\x12F\n" +
+	"\x0fListAuditEvents\x12!.lessor.v1.ListAuditEventsRequest\x1a\".lessor.v1.ListAuditEventsResponse\x12L\n" +
+	"\vListTenants\x12\x1d.lessor.v1.ListTenantsRequest\x1a\x1e.lessor.v1.ListTenantsResponse\x12F\n" +
 	"\tGetStatus\x12\x1b.lessor.v1.GetStatusRequest\x1a\x1c.lessor.v1.GetStatusResponse\x12?\n" +
 	"\x06Backup\x12\x18.lessor.v1.BackupRequest\x1a\x19.lessor.v1.BackupResponse0\x01\x12R\n" +
 	"\rConfirmBackup\x12\x1f.lessor.v1.ConfirmBackupRequest\x1a .lessor.v1.ConfirmBackupResponse\x12P\n" +
@@ -3940,7 +4220,7 @@ func file_lessor_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_lessor_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_lessor_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_lessor_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_lessor_v1_admin_service_proto_goTypes = []any{
 	(WorkerState)(0),                 // 0: lessor.v1.WorkerState
 	(WorkerHealth)(0),                // 1: lessor.v1.WorkerHealth
@@ -3970,138 +4250,145 @@ var file_lessor_v1_admin_service_proto_goTypes = []any{
 	(*PackageResult)(nil),            // 25: lessor.v1.PackageResult
 	(*ListWorkersRequest)(nil),       // 26: lessor.v1.ListWorkersRequest
 	(*ListWorkersResponse)(nil),      // 27: lessor.v1.ListWorkersResponse
-	(*GetStatusRequest)(nil),         // 28: lessor.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),        // 29: lessor.v1.GetStatusResponse
-	(*Standby)(nil),                  // 30: lessor.v1.Standby
-	(*Quota)(nil),                    // 31: lessor.v1.Quota
-	(*BackupRequest)(nil),            // 32: lessor.v1.BackupRequest
-	(*BackupResponse)(nil),           // 33: lessor.v1.BackupResponse
-	(*BackupBegin)(nil),              // 34: lessor.v1.BackupBegin
-	(*BackupEnd)(nil),                // 35: lessor.v1.BackupEnd
-	(*ConfirmBackupRequest)(nil),     // 36: lessor.v1.ConfirmBackupRequest
-	(*ConfirmBackupResponse)(nil),    // 37: lessor.v1.ConfirmBackupResponse
-	(*FollowStoreRequest)(nil),       // 38: lessor.v1.FollowStoreRequest
-	(*FollowStart)(nil),              // 39: lessor.v1.FollowStart
-	(*StoreCursor)(nil),              // 40: lessor.v1.StoreCursor
-	(*FollowAck)(nil),                // 41: lessor.v1.FollowAck
-	(*FollowStoreResponse)(nil),      // 42: lessor.v1.FollowStoreResponse
-	(*FollowBegin)(nil),              // 43: lessor.v1.FollowBegin
-	(*StoreChanges)(nil),             // 44: lessor.v1.StoreChanges
-	(*StoreChange)(nil),              // 45: lessor.v1.StoreChange
-	(*StoreMark)(nil),                // 46: lessor.v1.StoreMark
-	(*StorePosition)(nil),            // 47: lessor.v1.StorePosition
-	nil,                              // 48: lessor.v1.Queue.FairnessWeightsEntry
-	nil,                              // 49: lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
-	nil,                              // 50: lessor.v1.Worker.MetricsEntry
-	nil,                              // 51: lessor.v1.WorkerFilter.LabelsEntry
-	(*timestamppb.Timestamp)(nil),    // 52: google.protobuf.Timestamp
-	(*RetryPolicy)(nil),              // 53: lessor.v1.RetryPolicy
-	(*durationpb.Duration)(nil),      // 54: google.protobuf.Duration
-	(*BatchResult)(nil),              // 55: lessor.v1.BatchResult
-	(*WorkerInfo)(nil),               // 56: lessor.v1.WorkerInfo
-	(*Capabilities)(nil),             // 57: lessor.v1.Capabilities
-	(*Drain)(nil),                    // 58: lessor.v1.Drain
-	(*Package)(nil),                  // 59: lessor.v1.Package
-	(PackageStatus)(0),               // 60: lessor.v1.PackageStatus
-	(*ListAuditEventsRequest)(nil),   // 61: lessor.v1.ListAuditEventsRequest
-	(*ListAuditEventsResponse)(nil),  // 62: lessor.v1.ListAuditEventsResponse
+	(*ListTenantsRequest)(nil),       // 28: lessor.v1.ListTenantsRequest
+	(*ListTenantsResponse)(nil),      // 29: lessor.v1.ListTenantsResponse
+	(*Tenant)(nil),                   // 30: lessor.v1.Tenant
+	(*GetStatusRequest)(nil),         // 31: lessor.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),        // 32: lessor.v1.GetStatusResponse
+	(*Standby)(nil),                  // 33: lessor.v1.Standby
+	(*Quota)(nil),                    // 34: lessor.v1.Quota
+	(*BackupRequest)(nil),            // 35: lessor.v1.BackupRequest
+	(*BackupResponse)(nil),           // 36: lessor.v1.BackupResponse
+	(*BackupBegin)(nil),              // 37: lessor.v1.BackupBegin
+	(*BackupEnd)(nil),                // 38: lessor.v1.BackupEnd
+	(*ConfirmBackupRequest)(nil),     // 39: lessor.v1.ConfirmBackupRequest
+	(*ConfirmBackupResponse)(nil),    // 40: lessor.v1.ConfirmBackupResponse
+	(*FollowStoreRequest)(nil),       // 41: lessor.v1.FollowStoreRequest
+	(*FollowStart)(nil),              // 42: lessor.v1.FollowStart
+	(*StoreCursor)(nil),              // 43: lessor.v1.StoreCursor
+	(*FollowAck)(nil),                // 44: lessor.v1.FollowAck
+	(*FollowStoreResponse)(nil),      // 45: lessor.v1.FollowStoreResponse
+	(*FollowBegin)(nil),              // 46: lessor.v1.FollowBegin
+	(*StoreChanges)(nil),             // 47: lessor.v1.StoreChanges
+	(*StoreChange)(nil),              // 48: lessor.v1.StoreChange
+	(*StoreMark)(nil),                // 49: lessor.v1.StoreMark
+	(*StorePosition)(nil),            // 50: lessor.v1.StorePosition
+	nil,                              // 51: lessor.v1.Queue.FairnessWeightsEntry
+	nil,                              // 52: lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	nil,                              // 53: lessor.v1.Worker.MetricsEntry
+	nil,                              // 54: lessor.v1.WorkerFilter.LabelsEntry
+	(*timestamppb.Timestamp)(nil),    // 55: google.protobuf.Timestamp
+	(*RetryPolicy)(nil),              // 56: lessor.v1.RetryPolicy
+	(*durationpb.Duration)(nil),      // 57: google.protobuf.Duration
+	(*BatchResult)(nil),              // 58: lessor.v1.BatchResult
+	(*WorkerInfo)(nil),               // 59: lessor.v1.WorkerInfo
+	(*Capabilities)(nil),             // 60: lessor.v1.Capabilities
+	(*Drain)(nil),                    // 61: lessor.v1.Drain
+	(*Package)(nil),                  // 62: lessor.v1.Package
+	(PackageStatus)(0),               // 63: lessor.v1.PackageStatus
+	(*ListAuditEventsRequest)(nil),   // 64: lessor.v1.ListAuditEventsRequest
+	(*ListAuditEventsResponse)(nil),  // 65: lessor.v1.ListAuditEventsResponse
 }
 var file_lessor_v1_admin_service_proto_depIdxs = []int32{
-	52, // 0: lessor.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	55, // 0: lessor.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
 	3,  // 1: lessor.v1.Queue.rate_limit:type_name -> lessor.v1.RateLimit
-	53, // 2: lessor.v1.Queue.retry_policy:type_name -> lessor.v1.RetryPolicy
-	48, // 3: lessor.v1.Queue.fairness_weights:type_name -> lessor.v1.Queue.FairnessWeightsEntry
-	54, // 4: lessor.v1.Queue.oldest_ready:type_name -> google.protobuf.Duration
-	52, // 5: lessor.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
-	54, // 6: lessor.v1.Queue.oldest_blocker:type_name -> google.protobuf.Duration
+	56, // 2: lessor.v1.Queue.retry_policy:type_name -> lessor.v1.RetryPolicy
+	51, // 3: lessor.v1.Queue.fairness_weights:type_name -> lessor.v1.Queue.FairnessWeightsEntry
+	57, // 4: lessor.v1.Queue.oldest_ready:type_name -> google.protobuf.Duration
+	55, // 5: lessor.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
+	57, // 6: lessor.v1.Queue.oldest_blocker:type_name -> google.protobuf.Duration
 	2,  // 7: lessor.v1.GetQueueResponse.queue:type_name -> lessor.v1.Queue
 	3,  // 8: lessor.v1.UpdateQueueRequest.rate_limit:type_name -> lessor.v1.RateLimit
-	53, // 9: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
-	49, // 10: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	56, // 9: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
+	52, // 10: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
 	2,  // 11: lessor.v1.UpdateQueueResponse.queue:type_name -> lessor.v1.Queue
-	55, // 12: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
+	58, // 12: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
 	2,  // 13: lessor.v1.ListQueuesResponse.queues:type_name -> lessor.v1.Queue
-	56, // 14: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
+	59, // 14: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
 	0,  // 15: lessor.v1.Worker.state:type_name -> lessor.v1.WorkerState
-	57, // 16: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
-	52, // 17: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
-	52, // 18: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
-	50, // 19: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
+	60, // 16: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
+	55, // 17: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
+	55, // 18: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
+	53, // 19: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
 	1,  // 20: lessor.v1.Worker.health:type_name -> lessor.v1.WorkerHealth
-	58, // 21: lessor.v1.Worker.drain:type_name -> lessor.v1.Drain
-	59, // 22: lessor.v1.Worker.packages:type_name -> lessor.v1.Package
+	61, // 21: lessor.v1.Worker.drain:type_name -> lessor.v1.Drain
+	62, // 22: lessor.v1.Worker.packages:type_name -> lessor.v1.Package
 	12, // 23: lessor.v1.GetWorkerResponse.workers:type_name -> lessor.v1.Worker
-	52, // 24: lessor.v1.DrainWorkerRequest.deadline:type_name -> google.protobuf.Timestamp
+	55, // 24: lessor.v1.DrainWorkerRequest.deadline:type_name -> google.protobuf.Timestamp
 	12, // 25: lessor.v1.DrainWorkerResponse.workers:type_name -> lessor.v1.Worker
-	54, // 26: lessor.v1.KickWorkerRequest.retry_after:type_name -> google.protobuf.Duration
+	57, // 26: lessor.v1.KickWorkerRequest.retry_after:type_name -> google.protobuf.Duration
 	12, // 27: lessor.v1.KickWorkerResponse.workers:type_name -> lessor.v1.Worker
-	51, // 28: lessor.v1.WorkerFilter.labels:type_name -> lessor.v1.WorkerFilter.LabelsEntry
+	54, // 28: lessor.v1.WorkerFilter.labels:type_name -> lessor.v1.WorkerFilter.LabelsEntry
 	19, // 29: lessor.v1.InstallPackageRequest.workers:type_name -> lessor.v1.WorkerFilter
-	54, // 30: lessor.v1.InstallPackageRequest.wait:type_name -> google.protobuf.Duration
+	57, // 30: lessor.v1.InstallPackageRequest.wait:type_name -> google.protobuf.Duration
 	24, // 31: lessor.v1.InstallPackageResponse.operation:type_name -> lessor.v1.PackageOperation
 	19, // 32: lessor.v1.UninstallPackageRequest.workers:type_name -> lessor.v1.WorkerFilter
-	54, // 33: lessor.v1.UninstallPackageRequest.wait:type_name -> google.protobuf.Duration
+	57, // 33: lessor.v1.UninstallPackageRequest.wait:type_name -> google.protobuf.Duration
 	24, // 34: lessor.v1.UninstallPackageResponse.operation:type_name -> lessor.v1.PackageOperation
 	25, // 35: lessor.v1.PackageOperation.results:type_name -> lessor.v1.PackageResult
-	60, // 36: lessor.v1.PackageResult.status:type_name -> lessor.v1.PackageStatus
+	63, // 36: lessor.v1.PackageResult.status:type_name -> lessor.v1.PackageStatus
 	12, // 37: lessor.v1.ListWorkersResponse.workers:type_name -> lessor.v1.Worker
-	52, // 38: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	52, // 39: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
-	31, // 40: lessor.v1.GetStatusResponse.quotas:type_name -> lessor.v1.Quota
-	52, // 41: lessor.v1.GetStatusResponse.credential_ends_at:type_name -> google.protobuf.Timestamp
-	30, // 42: lessor.v1.GetStatusResponse.standbys:type_name -> lessor.v1.Standby
-	54, // 43: lessor.v1.GetStatusResponse.standby_wait:type_name -> google.protobuf.Duration
-	52, // 44: lessor.v1.Standby.connected_at:type_name -> google.protobuf.Timestamp
-	54, // 45: lessor.v1.Standby.behind:type_name -> google.protobuf.Duration
-	34, // 46: lessor.v1.BackupResponse.begin:type_name -> lessor.v1.BackupBegin
-	35, // 47: lessor.v1.BackupResponse.end:type_name -> lessor.v1.BackupEnd
-	52, // 48: lessor.v1.BackupBegin.taken_at:type_name -> google.protobuf.Timestamp
-	39, // 49: lessor.v1.FollowStoreRequest.start:type_name -> lessor.v1.FollowStart
-	41, // 50: lessor.v1.FollowStoreRequest.ack:type_name -> lessor.v1.FollowAck
-	47, // 51: lessor.v1.FollowStart.position:type_name -> lessor.v1.StorePosition
-	40, // 52: lessor.v1.FollowStart.copied:type_name -> lessor.v1.StoreCursor
-	47, // 53: lessor.v1.FollowAck.position:type_name -> lessor.v1.StorePosition
-	43, // 54: lessor.v1.FollowStoreResponse.begin:type_name -> lessor.v1.FollowBegin
-	44, // 55: lessor.v1.FollowStoreResponse.changes:type_name -> lessor.v1.StoreChanges
-	46, // 56: lessor.v1.FollowStoreResponse.mark:type_name -> lessor.v1.StoreMark
-	45, // 57: lessor.v1.StoreChanges.changes:type_name -> lessor.v1.StoreChange
-	47, // 58: lessor.v1.StoreMark.position:type_name -> lessor.v1.StorePosition
-	40, // 59: lessor.v1.StoreMark.copied:type_name -> lessor.v1.StoreCursor
-	10, // 60: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
-	4,  // 61: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
-	6,  // 62: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
-	8,  // 63: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
-	26, // 64: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
-	13, // 65: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
-	15, // 66: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
-	17, // 67: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
-	20, // 68: lessor.v1.AdminService.InstallPackage:input_type -> lessor.v1.InstallPackageRequest
-	22, // 69: lessor.v1.AdminService.UninstallPackage:input_type -> lessor.v1.UninstallPackageRequest
-	61, // 70: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
-	28, // 71: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
-	32, // 72: lessor.v1.AdminService.Backup:input_type -> lessor.v1.BackupRequest
-	36, // 73: lessor.v1.AdminService.ConfirmBackup:input_type -> lessor.v1.ConfirmBackupRequest
-	38, // 74: lessor.v1.AdminService.FollowStore:input_type -> lessor.v1.FollowStoreRequest
-	11, // 75: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
-	5,  // 76: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
-	7,  // 77: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
-	9,  // 78: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
-	27, // 79: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
-	14, // 80: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
-	16, // 81: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
-	18, // 82: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
-	21, // 83: lessor.v1.AdminService.InstallPackage:output_type -> lessor.v1.InstallPackageResponse
-	23, // 84: lessor.v1.AdminService.UninstallPackage:output_type -> lessor.v1.UninstallPackageResponse
-	62, // 85: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
-	29, // 86: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
-	33, // 87: lessor.v1.AdminService.Backup:output_type -> lessor.v1.BackupResponse
-	37, // 88: lessor.v1.AdminService.ConfirmBackup:output_type -> lessor.v1.ConfirmBackupResponse
-	42, // 89: lessor.v1.AdminService.FollowStore:output_type -> lessor.v1.FollowStoreResponse
-	75, // [75:90] is the sub-list for method output_type
-	60, // [60:75] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	30, // 38: lessor.v1.ListTenantsResponse.tenants:type_name -> lessor.v1.Tenant
+	34, // 39: lessor.v1.Tenant.quotas:type_name -> lessor.v1.Quota
+	55, // 40: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	55, // 41: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
+	34, // 42: lessor.v1.GetStatusResponse.quotas:type_name -> lessor.v1.Quota
+	55, // 43: lessor.v1.GetStatusResponse.credential_ends_at:type_name -> google.protobuf.Timestamp
+	33, // 44: lessor.v1.GetStatusResponse.standbys:type_name -> lessor.v1.Standby
+	57, // 45: lessor.v1.GetStatusResponse.standby_wait:type_name -> google.protobuf.Duration
+	55, // 46: lessor.v1.Standby.connected_at:type_name -> google.protobuf.Timestamp
+	57, // 47: lessor.v1.Standby.behind:type_name -> google.protobuf.Duration
+	37, // 48: lessor.v1.BackupResponse.begin:type_name -> lessor.v1.BackupBegin
+	38, // 49: lessor.v1.BackupResponse.end:type_name -> lessor.v1.BackupEnd
+	55, // 50: lessor.v1.BackupBegin.taken_at:type_name -> google.protobuf.Timestamp
+	42, // 51: lessor.v1.FollowStoreRequest.start:type_name -> lessor.v1.FollowStart
+	44, // 52: lessor.v1.FollowStoreRequest.ack:type_name -> lessor.v1.FollowAck
+	50, // 53: lessor.v1.FollowStart.position:type_name -> lessor.v1.StorePosition
+	43, // 54: lessor.v1.FollowStart.copied:type_name -> lessor.v1.StoreCursor
+	50, // 55: lessor.v1.FollowAck.position:type_name -> lessor.v1.StorePosition
+	46, // 56: lessor.v1.FollowStoreResponse.begin:type_name -> lessor.v1.FollowBegin
+	47, // 57: lessor.v1.FollowStoreResponse.changes:type_name -> lessor.v1.StoreChanges
+	49, // 58: lessor.v1.FollowStoreResponse.mark:type_name -> lessor.v1.StoreMark
+	48, // 59: lessor.v1.StoreChanges.changes:type_name -> lessor.v1.StoreChange
+	50, // 60: lessor.v1.StoreMark.position:type_name -> lessor.v1.StorePosition
+	43, // 61: lessor.v1.StoreMark.copied:type_name -> lessor.v1.StoreCursor
+	10, // 62: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
+	4,  // 63: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
+	6,  // 64: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
+	8,  // 65: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
+	26, // 66: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
+	13, // 67: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
+	15, // 68: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
+	17, // 69: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
+	20, // 70: lessor.v1.AdminService.InstallPackage:input_type -> lessor.v1.InstallPackageRequest
+	22, // 71: lessor.v1.AdminService.UninstallPackage:input_type -> lessor.v1.UninstallPackageRequest
+	64, // 72: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
+	28, // 73: lessor.v1.AdminService.ListTenants:input_type -> lessor.v1.ListTenantsRequest
+	31, // 74: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
+	35, // 75: lessor.v1.AdminService.Backup:input_type -> lessor.v1.BackupRequest
+	39, // 76: lessor.v1.AdminService.ConfirmBackup:input_type -> lessor.v1.ConfirmBackupRequest
+	41, // 77: lessor.v1.AdminService.FollowStore:input_type -> lessor.v1.FollowStoreRequest
+	11, // 78: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
+	5,  // 79: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
+	7,  // 80: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
+	9,  // 81: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
+	27, // 82: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
+	14, // 83: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
+	16, // 84: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
+	18, // 85: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
+	21, // 86: lessor.v1.AdminService.InstallPackage:output_type -> lessor.v1.InstallPackageResponse
+	23, // 87: lessor.v1.AdminService.UninstallPackage:output_type -> lessor.v1.UninstallPackageResponse
+	65, // 88: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
+	29, // 89: lessor.v1.AdminService.ListTenants:output_type -> lessor.v1.ListTenantsResponse
+	32, // 90: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
+	36, // 91: lessor.v1.AdminService.Backup:output_type -> lessor.v1.BackupResponse
+	40, // 92: lessor.v1.AdminService.ConfirmBackup:output_type -> lessor.v1.ConfirmBackupResponse
+	45, // 93: lessor.v1.AdminService.FollowStore:output_type -> lessor.v1.FollowStoreResponse
+	78, // [78:94] is the sub-list for method output_type
+	62, // [62:78] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_admin_service_proto_init() }
@@ -4115,17 +4402,17 @@ func file_lessor_v1_admin_service_proto_init() {
 	file_lessor_v1_task_proto_init()
 	file_lessor_v1_task_service_proto_init()
 	file_lessor_v1_admin_service_proto_msgTypes[4].OneofWrappers = []any{}
-	file_lessor_v1_admin_service_proto_msgTypes[27].OneofWrappers = []any{}
-	file_lessor_v1_admin_service_proto_msgTypes[31].OneofWrappers = []any{
+	file_lessor_v1_admin_service_proto_msgTypes[30].OneofWrappers = []any{}
+	file_lessor_v1_admin_service_proto_msgTypes[34].OneofWrappers = []any{
 		(*BackupResponse_Begin)(nil),
 		(*BackupResponse_Data)(nil),
 		(*BackupResponse_End)(nil),
 	}
-	file_lessor_v1_admin_service_proto_msgTypes[36].OneofWrappers = []any{
+	file_lessor_v1_admin_service_proto_msgTypes[39].OneofWrappers = []any{
 		(*FollowStoreRequest_Start)(nil),
 		(*FollowStoreRequest_Ack)(nil),
 	}
-	file_lessor_v1_admin_service_proto_msgTypes[40].OneofWrappers = []any{
+	file_lessor_v1_admin_service_proto_msgTypes[43].OneofWrappers = []any{
 		(*FollowStoreResponse_Begin)(nil),
 		(*FollowStoreResponse_Changes)(nil),
 		(*FollowStoreResponse_Mark)(nil),
@@ -4136,7 +4423,7 @@ func file_lessor_v1_admin_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_admin_service_proto_rawDesc), len(file_lessor_v1_admin_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   50,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -30,6 +30,7 @@ const (
 	AdminService_InstallPackage_FullMethodName   = "/lessor.v1.AdminService/InstallPackage"
 	AdminService_UninstallPackage_FullMethodName = "/lessor.v1.AdminService/UninstallPackage"
 	AdminService_ListAuditEvents_FullMethodName  = "/lessor.v1.AdminService/ListAuditEvents"
+	AdminService_ListTenants_FullMethodName      = "/lessor.v1.AdminService/ListTenants"
 	AdminService_GetStatus_FullMethodName        = "/lessor.v1.AdminService/GetStatus"
 	AdminService_Backup_FullMethodName           = "/lessor.v1.AdminService/Backup"
 	AdminService_ConfirmBackup_FullMethodName    = "/lessor.v1.AdminService/ConfirmBackup"
@@ -66,6 +67,9 @@ type AdminServiceClient interface {
 	UninstallPackage(ctx context.Context, in *UninstallPackageRequest, opts ...grpc.CallOption) (*UninstallPackageResponse, error)
 	// ListAuditEvents shows what was done in the tenant and by whom, and who was refused what (X4).
 	ListAuditEvents(ctx context.Context, in *ListAuditEventsRequest, opts ...grpc.CallOption) (*ListAuditEventsResponse, error)
+	// ListTenants shows what each tenant has and how much of its quotas it uses, by name. It is for viewers and operators of the host tenant (serve
+	// --host-tenant).
+	ListTenants(ctx context.Context, in *ListTenantsRequest, opts ...grpc.CallOption) (*ListTenantsResponse, error)
 	// GetStatus shows the coordinator itself.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 	// Backup streams a copy of the whole store: its state at one moment between the call and the first response. Work goes on meanwhile. The copy has
@@ -201,6 +205,16 @@ func (c *adminServiceClient) ListAuditEvents(ctx context.Context, in *ListAuditE
 	return out, nil
 }
 
+func (c *adminServiceClient) ListTenants(ctx context.Context, in *ListTenantsRequest, opts ...grpc.CallOption) (*ListTenantsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListTenantsResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListTenants_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetStatusResponse)
@@ -283,6 +297,9 @@ type AdminServiceServer interface {
 	UninstallPackage(context.Context, *UninstallPackageRequest) (*UninstallPackageResponse, error)
 	// ListAuditEvents shows what was done in the tenant and by whom, and who was refused what (X4).
 	ListAuditEvents(context.Context, *ListAuditEventsRequest) (*ListAuditEventsResponse, error)
+	// ListTenants shows what each tenant has and how much of its quotas it uses, by name. It is for viewers and operators of the host tenant (serve
+	// --host-tenant).
+	ListTenants(context.Context, *ListTenantsRequest) (*ListTenantsResponse, error)
 	// GetStatus shows the coordinator itself.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	// Backup streams a copy of the whole store: its state at one moment between the call and the first response. Work goes on meanwhile. The copy has
@@ -340,6 +357,9 @@ func (UnimplementedAdminServiceServer) UninstallPackage(context.Context, *Uninst
 }
 func (UnimplementedAdminServiceServer) ListAuditEvents(context.Context, *ListAuditEventsRequest) (*ListAuditEventsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAuditEvents not implemented")
+}
+func (UnimplementedAdminServiceServer) ListTenants(context.Context, *ListTenantsRequest) (*ListTenantsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListTenants not implemented")
 }
 func (UnimplementedAdminServiceServer) GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStatus not implemented")
@@ -572,6 +592,24 @@ func _AdminService_ListAuditEvents_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_ListTenants_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListTenantsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListTenants(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListTenants_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListTenants(ctx, req.(*ListTenantsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_GetStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetStatusRequest)
 	if err := dec(in); err != nil {
@@ -676,6 +714,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListAuditEvents",
 			Handler:    _AdminService_ListAuditEvents_Handler,
+		},
+		{
+			MethodName: "ListTenants",
+			Handler:    _AdminService_ListTenants_Handler,
 		},
 		{
 			MethodName: "GetStatus",
