@@ -45,8 +45,8 @@ type Task struct {
 	History []Event
 	Dropped uint32 // number of older events that the task does not keep any more
 
-	HasCheckpoint bool // a checkpoint is stored
-	HasFailure    bool // the error of a failed attempt is stored
+	HasCheckpoint bool     // a checkpoint is stored
+	ErrorCategory Category // of the error of the last failed attempt, which is stored; NoCategory: there is none
 	// Discarded describes the results that came too late and are kept for an operator, oldest first (V15).
 	Discarded []Discarded
 }
@@ -189,6 +189,9 @@ func (t *Task) State() State {
 	}
 	return Leased
 }
+
+// HasFailure reports whether the error of a failed attempt is stored.
+func (t *Task) HasFailure() bool { return t.ErrorCategory != NoCategory }
 
 // ExpiresAt returns when the live lease ends unless its holder renews it: when it expires, or at the end of attempt_timeout or the deadline if that
 // comes first. Answers carry this time to the holder. In CANCELLING neither of the two applies (A3, T7).

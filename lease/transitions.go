@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -107,7 +108,7 @@ func (s *step) takeBack(l *Lease, at Now) {
 }
 
 func (s *step) keepFailure(f *Failure) {
-	s.write().HasFailure = true
+	s.write().ErrorCategory = cmp.Or(f.Category, UserCode)
 	s.change.Failure = f
 }
 

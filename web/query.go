@@ -54,7 +54,7 @@ func readableParameters(query url.Values, takes []string) error {
 }
 
 // lists are the parameters that may have several values.
-var lists = []string{"state", "end_reason"}
+var lists = []string{"state", "end_reason", "error_category"}
 
 // valuesOf returns the values of a parameter that may have several: the form has one, with commas.
 func valuesOf(query url.Values, name string) []string {

@@ -48,7 +48,7 @@ func TestFormsKeepNames(t *testing.T) {
 		query.Set(name, odd)
 	}
 	for name, value := range map[string]string{
-		"workspace": odd, "state": "FAILED,CANCELLED", "end_reason": "START_TIMEOUT", "label": odd + "=" + odd,
+		"workspace": odd, "state": "FAILED,CANCELLED", "end_reason": "START_TIMEOUT", "error_category": "TIMEOUT,USER_CODE", "label": odd + "=" + odd,
 		"since": "2026-11-01", "until": "2026-11-02 03:04:05.678 UTC", "ended_since": "2026-11-03T04:05:06+02:00", "ended_until": " 2026-11-04 05:06 ",
 		"order": "oldest",
 	} {

@@ -18,7 +18,7 @@ import (
 // pages it is.
 var (
 	filterParameters = slices.Concat([]string{"queue", "state", "type", "run", "ended_since"}, lessUsed, []string{"order", "page"})
-	lessUsed         = []string{"end_reason", "ended_until", "since", "until", "worker", "concurrency_key", "idempotency_key", "host_node", "label"}
+	lessUsed         = []string{"end_reason", "error_category", "ended_until", "since", "until", "worker", "concurrency_key", "idempotency_key", "host_node", "label"}
 )
 
 // mostCalls is how often a page asks for a part of a long list.
@@ -68,11 +68,11 @@ const newest, oldest = "newest", "oldest"
 
 // form is the form of a filter. It has what was asked for, also if that is no filter.
 type form struct {
-	Workspace     string
-	Query         url.Values
-	Kept          string
-	More          bool // conditions that are less used
-	State, Reason selection
+	Workspace               string
+	Query                   url.Values
+	Kept                    string
+	More                    bool // conditions that are less used
+	State, Reason, Category selection
 }
 
 // selection is a box of a form that has one of some names. It has what was asked for as one more, if that is several names or none of them.
@@ -92,7 +92,7 @@ func formOf(r *http.Request) *form {
 	}
 	return &form{
 		workspaceOf(r), query, kept(query), slices.ContainsFunc(lessUsed, func(name string) bool { return query.Get(name) != "" }),
-		selected("state", words.StateNames()), selected("end_reason", words.EndReasonNames()),
+		selected("state", words.StateNames()), selected("end_reason", words.EndReasonNames()), selected("error_category", words.CategoryNames()),
 	}
 }
 
@@ -160,6 +160,7 @@ func titleOf(f *lessorv1.TaskFilter) string {
 	add("type", f.GetType())
 	add("run", f.GetRunId())
 	add("ended for", names(f.GetReasons(), " or "))
+	add("error", names(f.GetErrorCategories(), " or "))
 	for _, limit := range timeLimits(f) {
 		add(strings.ReplaceAll(limit.name, "_", " "), moment(*limit.at))
 	}
@@ -199,6 +200,13 @@ func filterOf(r *http.Request, now time.Time) (*lessorv1.TaskFilter, error) {
 			return nil, malformed("end_reason", "no task ends for the reason "+name)
 		}
 		filter.Reasons = append(filter.Reasons, reason)
+	}
+	for _, name := range valuesOf(query, "error_category") {
+		category, known := words.CategoryNamed(strings.ToUpper(name))
+		if !known {
+			return nil, malformed("error_category", "no error has the category "+name)
+		}
+		filter.ErrorCategories = append(filter.ErrorCategories, category)
 	}
 	if label := query.Get("label"); label != "" {
 		key, value, isPair := strings.Cut(label, "=")

@@ -482,13 +482,14 @@ func TestWhen(t *testing.T) {
 func TestFilter(t *testing.T) {
 	a := full()
 	w := get(t, a, "/ui/tasks?workspace=ws&queue=q&state=FAILED&state=&type=t&run=r&worker=w&concurrency_key=k&idempotency_key=i&host_node=h&label=a=b=c&page=p"+
-		"&end_reason=START_TIMEOUT,resource_gone&since=2026-01-01&until=2026-01-02T00:00:00%2B01:00&ended_since=2026-01-03+04:05:06.007+UTC&ended_until=2026-01-04+05:06")
+		"&end_reason=START_TIMEOUT,resource_gone&error_category=timeout&since=2026-01-01&until=2026-01-02T00:00:00%2B01:00&ended_since=2026-01-03+04:05:06.007+UTC&ended_until=2026-01-04+05:06")
 	at := func(days, hours, minutes, seconds, ms int) *timestamppb.Timestamp {
 		return timestamppb.New(time.Date(2026, 1, days, hours, minutes, seconds, ms*1e6, time.UTC))
 	}
 	want := &lessorv1.ListTasksRequest{PageSize: rowsPerPage, PageToken: "p", NewestFirst: true, Filter: &lessorv1.TaskFilter{
 		WorkspaceId: "ws", Queue: "q", States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_FAILED}, Type: "t", RunId: "r", WorkerId: "w", ConcurrencyKey: "k", IdempotencyKey: "i",
 		HostNodeId: "h", Labels: map[string]string{"a": "b=c"}, Reasons: []lessorv1.Reason{lessorv1.Reason_REASON_START_TIMEOUT, lessorv1.Reason_REASON_RESOURCE_GONE},
+		ErrorCategories: []lessorv1.ErrorCategory{lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT},
 		CreatedAfter: at(1, 0, 0, 0, 0), CreatedBefore: at(1, 23, 0, 0, 0), FinishedAfter: at(3, 4, 5, 6, 7), FinishedBefore: at(4, 5, 6, 0, 0),
 	}}
 	if !proto.Equal(a.asked, want) {
@@ -542,6 +543,7 @@ func TestFormOfARefusedFilter(t *testing.T) {
 		"since=yesterday&state=READY,FAILED": {nil, http.StatusBadRequest, "since: &#34;yesterday&#34; is neither a time"},
 		"state=GONE":                         {nil, http.StatusBadRequest, "state: there is no state GONE"},
 		"end_reason=X&ended_until=2026-1-1":  {nil, http.StatusBadRequest, "end_reason: no task ends for the reason X"},
+		"error_category=X":                   {nil, http.StatusBadRequest, "error_category: no error has the category X"},
 		"order=first&label=x":                {nil, http.StatusBadRequest, "label: write key=value"},
 		"order=first":                        {nil, http.StatusBadRequest, "order: is newest or oldest, and not first"},
 		"order=oldest&state=FAILED":          {status.Error(codes.ResourceExhausted, "too many calls"), http.StatusTooManyRequests, "<p>too many calls</p>"},
@@ -576,7 +578,7 @@ func TestFormOfARefusedFilter(t *testing.T) {
 // The form shows the conditions that are less used if one of them is, so that none selects unseen.
 func TestConditionsThatAreInUseAreSeen(t *testing.T) {
 	for _, name := range filterParameters {
-		value := map[string]string{"state": "FAILED", "end_reason": "START_TIMEOUT", "label": "a=b", "order": "oldest"}[name]
+		value := map[string]string{"state": "FAILED", "end_reason": "START_TIMEOUT", "error_category": "TIMEOUT", "label": "a=b", "order": "oldest"}[name]
 		if strings.HasSuffix(name, "since") || strings.HasSuffix(name, "until") {
 			value = "2026-01-01"
 		}

@@ -161,13 +161,13 @@ func TestSettingsOfASubmit(t *testing.T) {
 func TestSettingsOfAFilter(t *testing.T) {
 	got, err := parsed(t, "task", "list", "--queue=q", "--state=ready", "--run-id=r", "--type=t", "--host-node=h", "--concurrency-key=c", "--label=l=v",
 		"--idempotency-key=i", "--worker=n", "--since=2026-06-01T06:00:01Z", "--until=2026-06-01T06:00:02Z",
-		"--ended-since=2026-06-01T06:00:03Z", "--ended-until=2026-06-01T06:00:04Z", "--end-reason=start_timeout").Task.List.filter("w")
+		"--ended-since=2026-06-01T06:00:03Z", "--ended-until=2026-06-01T06:00:04Z", "--end-reason=start_timeout", "--error-category=timeout").Task.List.filter("w")
 	want := &lessorv1.TaskFilter{
 		WorkspaceId: "w", Queue: "q", States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_READY}, RunId: "r", Type: "t", HostNodeId: "h", ConcurrencyKey: "c",
 		Labels: map[string]string{"l": "v"}, IdempotencyKey: "i", WorkerId: "n",
 		CreatedAfter: &timestamppb.Timestamp{Seconds: 1780293601}, CreatedBefore: &timestamppb.Timestamp{Seconds: 1780293602},
 		FinishedAfter: &timestamppb.Timestamp{Seconds: 1780293603}, FinishedBefore: &timestamppb.Timestamp{Seconds: 1780293604},
-		Reasons: []lessorv1.Reason{lessorv1.Reason_REASON_START_TIMEOUT},
+		Reasons: []lessorv1.Reason{lessorv1.Reason_REASON_START_TIMEOUT}, ErrorCategories: []lessorv1.ErrorCategory{lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT},
 	}
 	if err != nil || !proto.Equal(got, want) {
 		t.Errorf("the filter is %v (error %v), want %v", got, err, want)
@@ -175,7 +175,7 @@ func TestSettingsOfAFilter(t *testing.T) {
 	for _, flag := range []string{
 		"--queue=q", "--state=ready", "--run-id=r", "--type=t", "--host-node=h", "--concurrency-key=c", "--label=l=v",
 		"--idempotency-key=i", "--worker=n", "--since=-1h", "--until=-1h",
-		"--ended-since=-1h", "--ended-until=-1h", "--end-reason=START_TIMEOUT",
+		"--ended-since=-1h", "--ended-until=-1h", "--end-reason=START_TIMEOUT", "--error-category=TIMEOUT",
 	} {
 		if !parsed(t, "task", "list", flag).Task.List.isSet() {
 			t.Errorf("%s is no condition", flag)

@@ -23,6 +23,7 @@ type taskFilter struct {
 	EndedSince     when              `typed:"" placeholder:"TIME" help:"Only tasks that ended from this time on: RFC 3339, or a span from now such as -1h."`
 	EndedUntil     when              `typed:"" placeholder:"TIME" help:"Only tasks that ended before this time: RFC 3339, or a span from now."`
 	EndReason      []string          `typed:"" type:"nonempty" placeholder:"REASON,..." help:"Only tasks that ended for one of these reasons, without an outcome, for example START_TIMEOUT. Repeatable."`
+	ErrorCategory  []string          `typed:"" type:"nonempty" placeholder:"CATEGORY,..." help:"Only tasks whose last failed attempt had an error of one of these categories, for example TIMEOUT; add --state FAILED for those that failed for good. Repeatable."`
 	Label          map[string]string `typed:"" placeholder:"KEY=VALUE" mapsep:"none" help:"Only tasks with this label; a comma belongs to the value. Repeatable."`
 }
 
@@ -30,7 +31,7 @@ type taskFilter struct {
 func (f taskFilter) isSet() bool {
 	return f.Queue != "" || len(f.State) > 0 || f.RunID != "" || f.Type != "" || f.HostNode != "" || f.ConcurrencyKey != "" || len(f.Label) > 0 ||
 		f.IdempotencyKey != "" || f.Worker != "" || !f.Since.IsZero() || !f.Until.IsZero() ||
-		!f.EndedSince.IsZero() || !f.EndedUntil.IsZero() || len(f.EndReason) > 0
+		!f.EndedSince.IsZero() || !f.EndedUntil.IsZero() || len(f.EndReason) > 0 || len(f.ErrorCategory) > 0
 }
 
 func (f taskFilter) filter(workspace string) (*lessorv1.TaskFilter, error) {
@@ -42,6 +43,10 @@ func (f taskFilter) filter(workspace string) (*lessorv1.TaskFilter, error) {
 	if err != nil {
 		return nil, err
 	}
+	categories, err := parseCategories(f.ErrorCategory)
+	if err != nil {
+		return nil, err
+	}
 	if err := checkSpan("", f.Since, f.Until, ""); err != nil {
 		return nil, err
 	}
@@ -49,21 +54,22 @@ func (f taskFilter) filter(workspace string) (*lessorv1.TaskFilter, error) {
 		return nil, err
 	}
 	return &lessorv1.TaskFilter{
-		WorkspaceId:    workspace,
-		Queue:          f.Queue,
-		States:         states,
-		RunId:          f.RunID,
-		Type:           f.Type,
-		HostNodeId:     f.HostNode,
-		ConcurrencyKey: f.ConcurrencyKey,
-		Labels:         f.Label,
-		IdempotencyKey: f.IdempotencyKey,
-		WorkerId:       f.Worker,
-		CreatedAfter:   f.Since.timestamp(),
-		CreatedBefore:  f.Until.timestamp(),
-		FinishedAfter:  f.EndedSince.timestamp(),
-		FinishedBefore: f.EndedUntil.timestamp(),
-		Reasons:        reasons,
+		WorkspaceId:     workspace,
+		Queue:           f.Queue,
+		States:          states,
+		RunId:           f.RunID,
+		Type:            f.Type,
+		HostNodeId:      f.HostNode,
+		ConcurrencyKey:  f.ConcurrencyKey,
+		Labels:          f.Label,
+		IdempotencyKey:  f.IdempotencyKey,
+		WorkerId:        f.Worker,
+		CreatedAfter:    f.Since.timestamp(),
+		CreatedBefore:   f.Until.timestamp(),
+		FinishedAfter:   f.EndedSince.timestamp(),
+		FinishedBefore:  f.EndedUntil.timestamp(),
+		Reasons:         reasons,
+		ErrorCategories: categories,
 	}, nil
 }
 
@@ -78,6 +84,13 @@ func parseStates(names []string) ([]lessorv1.TaskState, error) {
 func parseReasons(names []string) ([]lessorv1.Reason, error) {
 	return parseNames(names, "REASON_", words.EndReasonNamed, func(name string) error {
 		return fail(exitUsage, "reasons are "+strings.Join(words.EndReasonNames(), ", "), "--end-reason: %q is not a reason for which a task ends", name)
+	})
+}
+
+// parseCategories reads the names of categories of errors.
+func parseCategories(names []string) ([]lessorv1.ErrorCategory, error) {
+	return parseNames(names, "ERROR_CATEGORY_", words.CategoryNamed, func(name string) error {
+		return fail(exitUsage, "categories are "+strings.Join(words.CategoryNames(), ", "), "--error-category: %q is not a category of errors", name)
 	})
 }
 

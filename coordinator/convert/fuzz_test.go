@@ -65,6 +65,8 @@ func FuzzFilter(f *testing.F) {
 		{FinishedAfter: at(71)},
 		{FinishedBefore: at(70)},
 		{Reasons: []lessorv1.Reason{lessorv1.Reason_REASON_TASK_CANCELLED}},
+		{ErrorCategories: []lessorv1.ErrorCategory{lessorv1.ErrorCategory_ERROR_CATEGORY_DATA_QUALITY, lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT}},
+		{ErrorCategories: []lessorv1.ErrorCategory{lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE}},
 		{RunId: "r", Type: "t", Labels: map[string]string{"a": "1"}},
 		{Labels: map[string]string{"a": "", "b": ""}},
 		{States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_READY}},
@@ -77,7 +79,7 @@ func FuzzFilter(f *testing.F) {
 	if err := spec.Fill(lease.DefaultLimits()); err != nil {
 		f.Fatal(err)
 	}
-	task := &lease.Task{Spec: spec, CreatedAt: 60e9, FinishedAt: 70e9, Reason: lease.StartTimeout, Rest: lease.Failed, Last: lease.Ended{Worker: "w"}}
+	task := &lease.Task{Spec: spec, CreatedAt: 60e9, FinishedAt: 70e9, Reason: lease.StartTimeout, Rest: lease.Failed, ErrorCategory: lease.Timeout, Last: lease.Ended{Worker: "w"}}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		m := &lessorv1.TaskFilter{}
 		if proto.Unmarshal(raw, m) != nil {
@@ -95,7 +97,8 @@ func FuzzFilter(f *testing.F) {
 			(m.CreatedBefore == nil || m.GetCreatedBefore().AsTime().After(at(60).AsTime())) &&
 			(m.FinishedAfter == nil || !m.GetFinishedAfter().AsTime().After(at(70).AsTime())) &&
 			(m.FinishedBefore == nil || m.GetFinishedBefore().AsTime().After(at(70).AsTime())) &&
-			(len(m.GetReasons()) == 0 || slices.Contains(m.GetReasons(), lessorv1.Reason_REASON_START_TIMEOUT))
+			(len(m.GetReasons()) == 0 || slices.Contains(m.GetReasons(), lessorv1.Reason_REASON_START_TIMEOUT)) &&
+			(len(m.GetErrorCategories()) == 0 || slices.Contains(m.GetErrorCategories(), lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT))
 		for k, v := range m.GetLabels() {
 			selects = selects && (k == "a" && v == "1" || k == "c" && v == "")
 		}

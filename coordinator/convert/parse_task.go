@@ -109,8 +109,9 @@ type Filter struct {
 	concurrencyKey string
 	worker         string
 	created, ended span
-	states         map[lease.State]bool  // empty: any
-	reasons        map[lease.Reason]bool // empty: any, or none
+	states         map[lease.State]bool    // empty: any
+	reasons        map[lease.Reason]bool   // empty: any, or none
+	categories     map[lease.Category]bool // empty: any, or no error
 	labels         map[string]string
 	Sent           *lessorv1.TaskFilter // never nil
 }
@@ -133,6 +134,7 @@ func ParseFilter(f *Fields, m *lessorv1.TaskFilter) Filter {
 		ended:          f.span("finished_after", m.GetFinishedAfter(), "finished_before", m.GetFinishedBefore()),
 		states:         parseChoice(f, "filter.states", m.GetStates(), lease.Cancelled),
 		reasons:        parseChoice(f, "filter.reasons", m.GetReasons(), lease.ResourceGone),
+		categories:     parseChoice(f, "filter.error_categories", m.GetErrorCategories(), lease.CategoryCancelled),
 		labels:         m.GetLabels(),
 		Sent:           m,
 	}
@@ -186,6 +188,7 @@ func parseChoice[T ~uint8, E ~int32](f *Fields, name string, sent []E, last T) m
 // Matches reports whether the filter selects a task. The task must be of the filter's workspace: Matches does not look at that.
 func (f *Filter) Matches(t *lease.Task) bool {
 	return f.MayMatch(t) && (len(f.states) == 0 || f.states[t.State()]) && (len(f.reasons) == 0 || f.reasons[t.Reason]) &&
+		(len(f.categories) == 0 || f.categories[t.ErrorCategory]) &&
 		(f.ended == span{} || t.FinishedAt != 0 && f.ended.has(t.FinishedAt)) && (f.worker == "" || newestWorker(t) == f.worker)
 }
 
@@ -223,7 +226,7 @@ func (f *Filter) MayMatch(t *lease.Task) bool {
 // Selects reports whether the filter has any condition in addition to the workspace.
 func (f *Filter) Selects() bool {
 	return f.queue != "" || f.Run != "" || f.IdempotencyKey != "" || f.typ != "" || f.host != "" || f.concurrencyKey != "" || f.worker != "" ||
-		f.created != span{} || f.ended != span{} || len(f.states) > 0 || len(f.reasons) > 0 || len(f.labels) > 0
+		f.created != span{} || f.ended != span{} || len(f.states) > 0 || len(f.reasons) > 0 || len(f.categories) > 0 || len(f.labels) > 0
 }
 
 // HasLabels reports whether have contains each label of want with the same value.

@@ -244,6 +244,8 @@ func TestFilterIsChecked(t *testing.T) {
 		{"unknown reason", &lessorv1.TaskFilter{Reasons: []lessorv1.Reason{18, 99}}, "filter.reasons[1]", "is 99"},
 		{"a reason that is not set", &lessorv1.TaskFilter{Reasons: []lessorv1.Reason{18, 0}}, "filter.reasons[1]", "is not set"},
 		{"a reason of a lease", &lessorv1.TaskFilter{Reasons: []lessorv1.Reason{18, 10}}, "filter.reasons[1]", "is LEASE_EXPIRED, for which no task ends"},
+		{"unknown category", &lessorv1.TaskFilter{ErrorCategories: []lessorv1.ErrorCategory{5, 7}}, "filter.error_categories[1]", "is 7"},
+		{"a category that is not set", &lessorv1.TaskFilter{ErrorCategories: []lessorv1.ErrorCategory{0}}, "filter.error_categories[0]", "is not set"},
 		{"too many reasons", &lessorv1.TaskFilter{Reasons: make([]lessorv1.Reason, 22)}, "filter.reasons", "the limit is 21"},
 		{"workspace over", &lessorv1.TaskFilter{WorkspaceId: text(257)}, "filter.workspace_id", "the limit is 256"},
 		{"labels over", &lessorv1.TaskFilter{Labels: labels(65)}, "filter.labels", "the limit is 64"},
@@ -306,12 +308,12 @@ func TestFilterMatches(t *testing.T) {
 	}
 }
 
-// A filter by the time or the reason of an end selects only tasks that have ended.
+// A filter by the time or the reason of an end selects only tasks that have ended, one by the error of an attempt all that have one.
 func TestFilterByEnd(t *testing.T) {
 	tasks := map[string]*lease.Task{
 		"failed":    {Rest: lease.Failed, Reason: lease.StartTimeout, FinishedAt: 60e9},
-		"completed": {Rest: lease.Completed, FinishedAt: 60e9},
-		"ready":     {Rest: lease.Ready},
+		"completed": {Rest: lease.Completed, FinishedAt: 60e9, ErrorCategory: lease.Timeout},
+		"ready":     {Rest: lease.Ready, ErrorCategory: lease.DataQuality},
 	}
 	startTimeout, cancelled := lessorv1.Reason(lease.StartTimeout), lessorv1.Reason(lease.TaskCancelled)
 	for name, tt := range map[string]struct {
@@ -324,6 +326,9 @@ func TestFilterByEnd(t *testing.T) {
 		"earlier":       {&lessorv1.TaskFilter{FinishedBefore: &timestamppb.Timestamp{Seconds: 60, Nanos: 1}}, "completed failed"},
 		"reason":        {&lessorv1.TaskFilter{Reasons: []lessorv1.Reason{cancelled, startTimeout}}, "failed"},
 		"other reason":  {&lessorv1.TaskFilter{Reasons: []lessorv1.Reason{cancelled}}, ""},
+		"error":         {&lessorv1.TaskFilter{ErrorCategories: []lessorv1.ErrorCategory{2, 5}}, "completed ready"},
+		"other error":   {&lessorv1.TaskFilter{ErrorCategories: []lessorv1.ErrorCategory{1}}, ""},
+		"error, state":  {&lessorv1.TaskFilter{ErrorCategories: []lessorv1.ErrorCategory{2, 5}, States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_COMPLETED}}, "completed"},
 		"reason, later": {&lessorv1.TaskFilter{Reasons: []lessorv1.Reason{startTimeout}, FinishedAfter: at(61)}, ""},
 	} {
 		filter := ParseFilter(&Fields{Limits: lease.DefaultLimits()}, tt.filter)
@@ -394,6 +399,7 @@ func TestFilterSelects(t *testing.T) {
 		"ended":     {&lessorv1.TaskFilter{FinishedAfter: at(1)}, true},
 		"ended by":  {&lessorv1.TaskFilter{FinishedBefore: at(1)}, true},
 		"reason":    {&lessorv1.TaskFilter{Reasons: []lessorv1.Reason{18}}, true},
+		"error":     {&lessorv1.TaskFilter{ErrorCategories: []lessorv1.ErrorCategory{5}}, true},
 		"label":     {&lessorv1.TaskFilter{Labels: map[string]string{"a": ""}}, true},
 	} {
 		filter := ParseFilter(&Fields{Limits: lease.DefaultLimits()}, tt.filter)

@@ -99,11 +99,11 @@ func TestBulkOverHTTPSelectsNoMoreThanMeant(t *testing.T) {
 			refused("", `{"filter": {"queue": "none", "queue": "q"}}`, "filter.queue", "is sent twice")
 			for _, name := range []string{
 				"workspaceId", "states", "runId", "type", "labels", "hostNodeId", "concurrencyKey", "idempotencyKey", "workerId", "createdAfter", "createdBefore",
-				"finishedAfter", "finishedBefore", "reasons",
+				"finishedAfter", "finishedBefore", "reasons", "errorCategories",
 			} {
 				refused("", `{"filter": {"queue": "q", "`+name+`": null}}`, "filter."+name, "must not be empty or null; leave it out")
 				switch name {
-				case "states", "reasons":
+				case "states", "reasons", "errorCategories":
 					refused("", `{"filter": {"queue": "q", "`+name+`": [ ]}}`, "filter."+name, "must not be empty or null; leave it out")
 				case "labels":
 					refused("", `{"filter": {"queue": "q", "labels": { }}}`, "filter.labels", "must not be empty or null; leave it out")
@@ -116,6 +116,8 @@ func TestBulkOverHTTPSelectsNoMoreThanMeant(t *testing.T) {
 			refused("", `{"all": true, "filter": {"queue": ""}}`, "filter.queue", "must not be empty")
 			refused("", `{"filter": {"queue": "q", "states": [""]}}`, "filter.states[0]", "is not a state")
 			refused("", `{"filter": {"queue": "q", "reasons": ["LEASE_EXPIRED"]}}`, "filter.reasons[0]", "for which no task ends; the reasons are HEARTBEAT_TIMEOUT")
+			refused("", `{"filter": {"queue": "q", "errorCategories": ["FATAL"]}}`, "filter.errorCategories[0]", "is not a known category; they are USER_CODE")
+			refused("", `{"filter": {"queue": "q", "errorCategories": [""]}}`, "filter.errorCategories[0]", "is not a known category")
 			refused("", `{"filter": {"queue": "q", "states": ["READY", null]}}`, "filter.states[1]", "is null")
 			refused("", `{"filter": {"queue": "q", "states": "READY"}}`, "filter.states", "must be an array")
 			refused("", `{"filter": {"queue": "q", "labels": {"team": null}}}`, "filter.labels.team", "is null")

@@ -228,7 +228,7 @@ func TestEveryFieldIsPassedOn(t *testing.T) {
 	selected := `"filter": {"workspaceId": "ws", "queue": "q", "states": ["READY", "FAILED"], "runId": "ru", "type": "ty", "labels": {"a=b": "c"},
 			"hostNodeId": "h", "concurrencyKey": "ck", "idempotencyKey": "ik", "workerId": "w", "createdAfter": "2026-01-01T00:00:00Z",
 			"createdBefore": "2026-01-02T00:00:00Z", "finishedAfter": "2026-01-03T00:00:00Z", "finishedBefore": "2026-01-04T00:00:00Z",
-			"reasons": ["START_TIMEOUT"]}, "all": true, "pageToken": "p", "requestId": "ri"`
+			"reasons": ["START_TIMEOUT"], "errorCategories": ["TIMEOUT"]}, "all": true, "pageToken": "p", "requestId": "ri"`
 	for _, c := range []struct {
 		path, body             string
 		onlyInJSON, onlyInCall string // of the request

@@ -127,9 +127,10 @@ const goOn = "While there is a nextPageToken, more is to be done: send it as pag
 
 // fieldEnums has the values of fields that have only certain ones.
 var fieldEnums = map[string][]string{
-	"TaskError.category": categories, "RetryPolicy.nonRetryableCategories": categories,
+	"TaskError.category": words.CategoryNames(), "RetryPolicy.nonRetryableCategories": words.CategoryNames(),
 	"ListRequest.states": words.StateNames(), "TaskFilter.states": words.StateNames(),
 	"ListRequest.reasons": words.EndReasonNames(), "TaskFilter.reasons": words.EndReasonNames(),
+	"ListRequest.errorCategories": words.CategoryNames(), "TaskFilter.errorCategories": words.CategoryNames(),
 	"CompletedRequest.outcome": {outcomeSucceeded, outcomeFailed, outcomeCancelled},
 }
 

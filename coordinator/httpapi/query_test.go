@@ -33,11 +33,12 @@ func TestEveryParameterIsPassedOn(t *testing.T) {
 		{
 			http.MethodGet, "/v1/tasks?workspaceId=w%20s&queue=q%2B&states=READY&states=CANCELLED&runId=r&type=t&labels=a%3D1%3D2&labels=b=&hostNodeId=h&concurrencyKey=c" +
 				"&idempotencyKey=true&workerId=7&createdAfter=2026-01-01T00:00:00Z&createdBefore=2026-01-01T02:00:01.5%2B02:00" +
-				"&finishedAfter=2026-01-01T00:00:02Z&finishedBefore=2026-01-01T00:00:03Z&reasons=START_TIMEOUT&reasons=HEARTBEAT_TIMEOUT&pageSize=3&pageToken=p&newestFirst=true",
+				"&finishedAfter=2026-01-01T00:00:02Z&finishedBefore=2026-01-01T00:00:03Z&reasons=START_TIMEOUT&reasons=HEARTBEAT_TIMEOUT&errorCategories=TIMEOUT&pageSize=3&pageToken=p&newestFirst=true",
 			`filter { workspace_id: "w s" queue: "q+" states: [TASK_STATE_READY, TASK_STATE_CANCELLED] run_id: "r" type: "t" labels { key: "a" value: "1=2" }
 				labels { key: "b" value: "" } host_node_id: "h" concurrency_key: "c" idempotency_key: "true" worker_id: "7"
 				created_after { seconds: 1767225600 } created_before { seconds: 1767225601 nanos: 500000000 }
-				finished_after { seconds: 1767225602 } finished_before { seconds: 1767225603 } reasons: [REASON_START_TIMEOUT, REASON_HEARTBEAT_TIMEOUT] } page_size: 3 page_token: "p"
+				finished_after { seconds: 1767225602 } finished_before { seconds: 1767225603 } reasons: [REASON_START_TIMEOUT, REASON_HEARTBEAT_TIMEOUT]
+				error_categories: ERROR_CATEGORY_TIMEOUT } page_size: 3 page_token: "p"
 				newest_first: true`,
 			&lessorv1.ListTasksRequest{},
 		},

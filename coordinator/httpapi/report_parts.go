@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // taskError says why an attempt failed.
@@ -36,25 +37,17 @@ func taskErrorOf(m *lessorv1.TaskError) *taskError {
 	}
 }
 
-// categories are the names of the categories, in the order of their numbers.
-var categories = func() (all []string) {
-	values := lessorv1.ErrorCategory(0).Descriptor().Values()
-	for i := 1; i < values.Len(); i++ { // the first is UNSPECIFIED
-		all = append(all, strings.TrimPrefix(string(values.Get(i).Name()), "ERROR_CATEGORY_"))
-	}
-	return all
-}()
-
 // categoryOf reads a category; an empty name is UNSPECIFIED.
 func categoryOf(field, name string) (lessorv1.ErrorCategory, *problem) {
-	number, known := lessorv1.ErrorCategory_value["ERROR_CATEGORY_"+name]
-	if name == "" {
-		return 0, nil
+	c, known := words.CategoryNamed(name)
+	if !known && name != "" {
+		return 0, unknownCategory(field, name)
 	}
-	if !known || number == 0 {
-		return 0, invalid(field, "is %.20q, which is not a known category; they are %s", name, strings.Join(categories, ", "))
-	}
-	return lessorv1.ErrorCategory(number), nil
+	return c, nil
+}
+
+func unknownCategory(field, name string) *problem {
+	return invalid(field, "is %.20q, which is not a known category; they are %s", name, strings.Join(words.CategoryNames(), ", "))
 }
 
 // artifact describes a result that is stored elsewhere.

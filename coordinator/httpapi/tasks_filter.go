@@ -17,20 +17,21 @@ import (
 // conditions are those of a TaskFilter but the labels, which a URL and a body have in different forms. The times are pointers, so that the zero time is not
 // taken for one that was left out.
 type conditions struct {
-	WorkspaceID    string   `json:"workspaceId"`
-	Queue          string   `json:"queue"`
-	States         []string `json:"states"`
-	RunID          string   `json:"runId"`
-	Type           string   `json:"type"`
-	HostNodeID     string   `json:"hostNodeId"`
-	ConcurrencyKey string   `json:"concurrencyKey"`
-	IdempotencyKey string   `json:"idempotencyKey"`
-	WorkerID       string   `json:"workerId"`
-	CreatedAfter   *instant `json:"createdAfter"`
-	CreatedBefore  *instant `json:"createdBefore"`
-	FinishedAfter  *instant `json:"finishedAfter"`
-	FinishedBefore *instant `json:"finishedBefore"`
-	Reasons        []string `json:"reasons"`
+	WorkspaceID     string   `json:"workspaceId"`
+	Queue           string   `json:"queue"`
+	States          []string `json:"states"`
+	RunID           string   `json:"runId"`
+	Type            string   `json:"type"`
+	HostNodeID      string   `json:"hostNodeId"`
+	ConcurrencyKey  string   `json:"concurrencyKey"`
+	IdempotencyKey  string   `json:"idempotencyKey"`
+	WorkerID        string   `json:"workerId"`
+	CreatedAfter    *instant `json:"createdAfter"`
+	CreatedBefore   *instant `json:"createdBefore"`
+	FinishedAfter   *instant `json:"finishedAfter"`
+	FinishedBefore  *instant `json:"finishedBefore"`
+	Reasons         []string `json:"reasons"`
+	ErrorCategories []string `json:"errorCategories"`
 }
 
 // proto converts the conditions. The gRPC call checks their content.
@@ -53,6 +54,13 @@ func (m *conditions) proto() (*lessorv1.TaskFilter, *problem) {
 			return nil, invalid(fmt.Sprintf("reasons[%d]", i), "is %.30q, for which no task ends; the reasons are %s", name, strings.Join(words.EndReasonNames(), ", "))
 		}
 		f.Reasons = append(f.Reasons, reason)
+	}
+	for i, name := range m.ErrorCategories {
+		category, known := words.CategoryNamed(name)
+		if !known {
+			return nil, unknownCategory(fmt.Sprintf("errorCategories[%d]", i), name)
+		}
+		f.ErrorCategories = append(f.ErrorCategories, category)
 	}
 	return f, nil
 }

@@ -47,7 +47,7 @@ const maxMessage = 1 << 10
 // for a client to read them has no bound of its own (package sendlimit).
 func (s *taskService) answer(t *lease.Task) (*lessorv1.Task, error) {
 	m := convert.TaskProto(s.Engine.Now(), t)
-	if !t.HasFailure {
+	if !t.HasFailure() {
 		return m, nil
 	}
 	if err := s.view(func(r store.Reader) error { return addError(m, r, t) }); err != nil {
@@ -220,7 +220,7 @@ func addFailure(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 }
 
 func lastFailure(r store.Reader, t *lease.Task) (*lease.Failure, error) {
-	if !t.HasFailure {
+	if !t.HasFailure() {
 		return nil, nil
 	}
 	return records.Failure(r, t.ID)

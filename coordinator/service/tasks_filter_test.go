@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +112,50 @@ func TestFilterByWorker(t *testing.T) {
 			t.Errorf("the delete of the tasks of a: %v (%v), want 1 changed, and the one that it holds skipped", got, err)
 		}
 		wiretest.WantEqual(t, "the tasks that are left", list(t, r, nil), "held moved waiting")
+	})
+}
+
+// A filter by category selects the tasks whose last failed attempt had such an error, whatever became of them, also in bulk. An error without a category is
+// USER_CODE, and that of an attempt that took too long TIMEOUT.
+func TestFilterByErrorCategory(t *testing.T) {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		by := func(categories ...lessorv1.ErrorCategory) *lessorv1.TaskFilter {
+			return &lessorv1.TaskFilter{ErrorCategories: categories}
+		}
+		const data, config, code, timeout = lessorv1.ErrorCategory_ERROR_CATEGORY_DATA_QUALITY, lessorv1.ErrorCategory_ERROR_CATEGORY_CONFIGURATION,
+			lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE, lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT
+		for i, name := range []string{"data", "config", "none", "slow", "done", "ready"} {
+			r.Submit(t, func(s *lessorv1.TaskSpec) {
+				s.TaskKey, s.Priority = name, -int32(i)
+				if name == "slow" {
+					s.AttemptTimeout = durationpb.New(time.Second)
+				}
+			})
+		}
+		failWith(t, r, r.Lease(t), data)
+		failWith(t, r, r.Lease(t), config)
+		failWith(t, r, r.Lease(t), 0)
+		r.Start(t, r.Lease(t))
+		r.Complete(t, r.Lease(t), "")
+		time.Sleep(time.Second)
+		for want, f := range map[string]*lessorv1.TaskFilter{
+			"data": by(data), "config": by(config), "none": by(code), "slow": by(timeout), "data slow": by(timeout, data), "": by(lessorv1.ErrorCategory_ERROR_CATEGORY_INFRASTRUCTURE),
+			"data config none slow done ready": nil,
+		} {
+			wiretest.WantEqual(t, fmt.Sprint("the tasks of ", f), list(t, r, f), want)
+		}
+		time.Sleep(time.Minute)
+		for range 3 { // none, slow and ready
+			r.Complete(t, r.Lease(t), "")
+		}
+		wiretest.WantEqual(t, "one that was completed after its error", list(t, r, by(code)), "none")
+		failed := by(code, data, config)
+		failed.States = []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_FAILED}
+		wiretest.WantEqual(t, "those that failed for good", list(t, r, failed), "data config")
+		res, err := r.Tasks.BatchRetryTasks(t.Context(), &lessorv1.BatchRetryTasksRequest{Filter: by(data)})
+		if got := res.GetResult(); err != nil || got.GetChanged() != 1 || got.GetSkipped() != 0 {
+			t.Errorf("the retry of those with DATA_QUALITY: %v (%v), want 1 changed", got, err)
+		}
 	})
 }
 

@@ -103,6 +103,17 @@ type listedWorld struct {
 	conditions map[string]func(*lessorv1.TaskFilter)
 }
 
+// failWith fails an attempt with an error of a category.
+func failWith(t *testing.T, r *wiretest.Rig, a *lessorv1.Assignment, category lessorv1.ErrorCategory) {
+	t.Helper()
+	_, err := r.Workers.Fail(t.Context(), &lessorv1.FailRequest{
+		TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Error: &lessorv1.TaskError{Category: category, Message: "no"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func newListedWorld(t *testing.T, rnd *rand.Rand, r *wiretest.Rig) *listedWorld {
 	t.Helper()
 	w := &listedWorld{}
@@ -151,6 +162,9 @@ func newListedWorld(t *testing.T, rnd *rand.Rand, r *wiretest.Rig) *listedWorld 
 		"finished_after":  func(f *lessorv1.TaskFilter) { f.FinishedAfter = early() },
 		"finished_before": func(f *lessorv1.TaskFilter) { f.FinishedBefore = late() },
 		"reasons":         func(f *lessorv1.TaskFilter) { f.Reasons = []lessorv1.Reason{lessorv1.Reason_REASON_START_TIMEOUT} },
+		"error_categories": func(f *lessorv1.TaskFilter) {
+			f.ErrorCategories = []lessorv1.ErrorCategory{lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE}
+		},
 		"states": func(f *lessorv1.TaskFilter) {
 			f.States = [][]lessorv1.TaskState{
 				{lessorv1.TaskState_TASK_STATE_READY},
@@ -170,11 +184,13 @@ func (w *listedWorld) work(t *testing.T, rnd *rand.Rand, r *wiretest.Rig, worksp
 		t.Fatal(err)
 	}
 	for _, a := range res.GetAssignments() {
-		switch rnd.IntN(4) {
+		switch rnd.IntN(5) {
 		case 0:
 			r.Complete(t, a, "")
 		case 1:
 			r.Start(t, a)
+		case 2:
+			failWith(t, r, a, lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE)
 		}
 	}
 }

@@ -9,10 +9,13 @@ import (
 )
 
 // States returns the states that a task can have, in the order of a life.
-func States() (all []lessorv1.TaskState) {
-	for number := range lessorv1.TaskState_name {
+func States() []lessorv1.TaskState { return valuesOf[lessorv1.TaskState](lessorv1.TaskState_name) }
+
+// valuesOf returns the values of an enum that say something, in the order of their numbers.
+func valuesOf[E ~int32](names map[int32]string) (all []E) {
+	for number := range names {
 		if number != 0 {
-			all = append(all, lessorv1.TaskState(number))
+			all = append(all, E(number))
 		}
 	}
 	slices.Sort(all)
@@ -50,6 +53,20 @@ func EndReasonNamed(name string) (r lessorv1.Reason, ok bool) {
 func EndReasonNames() (names []string) {
 	for _, reason := range endReasons {
 		names = append(names, Name(reason))
+	}
+	return names
+}
+
+// CategoryNamed returns the category of errors with a name that Name returns; ok is false if there is none.
+func CategoryNamed(name string) (c lessorv1.ErrorCategory, ok bool) {
+	number := lessorv1.ErrorCategory_value["ERROR_CATEGORY_"+name]
+	return lessorv1.ErrorCategory(number), number != 0
+}
+
+// CategoryNames returns the names of the categories of errors.
+func CategoryNames() (names []string) {
+	for _, c := range valuesOf[lessorv1.ErrorCategory](lessorv1.ErrorCategory_name) {
+		names = append(names, Name(c))
 	}
 	return names
 }

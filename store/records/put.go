@@ -89,7 +89,7 @@ func remove(b *store.Batch, key []byte, c *lease.Change) {
 	if t.Rest == lease.Completed {
 		b.Delete(store.Output, key)
 	}
-	if t.HasFailure {
+	if t.HasFailure() {
 		b.Delete(store.Failure, key)
 	}
 	if t.HasCheckpoint {

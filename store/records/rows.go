@@ -156,7 +156,7 @@ func taskFields(c *codec, t *lease.Task) {
 	list(c, &t.History, eventFields)
 	num(c, &t.Dropped)
 	c.bool(&t.HasCheckpoint)
-	c.bool(&t.HasFailure)
+	num(c, &t.ErrorCategory) // builds before the category was kept wrote 1 for any error, which is USER_CODE
 	if c.since(2) {
 		c.bool(&t.Parked)
 		list(c, &t.Discarded, discardedFields)

@@ -109,7 +109,9 @@ func (s *salvager) waits(t *lease.Task) bool {
 // withoutLost returns a task without the parts that it should have and that are not there, if it can be without them.
 func withoutLost(r store.Reader, t *lease.Task) *lease.Task {
 	kept := *t
-	kept.HasFailure = t.HasFailure && r.Get(store.Failure, store.AppendTaskKey(nil, t.ID)) != nil
+	if r.Get(store.Failure, store.AppendTaskKey(nil, t.ID)) == nil {
+		kept.ErrorCategory = lease.NoCategory
+	}
 	kept.Discarded = slices.DeleteFunc(slices.Clone(t.Discarded), func(d lease.Discarded) bool {
 		return r.Get(store.Discarded, store.AppendAttemptKey(nil, t.ID, d.Attempt)) == nil
 	})
@@ -118,7 +120,7 @@ func withoutLost(r store.Reader, t *lease.Task) *lease.Task {
 
 // keep adds what is computed from a task. was is the task with all its parts.
 func (s *salvager) keep(was, t *lease.Task) {
-	if was.HasFailure != t.HasFailure || len(was.Discarded) != len(t.Discarded) {
+	if was.ErrorCategory != t.ErrorCategory || len(was.Discarded) != len(t.Discarded) {
 		records.Put(&s.b, &lease.Change{Old: was, New: t, Row: true})
 	}
 	s.tellParts(was, t)
@@ -148,7 +150,7 @@ func (s *salvager) tellParts(was, t *lease.Task) {
 		s.found(part)
 	}
 	const gone = "it is missing"
-	if was.HasFailure && !t.HasFailure && !told[KindError] {
+	if was.HasFailure() && !t.HasFailure() && !told[KindError] {
 		s.found(Item{Kind: KindError, Task: t.ID, Reason: gone})
 	}
 	if len(was.Discarded) != len(t.Discarded) && !told[KindLateResult] {

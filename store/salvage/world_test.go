@@ -348,7 +348,7 @@ func (s *salvaged) requireTrue(t *testing.T, before contents) {
 		}
 		expected := *was
 		if s.has(id, salvage.KindError) {
-			expected.HasFailure = false
+			expected.ErrorCategory = lease.NoCategory
 		}
 		if s.has(id, salvage.KindLateResult) {
 			expected.Discarded = is.Discarded

@@ -149,8 +149,8 @@ func endsRound(e lease.Event) bool {
 func (v *verifier) checkBlobs(t *lease.Task, key []byte) {
 	v.require(t.HasCheckpoint == v.has(store.Checkpoint, key), store.Checkpoint, key, "the task says that it has one: %t; one is stored: %t",
 		t.HasCheckpoint, v.has(store.Checkpoint, key))
-	v.require(t.HasFailure == v.has(store.Failure, key), store.Failure, key, "the task says that it has one: %t; one is stored: %t",
-		t.HasFailure, v.has(store.Failure, key))
+	v.require(t.HasFailure() == v.has(store.Failure, key), store.Failure, key, "the task says that it has one: %t; one is stored: %t",
+		t.HasFailure(), v.has(store.Failure, key))
 	for i := range t.Discarded {
 		kept := store.AppendAttemptKey(nil, t.ID, t.Discarded[i].Attempt)
 		v.require(v.has(store.Discarded, kept), store.Discarded, kept, "the task keeps this result, but it does not exist (V15)")

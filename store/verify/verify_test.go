@@ -53,7 +53,7 @@ func changes() []*lease.Change {
 	w.Spec.IdempotencyKey, w.Spec.RunID, w.Spec.Trace = "name", "r", &lease.Trace{Host: "h"}
 
 	l := task(leased)
-	l.Attempts, l.Failures, l.HasFailure, l.HasCheckpoint = 2, 1, true, true
+	l.Attempts, l.Failures, l.ErrorCategory, l.HasCheckpoint = 2, 1, lease.UserCode, true
 	l.Last = lease.Ended{Attempt: 2, Cause: lease.Reported}
 	l.History = []lease.Event{{Seq: 20, Type: lease.EventGranted, Attempt: 1}, {Seq: 21, Type: lease.EventFailed, Attempt: 1, State: lease.Ready}}
 	l.Discarded = []lease.Discarded{{Attempt: 1}}

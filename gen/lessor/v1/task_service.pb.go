@@ -777,9 +777,12 @@ type TaskFilter struct {
 	FinishedBefore *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=finished_before,json=finishedBefore,proto3" json:"finished_before,omitempty"`
 	// Why the tasks ended without an outcome: Task.reason, for example START_TIMEOUT. Empty: any, or none. A reason is refused if it is not set, or
 	// no task ends for it: LEASE_EXPIRED, for example, is why a lease ended.
-	Reasons       []Reason `protobuf:"varint,15,rep,packed,name=reasons,proto3,enum=lessor.v1.Reason" json:"reasons,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Reasons []Reason `protobuf:"varint,15,rep,packed,name=reasons,proto3,enum=lessor.v1.Reason" json:"reasons,omitempty"`
+	// Kinds of the error of the last failed attempt: Task.error.category. It stays while the task is tried again, and when a later attempt completes it: add
+	// states, for example FAILED. A task without an error does not match. Empty: any, or none. Unspecified is refused; such an error is USER_CODE.
+	ErrorCategories []ErrorCategory `protobuf:"varint,16,rep,packed,name=error_categories,json=errorCategories,proto3,enum=lessor.v1.ErrorCategory" json:"error_categories,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *TaskFilter) Reset() {
@@ -913,6 +916,13 @@ func (x *TaskFilter) GetFinishedBefore() *timestamppb.Timestamp {
 func (x *TaskFilter) GetReasons() []Reason {
 	if x != nil {
 		return x.Reasons
+	}
+	return nil
+}
+
+func (x *TaskFilter) GetErrorCategories() []ErrorCategory {
+	if x != nil {
+		return x.ErrorCategories
 	}
 	return nil
 }
@@ -3035,7 +3045,7 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x0eGetTaskRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\"6\n" +
 	"\x0fGetTaskResponse\x12#\n" +
-	"\x04task\x18\x01 \x01(\v2\x0f.lessor.v1.TaskR\x04task\"\xde\x05\n" +
+	"\x04task\x18\x01 \x01(\v2\x0f.lessor.v1.TaskR\x04task\"\xa3\x06\n" +
 	"\n" +
 	"TaskFilter\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x14\n" +
@@ -3054,7 +3064,8 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x0ecreated_before\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\rcreatedBefore\x12A\n" +
 	"\x0efinished_after\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\rfinishedAfter\x12C\n" +
 	"\x0ffinished_before\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\x0efinishedBefore\x12+\n" +
-	"\areasons\x18\x0f \x03(\x0e2\x11.lessor.v1.ReasonR\areasons\x1a9\n" +
+	"\areasons\x18\x0f \x03(\x0e2\x11.lessor.v1.ReasonR\areasons\x12C\n" +
+	"\x10error_categories\x18\x10 \x03(\x0e2\x18.lessor.v1.ErrorCategoryR\x0ferrorCategories\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa0\x01\n" +
@@ -3322,11 +3333,12 @@ var file_lessor_v1_task_service_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),      // 47: google.protobuf.Duration
 	(*timestamppb.Timestamp)(nil),    // 48: google.protobuf.Timestamp
 	(Reason)(0),                      // 49: lessor.v1.Reason
-	(RefusedKind)(0),                 // 50: lessor.v1.RefusedKind
-	(Verdict)(0),                     // 51: lessor.v1.Verdict
-	(*HistoryEvent)(nil),             // 52: lessor.v1.HistoryEvent
-	(*Progress)(nil),                 // 53: lessor.v1.Progress
-	(*FeedbackChunk)(nil),            // 54: lessor.v1.FeedbackChunk
+	(ErrorCategory)(0),               // 50: lessor.v1.ErrorCategory
+	(RefusedKind)(0),                 // 51: lessor.v1.RefusedKind
+	(Verdict)(0),                     // 52: lessor.v1.Verdict
+	(*HistoryEvent)(nil),             // 53: lessor.v1.HistoryEvent
+	(*Progress)(nil),                 // 54: lessor.v1.Progress
+	(*FeedbackChunk)(nil),            // 55: lessor.v1.FeedbackChunk
 }
 var file_lessor_v1_task_service_proto_depIdxs = []int32{
 	44, // 0: lessor.v1.SubmitTaskRequest.task:type_name -> lessor.v1.TaskSpec
@@ -3347,83 +3359,84 @@ var file_lessor_v1_task_service_proto_depIdxs = []int32{
 	48, // 15: lessor.v1.TaskFilter.finished_after:type_name -> google.protobuf.Timestamp
 	48, // 16: lessor.v1.TaskFilter.finished_before:type_name -> google.protobuf.Timestamp
 	49, // 17: lessor.v1.TaskFilter.reasons:type_name -> lessor.v1.Reason
-	11, // 18: lessor.v1.ListTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	45, // 19: lessor.v1.ListTasksResponse.tasks:type_name -> lessor.v1.Task
-	45, // 20: lessor.v1.CancelTaskResponse.task:type_name -> lessor.v1.Task
-	48, // 21: lessor.v1.RetryTaskRequest.deadline:type_name -> google.protobuf.Timestamp
-	45, // 22: lessor.v1.RetryTaskResponse.task:type_name -> lessor.v1.Task
-	45, // 23: lessor.v1.AdoptResultResponse.task:type_name -> lessor.v1.Task
-	46, // 24: lessor.v1.ExplainTaskResponse.state:type_name -> lessor.v1.TaskState
-	24, // 25: lessor.v1.ExplainTaskResponse.findings:type_name -> lessor.v1.Finding
-	25, // 26: lessor.v1.ExplainTaskResponse.last_lease:type_name -> lessor.v1.LeaseStory
-	26, // 27: lessor.v1.ExplainTaskResponse.refusals:type_name -> lessor.v1.Refusal
-	0,  // 28: lessor.v1.Finding.code:type_name -> lessor.v1.FindingCode
-	48, // 29: lessor.v1.Finding.since:type_name -> google.protobuf.Timestamp
-	48, // 30: lessor.v1.Finding.until:type_name -> google.protobuf.Timestamp
-	48, // 31: lessor.v1.LeaseStory.granted_at:type_name -> google.protobuf.Timestamp
-	48, // 32: lessor.v1.LeaseStory.acked_at:type_name -> google.protobuf.Timestamp
-	48, // 33: lessor.v1.LeaseStory.started_at:type_name -> google.protobuf.Timestamp
-	48, // 34: lessor.v1.LeaseStory.heartbeat_at:type_name -> google.protobuf.Timestamp
-	48, // 35: lessor.v1.LeaseStory.ended_at:type_name -> google.protobuf.Timestamp
-	49, // 36: lessor.v1.LeaseStory.cause:type_name -> lessor.v1.Reason
-	48, // 37: lessor.v1.Refusal.at:type_name -> google.protobuf.Timestamp
-	50, // 38: lessor.v1.Refusal.kind:type_name -> lessor.v1.RefusedKind
-	51, // 39: lessor.v1.Refusal.verdict:type_name -> lessor.v1.Verdict
-	49, // 40: lessor.v1.Refusal.reason:type_name -> lessor.v1.Reason
-	47, // 41: lessor.v1.Refusal.late_by:type_name -> google.protobuf.Duration
-	11, // 42: lessor.v1.BatchCancelTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	33, // 43: lessor.v1.BatchCancelTasksResponse.result:type_name -> lessor.v1.BatchResult
-	11, // 44: lessor.v1.BatchRetryTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	48, // 45: lessor.v1.BatchRetryTasksRequest.deadline:type_name -> google.protobuf.Timestamp
-	33, // 46: lessor.v1.BatchRetryTasksResponse.result:type_name -> lessor.v1.BatchResult
-	11, // 47: lessor.v1.BatchDeleteTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	33, // 48: lessor.v1.BatchDeleteTasksResponse.result:type_name -> lessor.v1.BatchResult
-	46, // 49: lessor.v1.WatchTaskResponse.task_state:type_name -> lessor.v1.TaskState
-	52, // 50: lessor.v1.WatchTaskResponse.history:type_name -> lessor.v1.HistoryEvent
-	53, // 51: lessor.v1.WatchTaskResponse.progress:type_name -> lessor.v1.Progress
-	54, // 52: lessor.v1.WatchTaskResponse.chunk:type_name -> lessor.v1.FeedbackChunk
-	36, // 53: lessor.v1.WatchTaskResponse.missed:type_name -> lessor.v1.Missed
-	37, // 54: lessor.v1.WatchTaskResponse.deleted:type_name -> lessor.v1.Deleted
-	40, // 55: lessor.v1.AwaitTasksResponse.tasks:type_name -> lessor.v1.AwaitedTask
-	46, // 56: lessor.v1.AwaitedTask.state:type_name -> lessor.v1.TaskState
-	45, // 57: lessor.v1.AwaitedTask.task:type_name -> lessor.v1.Task
-	41, // 58: lessor.v1.AwaitedTask.error:type_name -> lessor.v1.AwaitError
-	47, // 59: lessor.v1.AwaitError.retry_after:type_name -> google.protobuf.Duration
-	1,  // 60: lessor.v1.TaskService.SubmitTask:input_type -> lessor.v1.SubmitTaskRequest
-	3,  // 61: lessor.v1.TaskService.BatchSubmitTasks:input_type -> lessor.v1.BatchSubmitTasksRequest
-	7,  // 62: lessor.v1.TaskService.SubmitStream:input_type -> lessor.v1.SubmitStreamRequest
-	9,  // 63: lessor.v1.TaskService.GetTask:input_type -> lessor.v1.GetTaskRequest
-	12, // 64: lessor.v1.TaskService.ListTasks:input_type -> lessor.v1.ListTasksRequest
-	14, // 65: lessor.v1.TaskService.CancelTask:input_type -> lessor.v1.CancelTaskRequest
-	16, // 66: lessor.v1.TaskService.RetryTask:input_type -> lessor.v1.RetryTaskRequest
-	18, // 67: lessor.v1.TaskService.DeleteTask:input_type -> lessor.v1.DeleteTaskRequest
-	20, // 68: lessor.v1.TaskService.AdoptResult:input_type -> lessor.v1.AdoptResultRequest
-	22, // 69: lessor.v1.TaskService.ExplainTask:input_type -> lessor.v1.ExplainTaskRequest
-	27, // 70: lessor.v1.TaskService.BatchCancelTasks:input_type -> lessor.v1.BatchCancelTasksRequest
-	29, // 71: lessor.v1.TaskService.BatchRetryTasks:input_type -> lessor.v1.BatchRetryTasksRequest
-	31, // 72: lessor.v1.TaskService.BatchDeleteTasks:input_type -> lessor.v1.BatchDeleteTasksRequest
-	34, // 73: lessor.v1.TaskService.WatchTask:input_type -> lessor.v1.WatchTaskRequest
-	38, // 74: lessor.v1.TaskService.AwaitTasks:input_type -> lessor.v1.AwaitTasksRequest
-	2,  // 75: lessor.v1.TaskService.SubmitTask:output_type -> lessor.v1.SubmitTaskResponse
-	4,  // 76: lessor.v1.TaskService.BatchSubmitTasks:output_type -> lessor.v1.BatchSubmitTasksResponse
-	8,  // 77: lessor.v1.TaskService.SubmitStream:output_type -> lessor.v1.SubmitStreamResponse
-	10, // 78: lessor.v1.TaskService.GetTask:output_type -> lessor.v1.GetTaskResponse
-	13, // 79: lessor.v1.TaskService.ListTasks:output_type -> lessor.v1.ListTasksResponse
-	15, // 80: lessor.v1.TaskService.CancelTask:output_type -> lessor.v1.CancelTaskResponse
-	17, // 81: lessor.v1.TaskService.RetryTask:output_type -> lessor.v1.RetryTaskResponse
-	19, // 82: lessor.v1.TaskService.DeleteTask:output_type -> lessor.v1.DeleteTaskResponse
-	21, // 83: lessor.v1.TaskService.AdoptResult:output_type -> lessor.v1.AdoptResultResponse
-	23, // 84: lessor.v1.TaskService.ExplainTask:output_type -> lessor.v1.ExplainTaskResponse
-	28, // 85: lessor.v1.TaskService.BatchCancelTasks:output_type -> lessor.v1.BatchCancelTasksResponse
-	30, // 86: lessor.v1.TaskService.BatchRetryTasks:output_type -> lessor.v1.BatchRetryTasksResponse
-	32, // 87: lessor.v1.TaskService.BatchDeleteTasks:output_type -> lessor.v1.BatchDeleteTasksResponse
-	35, // 88: lessor.v1.TaskService.WatchTask:output_type -> lessor.v1.WatchTaskResponse
-	39, // 89: lessor.v1.TaskService.AwaitTasks:output_type -> lessor.v1.AwaitTasksResponse
-	75, // [75:90] is the sub-list for method output_type
-	60, // [60:75] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	50, // 18: lessor.v1.TaskFilter.error_categories:type_name -> lessor.v1.ErrorCategory
+	11, // 19: lessor.v1.ListTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	45, // 20: lessor.v1.ListTasksResponse.tasks:type_name -> lessor.v1.Task
+	45, // 21: lessor.v1.CancelTaskResponse.task:type_name -> lessor.v1.Task
+	48, // 22: lessor.v1.RetryTaskRequest.deadline:type_name -> google.protobuf.Timestamp
+	45, // 23: lessor.v1.RetryTaskResponse.task:type_name -> lessor.v1.Task
+	45, // 24: lessor.v1.AdoptResultResponse.task:type_name -> lessor.v1.Task
+	46, // 25: lessor.v1.ExplainTaskResponse.state:type_name -> lessor.v1.TaskState
+	24, // 26: lessor.v1.ExplainTaskResponse.findings:type_name -> lessor.v1.Finding
+	25, // 27: lessor.v1.ExplainTaskResponse.last_lease:type_name -> lessor.v1.LeaseStory
+	26, // 28: lessor.v1.ExplainTaskResponse.refusals:type_name -> lessor.v1.Refusal
+	0,  // 29: lessor.v1.Finding.code:type_name -> lessor.v1.FindingCode
+	48, // 30: lessor.v1.Finding.since:type_name -> google.protobuf.Timestamp
+	48, // 31: lessor.v1.Finding.until:type_name -> google.protobuf.Timestamp
+	48, // 32: lessor.v1.LeaseStory.granted_at:type_name -> google.protobuf.Timestamp
+	48, // 33: lessor.v1.LeaseStory.acked_at:type_name -> google.protobuf.Timestamp
+	48, // 34: lessor.v1.LeaseStory.started_at:type_name -> google.protobuf.Timestamp
+	48, // 35: lessor.v1.LeaseStory.heartbeat_at:type_name -> google.protobuf.Timestamp
+	48, // 36: lessor.v1.LeaseStory.ended_at:type_name -> google.protobuf.Timestamp
+	49, // 37: lessor.v1.LeaseStory.cause:type_name -> lessor.v1.Reason
+	48, // 38: lessor.v1.Refusal.at:type_name -> google.protobuf.Timestamp
+	51, // 39: lessor.v1.Refusal.kind:type_name -> lessor.v1.RefusedKind
+	52, // 40: lessor.v1.Refusal.verdict:type_name -> lessor.v1.Verdict
+	49, // 41: lessor.v1.Refusal.reason:type_name -> lessor.v1.Reason
+	47, // 42: lessor.v1.Refusal.late_by:type_name -> google.protobuf.Duration
+	11, // 43: lessor.v1.BatchCancelTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	33, // 44: lessor.v1.BatchCancelTasksResponse.result:type_name -> lessor.v1.BatchResult
+	11, // 45: lessor.v1.BatchRetryTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	48, // 46: lessor.v1.BatchRetryTasksRequest.deadline:type_name -> google.protobuf.Timestamp
+	33, // 47: lessor.v1.BatchRetryTasksResponse.result:type_name -> lessor.v1.BatchResult
+	11, // 48: lessor.v1.BatchDeleteTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	33, // 49: lessor.v1.BatchDeleteTasksResponse.result:type_name -> lessor.v1.BatchResult
+	46, // 50: lessor.v1.WatchTaskResponse.task_state:type_name -> lessor.v1.TaskState
+	53, // 51: lessor.v1.WatchTaskResponse.history:type_name -> lessor.v1.HistoryEvent
+	54, // 52: lessor.v1.WatchTaskResponse.progress:type_name -> lessor.v1.Progress
+	55, // 53: lessor.v1.WatchTaskResponse.chunk:type_name -> lessor.v1.FeedbackChunk
+	36, // 54: lessor.v1.WatchTaskResponse.missed:type_name -> lessor.v1.Missed
+	37, // 55: lessor.v1.WatchTaskResponse.deleted:type_name -> lessor.v1.Deleted
+	40, // 56: lessor.v1.AwaitTasksResponse.tasks:type_name -> lessor.v1.AwaitedTask
+	46, // 57: lessor.v1.AwaitedTask.state:type_name -> lessor.v1.TaskState
+	45, // 58: lessor.v1.AwaitedTask.task:type_name -> lessor.v1.Task
+	41, // 59: lessor.v1.AwaitedTask.error:type_name -> lessor.v1.AwaitError
+	47, // 60: lessor.v1.AwaitError.retry_after:type_name -> google.protobuf.Duration
+	1,  // 61: lessor.v1.TaskService.SubmitTask:input_type -> lessor.v1.SubmitTaskRequest
+	3,  // 62: lessor.v1.TaskService.BatchSubmitTasks:input_type -> lessor.v1.BatchSubmitTasksRequest
+	7,  // 63: lessor.v1.TaskService.SubmitStream:input_type -> lessor.v1.SubmitStreamRequest
+	9,  // 64: lessor.v1.TaskService.GetTask:input_type -> lessor.v1.GetTaskRequest
+	12, // 65: lessor.v1.TaskService.ListTasks:input_type -> lessor.v1.ListTasksRequest
+	14, // 66: lessor.v1.TaskService.CancelTask:input_type -> lessor.v1.CancelTaskRequest
+	16, // 67: lessor.v1.TaskService.RetryTask:input_type -> lessor.v1.RetryTaskRequest
+	18, // 68: lessor.v1.TaskService.DeleteTask:input_type -> lessor.v1.DeleteTaskRequest
+	20, // 69: lessor.v1.TaskService.AdoptResult:input_type -> lessor.v1.AdoptResultRequest
+	22, // 70: lessor.v1.TaskService.ExplainTask:input_type -> lessor.v1.ExplainTaskRequest
+	27, // 71: lessor.v1.TaskService.BatchCancelTasks:input_type -> lessor.v1.BatchCancelTasksRequest
+	29, // 72: lessor.v1.TaskService.BatchRetryTasks:input_type -> lessor.v1.BatchRetryTasksRequest
+	31, // 73: lessor.v1.TaskService.BatchDeleteTasks:input_type -> lessor.v1.BatchDeleteTasksRequest
+	34, // 74: lessor.v1.TaskService.WatchTask:input_type -> lessor.v1.WatchTaskRequest
+	38, // 75: lessor.v1.TaskService.AwaitTasks:input_type -> lessor.v1.AwaitTasksRequest
+	2,  // 76: lessor.v1.TaskService.SubmitTask:output_type -> lessor.v1.SubmitTaskResponse
+	4,  // 77: lessor.v1.TaskService.BatchSubmitTasks:output_type -> lessor.v1.BatchSubmitTasksResponse
+	8,  // 78: lessor.v1.TaskService.SubmitStream:output_type -> lessor.v1.SubmitStreamResponse
+	10, // 79: lessor.v1.TaskService.GetTask:output_type -> lessor.v1.GetTaskResponse
+	13, // 80: lessor.v1.TaskService.ListTasks:output_type -> lessor.v1.ListTasksResponse
+	15, // 81: lessor.v1.TaskService.CancelTask:output_type -> lessor.v1.CancelTaskResponse
+	17, // 82: lessor.v1.TaskService.RetryTask:output_type -> lessor.v1.RetryTaskResponse
+	19, // 83: lessor.v1.TaskService.DeleteTask:output_type -> lessor.v1.DeleteTaskResponse
+	21, // 84: lessor.v1.TaskService.AdoptResult:output_type -> lessor.v1.AdoptResultResponse
+	23, // 85: lessor.v1.TaskService.ExplainTask:output_type -> lessor.v1.ExplainTaskResponse
+	28, // 86: lessor.v1.TaskService.BatchCancelTasks:output_type -> lessor.v1.BatchCancelTasksResponse
+	30, // 87: lessor.v1.TaskService.BatchRetryTasks:output_type -> lessor.v1.BatchRetryTasksResponse
+	32, // 88: lessor.v1.TaskService.BatchDeleteTasks:output_type -> lessor.v1.BatchDeleteTasksResponse
+	35, // 89: lessor.v1.TaskService.WatchTask:output_type -> lessor.v1.WatchTaskResponse
+	39, // 90: lessor.v1.TaskService.AwaitTasks:output_type -> lessor.v1.AwaitTasksResponse
+	76, // [76:91] is the sub-list for method output_type
+	61, // [61:76] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_task_service_proto_init() }

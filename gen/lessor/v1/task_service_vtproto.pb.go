@@ -592,14 +592,14 @@ func (m *TaskFilter) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if len(m.Reasons) > 0 {
+	if len(m.ErrorCategories) > 0 {
 		var pksize2 int
-		for _, num := range m.Reasons {
+		for _, num := range m.ErrorCategories {
 			pksize2 += protohelpers.SizeOfVarint(uint64(num))
 		}
 		i -= pksize2
 		j1 := i
-		for _, num1 := range m.Reasons {
+		for _, num1 := range m.ErrorCategories {
 			num := uint64(num1)
 			for num >= 1<<7 {
 				dAtA[j1] = uint8(uint64(num)&0x7f | 0x80)
@@ -610,6 +610,29 @@ func (m *TaskFilter) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 			j1++
 		}
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(pksize2))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0x82
+	}
+	if len(m.Reasons) > 0 {
+		var pksize4 int
+		for _, num := range m.Reasons {
+			pksize4 += protohelpers.SizeOfVarint(uint64(num))
+		}
+		i -= pksize4
+		j3 := i
+		for _, num1 := range m.Reasons {
+			num := uint64(num1)
+			for num >= 1<<7 {
+				dAtA[j3] = uint8(uint64(num)&0x7f | 0x80)
+				num >>= 7
+				j3++
+			}
+			dAtA[j3] = uint8(num)
+			j3++
+		}
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(pksize4))
 		i--
 		dAtA[i] = 0x7a
 	}
@@ -715,23 +738,23 @@ func (m *TaskFilter) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		dAtA[i] = 0x22
 	}
 	if len(m.States) > 0 {
-		var pksize4 int
+		var pksize6 int
 		for _, num := range m.States {
-			pksize4 += protohelpers.SizeOfVarint(uint64(num))
+			pksize6 += protohelpers.SizeOfVarint(uint64(num))
 		}
-		i -= pksize4
-		j3 := i
+		i -= pksize6
+		j5 := i
 		for _, num1 := range m.States {
 			num := uint64(num1)
 			for num >= 1<<7 {
-				dAtA[j3] = uint8(uint64(num)&0x7f | 0x80)
+				dAtA[j5] = uint8(uint64(num)&0x7f | 0x80)
 				num >>= 7
-				j3++
+				j5++
 			}
-			dAtA[j3] = uint8(num)
-			j3++
+			dAtA[j5] = uint8(num)
+			j5++
 		}
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(pksize4))
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(pksize6))
 		i--
 		dAtA[i] = 0x1a
 	}
@@ -2879,6 +2902,13 @@ func (m *TaskFilter) SizeVT() (n int) {
 			l += protohelpers.SizeOfVarint(uint64(e))
 		}
 		n += 1 + protohelpers.SizeOfVarint(uint64(l)) + l
+	}
+	if len(m.ErrorCategories) > 0 {
+		l = 0
+		for _, e := range m.ErrorCategories {
+			l += protohelpers.SizeOfVarint(uint64(e))
+		}
+		n += 2 + protohelpers.SizeOfVarint(uint64(l)) + l
 	}
 	n += len(m.unknownFields)
 	return n
@@ -5633,6 +5663,75 @@ func (m *TaskFilter) UnmarshalVT(dAtA []byte) error {
 				}
 			} else {
 				return fmt.Errorf("proto: wrong wireType = %d for field Reasons", wireType)
+			}
+		case 16:
+			if wireType == 0 {
+				var v ErrorCategory
+				for shift := uint(0); ; shift += 7 {
+					if shift >= 64 {
+						return protohelpers.ErrIntOverflow
+					}
+					if iNdEx >= l {
+						return io.ErrUnexpectedEOF
+					}
+					b := dAtA[iNdEx]
+					iNdEx++
+					v |= ErrorCategory(b&0x7F) << shift
+					if b < 0x80 {
+						break
+					}
+				}
+				m.ErrorCategories = append(m.ErrorCategories, v)
+			} else if wireType == 2 {
+				var packedLen int
+				for shift := uint(0); ; shift += 7 {
+					if shift >= 64 {
+						return protohelpers.ErrIntOverflow
+					}
+					if iNdEx >= l {
+						return io.ErrUnexpectedEOF
+					}
+					b := dAtA[iNdEx]
+					iNdEx++
+					packedLen |= int(b&0x7F) << shift
+					if b < 0x80 {
+						break
+					}
+				}
+				if packedLen < 0 {
+					return protohelpers.ErrInvalidLength
+				}
+				postIndex := iNdEx + packedLen
+				if postIndex < 0 {
+					return protohelpers.ErrInvalidLength
+				}
+				if postIndex > l {
+					return io.ErrUnexpectedEOF
+				}
+				var elementCount int
+				if elementCount != 0 && len(m.ErrorCategories) == 0 {
+					m.ErrorCategories = make([]ErrorCategory, 0, elementCount)
+				}
+				for iNdEx < postIndex {
+					var v ErrorCategory
+					for shift := uint(0); ; shift += 7 {
+						if shift >= 64 {
+							return protohelpers.ErrIntOverflow
+						}
+						if iNdEx >= l {
+							return io.ErrUnexpectedEOF
+						}
+						b := dAtA[iNdEx]
+						iNdEx++
+						v |= ErrorCategory(b&0x7F) << shift
+						if b < 0x80 {
+							break
+						}
+					}
+					m.ErrorCategories = append(m.ErrorCategories, v)
+				}
+			} else {
+				return fmt.Errorf("proto: wrong wireType = %d for field ErrorCategories", wireType)
 			}
 		default:
 			iNdEx = preIndex
