@@ -115,11 +115,12 @@ func (a *awaiter) take(req *lessorv1.AwaitTasksRequest) error {
 	return a.add(req.GetAdd())
 }
 
-// check checks a list of ids as a whole. What is wrong with a single id is answered for that alone, unless the id is too long to be sent back.
+// check checks a list of ids as a whole. What is wrong with a single id is answered for that alone, unless the id is too long to be sent back. Clients that
+// share the stream between callers do not know the limit that an operator set, so a lower one does not end it.
 func (a *awaiter) check(f *convert.Fields, field string, ids []string) {
 	f.Count(field, len(ids), a.Limits.MaxFrameItems())
 	for i, id := range ids {
-		if lease.CheckID(field, id, a.Limits) != nil {
+		if len(id) > max(a.Limits.ID, lease.DefaultLimits().ID) {
 			f.ID(fmt.Sprintf("%s[%d]", field, i), id)
 			return
 		}
@@ -131,9 +132,10 @@ func (a *awaiter) add(sent []string) error {
 	var ids []lease.TaskID
 	var bad []*lessorv1.AwaitedTask
 	for _, s := range sent {
-		switch id, known := a.fields().TaskID(s); {
-		case s == "":
-			bad = append(bad, refused(s, &lease.FieldError{Field: "add", Problem: "must not have an empty id"}))
+		f := a.fields()
+		switch id, known := f.TaskID(s); {
+		case f.Err != nil:
+			bad = append(bad, refused(s, f.Err))
 		case !known:
 			bad = append(bad, refused(s, lease.ErrNotFound))
 		case !a.ends.Has(id):

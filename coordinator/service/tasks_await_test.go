@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/quota"
@@ -21,6 +22,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/service"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
@@ -101,8 +103,8 @@ func TestAwaitTasks(t *testing.T) {
 		r.Complete(t, r.Lease(t), "out")
 		later := r.Submit(t, nil).GetTaskId()
 		gone := r.Submit(t, func(s *lessorv1.TaskSpec) { s.Queue = "other" }).GetTaskId()
-		a := await(t, r, done, later, gone, "t0000000000000001", "nothing", "", later)
-		for _, id := range []string{done, "t0000000000000001", "nothing", ""} {
+		a := await(t, r, done, later, gone, "t0000000000000001", "nothing", "", "bad\nid", later)
+		for _, id := range []string{done, "t0000000000000001", "nothing", "", "bad\nid"} {
 			_, err := r.Tasks.GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: id})
 			if got := a.tasks[id].GetError(); codes.Code(got.GetStatus()) != status.Code(err) || got.GetCode() != refusal.CodeOf(err) {
 				t.Errorf("the error of %q is %v, want as %v", id, got, err)
@@ -111,7 +113,9 @@ func TestAwaitTasks(t *testing.T) {
 		if want := r.Get(t, done); !proto.Equal(a.tasks[done].GetTask(), want) || string(want.GetOutput()) != "out" || string(want.GetSpec().GetPayload()) != "in" {
 			t.Errorf("told %v, want %v", a.tasks[done].GetTask(), want)
 		}
-		a.want("at once", map[string]string{done: "COMPLETED", "t0000000000000001": refusal.CodeNotFound, "nothing": refusal.CodeNotFound, "": refusal.CodeInvalid})
+		a.want("at once", map[string]string{
+			done: "COMPLETED", "t0000000000000001": refusal.CodeNotFound, "nothing": refusal.CodeNotFound, "": refusal.CodeInvalid, "bad\nid": refusal.CodeInvalid,
+		})
 		r.Complete(t, r.Lease(t), "")
 		a.want("after its end", map[string]string{later: "COMPLETED"})
 		if err := a.stream.CloseSend(); err != nil {
@@ -244,6 +248,20 @@ func TestAwaitTasksRefuses(t *testing.T) {
 				t.Errorf("the stream ended with %v of %q, want INVALID_ARGUMENT of %s with %s", a.err, path, tt.field, tt.limit)
 			}
 		}
+	})
+}
+
+// Programs share the stream between their callers and know only the default limit of ids: an id above a lower one ends the wait for that id, not those of
+// the others.
+func TestAwaitTasksBelowTheDefaultLimitOfIDs(t *testing.T) {
+	cfg := coordinator.Config{}
+	cfg.Limits = lease.DefaultLimits()
+	cfg.Limits.ID = 32
+	wiretest.ServeWith(t, nil, cfg, func(t *testing.T, r *wiretest.Rig) {
+		id, long := r.Submit(t, nil).GetTaskId(), wiretest.Text(33)
+		a := await(t, r, id, long)
+		r.Complete(t, r.Lease(t), "")
+		a.want("after the end of the other task", map[string]string{id: "COMPLETED", long: refusal.CodeInvalid})
 	})
 }
 

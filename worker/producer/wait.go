@@ -2,6 +2,7 @@ package producer
 
 import (
 	"context"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/internal/words"
 	"github.com/lessor-dev/lessor/worker/internal/quotaretry"
+	"github.com/lessor-dev/lessor/worker/internal/text"
 )
 
 // Wait waits until a task is COMPLETED, FAILED or CANCELLED, and returns it, with its output or error. Its state says which: a task that was
@@ -55,13 +57,10 @@ func (c *Client) Wait(ctx context.Context, taskID string) (*lessorv1.Task, error
 	}
 }
 
-// maxID is how many bytes the id of a task may have.
-const maxID = 256
-
-// checkID checks the id of a task. The coordinator would refuse a bad one, and with it the requests of other Waits.
+// checkID checks the id of a task. The coordinator would refuse a bad one, and perhaps with it the requests of other Waits.
 func checkID(taskID string) error {
-	if len(taskID) > maxID || !utf8.ValidString(taskID) {
-		return invalid("task_id", "must be valid UTF-8 of at most %d bytes", maxID)
+	if len(taskID) > text.Max || !utf8.ValidString(taskID) || strings.ContainsFunc(taskID, text.IsControl) {
+		return invalid("task_id", "must be valid UTF-8 of at most %d bytes, without control characters", text.Max)
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/worker"
 	"github.com/lessor-dev/lessor/worker/producer"
 	"github.com/lessor-dev/lessor/worker/workertest"
@@ -395,17 +396,22 @@ func TestWaitAfterClose(t *testing.T) {
 	})
 }
 
-// An id that no coordinator would accept is refused before it ends the stream of the others.
+// An id that no coordinator would accept is refused in this process, because it may end the stream of the others.
 func TestWaitForABadID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
 		p := producer.New(c.Conn())
 		defer func() { _ = p.Close() }()
 		for id, want := range map[string]codes.Code{
-			"": codes.InvalidArgument, "\xff": codes.InvalidArgument, strings.Repeat("x", 257): codes.InvalidArgument, strings.Repeat("x", 256): codes.NotFound,
+			"": codes.InvalidArgument, "\xff": codes.InvalidArgument, "bad\nid": codes.InvalidArgument,
+			strings.Repeat("x", 257): codes.InvalidArgument, strings.Repeat("x", 256): codes.NotFound,
 		} {
-			if _, err := p.Wait(t.Context(), id); status.Code(err) != want {
+			_, err := p.Wait(t.Context(), id)
+			if status.Code(err) != want {
 				t.Errorf("Wait for %q = %v, want %v", id, err, want)
+			}
+			if field, _ := detail.Field(status.Convert(err)); want == codes.InvalidArgument && id != "" && field != "task_id" {
+				t.Errorf("Wait for %q = %v of the field %q, want task_id", id, err, field)
 			}
 		}
 	})
