@@ -102,13 +102,22 @@ func (e *Engine) Judge(ctx context.Context, tenant string, reports []*lease.Repo
 }
 
 // Post is Judge for a stream: it does not wait. The committer calls after, either with the answers or with an error. An error means that there
-// are no verdicts. If Post itself returns an error, there are no verdicts either, and after is not called.
-func (e *Engine) Post(tenant string, reports []*lease.Report, after func([]lease.Answer, error)) error {
+// are no verdicts. If Post itself returns an error, there are no verdicts either, and after is not called. News of a report is passed to watchers if the report
+// is COMMITTED, after the news that came before this call, and before that of later calls.
+func (e *Engine) Post(tenant string, reports []*lease.Report, after func([]lease.Answer, error), news ...ReportNews) error {
 	var answers []lease.Answer
+	resolved := e.resolveReportNews(tenant, news)
 	return e.inbox.put(tenant, op{
 		settles: true,
-		run:     func() { answers = e.judge(tenant, reports) },
-		after:   func(err error) { after(answers, err) },
+		run: func() {
+			answers = e.judge(tenant, reports)
+			for i := range resolved {
+				if answers[resolved[i].report].Verdict == lease.VerdictCommitted {
+					e.addFeed(resolved[i].ResolvedFeed)
+				}
+			}
+		},
+		after: func(err error) { after(answers, err) },
 	})
 }
 

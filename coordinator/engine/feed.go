@@ -19,11 +19,35 @@ type ResolvedFeed struct {
 // ResolveFeeds finds the task and attempt of each piece of news. It leaves out news whose lease id was not issued for its task.
 func (e *Engine) ResolveFeeds(tenant string, feeds []Feed) (news []ResolvedFeed) {
 	for i := range feeds {
-		f := &feeds[i]
-		id, ok := lease.ParseTaskID(f.TaskID)
-		ticket, known := e.rules.Authority.Open(tenant, f.LeaseID)
-		if ok && known && ticket.Task == id {
-			news = append(news, ResolvedFeed{feed: f, id: id, attempt: ticket.Attempt, nonce: ticket.Nonce})
+		if n, ok := e.resolve(tenant, &feeds[i]); ok {
+			news = append(news, n)
+		}
+	}
+	return news
+}
+
+func (e *Engine) resolve(tenant string, f *Feed) (n ResolvedFeed, ok bool) {
+	id, ok := lease.ParseTaskID(f.TaskID)
+	ticket, known := e.rules.Authority.Open(tenant, f.LeaseID)
+	return ResolvedFeed{feed: f, id: id, attempt: ticket.Attempt, nonce: ticket.Nonce}, ok && known && ticket.Task == id
+}
+
+// ReportNews is news that comes with a report.
+type ReportNews struct {
+	Report int // its index among the reports of the call
+	Feed
+}
+
+// resolvedReportNews is ReportNews with its task and attempt.
+type resolvedReportNews struct {
+	report int
+	ResolvedFeed
+}
+
+func (e *Engine) resolveReportNews(tenant string, all []ReportNews) (news []resolvedReportNews) {
+	for i := range all {
+		if n, ok := e.resolve(tenant, &all[i].Feed); ok {
+			news = append(news, resolvedReportNews{all[i].Report, n})
 		}
 	}
 	return news
@@ -49,9 +73,13 @@ func (e *Engine) FeedAll(tenant string, news []ResolvedFeed, done func(taken boo
 // addFeeds adds news to the batch, after whose commit watchers get it.
 func (e *Engine) addFeeds(news []ResolvedFeed) {
 	for _, n := range news {
-		if n.task = e.set.leased(n.id); leasedAs(n.task, n.attempt) && n.task.Lease.Nonce == n.nonce {
-			e.batch().addFeed(n)
-		}
+		e.addFeed(n)
+	}
+}
+
+func (e *Engine) addFeed(n ResolvedFeed) {
+	if n.task = e.set.leased(n.id); leasedAs(n.task, n.attempt) && n.task.Lease.Nonce == n.nonce {
+		e.batch().addFeed(n)
 	}
 }
 

@@ -18,7 +18,7 @@ var maxFeedback = 1 << 20
 var maxLost = 1024
 
 // feedbackQueue passes a session's feedback to the engine, and holds it while the engine handles an earlier part of it. The engine has only one
-// part of each session at a time, plus the feedback that comes right before an outcome. So a flood of feedback costs only its own session memory
+// part of each session at a time, plus the feedback that comes right before an outcome or a heartbeat. So a flood of feedback costs only its own session memory
 // and lost items.
 type feedbackQueue struct {
 	srv    *Server
@@ -71,7 +71,7 @@ func (q *feedbackQueue) add(news []engine.ResolvedFeed) {
 	}
 }
 
-// passAll gives the waiting feedback to the engine, even if the engine has a part, so that the outcome that comes next does not overtake it.
+// passAll gives the waiting feedback to the engine, even if the engine has a part, so that the outcome or heartbeat that comes next does not overtake it.
 func (q *feedbackQueue) passAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

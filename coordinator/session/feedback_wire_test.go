@@ -186,6 +186,54 @@ func TestProgressOfAHeartbeat(t *testing.T) {
 	})
 }
 
+// S5: watchers get the progress of heartbeats and of feedback in the order in which the worker has sent them, also while a commit takes long, and the task
+// keeps the last one. A heartbeat in the same frame that is refused tells nothing.
+func TestProgressOfHeartbeatsAndFeedbackIsInOrder(t *testing.T) {
+	t.Attr("rules", "S5")
+	st := memstore.New()
+	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 2)
+		r.SubmitAll(t, 2)
+		work := worker.ReceiveAssignments(2)
+		a, id := work[0], work[0].GetTask().GetTaskId()
+		stop := wiretest.WatchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
+		feedback := func(fraction float64) {
+			worker.Send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{{TaskId: id, LeaseId: a.GetLeaseId(), Progress: fraction}}})
+		}
+		beat := func(fraction float64) {
+			good, refused := wiretest.Renewal(a), wiretest.Renewal(work[1])
+			good.Progress = &lessorv1.Progress{Fraction: fraction}
+			refused.Progress, refused.Attempt = good.GetProgress(), 7
+			worker.Send(&lessorv1.WorkerHeartbeat{Healthy: true, Leases: []*lessorv1.HeartbeatRequest{refused, good}})
+		}
+		release := r.SubmitAndBlockCommit(t, st)
+		feedback(0.1)
+		feedback(0.2)
+		beat(0.5)
+		feedback(0.6)
+		synctest.Wait()
+		release()
+		wiretest.NextPayload[*lessorv1.HeartbeatAck](worker)
+		beat(0.7)
+		feedback(0.8)
+		worker.Send(&lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Completed(a, "")}})
+		synctest.Wait()
+		got := ""
+		for _, e := range stop() {
+			if p := e.GetProgress(); p != nil {
+				got += fmt.Sprint(p.GetFraction(), " ")
+			}
+		}
+		wiretest.WantEqual(t, "the progress events", got, "0.1 0.2 0.5 0.6 0.7 0.8 ")
+		if p := r.Get(t, id).GetProgress(); p.GetFraction() != 0.8 {
+			t.Errorf("the ended task has the progress %v, want 0.8", p)
+		}
+		if p := r.Get(t, work[1].GetTask().GetTaskId()).GetProgress(); p != nil {
+			t.Errorf("the task whose heartbeat was refused has the progress %v, want none", p)
+		}
+	})
+}
+
 // A6, S5: the last feedback of an attempt is stored when the attempt ends, even if Start, feedback and report are one commit. It is deleted with the
 // task.
 func TestLastFeedbackIsStoredWithTheTask(t *testing.T) {

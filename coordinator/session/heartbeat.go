@@ -66,25 +66,25 @@ func (ss *Session) renew(corr string, leases []*lessorv1.HeartbeatRequest, repor
 	if !ss.out.beatTurn() {
 		return
 	}
+	news := progressOf(leases)
+	if len(news) > 0 {
+		ss.feeds.passAll() // what the worker has told before; what it tells later comes after this heartbeat
+	}
 	posted := ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
 		ss.out.beatJudged(len(reports))
 		ss.out.renewals(corr, bytes, reports, answers, noNewWork, err)
-		if err == nil {
-			ss.feedProgress(leases, answers)
-		}
-	})
+	}, news...)
 	if !posted {
 		ss.out.beatOver()
 	}
 }
 
-// feedProgress passes the progress in the heartbeats of live leases to the watchers of their tasks. The progress is volatile; only the renewals are durable.
-func (ss *Session) feedProgress(leases []*lessorv1.HeartbeatRequest, answers []lease.Answer) {
-	var feeds []engine.Feed
-	for i := range answers {
-		if feed, ok := convert.HeartbeatFeed(leases[i]); ok && answers[i].Verdict == lease.VerdictCommitted {
-			feeds = append(feeds, feed)
+// progressOf returns the progress in the heartbeats of leases, for the watchers of their tasks. It is volatile; only the renewals are durable.
+func progressOf(leases []*lessorv1.HeartbeatRequest) (news []engine.ReportNews) {
+	for i, l := range leases {
+		if feed, ok := convert.HeartbeatFeed(l); ok {
+			news = append(news, engine.ReportNews{Report: i, Feed: feed})
 		}
 	}
-	ss.srv.Engine.FeedAll(ss.who.Tenant, ss.srv.Engine.ResolveFeeds(ss.who.Tenant, feeds), func(bool) {})
+	return news
 }

@@ -52,14 +52,15 @@ func (ss *Session) fits(corr, field string, n int) bool {
 }
 
 // post gives reports to the engine to judge. The engine's committer calls after with the answers and must not wait for room, so post waits for
-// it: that stops only this stream. after must give the bytes back. If ok is false, the stream is ending, and after is not called.
-func (ss *Session) post(reports []*lease.Report, after func(bytes int, answers []lease.Answer, err error)) (ok bool) {
+// it: that stops only this stream. after must give the bytes back. If ok is false, the stream is ending, and after is not called. Watchers get the news of
+// those reports that are COMMITTED.
+func (ss *Session) post(reports []*lease.Report, after func(bytes int, answers []lease.Answer, err error), news ...engine.ReportNews) (ok bool) {
 	bytes := ss.size + (1+len(reports))*answerSize
 	if !ss.out.reserve(bytes) {
 		return false
 	}
 	judged := func(answers []lease.Answer, err error) { after(bytes, answers, err) }
-	if err := ss.srv.Engine.Post(ss.who.Tenant, reports, judged); err != nil {
+	if err := ss.srv.Engine.Post(ss.who.Tenant, reports, judged, news...); err != nil {
 		judged(nil, err)
 	}
 	return true
