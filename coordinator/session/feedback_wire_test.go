@@ -234,6 +234,66 @@ func TestProgressOfHeartbeatsAndFeedbackIsInOrder(t *testing.T) {
 	})
 }
 
+// S5, W8: output that waits for the engine when its stream is lost comes before that of the next stream, whether this resumes the session or is a new session of
+// the instance, and before the outcome.
+func TestOutputIsInOrderAcrossStreams(t *testing.T) {
+	t.Attr("rules", "S5 W8")
+	cut := func(worker *wiretest.Worker) { worker.Cut(); synctest.Wait() }
+	leave := func(*wiretest.Worker) {}
+	resume := func(a *lessorv1.Accept) func(*lessorv1.Handshake) { return wiretest.ResumeFrom(a, a.GetNextSeq()) }
+	begin := func(*lessorv1.Accept) func(*lessorv1.Handshake) { return func(*lessorv1.Handshake) {} }
+	for name, tt := range map[string]struct {
+		lose func(*wiretest.Worker)
+		next func(*lessorv1.Accept) func(*lessorv1.Handshake)
+	}{
+		"a resume after a cut":                       {cut, resume},
+		"a resume while the old stream is open":      {leave, resume},
+		"a resume that begins the sequences again":   {cut, func(a *lessorv1.Accept) func(*lessorv1.Handshake) { return wiretest.ResumeFrom(a, 1000) }},
+		"a new session after a cut":                  {cut, begin},
+		"a new session while the old stream is open": {leave, begin},
+		"a new session after a minute":               {func(worker *wiretest.Worker) { cut(worker); time.Sleep(time.Minute) }, begin},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := memstore.New()
+			wiretest.ServeWith(t, st, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
+				old, a := r.OpenSessionWith(t, "w", 1, nil)
+				id := r.Submit(t, nil).GetTaskId()
+				m := old.NextFrame()
+				work := wiretest.WantPayload[*lessorv1.Dispatch](old, m).GetAssignments()[0]
+				wiretest.WantCommitted(t, old.Report(wiretest.Started(work)))
+				stop := wiretest.WatchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
+				release := r.SubmitAndBlockCommit(t, st)
+				say := func(worker *wiretest.Worker, word string) {
+					worker.Send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{wiretest.Feedback(work, "", word)}})
+					synctest.Wait()
+				}
+				say(old, "0")
+				say(old, "1")
+				tt.lose(old)
+				worker := r.OpenStream(t, "w")
+				h := wiretest.HandshakeOf("w")
+				tt.next(a)(h)
+				worker.Send(h)
+				wiretest.NextPayload[*lessorv1.Accept](worker)
+				worker.Send(wiretest.Registration(1))
+				say(worker, "2")
+				worker.Send(&lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Completed(work, "")}})
+				synctest.Wait()
+				release()
+				synctest.Wait()
+				events := stop()
+				got := ""
+				for _, e := range events {
+					got += e.GetChunk().GetText()
+				}
+				if names := wiretest.EventNames(events); got != "012" || !strings.HasSuffix(names, "chunk COMPLETED") {
+					t.Errorf("the watch is %s, with the output %q; want 012 before COMPLETED", names, got)
+				}
+			})
+		})
+	}
+}
+
 // A6, S5: the last feedback of an attempt is stored when the attempt ends, even if Start, feedback and report are one commit. It is deleted with the
 // task.
 func TestLastFeedbackIsStoredWithTheTask(t *testing.T) {

@@ -135,7 +135,7 @@ func (ss *Session) adopt(a admission, w *lessorv1.WorkerInfo) bool {
 		ss.srv.resumes.leave(a.state, ss, false)
 		return false
 	}
-	ss.id, ss.in, ss.out, ss.packages, ss.admission = a.state.id, &a.state.in, a.state.out, &a.state.packages, a
+	ss.id, ss.in, ss.out, ss.packages, ss.feeds, ss.admission = a.state.id, &a.state.in, a.state.out, &a.state.packages, a.state.feeds, a
 	ss.info, ss.log, ss.state = w, ss.out.log, handshaking
 	ss.health.selfReport = a.said
 	ss.drain = ss.srv.Registry.add(ss)

@@ -22,13 +22,14 @@ var maxKeptBytes = 64 << 20
 // errStale refuses a session token because a newer one of the same instance is in use.
 var errStale = errors.New("a newer stream of this instance has resumed the session")
 
-// resumeState is the part of a session that outlives its streams (W8): the order of its incoming frames, what they said of the worker, its outbox, and its
-// packages. It belongs to one stream at a time.
+// resumeState is the part of a session that outlives its streams (W8): the order of its incoming frames, what they said of the worker, its outbox, its
+// packages, and the feedback that the engine does not have yet, which later feedback must not overtake. It belongs to one stream at a time.
 type resumeState struct {
 	id       string // of the session
 	in       incoming
 	out      *outbox
 	packages inventory
+	feeds    *feedbackQueue
 	// takingOver is held while a stream takes the session over.
 	takingOver waitLock
 
@@ -76,7 +77,8 @@ func (t *resumeTable) begin(ss *Session, id string, log *slog.Logger, now lease.
 }
 
 func (t *resumeTable) beginLocked(ss *Session, id string, log *slog.Logger, now lease.Wall, after uint64) admission {
-	state := &resumeState{id: id, in: incoming{stream: ss, next: 1}, out: newOutbox(log), stream: ss}
+	feeds := &feedbackQueue{srv: ss.srv, tenant: ss.who.Tenant}
+	state := &resumeState{id: id, in: incoming{stream: ss, next: 1}, out: newOutbox(log), feeds: feeds, stream: ss}
 	state.out.attach(&ss.writer, 1)
 	t.byID[id] = state
 	t.gen = max(t.gen+1, after+1, uint64(now))
@@ -161,8 +163,11 @@ func (t *resumeTable) registered(a admission) (first bool) {
 	first, state.joined = !state.joined, true
 	state.usedGen = max(state.usedGen, a.gen)
 	instance := lease.InstanceOf(state.id)
-	if before := t.newest[instance]; before != nil && before != state && before.stream == nil {
-		t.forget(before)
+	if before := t.newest[instance]; before != nil && before != state {
+		before.feeds.passAll() // this session has its leases now
+		if before.stream == nil {
+			t.forget(before)
+		}
 	}
 	t.newest[instance] = state
 	return first
@@ -230,6 +235,7 @@ func (t *resumeTable) forget(state *resumeState) {
 		delete(t.newest, instance)
 	}
 	state.out.forget()
+	state.feeds.passAll() // its worker may come back in a new session
 	if left := state.packages.end(); len(left) > 0 {
 		go t.packagesLost(left)
 	}

@@ -93,7 +93,6 @@ func (s *Server) Serve(stream grpc.BidiStreamingServer[lessorv1.SessionRequest, 
 		opened: time.Now(), ended: make(chan error, 1), stuck: make(chan struct{}), written: make(chan struct{}),
 	}
 	ss.writer = streamWriter{run: ss.write, running: true}
-	ss.feeds = feedbackQueue{srv: s, tenant: who.Tenant}
 	now := s.Engine.Now().Wall
 	ss.view = view{connected: now, seen: now}
 	ss.health = workerHealth{limits: s.Config.health(ss.who.Tenant), interval: s.Config.HeartbeatInterval}

@@ -53,7 +53,6 @@ type Session struct {
 	written    chan struct{} // closed when the last writer has ended
 	unnumbered int           // number of frames without a seq that the reader has sent
 
-	feeds       feedbackQueue
 	fines       fines       // delay of this stream because of refused frames and reports
 	awaitsFrame atomic.Bool // the worker was silent until a lease ended; no work until it sends a frame (W5, W9)
 
@@ -73,6 +72,7 @@ type Session struct {
 	in        *incoming
 	out       *outbox // nil before the handshake
 	packages  *inventory
+	feeds     *feedbackQueue
 	admission admission
 
 	mu sync.Mutex // guards the rest. The reader reads without mu what only the reader writes
