@@ -86,6 +86,9 @@ func (e *Engine) addFeed(n ResolvedFeed) {
 // Size returns roughly how many bytes the news has.
 func (n *ResolvedFeed) Size() int { return n.feed.Size() }
 
+// Says reports whether the news has anything besides a count of lost news.
+func (n *ResolvedFeed) Says() bool { return n.feed.says() }
+
 // Lease returns the id of the lease that the news is about.
 func (n *ResolvedFeed) Lease() string { return n.feed.LeaseID }
 

@@ -35,6 +35,8 @@ type feedbackQueue struct {
 func (ss *Session) feedback(corr string, m *lessorv1.Feedback) {
 	if !ss.mayPass(corr) {
 		ss.srv.Registry.dropped.Add(float64(len(m.GetItems())))
+		refused := m.GetItems()[:min(len(m.GetItems()), ss.srv.Limits.MaxFrameItems())]
+		ss.feeds.add(ss.srv.Engine.ResolveFeeds(ss.who.Tenant, countsOf(refused)))
 		return
 	}
 	if !ss.fits(corr, "feedback.items", len(m.GetItems())) {
@@ -52,6 +54,22 @@ func (ss *Session) feedback(corr string, m *lessorv1.Feedback) {
 	ss.feeds.add(ss.srv.Engine.ResolveFeeds(ss.who.Tenant, feeds))
 }
 
+// countsOf returns news that tells watchers how many items they miss, without their content: one for each lease, so that it takes little room.
+func countsOf(items []*lessorv1.FeedbackItem) (counts []engine.Feed) {
+	type about struct{ task, lease string }
+	at := map[about]int{}
+	for _, item := range items {
+		of := about{item.GetTaskId(), item.GetLeaseId()}
+		i, ok := at[of]
+		if !ok {
+			i, at[of] = len(counts), len(counts)
+			counts = append(counts, engine.Feed{TaskID: of.task, LeaseID: of.lease})
+		}
+		counts[i].Lost++
+	}
+	return counts
+}
+
 // add queues items, and gives what waits to the engine, unless the engine has a part.
 func (q *feedbackQueue) add(news []engine.ResolvedFeed) {
 	q.mu.Lock()
@@ -61,7 +79,6 @@ func (q *feedbackQueue) add(news []engine.ResolvedFeed) {
 		q.bytes += news[i].Size()
 	}
 	for q.bytes > maxFeedback && len(q.waiting) > 1 {
-		q.srv.Registry.dropped.Inc()
 		q.drop(q.waiting[0])
 		q.bytes -= q.waiting[0].Size()
 		q.waiting = q.waiting[1:]
@@ -90,9 +107,9 @@ func (q *feedbackQueue) passLocked() {
 			q.partDone()
 			return
 		}
-		q.busy = false // the engine refuses a part before FeedAll returns, so mu is still held
-		q.srv.Registry.dropped.Add(float64(len(part)))
-		for _, n := range part { // the next item of each lease tells the watchers
+		// The engine refuses a part before FeedAll returns, so mu is still held. The next item of each lease tells the watchers.
+		q.busy = false
+		for _, n := range part {
 			q.drop(n)
 		}
 	})
@@ -108,6 +125,9 @@ func (q *feedbackQueue) partDone() {
 
 // drop counts a lost item of a lease. The next item of the lease carries the count. The caller holds mu.
 func (q *feedbackQueue) drop(n engine.ResolvedFeed) {
+	if n.Says() {
+		q.srv.Registry.dropped.Inc()
+	}
 	if q.lost == nil {
 		q.lost = map[string]engine.ResolvedFeed{}
 	}

@@ -1,6 +1,8 @@
 package session_test
 
 import (
+	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,18 +12,22 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// X5, W14: feedback over the quota of frames is refused with a wait, and accepted after this wait. Heartbeats and reports are always accepted.
+// X5, W14: feedback over the quota of frames is refused with a wait, and accepted after this wait. Watchers are told at once that they miss it. Heartbeats and
+// reports are always accepted.
 func TestQuotaOfFrames(t *testing.T) {
 	t.Attr("rules", "X5 W14")
 	wiretest.WithQuotas(t, quota.Limits{Frames: quota.Rate{PerSecond: 1, Burst: 5}}, func(t *testing.T, r *wiretest.Rig) {
 		r.SubmitAll(t, 1)
 		worker := r.OpenSession(t, "w", 1)
 		work := worker.ReceiveAssignments(1)
-		sendFeedback := func() string {
-			return worker.Send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{{
-				TaskId: work[0].GetTask().GetTaskId(), LeaseId: work[0].GetLeaseId(), Message: "half way",
-			}}})
+		watch := func() func() []*lessorv1.WatchTaskResponse {
+			return wiretest.WatchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: work[0].GetTask().GetTaskId()})
 		}
+		sendFeedback := func() string {
+			item := wiretest.Feedback(work[0], "half way")
+			return worker.Send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{item, item}})
+		}
+		refusals, all := watch(), watch()
 		for range 2 { // handshake, register and acknowledgement used 3 of the 5 frames
 			sendFeedback()
 		}
@@ -32,9 +38,12 @@ func TestQuotaOfFrames(t *testing.T) {
 		if m.GetCorr() != corr || refused.GetCode() != "E.QUOTA.FRAMES" || refused.GetRetryAfter().AsDuration() != time.Second {
 			t.Fatalf("received %v, want a refusal with a wait of 1 s", m)
 		}
+		wiretest.WantEqual(t, "the watch", wiretest.EventNames(refusals()), "SUBMITTED GRANTED ACKNOWLEDGED progress progress progress progress missed(0,2)")
+		wiretest.WantContains(t, "metrics", wiretest.GetPath(t, r, "/metrics", http.StatusOK), "lessor_feedback_dropped_total 2")
 		time.Sleep(refused.GetRetryAfter().AsDuration())
 		sendFeedback()
 		worker.WantNoFrame()
+		wiretest.WantEqual(t, "the end of the watch", strings.SplitN(wiretest.EventNames(all()), " ", 8)[7], "missed(0,2) progress progress")
 		for range 20 {
 			if ack := worker.Heartbeat(work...); ack[0].GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 				t.Fatalf("a heartbeat got %v, want COMMITTED", ack)
