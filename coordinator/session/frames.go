@@ -9,6 +9,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // takeFrame handles one frame. It returns false if the session ends.
@@ -106,9 +107,9 @@ func (ss *Session) checkIDs(f *Frame) (problem string) {
 
 func unreadable(err error) string { return "the frame cannot be read: " + err.Error() }
 
-// envelope checks the tenant and the sender of a frame, to which its stream is bound. It returns what is wrong, and what to do about it.
+// envelope checks the tenant and the sender of a frame. The first frame binds its stream to them. It returns what is wrong, and what to do about it.
 func (ss *Session) envelope(f *Frame) (why, remedy string) {
-	m, first := f.msg, ss.out == nil
+	m, first := f.msg, !ss.bound
 	if f.err != nil {
 		return "", "" // handle refuses a frame that could not be decoded
 	}
@@ -123,11 +124,15 @@ func (ss *Session) envelope(f *Frame) (why, remedy string) {
 		return "", ""
 	case s.GetRole() != "worker":
 		return `sender.role: must be "worker"`, "set sender in the first frame; later frames repeat it or leave it out"
-	case first:
-		return "", ""
-	case s.GetId() != ss.info.GetName():
+	case !first && s.GetId() != ss.sender:
 		return "sender.id: differs from the worker that opened the stream", "open a separate stream for each worker"
+	case !first:
+		return "", ""
 	}
+	if err := lease.CheckID("sender.id", s.GetId(), ss.srv.Limits); err != nil {
+		return err.Error(), "send the name of the worker"
+	}
+	ss.bound, ss.sender = true, s.GetId()
 	return "", ""
 }
 

@@ -33,7 +33,7 @@ func (ss *Session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) 
 		return ss.refuse(m.GetId(), refusal.CodeInvalid, f.Err.Error(), "correct the field and send the handshake again")
 	}
 	convert.DropUnknown(w)
-	if m.GetSender().GetId() != w.GetName() {
+	if ss.sender != w.GetName() {
 		return ss.deny(m.GetId(), "sender.id: differs from handshake.worker.name", "use the same worker name in both")
 	}
 	if !ss.checkCredential(m.GetId(), h.GetAuth()) {

@@ -50,6 +50,7 @@ func TestDeniedFrameEndsTheSession(t *testing.T) {
 		{"a long tenant", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Tenant = wiretest.Text(1000) }, `tenant: is "` + wiretest.Text(512) + `..."; it must be`, "send that tenant"},
 		{"no sender", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Sender = nil }, "sender.role:", "set sender"},
 		{"another role", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Sender.Role = "coordinator" }, "sender.role:", "set sender"},
+		{"a long name", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Sender.Id = wiretest.Text(257) }, "sender.id: has 257 bytes", "name of the worker"},
 		{"another name", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Sender.Id = "other" }, "sender.id:", "same worker name"},
 		{"no protocol", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.GetHandshake().Protocol = 0 }, "handshake.protocol: is 0;", "version"},
 		{"newer protocol", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.GetHandshake().Protocol = 2 }, "handshake.protocol: is 2;", "version"},
@@ -80,6 +81,45 @@ func TestDeniedFrameEndsTheSession(t *testing.T) {
 				}
 				if w := r.ListedWorker(t, "w"); w != nil {
 					t.Errorf("the worker is still listed: %v", w)
+				}
+			})
+		})
+	}
+}
+
+// The first frame binds its stream to its tenant and sender, also if it is not the handshake: the handshake may then leave them out, but not have others.
+func TestFirstFrameBindsTheStream(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*lessorv1.SessionRequest)
+		word   string // in the message of the error; empty: it is accepted
+	}{
+		{"the same", func(*lessorv1.SessionRequest) {}, ""},
+		{"none", func(m *lessorv1.SessionRequest) { m.Tenant, m.Sender = "", nil }, ""},
+		{"another tenant", func(m *lessorv1.SessionRequest) { m.Tenant = "other" }, `tenant: is "other"; it must be "default"`},
+		{"another sender", func(m *lessorv1.SessionRequest) {
+			m.Sender.Id, m.GetHandshake().Worker.Name = "other", "other"
+		}, "sender.id: differs from the worker that opened the stream"},
+		{"another worker", func(m *lessorv1.SessionRequest) {
+			m.Sender, m.GetHandshake().Worker.Name = nil, "other"
+		}, "sender.id: differs from handshake.worker.name"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				worker := r.OpenStream(t, "w")
+				first := worker.NewFrame(nil)
+				first.Ack = &lessorv1.Ack{Request: true}
+				wantAck(worker, worker.SendFrame(first))
+				m := worker.NewFrame(wiretest.HandshakeOf("w"))
+				tt.change(m)
+				corr := worker.SendFrame(m)
+				if tt.word == "" {
+					wiretest.NextPayload[*lessorv1.Accept](worker)
+					return
+				}
+				worker.WantError(corr, refusal.CodeDenied, tt.word)
+				if err := worker.WaitForEnd(); refusal.CodeOf(err) != refusal.CodeDenied {
+					t.Errorf("the stream ended with %v, want %s", err, refusal.CodeDenied)
 				}
 			})
 		})

@@ -41,9 +41,11 @@ type Session struct {
 	srv        *Server
 	stream     grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
 	who        Caller
-	size       int  // bytes of the frame that the reader handles
-	acks       acks // leases that this frame acknowledges, until the engine gets the acknowledgements
-	asksTenant bool // its first frame states another tenant than the caller's: a worker can find out its tenant in this way
+	size       int    // bytes of the frame that the reader handles
+	acks       acks   // leases that this frame acknowledges, until the engine gets the acknowledgements
+	bound      bool   // a frame had an acceptable tenant and sender, to which later frames are bound
+	sender     string // id of that sender
+	asksTenant bool   // its first frame states another tenant than the caller's: a worker can find out its tenant in this way
 
 	writer     streamWriter
 	sending    sync.Mutex    // held while a frame is sent
