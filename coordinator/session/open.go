@@ -29,6 +29,9 @@ func (ss *Session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) 
 	f.ID("handshake.worker.version", w.GetVersion())
 	f.ID("handshake.worker.hostname", w.GetHostname())
 	f.ID("handshake.replaces_instance_id", h.GetReplacesInstanceId())
+	if mode := h.GetAuth().GetMode(); lessorv1.AuthMode_name[int32(mode)] == "" {
+		f.Fail("handshake.auth.mode", "is %d, which this coordinator does not know", mode)
+	}
 	if f.Err != nil {
 		return ss.refuse(m.GetId(), refusal.CodeInvalid, f.Err.Error(), "correct the field and send the handshake again")
 	}

@@ -151,6 +151,7 @@ func TestBadFieldOfHandshakeOrRegisterIsNamed(t *testing.T) {
 		{func(h *lessorv1.Handshake, _ *lessorv1.Register) { h.Worker.InstanceId = long }, "handshake.worker.instance_id: has 257 bytes"},
 		{func(h *lessorv1.Handshake, _ *lessorv1.Register) { h.Worker.Version = long }, "handshake.worker.version: has 257 bytes"},
 		{func(h *lessorv1.Handshake, _ *lessorv1.Register) { h.Worker.Hostname = "a\nb" }, "handshake.worker.hostname: has a control character"},
+		{func(h *lessorv1.Handshake, _ *lessorv1.Register) { h.Auth = &lessorv1.HandshakeAuth{Mode: 99} }, "handshake.auth.mode: is 99, which this coordinator does not know"},
 		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.Queues = nil }, "register.queues: must not be empty"},
 		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.Queues = []string{"q", ""} }, "register.queues[1]: must not be empty"},
 		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.Queues = []string{long} }, "register.queues[0]: has 257 bytes"},
