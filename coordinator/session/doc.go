@@ -10,7 +10,7 @@
 //
 //	reader  session   RecvMsg           codec.go reads the bytes
 //	        frames    envelope, state   states.go has the table of W1
-//	        seq       order, repeats    recent.go for frames without a seq
+//	        seq       order, repeats    recent.go: by id and corr
 //	        ...       payload           open register heartbeat report feedback, see below
 //	engine  judges and commits, or grants
 //	        answers   to the outbox     dispatch.go for work

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// maxRecent is how many frames without a seq a session remembers (W6).
+// maxRecent is how many frames a session remembers (W6).
 const maxRecent = 1024
 
-// recent remembers the newest frames without a seq, by id and corr, so that a frame that is sent twice has an effect only once (W6).
+// recent remembers the newest frames by id and corr, so that a frame that is sent twice has an effect only once (W6), also with another seq or with none.
 type recent struct {
 	hashes []uint64 // a ring once it is full
 	oldest int

@@ -13,7 +13,7 @@ import (
 // Bounds of what the coordinator keeps of sessions whose stream was lost.
 const (
 	keepFor         = time.Minute // how long the worker has to come back
-	resumeStateSize = 1 << 10     // bytes that one session is counted as, in addition to its outbox
+	resumeStateSize = 10 << 10    // bytes that one session is counted as, most of them for recent, in addition to its outbox
 )
 
 // maxKeptBytes is how many bytes all of them may take together; the oldest are forgotten first.

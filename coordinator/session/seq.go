@@ -56,25 +56,26 @@ func (in *incoming) attach(ss *Session) (next uint64, said selfReport) {
 // judge says what to do with a frame.
 func (in *incoming) judge(m *lessorv1.SessionRequest, kind frameKind) order {
 	in.sum = 0
+	if remembered(m, kind) {
+		in.sum = sumOf(m.GetId(), m.GetCorr())
+	}
 	switch seq := m.GetSeq(); {
-	case seq == 0:
-		return in.judgeUnsequenced(m, kind)
-	case seq < in.next:
+	case seq != 0 && seq < in.next:
 		return repeated
 	case seq > in.next:
 		return in.judgeEarly(seq)
+	case in.sum != 0 && in.recent.has(in.sum):
+		in.advance(seq)
+		return repeated
 	}
 	return inOrder
 }
 
-func (in *incoming) judgeUnsequenced(m *lessorv1.SessionRequest, kind frameKind) order {
-	if !remembered(m, kind) {
-		return inOrder
+// advance notes that the frame with the next seq was handled, or changes nothing. It does nothing if seq is 0.
+func (in *incoming) advance(seq uint64) {
+	if seq != 0 {
+		in.next, in.gap = seq+1, 0
 	}
-	if in.sum = sumOf(m.GetId(), m.GetCorr()); in.recent.has(in.sum) {
-		return repeated
-	}
-	return inOrder
 }
 
 // judgeEarly reports each gap once. It reports the gap again if a dropped frame comes again: the worker's resend has not closed the gap.
@@ -89,15 +90,13 @@ func (in *incoming) judgeEarly(seq uint64) order {
 
 // taken records that a frame was handled.
 func (in *incoming) taken(m *lessorv1.SessionRequest) {
-	switch {
-	case m.GetSeq() != 0:
-		in.next, in.gap = m.GetSeq()+1, 0
-	case in.sum != 0:
+	in.advance(m.GetSeq())
+	if in.sum != 0 {
 		in.recent.add(in.sum)
 	}
 }
 
-// remembered reports whether recent must remember a frame without a seq, so that it is not handled twice. A heartbeat needs that only if it asks for
+// remembered reports whether recent must remember a frame, so that it is not handled twice. A heartbeat needs that only if it asks for
 // an acknowledgement: to handle one twice does no harm, and a session that only sends heartbeats stays small.
 func remembered(m *lessorv1.SessionRequest, kind frameKind) bool {
 	return kind != frameBare && kind != frameHeartbeat || m.GetAck().GetRequest()

@@ -145,6 +145,29 @@ func TestRepeatsWithoutASeq(t *testing.T) {
 	})
 }
 
+// W6: a frame with a seq that is repeated with another one, or with none, changes nothing and is acknowledged again. The number of the repeat is used up.
+func TestRepeatsWithAnotherSeq(t *testing.T) {
+	t.Attr("rules", "W6")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		grow := numberedFrame(worker, 1, &lessorv1.Capacity{MaxParallel: 2})
+		worker.SendFrame(grow)
+		worker.SendFrame(numberedFrame(worker, 2, &lessorv1.Capacity{MaxParallel: 1}))
+		for _, seq := range []uint64{0, 3} {
+			again := proto.CloneOf(grow)
+			again.Seq = seq
+			wantAck(worker, worker.SendFrame(again))
+			if n := slots(worker); n != 1 {
+				t.Errorf("%d slots after a repeat with the seq %d, want 1", n, seq)
+			}
+		}
+		worker.SendFrame(numberedFrame(worker, 4, &lessorv1.Capacity{MaxParallel: 3}))
+		if n := slots(worker); n != 3 {
+			t.Errorf("%d slots after the next frame, want 3", n)
+		}
+	})
+}
+
 // W6: a repeated feedback frame adds no output, even if it asks for no acknowledgement.
 func TestRepeatedFeedback(t *testing.T) {
 	t.Attr("rules", "W6")
