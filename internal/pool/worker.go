@@ -240,7 +240,9 @@ func (w *worker) notifyReady(n *lessorv1.NotifyReadyRequest) error {
 		return nil
 	case drains && (state == draining || state == failed): // it is being stopped, and does as it is told
 		return nil
-	case state == failed || state == draining:
+	case state == draining: // it may have said so itself
+		return status.Errorf(codes.FailedPrecondition, "worker_id: %q drains, and cannot become ready again", w.id)
+	case state == failed:
 		return status.Errorf(codes.FailedPrecondition, "worker_id: %q is being stopped", w.id)
 	case drains:
 		w.set(draining)
