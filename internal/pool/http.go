@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -8,8 +9,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc/codes"
@@ -150,19 +153,71 @@ func workerStatus(name, allowed string) (lessorv1.WorkerStatus, error) {
 	return 0, invalid("status", "is %q; it must be %s", name, allowed)
 }
 
-// readJSON reads one JSON value. The error is INVALID_ARGUMENT and names the field, RESOURCE_EXHAUSTED, or UNAVAILABLE if the connection is at fault.
+// readJSON reads one JSON value. Package json accepts invalid UTF-8, a name that comes twice, and names in any case, which two programs may read differently:
+// readJSON refuses them. The error is INVALID_ARGUMENT and names the field, RESOURCE_EXHAUSTED, or UNAVAILABLE if the connection is at fault.
 func readJSON(body io.Reader, n any) error {
-	d := json.NewDecoder(body)
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return notJSON(err)
+	}
+	if !utf8.Valid(text) {
+		return invalid("body", "is not valid UTF-8")
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	err := d.Decode(n)
-	if err == nil {
+	if err = d.Decode(n); err == nil {
 		if _, err = d.Token(); errors.Is(err, io.EOF) {
-			return nil
+			return exact(json.NewDecoder(bytes.NewReader(text)), "", reflect.TypeOf(n))
 		}
 		if err == nil {
 			err = errors.New("something follows the JSON value")
 		}
 	}
+	return notJSON(err)
+}
+
+// exact reads a value that package json has read into the type t, and refuses a name that comes twice or in another case.
+func exact(d *json.Decoder, path string, t reflect.Type) error {
+	if token, err := d.Token(); err != nil || token != json.Delim('{') { // no field of a notification is a list
+		return err
+	}
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	for seen := map[string]bool{}; d.More(); {
+		token, err := d.Token()
+		if err != nil {
+			return err
+		}
+		name := fmt.Sprint(token)
+		field, known := fieldOf(t, name)
+		switch {
+		case !known:
+			return invalid(path+name, "has the wrong case")
+		case seen[name]:
+			return invalid(path+name, "is sent twice")
+		}
+		seen[name] = true
+		if err := exact(d, path+name+".", field); err != nil {
+			return err
+		}
+	}
+	_, err := d.Token()
+	return err
+}
+
+// fieldOf returns the type of the field of a struct with a JSON name.
+func fieldOf(t reflect.Type, name string) (reflect.Type, bool) {
+	for f := range t.Fields() {
+		if f.Tag.Get("json") == name {
+			return f.Type, true
+		}
+	}
+	return nil, false
+}
+
+// notJSON returns the status of a body that package json has refused, or that could not be read.
+func notJSON(err error) error {
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return status.Errorf(codes.ResourceExhausted, "body: has more than %d bytes", tooLarge.Limit)
 	}

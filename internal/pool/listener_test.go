@@ -154,9 +154,15 @@ const (
 	failedPath = "/v2/internal/workers/p-0/failed"
 )
 
-// readyBody returns a ready notification of p-0 with more fields.
+// readyBody returns a ready notification of p-0 with more fields, or with other values of its fields.
 func readyBody(fields string) string {
-	return `{"worker_id":"p-0","pool_id":"p","status":"ready","vram_used_bytes":5` + fields + `}`
+	body := ""
+	for _, field := range []string{`,"worker_id":"p-0"`, `,"pool_id":"p"`, `,"status":"ready"`, `,"vram_used_bytes":5`} {
+		if name, _, _ := strings.Cut(field, ":"); !strings.Contains(fields, name+":") {
+			body += field
+		}
+	}
+	return "{" + strings.TrimPrefix(body+fields, ",") + "}"
 }
 
 // A ready notification is answered with 200, or with 400 and its wrong field, or 409.
@@ -184,6 +190,11 @@ func TestReadyByHTTP(t *testing.T) {
 		{readyBody("") + "{}", 400, "body: is not JSON: something follows the JSON value"},
 		{"null", 400, "pool_id: is required"},
 		{"{}", 400, "pool_id: is required"},
+		{readyBody(`,"endpoint":"` + "\xff" + `"`), 400, "body: is not valid UTF-8"},
+		{readyBody(`,"endpoint":"a","endpoint":"b"`), 400, "endpoint: is sent twice"},
+		{readyBody(`,"capabilities":{"slots_total":1,"slots_total":2}`), 400, "capabilities.slots_total: is sent twice"},
+		{readyBody(`,"Endpoint":"a"`), 400, "Endpoint: has the wrong case"},
+		{readyBody(`,"capabilities":{"Slots_total":1}`), 400, "capabilities.Slots_total: has the wrong case"},
 		{readyBody(`,"vram":1`), 400, "vram: is not a field of this notification"},
 		{readyBody(`,"capabilities":{"gpu":1}`), 400, "gpu: is not a field of this notification"},
 		{`{"pool_id":"p","status":"ready","vram_used_bytes":5}`, 400, "worker_id: is required"},
