@@ -236,7 +236,7 @@ func (d document) kindOf(t *testing.T, name string) kind {
 // webKinds has the fields that only HTTP requests have.
 var webKinds = map[string]kind{
 	"key": "affinity", "attemptId": "attempt", "Last-Event-ID": "sequence",
-	"states": plain, "reasons": plain, "mode": plain, "scope": plain, "category": plain, "payloadBase64": plain, "outputBase64": plain, "checkpointBase64": plain,
+	"states": plain, "reasons": plain, "errorCategories": plain, "mode": plain, "scope": plain, "category": plain, "payloadBase64": plain, "outputBase64": plain, "checkpointBase64": plain,
 	"nonRetryableCategories": plain, "waitMs": plain,
 }
 
