@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -41,6 +42,7 @@ var functions = template.FuncMap{
 	"limits":     limits,
 	"held":       func() string { return names(held, ",") },
 	"link":       link,
+	"linked":     linked,
 	"boxed":      boxed,
 	"kept":       func(name, value string) string { return kept(url.Values{name: {value}}) },
 	"quoted":     quoted,
@@ -98,6 +100,15 @@ func link(path string, query ...string) string {
 		return path
 	}
 	return path + "?" + values.Encode()
+}
+
+// taskID is the form of a task's id within a text.
+var taskID = regexp.MustCompile(`\bt[0-9a-v]{16}\b`)
+
+// linked returns a text of the coordinator in which the ids of tasks are links, so that one can go from a task that waits to those for which it waits.
+func linked(text string) template.HTML {
+	escaped := template.HTMLEscapeString(text) // escaping makes nothing that looks like an id
+	return template.HTML(taskID.ReplaceAllString(escaped, `<a class="id" href="/ui/tasks/$0">$0</a>`)) //nolint:gosec // see above
 }
 
 // names returns the names of enum values.

@@ -478,6 +478,30 @@ func TestWhen(t *testing.T) {
 	})
 }
 
+// In what the coordinator explains, the ids of tasks are links, and nothing else is: texts may have words of producers in them.
+func TestIDsInExplanationsAreLinks(t *testing.T) {
+	const id = "t0000200000000001"
+	linkTo := `<a class="id" href="/ui/tasks/` + id + `">` + id + `</a>`
+	for text, want := range map[string]string{
+		"held by " + id + ", worker w":    "held by " + linkTo + ", worker w",
+		id + " and " + id:                 linkTo + " and " + linkTo,
+		"<b>" + id + `</b> "q"`:           "&lt;b&gt;" + linkTo + "&lt;/b&gt; &#34;q&#34;",
+		"x" + id + " " + id + "0 t00":     "x" + id + " " + id + "0 t00",
+		`<a href="javascript:1">x</a> &t`: "&lt;a href=&#34;javascript:1&#34;&gt;x&lt;/a&gt; &amp;t",
+	} {
+		if got := string(linked(text)); got != want {
+			t.Errorf("%s is %s, want %s", text, got, want)
+		}
+	}
+	a := full()
+	a.by[lessorv1.TaskService_ExplainTask_FullMethodName] = &lessorv1.ExplainTaskResponse{
+		Summary: "READY: behind " + id, Findings: []*lessorv1.Finding{{}, {Message: "also " + id, Remedy: id + " ends"}},
+	}
+	if body := get(t, a, "/ui/tasks/"+id).Body.String(); strings.Count(body, linkTo) < 3 {
+		t.Errorf("the page has fewer than 3 links to %s:\n%s", id, body)
+	}
+}
+
 // The form selects tasks as ListTasks does, and the next page has the same filter.
 func TestFilter(t *testing.T) {
 	a := full()
@@ -490,7 +514,7 @@ func TestFilter(t *testing.T) {
 		WorkspaceId: "ws", Queue: "q", States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_FAILED}, Type: "t", RunId: "r", WorkerId: "w", ConcurrencyKey: "k", IdempotencyKey: "i",
 		HostNodeId: "h", Labels: map[string]string{"a": "b=c"}, Reasons: []lessorv1.Reason{lessorv1.Reason_REASON_START_TIMEOUT, lessorv1.Reason_REASON_RESOURCE_GONE},
 		ErrorCategories: []lessorv1.ErrorCategory{lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT},
-		CreatedAfter: at(1, 0, 0, 0, 0), CreatedBefore: at(1, 23, 0, 0, 0), FinishedAfter: at(3, 4, 5, 6, 7), FinishedBefore: at(4, 5, 6, 0, 0),
+		CreatedAfter:    at(1, 0, 0, 0, 0), CreatedBefore: at(1, 23, 0, 0, 0), FinishedAfter: at(3, 4, 5, 6, 7), FinishedBefore: at(4, 5, 6, 0, 0),
 	}}
 	if !proto.Equal(a.asked, want) {
 		t.Errorf("it asks for %v, want %v", a.asked, want)
