@@ -101,7 +101,7 @@ func (m *model) leaseTimers(t *modelTask) []modelTimer {
 		all = append(all, modelTimer{serving: l.attemptBy, fire: func(at lease.Now) {
 			t.end(lease.DeadlineExceeded, at.Wall)
 			t.note(lease.EventLeaseEnded, lease.DeadlineExceeded)
-			if l.ackBy != 0 && !l.acked {
+			if process, _, _ := strings.Cut(l.session, "-"); l.ackBy != 0 && !l.acked && process != t.unackedBy {
 				m.countUnacked(t, l, at)
 				return
 			}

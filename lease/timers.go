@@ -159,11 +159,12 @@ func (s *step) failResourceGone(at Wall, detail string) {
 }
 
 // attemptTimedOut ends the attempt at its attempt_timeout. That counts as a failure of category TIMEOUT (T5), unless it came so early that the session was
-// still to acknowledge the grant (W5).
+// still to acknowledge the grant (W5). Of grants in a row to the same process only the first one goes uncounted: a process that always acknowledges later than
+// that would otherwise get the task again without end.
 func (s *step) attemptTimedOut(at Now) {
 	l := s.revoke(DeadlineExceeded, at.Wall)
 	detail := "attempt_timeout of " + s.task.Spec.AttemptTimeout.String() + " passed"
-	if l.AwaitsAck() {
+	if l.AwaitsAck() && InstanceOf(l.Session) != s.task.UnackedBy {
 		s.countUnacked(l, at)
 		s.note(EventLeaseEnded, at.Wall, l.Worker, DeadlineExceeded, detail+", and the grant had not been acknowledged")
 		return

@@ -111,10 +111,11 @@ const (
 	Configuration
 	Timeout
 	CategoryCancelled
+	UnknownCategory // of an error in the record of a task that an older build has written; not on the wire
 )
 
 func (c Category) String() string {
-	return [...]string{"UNSPECIFIED", "USER_CODE", "DATA_QUALITY", "INFRASTRUCTURE", "CONFIGURATION", "TIMEOUT", "CANCELLED"}[c]
+	return [...]string{"UNSPECIFIED", "USER_CODE", "DATA_QUALITY", "INFRASTRUCTURE", "CONFIGURATION", "TIMEOUT", "CANCELLED", "UNKNOWN"}[c]
 }
 
 // retried reports whether a failure of the category is retried by default (T4).

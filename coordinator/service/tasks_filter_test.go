@@ -137,7 +137,7 @@ func TestFilterByErrorCategory(t *testing.T) {
 		failWith(t, r, r.Lease(t), 0)
 		r.Start(t, r.Lease(t))
 		r.Complete(t, r.Lease(t), "")
-		time.Sleep(time.Second)
+		time.Sleep(2 * time.Second)
 		for want, f := range map[string]*lessorv1.TaskFilter{
 			"data": by(data), "config": by(config), "none": by(code), "slow": by(timeout), "data slow": by(timeout, data), "": by(lessorv1.ErrorCategory_ERROR_CATEGORY_INFRASTRUCTURE),
 			"data config none slow done ready": nil,

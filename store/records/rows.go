@@ -156,10 +156,37 @@ func taskFields(c *codec, t *lease.Task) {
 	list(c, &t.History, eventFields)
 	num(c, &t.Dropped)
 	c.bool(&t.HasCheckpoint)
-	num(c, &t.ErrorCategory) // builds before the category was kept wrote 1 for any error, which is USER_CODE
+	errorCategory(c, &t.ErrorCategory)
 	if c.since(2) {
 		c.bool(&t.Parked)
 		list(c, &t.Discarded, discardedFields)
+	}
+}
+
+// errorCategory reads or writes the category of an error as its number plus one, and 0 for no error. Builds that kept no category wrote 1 for any error.
+func errorCategory(c *codec, category *lease.Category) {
+	const unknown = 1
+	var n uint32
+	switch *category {
+	case lease.NoCategory:
+	case lease.UnknownCategory:
+		n = unknown
+	default:
+		n = uint32(*category) + 1
+	}
+	num(c, &n)
+	if !c.reading {
+		return
+	}
+	switch {
+	case n == 0:
+		*category = lease.NoCategory
+	case n == unknown:
+		*category = lease.UnknownCategory
+	case n > math.MaxUint8+1:
+		c.broken = true
+	default:
+		*category = lease.Category(n - 1)
 	}
 }
 

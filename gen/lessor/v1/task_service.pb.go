@@ -779,7 +779,7 @@ type TaskFilter struct {
 	// no task ends for it: LEASE_EXPIRED, for example, is why a lease ended.
 	Reasons []Reason `protobuf:"varint,15,rep,packed,name=reasons,proto3,enum=lessor.v1.Reason" json:"reasons,omitempty"`
 	// Kinds of the error of the last failed attempt: Task.error.category. It stays while the task is tried again, and when a later attempt completes it: add
-	// states, for example FAILED. A task without an error does not match. Empty: any, or none. Unspecified is refused; such an error is USER_CODE.
+	// states, for example FAILED. A task without an error does not match, nor does one whose error is from before store format 10. Empty: any, or none. Unspecified is refused; such an error is USER_CODE.
 	ErrorCategories []ErrorCategory `protobuf:"varint,16,rep,packed,name=error_categories,json=errorCategories,proto3,enum=lessor.v1.ErrorCategory" json:"error_categories,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
