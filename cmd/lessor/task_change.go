@@ -59,7 +59,7 @@ func (taskRetryCmd) Help() string {
 	return `The budgets of attempts and losses start again at 0; the number of the attempt goes on. The task is READY
 at once, even if it was cancelled before its run_at.
 
-Tasks that are selected by a filter, and have neither FAILED nor been CANCELLED, are skipped. A run of which there is no task (any more)
+Tasks that are selected by a filter, and have neither FAILED nor been CANCELLED, or whose deadline has passed if you give no --deadline, are skipped. A run of which there is no task (any more)
 is an error.
 
 Examples:

@@ -96,12 +96,21 @@ func Error(t *lessorv1.Task) string {
 		text = ""
 	case t.GetReason() != lessorv1.Reason_REASON_UNSPECIFIED:
 		text = Name(t.GetReason())
-		if t.GetCancelReason() != "" {
+		switch {
+		case t.GetCancelReason() != "":
 			text += ": " + t.GetCancelReason()
+		case attemptTimedOut(t):
+			text += ": " + t.GetError().GetMessage()
 		}
 	}
 	line, _, _ := strings.Cut(text, "\n")
 	return line
+}
+
+// attemptTimedOut reports whether a task has failed because its last attempt took too long, and not because its deadline passed: the reason is the same.
+func attemptTimedOut(t *lessorv1.Task) bool {
+	return t.GetReason() == lessorv1.Reason_REASON_DEADLINE_EXCEEDED && t.GetError() != nil &&
+		(t.GetSpec().GetDeadline() == nil || t.GetFinishedAt().AsTime().Before(t.GetSpec().GetDeadline().AsTime()))
 }
 
 // FailedByError reports whether the error of the last failed attempt is why the task has failed.

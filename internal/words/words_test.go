@@ -45,9 +45,25 @@ func TestSilenceBeginsWithTheLastMessage(t *testing.T) {
 	}
 }
 
-// The error of a task in a list is that of its state.
+// The error of a task in a list is that of its state. A task that ended at its attempt_timeout has the same reason as one whose deadline passed, and says which.
 func TestErrorOfATaskInAListIsThatOfItsState(t *testing.T) {
 	earlier := &lessorv1.TaskError{Message: "encoder crashed\nat frame 7"}
+	at := func(seconds int64) *timestamppb.Timestamp { return &timestamppb.Timestamp{Seconds: seconds} }
+	late := func(deadline *timestamppb.Timestamp) *lessorv1.Task {
+		return &lessorv1.Task{
+			State: lessorv1.TaskState_TASK_STATE_FAILED, Reason: lessorv1.Reason_REASON_DEADLINE_EXCEEDED, FinishedAt: at(10),
+			Error: &lessorv1.TaskError{Message: "attempt_timeout of 1s passed"}, Spec: &lessorv1.TaskSpec{Deadline: deadline},
+		}
+	}
+	for want, tasks := range map[string][]*lessorv1.Task{
+		"DEADLINE_EXCEEDED: attempt_timeout of 1s passed": {late(nil), late(at(11))}, "DEADLINE_EXCEEDED": {late(at(10)), late(at(9))},
+	} {
+		for _, task := range tasks {
+			if got := Error(task); got != want {
+				t.Errorf("%v: got %q, want %q", task, got, want)
+			}
+		}
+	}
 	for want, task := range map[string]*lessorv1.Task{
 		"":                      {State: lessorv1.TaskState_TASK_STATE_COMPLETED, Error: earlier},
 		"encoder crashed":       {State: lessorv1.TaskState_TASK_STATE_FAILED, Error: earlier},
