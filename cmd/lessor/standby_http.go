@@ -2,17 +2,12 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"log/slog"
 	"math"
-	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/lessor-dev/lessor/internal/words"
 	"github.com/lessor-dev/lessor/lease"
@@ -106,10 +101,7 @@ func (s *copyState) gauges() []prometheus.Collector {
 	counter := func(name, help string, n *int64) prometheus.Collector {
 		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, locked(func() float64 { return float64(*n) }))
 	}
-	build := prometheus.GaugeOpts{Name: "lessor_build_info", Help: "Always 1; the label has the version.", ConstLabels: prometheus.Labels{"version": buildVersion()}}
 	return []prometheus.Collector{
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		prometheus.NewGaugeFunc(build, func() float64 { return 1 }),
 		gauge("lessor_standby_complete", "1 while the copy is complete and follows.", func() float64 {
 			if s.complete {
 				return 1
@@ -127,37 +119,12 @@ func (s *copyState) gauges() []prometheus.Collector {
 	}
 }
 
-// handler serves /metrics, /healthz (is the process alive?) and /readyz (is the copy complete, and does it follow?).
-func (s *copyState) handler() http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(s.gauges()...)
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answerText(w, http.StatusOK, "ok") })
+// pages serves /metrics, /healthz (is the process alive?) and /readyz (is the copy complete, and does it follow?).
+func (s *copyState) pages() http.Handler {
+	mux := monitoringPages(s.gauges()...)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		code, text := s.readiness()
 		answerText(w, code, text)
 	})
 	return mux
-}
-
-func answerText(w http.ResponseWriter, code int, text string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(code)
-	_, _ = io.WriteString(w, text+"\n") // the caller is gone
-}
-
-// serve serves the state on a listener until stop is called.
-func (s *copyState) serve(lis net.Listener, log *slog.Logger) (stop func()) {
-	server := &http.Server{
-		Handler: s.handler(), ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
-	}
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(lis) }) // http.ErrServerClosed
-	return func() {
-		_ = server.Close()
-		serving.Wait()
-	}
 }

@@ -14,7 +14,7 @@ import (
 // get returns the answer of the HTTP listener of a standby.
 func (s *copyState) get(path string) (code int, body string) {
 	w := httptest.NewRecorder()
-	s.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+	s.pages().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
 	return w.Code, w.Body.String()
 }
 

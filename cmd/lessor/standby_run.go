@@ -89,7 +89,7 @@ func (c standbyRunCmd) follow(a *app, cl *client, place *boltstore.Standby, http
 	defer stop(nil)
 	f := newFollower(cl.admin, told.Name, place, log)
 	if httpLis != nil {
-		defer f.state.serve(httpLis, log)()
+		defer servePages(httpLis, f.state.pages(), log)()
 	}
 	var once sync.Once
 	f.onComplete = func() {
