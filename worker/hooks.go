@@ -29,6 +29,9 @@ type Hooks struct {
 	// OnStop is called when a handler's context ends early, and again when a cancelled or draining attempt then loses
 	// its lease as well. The error is a *StopError.
 	OnStop func(*Task, error)
+	// OnHeartbeat is called after each heartbeat of the worker was sent, in the goroutine of Run; the hook must not change it. Healthy is false while the
+	// worker drains. While leases are to be renewed there are more heartbeats than the coordinator asks for.
+	OnHeartbeat func(*lessorv1.WorkerHeartbeat)
 	// OnNoNewWork is called when the coordinator stops giving new work to the worker; why is the reason, for example that the memory or the disk of
 	// the machine is nearly full (W9). When the coordinator gives new work again, it is called with an empty why. It is not called while the worker
 	// drains.

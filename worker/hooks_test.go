@@ -133,3 +133,82 @@ func TestOnEnd(t *testing.T) {
 		stop()
 	})
 }
+
+// OnHeartbeat is called for each heartbeat, also while the worker has no task; those of a drain say that the worker is not healthy.
+func TestOnHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		var healthy, draining atomic.Int32
+		w := c.Worker("q", worker.Config{DrainTimeout: time.Hour, Hooks: worker.Hooks{OnHeartbeat: func(h *lessorv1.WorkerHeartbeat) {
+			if h.GetHealthy() {
+				healthy.Add(1)
+			} else {
+				draining.Add(1)
+			}
+		}}})
+		release := make(chan struct{})
+		w.Handle("work", func(context.Context, *worker.Task) ([]byte, error) {
+			<-release
+			return nil, nil
+		})
+		c.Run(w)
+		time.Sleep(time.Minute)
+		if idle := healthy.Load(); idle < 3 || draining.Load() != 0 {
+			t.Errorf("an idle worker sent %d heartbeats in a minute, and %d that say that it drains; want several, and none", idle, draining.Load())
+		}
+		id := c.Submit(&lessorv1.TaskSpec{Queue: "q", Type: "work"})
+		time.Sleep(time.Second)
+		w.Drain(time.Hour)
+		before := healthy.Load()
+		time.Sleep(time.Minute)
+		if healthy.Load() != before || draining.Load() < 3 {
+			t.Errorf("a worker that drains sent %d heartbeats that say that it does not, and %d that it does", healthy.Load()-before, draining.Load())
+		}
+		close(release)
+		c.Wait(id)
+	})
+}
+
+// StopCause says in OnEnd why the context of the handler has ended, even if the handler returns at that moment. It is nil if nothing has ended it.
+func TestStopCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		ended := make(chan error, 1)
+		w := c.Worker("q", worker.Config{Hooks: worker.Hooks{OnEnd: func(task *worker.Task, _ time.Duration, _ error) {
+			if task.Attempt == 1 {
+				ended <- task.StopCause()
+			}
+		}}})
+		w.HandleDefault(func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			if task.Type == "returns" || task.Attempt > 1 {
+				return nil, nil
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		stop := c.Run(w)
+		for typ, test := range map[string]struct {
+			do   func(id string)
+			want error
+		}{
+			"returns":     {func(string) {}, nil},
+			"loses":       {c.LoseLease, worker.ErrLeaseLost},
+			"isCancelled": {func(id string) { c.Cancel(id, "test") }, worker.ErrCancelled},
+		} {
+			id := c.Submit(&lessorv1.TaskSpec{Queue: "q", Type: typ})
+			time.Sleep(time.Second)
+			test.do(id)
+			if got := <-ended; !errors.Is(got, test.want) {
+				t.Errorf("%s: StopCause = %v, want %v", typ, got, test.want)
+			}
+			c.Wait(id)
+		}
+		c.Submit(&lessorv1.TaskSpec{Queue: "q", Type: "drains"})
+		time.Sleep(time.Second)
+		w.Drain(0)
+		if got := <-ended; !errors.Is(got, worker.ErrDraining) {
+			t.Errorf("StopCause = %v, want %v", got, worker.ErrDraining)
+		}
+		stop()
+	})
+}

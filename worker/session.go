@@ -308,7 +308,13 @@ func (s *session) serve() error {
 // send sends a frame. It returns no error if the stream has ended: Recv then returns the reason.
 func (s *session) send(f *lessorv1.SessionRequest) error {
 	err := s.stream.Send(f)
-	if err == nil || errors.Is(err, io.EOF) {
+	switch {
+	case err == nil:
+		if hook := s.w.cfg.Hooks.OnHeartbeat; hook != nil && f.GetHeartbeat() != nil {
+			hook(f.GetHeartbeat())
+		}
+		return nil
+	case errors.Is(err, io.EOF):
 		return nil
 	}
 	return s.streamError(err)

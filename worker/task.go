@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -262,6 +263,15 @@ func (t *Task) Lost() <-chan struct{} {
 	w.lock()
 	defer w.unlock()
 	return t.attempt().lostChanLocked()
+}
+
+// StopCause returns why the handler's context has ended early: a *StopError, of two the first; nil if it has not. It is for Hooks.OnEnd, which may be called
+// before OnStop. A handler has context.Cause of its context.
+func (t *Task) StopCause() error {
+	if stop, ok := errors.AsType[*StopError](context.Cause(t.attempt().ctx)); ok {
+		return stop
+	}
+	return nil
 }
 
 // AddArtifact adds a result that is stored elsewhere to the outcome. Artifacts are reported only if the handler returns no error. An
