@@ -96,8 +96,14 @@ var arrows = map[string][]string{
 	// The page is a client of the gRPC services. It can reach neither the engine nor the store.
 	"web": {"gen", "internal/words", "google.golang.org/grpc", "google.golang.org/protobuf"},
 
-	// A worker is a user's program. It knows the wire format and nothing of the server. Only its test helper starts a real server.
-	"worker": {"gen", "internal/await", "internal/detail", "internal/pipe", "internal/traceparent", "internal/wire", "internal/words", anyModule},
+	// A worker is a user's program. It knows the wire format and nothing of the server, and brings no other modules than these. Only its test helper starts a
+	// real server.
+	"worker": {
+		"gen", "internal/await", "internal/detail", "internal/pipe", "internal/traceparent", "internal/wire", "internal/words",
+		"go.opentelemetry.io/otel", "google.golang.org/genproto/googleapis/rpc", "google.golang.org/grpc", "google.golang.org/protobuf",
+	},
+	// Only those who import it depend on Prometheus.
+	"worker/workermetrics": {"worker", "gen", "internal/words", "github.com/prometheus/client_golang/prometheus"},
 	// Resources of a worker use the types of the SDK.
 	"worker/resource": {"worker"},
 	// Any program can say that it is ready, without gRPC.

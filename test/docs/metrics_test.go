@@ -19,7 +19,9 @@ func TestMetricsPageMatchesTheCode(t *testing.T) {
 	}
 	rows := namesIn(string(page), regexp.MustCompile("(?m)^\\| `(lessor_[a-z_]+)`"))
 	var files []string
-	for _, dir := range []string{"coordinator", "coordinator/gate", "coordinator/preauth", "coordinator/session", "coordinator/recvlimit", "cmd/lessor"} {
+	for _, dir := range []string{
+		"coordinator", "coordinator/gate", "coordinator/preauth", "coordinator/session", "coordinator/recvlimit", "cmd/lessor", "worker/workermetrics",
+	} {
 		found, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
 		if err != nil {
 			t.Fatal(err)
