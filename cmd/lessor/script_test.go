@@ -7,6 +7,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -63,6 +65,7 @@ func (l leakCheck) Run() int {
 //	private FILE              checks that only its owner may read and write a file
 //	receiver                  takes in spans, which the commands export from then on
 //	spans FILE                writes what spans there are
+//	fetch ADDR PATH FILE      gets a page from the address in the file ADDR, and writes it to FILE
 //	shutdown SIGNAL           sends TERM or KILL to that coordinator, and waits for its end
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -78,6 +81,7 @@ func TestScripts(t *testing.T) {
 			"private":     isPrivate,
 			"receiver":    startReceiver,
 			"spans":       writeSpans,
+			"fetch":       fetch,
 		},
 	})
 }
@@ -122,6 +126,23 @@ func isPrivate(ts *testscript.TestScript, neg bool, args []string) {
 	if mode := info.Mode().Perm(); mode != 0o600 {
 		ts.Fatalf("%s: mode %o, want 600", args[0], mode)
 	}
+}
+
+// fetch gets a page by HTTP.
+func fetch(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: fetch ADDR PATH FILE")
+	}
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := client.Get("http://" + strings.TrimSpace(ts.ReadFile(args[0])) + args[1])
+	ts.Check(err)
+	defer func() { _ = res.Body.Close() }()
+	page, err := io.ReadAll(res.Body)
+	ts.Check(err)
+	if res.StatusCode != http.StatusOK {
+		ts.Fatalf("%s: %s: %s", args[1], res.Status, page)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[2]), page, 0o600))
 }
 
 // running is the coordinator that a script started.

@@ -314,7 +314,7 @@ func listenTCP(flag, addr string) (net.Listener, error) {
 func listenError(flag, addr string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fail(exitCannotStart, fmt.Sprintf("another coordinator may be running; choose another address with --%s", flag), "%s is in use", addr)
+		return fail(exitCannotStart, fmt.Sprintf("another lessor may be running; choose another address with --%s", flag), "%s is in use", addr)
 	case errors.Is(err, fs.ErrPermission):
 		return fail(exitCannotStart, "ports below 1024 need root", "not permitted to listen on %s", addr)
 	case tooManyFiles(err):

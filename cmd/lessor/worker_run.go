@@ -30,6 +30,7 @@ type workerRunCmd struct {
 	Capabilities     capabilities  `embed:""`
 	Installer        string        `type:"file" placeholder:"PROGRAM" help:"Program that installs and removes packages when an operator asks for it. Without it the worker does neither."`
 	InstallerTimeout time.Duration `type:"positive" default:"1h" placeholder:"DURATION" help:"How long the installer may take for one package, before it is stopped."`
+	MetricsListen    string        `placeholder:"HOST:PORT" help:"Address on which to serve /metrics and /healthz over plain HTTP, to everybody who reaches it; by default there is none."`
 	Log              logging       `embed:"" prefix:"log-"`
 
 	Command []string `type:"bytes" arg:"" passthrough:"partial" help:"Command to run for every task."`
@@ -91,6 +92,11 @@ func (c workerRunCmd) Run(a *app) error {
 	if cfg.Installer, err = c.installer(a, log); err != nil {
 		return err
 	}
+	stop, err := c.serveMetrics(&cfg, log)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	return c.with(a, func(cl *client) error {
 		w, err := worker.New(cl, c.Queue, cfg)
 		if err != nil {
