@@ -27,11 +27,13 @@ type Task struct {
 
 	CreatedAt  Wall
 	FinishedAt Wall
-	Deadline   Wall    // of this round; 0: none
-	Place      uint64  // place in its line, lower first; a task keeps its place from attempt to attempt (T2)
-	ReadyAt    Instant // when the task became READY
-	RunAt      Wall    // while SCHEDULED: when the task becomes READY, on the wall clock; else 0
-	RetryAt    Instant // while SCHEDULED: when the task becomes READY, on the serving clock; else 0
+	Deadline   Wall   // of this round; 0: none
+	Place      uint64 // place in its line, lower first; a task keeps its place from attempt to attempt (T2)
+	// ReadyAt is, while the task is READY, the present less how long it has been so: a lease of which its worker gave no sign interrupts this time and does not
+	// end it (T6), so the task may have been LEASED since. While LEASED, it is what it was before the grant.
+	ReadyAt Instant
+	RunAt   Wall    // while SCHEDULED: when the task becomes READY, on the wall clock; else 0
+	RetryAt Instant // while SCHEDULED: when the task becomes READY, on the serving clock; else 0
 
 	Cancel *CancelRequest
 	// Lease is the live lease, or nil (A1).
