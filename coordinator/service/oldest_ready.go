@@ -12,47 +12,30 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// mostHeads is how many tasks one scrape, and one call about queues, looks at: those in front of their lines. Producers may make any number of lines. A variable
-// so that tests can make it small.
+// mostHeads is how many tasks one scrape, and one call about queues, looks at: those in front of their lines. Producers may make any number of lines, and any
+// number of tasks may have had an attempt. A variable so that tests can make it small.
 var mostHeads = 2000
 
-// mostOfLine is how many tasks of each line and priority they look at.
-const mostOfLine = 64
-
-// look goes through the tasks that may have been READY the longest, of one line or of all.
+// afterTask returns the place after which to look for the next task that may have been READY the longest, once the task at a place was looked at.
 //
-// A task that was never granted has been READY for longer than all behind it, as places are given in that order. But a task that is READY again after an attempt
-// has its old place (T2). So in each line and priority it looks at all tasks up to the first that was never granted.
-type look struct {
-	at store.ReadyKey // the task that was looked at last, or a place behind all of its line and priority
-	n  int            // how many of its line and priority were looked at
-}
-
-// lookAt returns a look that begins with the first task of a line.
-func lookAt(space uint32, l lease.Line) look {
-	return look{at: store.ReadyKey{Space: space, Line: records.LineID(l), Priority: math.MaxInt32}}
-}
-
-// pass records that the task at a place was looked at.
-func (k *look) pass(at store.ReadyKey, t *lease.Task) {
-	if at.Space != k.at.Space || at.Line != k.at.Line || at.Priority != k.at.Priority {
-		k.n = 0
+// A task that was never granted has been READY for longer than all behind it, as places are given in that order: the next one is of another line or priority.
+// But a task that is READY again after an attempt has its old place (T2), so the one behind it may have been READY for longer.
+func afterTask(at store.ReadyKey, t *lease.Task) store.ReadyKey {
+	if t.Attempts == 0 {
+		at.Place, at.Seq = math.MaxUint64, math.MaxUint64
 	}
-	k.n++
-	if k.at = at; t.Attempts == 0 || k.n == mostOfLine {
-		k.at.Place, k.at.Seq = math.MaxUint64, math.MaxUint64
-	}
+	return at
 }
 
 // OldestReady measures how long tasks have been READY. It reads the first tasks of each line and priority from the store, so it does not need the engine, and
-// costs the same however many tasks wait.
+// costs no more than mostHeads tasks do, however many wait.
 type OldestReady struct {
 	store store.Store
 	now   func() lease.Now
 	log   *slog.Logger
 
-	mu   sync.Mutex
-	look look // where the next scrape goes on if there are more than mostHeads
+	mu    sync.Mutex
+	after store.ReadyKey // where the next scrape goes on if there are more than mostHeads
 }
 
 // NewOldestReady returns a measure of the tasks in a store. now returns the present.
@@ -68,10 +51,10 @@ func (o *OldestReady) Seconds() float64 {
 	now := o.now().Serving
 	since := now
 	err := o.store.View(func(r store.Reader) error {
-		k := o.look
-		o.look = look{}
+		after := o.after
+		o.after = store.ReadyKey{}
 		for range mostHeads {
-			at, found, err := records.NextReady(r, k.at)
+			at, found, err := records.NextReady(r, after)
 			if err != nil || !found {
 				return err
 			}
@@ -80,9 +63,9 @@ func (o *OldestReady) Seconds() float64 {
 				return err
 			}
 			since = min(since, t.ReadyAt)
-			k.pass(at, t)
+			after = afterTask(at, t)
 		}
-		o.look = k
+		o.after = after
 		return nil
 	})
 	if err != nil {
@@ -102,21 +85,21 @@ type waiting struct {
 // the engine has named, however many lines other queues have: first at the first task of each, then at the second, and so on, so that no line takes all.
 func (sh *shared) oldestReady(space engine.Space, queues []engine.QueueInfo) (map[string]waiting, error) {
 	number, _ := sh.Engine.SpaceNumber(space)
-	var looks []look
+	var lines []store.ReadyKey // where to go on in each line
 	for i := range queues {
 		for _, l := range queues[i].Lines {
-			looks = append(looks, lookAt(number, l))
+			lines = append(lines, store.ReadyKey{Space: number, Line: records.LineID(l), Priority: math.MaxInt32})
 		}
 	}
 	oldest, now := map[string]waiting{}, sh.Engine.Now().Serving
 	err := sh.longView(func(r store.Reader) error {
-		for looked := 0; looked < mostHeads && len(looks) > 0; looks = looks[1:] {
-			k := looks[0]
-			at, found, err := records.NextReady(r, k.at)
+		for looked := 0; looked < mostHeads && len(lines) > 0; lines = lines[1:] {
+			after := lines[0]
+			at, found, err := records.NextReady(r, after)
 			if err != nil {
 				return err
 			}
-			if !found || at.Space != k.at.Space || at.Line != k.at.Line {
+			if !found || at.Space != after.Space || at.Line != after.Line {
 				continue
 			}
 			t, err := records.ReadyTask(r, at)
@@ -128,8 +111,7 @@ func (sh *shared) oldestReady(space engine.Space, queues []engine.QueueInfo) (ma
 				oldest[t.Spec.Queue] = waiting{t.ID, age}
 			}
 			looked++
-			k.pass(at, t)
-			looks = append(looks, k)
+			lines = append(lines, afterTask(at, t))
 		}
 		return nil
 	})

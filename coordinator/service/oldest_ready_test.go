@@ -103,10 +103,11 @@ func TestAgeOfTheOldestReadyTaskOfAQueue(t *testing.T) {
 	})
 }
 
-// A task that is READY again after an attempt has its old place in front of others, and does not hide those that have been READY for longer.
+// Tasks that are READY again after an attempt have their old places in front of others, and do not hide one that has been READY for longer. If there are more of
+// them than one scrape looks at, the next scrapes look at those behind.
 func TestRetriedTasksDoNotHideOlderOnes(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
-		const retried = 3
+		const retried = 100
 		for range retried + 2 {
 			r.Submit(t, nil)
 		}
@@ -118,6 +119,11 @@ func TestRetriedTasksDoNotHideOlderOnes(t *testing.T) {
 		q, err := r.Admin.GetQueue(t.Context(), &lessorv1.GetQueueRequest{Name: "q"})
 		if d := q.GetQueue().GetOldestReady().AsDuration(); err != nil || d != time.Hour {
 			t.Errorf("oldest_ready is %v (%v), want 1h", d, err)
+		}
+		defer func(most int) { *service.MostHeads = most }(*service.MostHeads)
+		*service.MostHeads = retried / 2
+		if found := threeScrapes(t, r); !found["3600"] {
+			t.Errorf("three scrapes found the ages %v, want the oldest, 3600 s, among them", found)
 		}
 	})
 }
@@ -131,15 +137,21 @@ func TestAgeOfTheOldestReadyTaskOfManyLines(t *testing.T) {
 			r.Submit(t, func(s *lessorv1.TaskSpec) { s.Type = fmt.Sprint(i) })
 			time.Sleep(time.Second)
 		}
-		found := map[string]bool{}
-		for range 3 {
-			metrics := wiretest.GetPath(t, r, "/metrics", http.StatusOK)
-			found[regexp.MustCompile(`\nlessor_oldest_ready_seconds (\d+)`).FindStringSubmatch(metrics)[1]] = true
-		}
-		if !found["5"] {
+		if found := threeScrapes(t, r); !found["5"] {
 			t.Errorf("three scrapes found the ages %v, want the oldest, 5 s, among them", found)
 		}
 	})
+}
+
+// threeScrapes returns the ages that three scrapes find, in whole seconds.
+func threeScrapes(t *testing.T, r *wiretest.Rig) map[string]bool {
+	t.Helper()
+	found := map[string]bool{}
+	for range 3 {
+		metrics := wiretest.GetPath(t, r, "/metrics", http.StatusOK)
+		found[regexp.MustCompile(`\nlessor_oldest_ready_seconds (\d+)`).FindStringSubmatch(metrics)[1]] = true
+	}
+	return found
 }
 
 // A queue shows its oldest READY task however many lines other queues have. If it has more lines than one call looks at, it shows the oldest of those from which
