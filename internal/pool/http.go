@@ -12,11 +12,12 @@ import (
 	"reflect"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -153,21 +154,23 @@ func workerStatus(name, allowed string) (lessorv1.WorkerStatus, error) {
 	return 0, invalid("status", "is %q; it must be %s", name, allowed)
 }
 
-// readJSON reads one JSON value. Package json accepts invalid UTF-8, a name that comes twice, and names in any case, which two programs may read differently:
-// readJSON refuses them. The error is INVALID_ARGUMENT and names the field, RESOURCE_EXHAUSTED, or UNAVAILABLE if the connection is at fault.
+// readJSON reads one JSON value. Package json accepts invalid UTF-8, half of a surrogate pair, a name that comes twice, and names in any case, which two
+// programs may read differently: readJSON refuses them. The error is INVALID_ARGUMENT and names the field, RESOURCE_EXHAUSTED, or UNAVAILABLE if the
+// connection is at fault.
 func readJSON(body io.Reader, n any) error {
 	text, err := io.ReadAll(body)
 	if err != nil {
 		return notJSON(err)
 	}
-	if !utf8.Valid(text) {
-		return invalid("body", "is not valid UTF-8")
-	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err = d.Decode(n); err == nil {
 		if _, err = d.Token(); errors.Is(err, io.EOF) {
-			return exact(json.NewDecoder(bytes.NewReader(text)), "", reflect.TypeOf(n))
+			err := exact(json.NewDecoder(bytes.NewReader(text)), "", reflect.TypeOf(n))
+			if err == nil && protojson.Unmarshal(text, new(structpb.Value)) != nil { // of what is left, it refuses these alone
+				err = invalid("body", "has a text that is not valid Unicode: invalid UTF-8, or an unpaired surrogate")
+			}
+			return err
 		}
 		if err == nil {
 			err = errors.New("something follows the JSON value")
