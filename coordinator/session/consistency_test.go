@@ -29,6 +29,7 @@ func (w *world) inspect() {
 			w.Errorf("session %s has no stream and is not kept, so that nothing will end it", id)
 		}
 		w.inspectOutbox(d, stuck[id])
+		w.inspectFeedback(d)
 	}
 	for instance, d := range all.newest {
 		if all.byID[d.id] != d {
@@ -78,6 +79,23 @@ func (w *world) inspectOutbox(d *resumeState, stalled bool) {
 	}
 	if o.reserved > maxHeld {
 		w.Errorf("session %s: %d bytes are reserved for answers, want at most %d", d.id, o.reserved, maxHeld)
+	}
+}
+
+// inspectFeedback checks the feedback of a session that waits for the engine.
+func (w *world) inspectFeedback(d *resumeState) {
+	q := d.feeds
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	bytes := 0
+	for i := range q.waiting {
+		bytes += q.waiting[i].Size()
+	}
+	if bytes != q.bytes || bytes > maxFeedback && len(q.waiting) > 1 || len(q.lost) > maxLost {
+		w.Errorf("session %s: %d items of feedback of %d bytes wait, and %d bytes are counted; the limit is %d", d.id, len(q.waiting), bytes, q.bytes, maxFeedback)
+	}
+	if q.inEngine < 0 || !w.slow && (q.inEngine > 0 || bytes > 0) {
+		w.Errorf("session %s: feedback of %d bytes waits, and the engine has %d bytes, although it has nothing to do", d.id, bytes, q.inEngine)
 	}
 }
 

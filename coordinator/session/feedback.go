@@ -17,18 +17,18 @@ var maxFeedback = 1 << 20
 // maxLost is for how many leases the queue counts the dropped items, so that it can tell their watchers.
 var maxLost = 1024
 
-// feedbackQueue passes a session's feedback to the engine, and holds it while the engine handles an earlier part of it. The engine has only one
-// part of each session at a time, plus the feedback that comes right before an outcome or a heartbeat. So a flood of feedback costs only its own session memory
-// and lost items.
+// feedbackQueue passes a session's feedback to the engine, and holds it while the engine handles an earlier part of it. While the engine has a part, it gets
+// another one only right before a report or the progress of a heartbeat, and only as far as both together are within maxFeedback. So a flood of feedback
+// costs only its own session memory and lost items, however long a commit takes.
 type feedbackQueue struct {
 	srv    *Server
 	tenant string
 
-	mu      sync.Mutex // guards the rest; also held while a part goes to the engine, so that no later part overtakes it
-	waiting []engine.ResolvedFeed
-	bytes   int
-	lost    map[string]engine.ResolvedFeed // the rest of dropped items (see engine.ResolvedFeed.Dropped), by lease id; nil: none was dropped
-	busy    bool                           // the engine has a part
+	mu       sync.Mutex // guards the rest; also held while a part goes to the engine, so that no later part overtakes it
+	waiting  []engine.ResolvedFeed
+	bytes    int                            // of waiting
+	lost     map[string]engine.ResolvedFeed // the rest of dropped items (see engine.ResolvedFeed.Dropped), by lease id; nil: none was dropped
+	inEngine int                            // bytes of the parts that the engine has; 0: it has none
 }
 
 // feedback passes progress and output of running attempts to the engine. They are volatile.
@@ -78,49 +78,57 @@ func (q *feedbackQueue) add(news []engine.ResolvedFeed) {
 		q.waiting = append(q.waiting, news[i])
 		q.bytes += news[i].Size()
 	}
-	for q.bytes > maxFeedback && len(q.waiting) > 1 {
-		q.drop(q.waiting[0])
-		q.bytes -= q.waiting[0].Size()
-		q.waiting = q.waiting[1:]
-	}
-	if !q.busy {
+	q.shorten(maxFeedback, 1)
+	if q.inEngine == 0 {
 		q.passLocked()
 	}
 }
 
-// passAll gives the waiting feedback to the engine, even if the engine has a part, so that the outcome or heartbeat that comes next does not overtake it.
+// shorten drops the oldest items until the others have at most the given bytes, or are no more than least. The caller holds mu.
+func (q *feedbackQueue) shorten(bytes, least int) {
+	for q.bytes > bytes && len(q.waiting) > least {
+		q.drop(q.waiting[0])
+		q.bytes -= q.waiting[0].Size()
+		q.waiting[0] = engine.ResolvedFeed{} // so that its memory can be freed
+		q.waiting = q.waiting[1:]
+	}
+}
+
+// passAll gives the waiting feedback to the engine, even if the engine has a part, so that the report or heartbeat that comes next does not overtake it.
+// What does not fit beside the parts that the engine has is dropped, the oldest first.
 func (q *feedbackQueue) passAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.passLocked()
 }
 
-// passLocked gives everything that waits to the engine. When the engine is done with it, it gets what waits then. The caller holds mu.
+// passLocked gives what waits to the engine. When the engine has nothing more of the session, it gets what waits then. The caller holds mu.
 func (q *feedbackQueue) passLocked() {
-	part := q.takeLocked()
-	if part == nil {
+	part, bytes := q.takeLocked()
+	if len(part) == 0 {
 		return
 	}
-	q.busy = true
+	q.inEngine += bytes
 	q.srv.Engine.FeedAll(q.tenant, part, func(taken bool) {
 		if taken {
-			q.partDone()
+			q.partDone(bytes)
 			return
 		}
 		// The engine refuses a part before FeedAll returns, so mu is still held. The next item of each lease tells the watchers.
-		q.busy = false
+		q.inEngine -= bytes
 		for _, n := range part {
 			q.drop(n)
 		}
 	})
 }
 
-// partDone is called when the engine is done with a part.
-func (q *feedbackQueue) partDone() {
+// partDone is called when the engine is done with a part of the given bytes.
+func (q *feedbackQueue) partDone(bytes int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.busy = false
-	q.passLocked()
+	if q.inEngine -= bytes; q.inEngine == 0 {
+		q.passLocked()
+	}
 }
 
 // drop counts a lost item of a lease. The next item of the lease carries the count. The caller holds mu.
@@ -139,21 +147,28 @@ func (q *feedbackQueue) drop(n engine.ResolvedFeed) {
 	q.lost[n.Lease()] = n.Dropped()
 }
 
-// takeLocked empties the queue and returns what it held; nil if nothing waits. The caller holds mu.
-func (q *feedbackQueue) takeLocked() []engine.ResolvedFeed {
-	if len(q.waiting) == 0 && len(q.lost) == 0 {
-		return nil
+// takeLocked takes from the queue what the engine gets next, and returns it with its bytes. Counts of lost items have as much room again as the items, so
+// that they need not wait for a commit; those that do not fit stay in the queue. The caller holds mu.
+func (q *feedbackQueue) takeLocked() (part []engine.ResolvedFeed, bytes int) {
+	least := 0
+	if q.inEngine == 0 {
+		least = 1
 	}
-	part := q.waiting
+	q.shorten(maxFeedback-q.inEngine, least)
+	part, bytes = q.waiting, q.bytes
+	q.waiting, q.bytes = nil, 0
 	for i := range part {
 		if l, ok := q.lost[part[i].Lease()]; ok {
 			part[i] = part[i].After(l)
 			delete(q.lost, part[i].Lease())
 		}
 	}
-	for _, l := range q.lost { // leases for which no newer item waits
-		part = append(part, l)
+	for of, l := range q.lost { // leases for which no newer item waits
+		if all := q.inEngine + bytes; all > 0 && all+l.Size() > 2*maxFeedback {
+			break
+		}
+		part, bytes = append(part, l), bytes+l.Size()
+		delete(q.lost, of)
 	}
-	q.waiting, q.bytes, q.lost = nil, 0, nil
-	return part
+	return part, bytes
 }

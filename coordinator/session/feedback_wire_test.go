@@ -418,3 +418,41 @@ func TestTooMuchFeedbackIsDropped(t *testing.T) {
 		wiretest.WantContains(t, "metrics", wiretest.GetPath(t, r, "/metrics", http.StatusOK), fmt.Sprintf("lessor_feedback_dropped_total %d", missed))
 	})
 }
+
+// W11: while a commit hangs, the feedback that a session has in the engine is bounded, also if reports follow it that it must not overtake. Watchers get the
+// number of items that were dropped, and a metric counts them.
+func TestFeedbackBeforeReportsIsBounded(t *testing.T) {
+	t.Attr("rules", "W11")
+	st := memstore.New()
+	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		r.SubmitAll(t, 1)
+		a := worker.ReceiveAssignments(1)[0]
+		watch := wiretest.WatchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: a.GetTask().GetTaskId()})
+		release := r.SubmitAndBlockCommit(t, st)
+		const rounds, items, size = 10, 30, 32 << 10
+		for i := range rounds {
+			for range items {
+				worker.Send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{wiretest.Feedback(a, fmt.Sprint(i), wiretest.Text(size))}})
+			}
+			worker.Send(&lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Started(a)}})
+			synctest.Wait()
+		}
+		release()
+		synctest.Wait()
+		worker.Send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{wiretest.Feedback(a, "after")}})
+		synctest.Wait()
+		kept, missed, last := 0, 0, ""
+		for _, e := range watch() {
+			missed += int(e.GetMissed().GetVolatile())
+			if p := e.GetProgress(); p != nil {
+				kept, last = kept+1, p.GetStage()
+			}
+		}
+		if kept+missed != rounds*items+1 || last != "after" || kept < items || kept*size > 5<<18 {
+			t.Errorf("watchers got %d of %d items and missed %d, and the last one was %s; want items of about 1 MiB, and the one after the hang",
+				kept, rounds*items+1, missed, last)
+		}
+		wiretest.WantContains(t, "metrics", wiretest.GetPath(t, r, "/metrics", http.StatusOK), fmt.Sprintf("lessor_feedback_dropped_total %d", missed))
+	})
+}
