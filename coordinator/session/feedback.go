@@ -172,3 +172,13 @@ func (q *feedbackQueue) takeLocked() (part []engine.ResolvedFeed, bytes int) {
 	}
 	return part, bytes
 }
+
+// lostSize returns how many bytes the counts of lost items have that wait for newer items of their leases, or for room in the engine.
+func (q *feedbackQueue) lostSize() (bytes int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, l := range q.lost {
+		bytes += l.Size()
+	}
+	return bytes
+}

@@ -456,3 +456,48 @@ func TestFeedbackBeforeReportsIsBounded(t *testing.T) {
 		wiretest.WantContains(t, "metrics", wiretest.GetPath(t, r, "/metrics", http.StatusOK), fmt.Sprintf("lessor_feedback_dropped_total %d", missed))
 	})
 }
+
+// W8, W11: a session that is kept without a stream holds no feedback that waits for a commit. What does not fit beside the feedback that the engine has is
+// dropped at once, and watchers are told.
+func TestKeptSessionHoldsNoFeedback(t *testing.T) {
+	t.Attr("rules", "W8 W11")
+	st := memstore.New()
+	wiretest.ServeWith(t, st, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
+		worker, accept := r.OpenSessionWith(t, "w", 1, nil)
+		r.SubmitAll(t, 1)
+		m := worker.NextFrame()
+		a := wiretest.WantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
+		worker.Ack(m)
+		watch := wiretest.WatchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: a.GetTask().GetTaskId()})
+		release := r.SubmitAndBlockCommit(t, st)
+		const items = 30 // have about 1 MiB
+		for range 2 {    // the engine has those of the first frame, and those of the second one wait
+			frame := &lessorv1.Feedback{}
+			for range items {
+				frame.Items = append(frame.Items, wiretest.Feedback(a, "run", wiretest.Text(32<<10)))
+			}
+			worker.Send(frame)
+			synctest.Wait()
+		}
+		none := "lessor_feedback_dropped_total 0"
+		wiretest.WantContains(t, "metrics before the stream is lost", wiretest.GetPath(t, r, "/metrics", http.StatusOK), none)
+		worker.Cut()
+		synctest.Wait()
+		if metrics := wiretest.GetPath(t, r, "/metrics", http.StatusOK); strings.Contains(metrics, none) {
+			t.Error("the feedback that waits is kept with the session, want it dropped")
+		}
+		release()
+		worker, _ = r.OpenSessionWith(t, "w", 1, wiretest.ResumeFrom(accept, m.GetSeq()))
+		synctest.Wait()
+		kept, missed := 0, 0
+		for _, e := range watch() {
+			missed += int(e.GetMissed().GetVolatile())
+			if e.GetProgress() != nil {
+				kept++
+			}
+		}
+		if kept < items || kept+missed != 2*items {
+			t.Errorf("watchers got %d items and missed %d, want at least %d of %d, and the rest missed", kept, missed, items, 2*items)
+		}
+	})
+}

@@ -13,7 +13,7 @@ import (
 // Bounds of what the coordinator keeps of sessions whose stream was lost.
 const (
 	keepFor         = time.Minute // how long the worker has to come back
-	resumeStateSize = 10 << 10    // bytes that one session is counted as, most of them for recent, in addition to its outbox
+	resumeStateSize = 1 << 10     // bytes that one session is counted as, in addition to its outbox and the counts of dropped feedback
 )
 
 // maxKeptBytes is how many bytes all of them may take together; the oldest are forgotten first.
@@ -190,7 +190,8 @@ func (t *resumeTable) leave(state *resumeState, ss *Session, forGood bool) {
 func (t *resumeTable) keep(state *resumeState) {
 	state.stream = nil
 	state.out.detach()
-	state.bytes = resumeStateSize + state.out.size()
+	state.feeds.passAll() // a kept session holds no feedback
+	state.bytes = resumeStateSize + state.out.size() + state.feeds.lostSize()
 	state.kept = t.kept.PushBack(state)
 	place := state.kept
 	state.expiry = time.AfterFunc(keepFor, func() { t.expire(state, place) })

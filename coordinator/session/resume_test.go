@@ -2,10 +2,15 @@ package session
 
 import (
 	"errors"
+	"io"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // W8: if two streams resume a session at the same time, the later stream gets the session, whichever of the two takes over first.
@@ -132,4 +137,37 @@ func TestKeptSessionsAreBounded(t *testing.T) {
 			t.Error("a session is kept although another instance has replaced its instance")
 		}
 	})
+}
+
+// endedStream is a stream that its worker has closed.
+type endedStream struct {
+	grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
+}
+
+func (endedStream) RecvMsg(any) error { return io.EOF }
+
+// W11: a session does not remember frames any more when its stream takes no more of them, unless another stream has the session by then.
+func TestKeptSessionRemembersNoFrames(t *testing.T) {
+	t.Attr("rules", "W11")
+	all := newResumeTable()
+	ss := &Session{stream: endedStream{}, ended: make(chan error, 1)}
+	a := all.begin(ss, "a-1", nil, 0)
+	ss.in = &a.state.in
+	remembered := func() int { return cap(ss.in.recent.hashes) }
+	for sum := range uint64(maxRecent) {
+		ss.in.recent.add(sum)
+	}
+	ss.in.stream = &Session{}
+	if ss.read(); remembered() == 0 {
+		t.Error("the end of an older stream has dropped what another stream of the session remembers")
+	}
+	ss.in.stream = ss
+	if ss.read(); remembered() != 0 {
+		t.Errorf("after its stream has ended, the session has room for %d frames to remember, want none", remembered())
+	}
+	all.registered(a)
+	all.leave(a.state, ss, false)
+	if all.bytes > 1<<10 {
+		t.Errorf("a kept session without frames or feedback counts as %d bytes, want 1 KiB, so that 65,536 of them are kept", all.bytes)
+	}
 }

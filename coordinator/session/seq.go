@@ -43,6 +43,14 @@ func (in *incoming) opened(ss *Session, m *lessorv1.SessionRequest) {
 	}
 }
 
+// ended is called when no more frames of ss come. What is remembered for its repeats is dropped, because a kept session does not need it.
+func (in *incoming) ended(ss *Session) {
+	if in.enter(ss) {
+		in.recent = recent{}
+		in.leave()
+	}
+}
+
 // attach accepts the frames of ss from now on, and those of no other stream. If another stream is handling a frame, attach waits until it is done.
 // It returns the seq of the next sequenced frame, and what the worker has said of itself.
 func (in *incoming) attach(ss *Session) (next uint64, said selfReport) {

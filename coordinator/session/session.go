@@ -272,6 +272,7 @@ func (ss *Session) recoverPanic() {
 
 func (ss *Session) read() {
 	defer ss.recoverPanic()
+	defer ss.forgetFrames()
 	for {
 		var f Frame
 		if err := ss.stream.RecvMsg(&f); err != nil {
@@ -289,6 +290,13 @@ func (ss *Session) read() {
 			ss.end(nil)
 			return
 		}
+	}
+}
+
+// forgetFrames is called when the reader takes no more frames. It is the reader's, because another goroutine would wait here for the frame that it handles.
+func (ss *Session) forgetFrames() {
+	if ss.in != nil {
+		ss.in.ended(ss)
 	}
 }
 
