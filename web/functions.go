@@ -107,7 +107,7 @@ var taskID = regexp.MustCompile(`\bt[0-9a-v]{16}\b`)
 
 // linked returns a text of the coordinator in which the ids of tasks are links, so that one can go from a task that waits to those for which it waits.
 func linked(text string) template.HTML {
-	escaped := template.HTMLEscapeString(text) // escaping makes nothing that looks like an id
+	escaped := template.HTMLEscapeString(text)                                                         // escaping makes nothing that looks like an id
 	return template.HTML(taskID.ReplaceAllString(escaped, `<a class="id" href="/ui/tasks/$0">$0</a>`)) //nolint:gosec // see above
 }
 

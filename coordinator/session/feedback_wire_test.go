@@ -487,7 +487,7 @@ func TestKeptSessionHoldsNoFeedback(t *testing.T) {
 			t.Error("the feedback that waits is kept with the session, want it dropped")
 		}
 		release()
-		worker, _ = r.OpenSessionWith(t, "w", 1, wiretest.ResumeFrom(accept, m.GetSeq()))
+		r.OpenSessionWith(t, "w", 1, wiretest.ResumeFrom(accept, m.GetSeq()))
 		synctest.Wait()
 		kept, missed := 0, 0
 		for _, e := range watch() {
