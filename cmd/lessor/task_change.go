@@ -59,8 +59,8 @@ func (taskRetryCmd) Help() string {
 	return `The budgets of attempts and losses start again at 0; the number of the attempt goes on. The task is READY
 at once, even if it was cancelled before its run_at.
 
-Tasks that are selected by a filter, and have neither FAILED nor been CANCELLED, or whose deadline has passed if you give no --deadline, are skipped. A run of which there is no task (any more)
-is an error.
+Tasks that are selected by a filter are skipped if they have neither FAILED nor been CANCELLED, or if their deadline has passed and you
+give no --deadline. A run of which there is no task (any more) is an error.
 
 Examples:
   lessor task retry t0000200000000001

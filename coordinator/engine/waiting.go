@@ -50,28 +50,28 @@ func (ws *waitingLines) granted(l *line) {
 // nameLines adds to what is shown of queues the lines in which their tasks wait, at most as many together as most says. The queues take turns, so that one with
 // many lines takes none away from the others.
 func nameLines(most int, queues []*queue, shown []QueueInfo) {
-	type turn struct {
+	type place struct {
 		shown *QueueInfo
-		next  *line
+		next  *line // that is named next
 	}
-	var turns []turn
+	var places []place
 	for i, q := range queues {
 		if q.waiting.Len() > 0 {
-			turns = append(turns, turn{&shown[i], q.waiting.first})
+			places = append(places, place{&shown[i], q.waiting.first})
 		}
 	}
-	for named := 0; len(turns) > 0; {
-		rest := turns[:0]
-		for _, t := range turns {
+	for named := 0; len(places) > 0; {
+		rest := places[:0]
+		for _, p := range places {
 			if named == most {
 				return
 			}
 			named++
-			t.shown.Lines = append(t.shown.Lines, t.next.kind)
-			if t.next = t.next.behind; t.next != nil {
-				rest = append(rest, t)
+			p.shown.Lines = append(p.shown.Lines, p.next.kind)
+			if p.next = p.next.behind; p.next != nil {
+				rest = append(rest, p)
 			}
 		}
-		turns = rest
+		places = rest
 	}
 }
