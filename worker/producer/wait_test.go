@@ -246,7 +246,7 @@ type requests struct {
 
 // open makes the channels, which must belong to the bubble of the test.
 func (s *requests) open() {
-	s.got, s.send = make(chan *lessorv1.AwaitTasksRequest, 100), make(chan *lessorv1.AwaitTasksResponse)
+	s.got, s.send = make(chan *lessorv1.AwaitTasksRequest, 3000), make(chan *lessorv1.AwaitTasksResponse)
 }
 
 func (s *requests) AwaitTasks(calls grpc.BidiStreamingServer[lessorv1.AwaitTasksRequest, lessorv1.AwaitTasksResponse]) error {
@@ -334,12 +334,24 @@ func TestWaitsOfOneTask(t *testing.T) {
 	})
 }
 
-// Waits that begin together share requests, none of which is larger than a coordinator accepts.
+// held is a connection on which no stream is opened before goOn is closed.
+type held struct {
+	grpc.ClientConnInterface
+	goOn chan struct{}
+}
+
+func (c held) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	<-c.goOn
+	return c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
+}
+
+// Waits that begin before a request is made share it, up to as many ids as a coordinator accepts.
 func TestWaitsShareRequests(t *testing.T) {
 	s := &requests{}
 	withTaskService(t, s, func(t *testing.T, conn *grpc.ClientConn) {
 		s.open()
-		p := producer.New(conn)
+		goOn := make(chan struct{})
+		p := producer.New(held{conn, goOn})
 		defer func() { _ = p.Close() }()
 		ctx, leave := context.WithCancel(t.Context())
 		var waits sync.WaitGroup
@@ -347,18 +359,19 @@ func TestWaitsShareRequests(t *testing.T) {
 			waits.Go(func() { _, _ = p.Wait(ctx, fmt.Sprint("t", i)) })
 		}
 		synctest.Wait()
-		added, n := map[string]bool{}, len(s.got)
-		for range n {
+		close(goOn)
+		synctest.Wait()
+		added := map[string]bool{}
+		var sizes []int
+		for range len(s.got) {
 			req := <-s.got
-			if len(req.GetAdd()) > 1000 {
-				t.Errorf("a request of %d ids", len(req.GetAdd()))
-			}
+			sizes = append(sizes, len(req.GetAdd()))
 			for _, id := range req.GetAdd() {
 				added[id] = true
 			}
 		}
-		if len(added) != 2500 || n > 50 {
-			t.Errorf("%d ids in %d requests, want 2500 in a few", len(added), n)
+		if len(added) != 2500 || !slices.Equal(sizes, []int{1000, 1000, 500}) {
+			t.Errorf("%d ids in requests of %v, want 2500 in requests of 1000, 1000 and 500", len(added), sizes)
 		}
 		leave()
 		waits.Wait()
