@@ -28,6 +28,7 @@ type testFlags struct {
 	Get struct {
 		Addr string `shared:"" default:"default:1"`
 		All  bool   `typed:""`
+		Loud bool
 	} `cmd:""`
 	Addr struct { // has the name of a shared flag
 		Show struct {
@@ -195,8 +196,10 @@ func TestEnvironmentNamesTheFile(t *testing.T) {
 
 func TestInvalidFileIsRefusedWithItsLine(t *testing.T) {
 	for name, test := range map[string]struct{ file, want string }{
-		"unknown key":           {"addr: x\nadr: y\n", `lessor.yaml:2: unknown key "adr"`},
+		"unknown key":           {"addr: x\nadr: y\n", `lessor.yaml:2: unknown key "adr"; a similar one is addr`},
 		"unknown key deeper":    {"worker:\n  run:\n    jobz: 4\n", `lessor.yaml:3: unknown key "worker.run.jobz"`},
+		"unknown key of one":    {"size: 4\n", `lessor.yaml:1: unknown key "size"; a similar one is serve.size`},
+		"unknown key of some":   {"loud: true\n", `lessor.yaml:1: unknown key "loud"; similar ones are get.loud, worker.run.loud`},
 		"of another command":    {"worker: {run: {wait: soon}}", `lessor.yaml:1: key "worker.run.wait": expected duration but got "soon": time: invalid duration "soon"`},
 		"not a number":          {"serve:\n  size: many\n", `lessor.yaml:2: key "serve.size": expected a valid 64 bit int but got "many"`},
 		"not one of the words":  {"serve:\n  mode: swift\n", `lessor.yaml:2: key "serve.mode": "swift" is not one of slow, fast`},

@@ -106,6 +106,27 @@ func newGrammar(root *kong.Node, own *kong.Flag) grammar {
 	return g
 }
 
+// meant returns words about which keys may be meant by one that is none: the same in other sections, or else the most similar one.
+func (g grammar) meant(path []string) string {
+	keys, same := make(map[string]string, len(g.flags)), []string{}
+	for name := range g.flags {
+		keys[name] = name
+		if strings.HasSuffix(name, "."+path[len(path)-1]) {
+			same = append(same, name)
+		}
+	}
+	switch key := similar(join(path), keys); {
+	case len(same) > 1:
+		slices.Sort(same)
+		return "; similar ones are " + strings.Join(same, ", ")
+	case len(same) == 1:
+		return "; a similar one is " + same[0]
+	case key != "":
+		return "; a similar one is " + key
+	}
+	return ""
+}
+
 func join(path []string) string { return strings.Join(path, ".") }
 
 // read copies the values of the section at path into given. The *Error that it returns has no file name.
@@ -147,7 +168,7 @@ func (g grammar) readKey(key, value *yaml.Node, path []string, given values) *Er
 		return g.read(value, path, given)
 	}
 	if flags == nil {
-		return &Error{Line: key.Line, Problem: fmt.Sprintf("unknown key %q", name)}
+		return &Error{Line: key.Line, Problem: fmt.Sprintf("unknown key %q", name) + g.meant(path)}
 	}
 	for _, flag := range flags {
 		if isTyped(flag) {
