@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -138,16 +137,19 @@ func (c serveCmd) Run(a *app) error {
 			return startError(c.Data, err)
 		}
 		opened()
-		return serveAnnounced(a, co, grpcLis, httpLis)
+		defer context.AfterFunc(a.ctx, func() { tellStopping(log) })()
+		return serveAnnounced(a, co, grpcLis, httpLis, log)
 	})
 }
 
 // serveAnnounced serves, and meanwhile prints where: it serves even if nobody takes the output, but not if that fails.
-func serveAnnounced(a *app, co *coordinator.Coordinator, grpcLis, httpLis net.Listener) error {
+func serveAnnounced(a *app, co *coordinator.Coordinator, grpcLis, httpLis net.Listener, log *slog.Logger) error {
 	ctx, stop := context.WithCancelCause(a.ctx)
 	defer stop(nil)
 	go func() {
-		if err := announce(a, grpcLis, httpLis); err != nil {
+		at := addresses(grpcLis, httpLis)
+		tellReady(log, at.String())
+		if err := a.line(at, at.String()); err != nil {
 			stop(err)
 		}
 	}()
@@ -162,7 +164,7 @@ func serveAnnounced(a *app, co *coordinator.Coordinator, grpcLis, httpLis net.Li
 // the opening waits for another process to close the store, so that a start on a store in use logs nothing but the error.
 const longOpening = 2 * boltstore.DefaultLockTimeout
 
-// whileOpening handles signals and health probes while the store is being opened, until opened is called. The opening may take minutes if the store is
+// whileOpening handles signals, health probes and the patience of a service manager while the store is being opened, until opened is called. The opening may take minutes if the store is
 // checked. Nothing needs a graceful stop yet, so the first signal ends the process.
 func whileOpening(a *app, cfg coordinator.Config, httpLis net.Listener) (opened func()) {
 	release := context.AfterFunc(a.ctx, func() {
@@ -181,7 +183,7 @@ func whileOpening(a *app, cfg coordinator.Config, httpLis net.Listener) (opened 
 		if tcp, ok := httpLis.(*net.TCPListener); ok {
 			defer coordinator.AnswerProbes(cfg, tcp)()
 		}
-		<-done
+		tellOpening(cfg.Logger, done)
 	}()
 	return sync.OnceFunc(func() {
 		if !release() {
@@ -338,21 +340,26 @@ func bareNetError(err error) error {
 	return err
 }
 
-// announce prints where the coordinator listens.
-func announce(a *app, grpcLis, httpLis net.Listener) error {
-	at := map[string]string{"grpc": grpcLis.Addr().String()}
+// serving is what lessor serve --json prints when it serves.
+type serving struct {
+	GRPC string `json:"grpc"`
+	HTTP string `json:"http,omitempty"`
+}
+
+func addresses(grpcLis, httpLis net.Listener) serving {
+	at := serving{GRPC: grpcLis.Addr().String()}
 	if httpLis != nil {
-		at["http"] = httpLis.Addr().String()
+		at.HTTP = httpLis.Addr().String()
 	}
-	if a.json {
-		return json.NewEncoder(a.out).Encode(at)
+	return at
+}
+
+func (s serving) String() string {
+	text := "serving gRPC on " + s.GRPC
+	if s.HTTP != "" {
+		text += ", HTTP on " + s.HTTP
 	}
-	text := "serving gRPC on " + at["grpc"]
-	if httpLis != nil {
-		text += ", HTTP on " + at["http"]
-	}
-	_, err := fmt.Fprintln(a.out, text)
-	return err
+	return text
 }
 
 // maxReserve is the largest disk reserve, in MiB.

@@ -76,6 +76,8 @@ func (c standbyRunCmd) Run(a *app) error {
 		if err != nil {
 			return storeError(c.Data, err)
 		}
+		tellReady(log, "to follow "+c.Addr)
+		defer context.AfterFunc(a.ctx, func() { tellStopping(log) })()
 		return errors.Join(c.follow(a, cl, place, httpLis, log), place.Close())
 	})
 }
@@ -95,6 +97,7 @@ func (c standbyRunCmd) follow(a *app, cl *client, place *boltstore.Standby, http
 	f.onComplete = func() {
 		once.Do(func() {
 			go func() {
+				tellManager(log, "STATUS="+told.String())
 				if err := a.line(told, told.String()); err != nil {
 					stop(err)
 				}
