@@ -24,11 +24,11 @@ func (s *step) recordRefusal(r *Report, k Ticket, a Answer) Answer {
 	return a
 }
 
-// issuedForTask reports whether the ticket was certainly issued for the open task. After a restore this is not certain: a task that was
-// submitted after the backup is lost, and a new task can get its id.
+// issuedForTask reports whether the ticket certainly belongs to an attempt of the open task. If it is older than a restore, it may be of an attempt
+// that the restore has lost. The task may have had another one with the same number since; what is remembered must not be taken for that of the other.
 func (s *step) issuedForTask(k Ticket) bool {
 	t := s.task
-	return t != nil && (k.Epoch == s.rules.Authority.Epoch || k.Attempt == t.Last.Attempt && k.Nonce == t.Last.Nonce)
+	return t != nil && !t.neverHad(k) && (s.rules.Authority.knows(k.Epoch) || k.Attempt == t.Last.Attempt)
 }
 
 // refusedBefore reports whether the history already has a refusal with this kind, attempt and reason.

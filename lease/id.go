@@ -143,7 +143,10 @@ type Ticket struct {
 type Authority struct {
 	// Epoch of the store; part of every ticket and fencing token.
 	Epoch uint32
-	macs  sync.Pool // of *mac, because making one costs more than using it
+	// KnownFrom is the first epoch of which the store has all grants that anybody was told of: that of the last restore, or 1 if there was none. NewAuthority
+	// sets it to Epoch, which claims least.
+	KnownFrom uint32
+	macs      sync.Pool // of *mac, because making one costs more than using it
 }
 
 // mac is a keyed hash with buffers for its input and output.
@@ -154,10 +157,14 @@ type mac struct {
 
 // NewAuthority returns an authority with the store's secret key. It is safe for concurrent use.
 func NewAuthority(epoch uint32, key []byte) *Authority {
-	a := &Authority{Epoch: epoch}
+	a := &Authority{Epoch: epoch, KnownFrom: epoch}
 	a.macs.New = func() any { return &mac{Hash: hmac.New(sha256.New, key), raw: make([]byte, 0, ticketLen+sha256.Size)} }
 	return a
 }
+
+// knows reports whether the store has all grants of the epoch that anybody was told of. A restore may have lost some of an earlier one, and a later one is
+// that of another copy of the store.
+func (a *Authority) knows(epoch uint32) bool { return a.KnownFrom <= epoch && epoch <= a.Epoch }
 
 // Derive returns a secret key for another purpose. The key is the MAC of purpose, which must be shorter than a ticket (26 bytes): the input of
 // the MAC of a lease id is a ticket or longer, so no derived key equals the MAC of a lease id.

@@ -147,6 +147,23 @@ func TestAuthorityRecognisesItsLeaseIDs(t *testing.T) {
 	}
 }
 
+// V15: the attempts of an epoch are all known from the last restore on. Of an earlier epoch the restore may have lost some; a later one is of another copy,
+// as of a standby that was promoted while its coordinator is still serving. An authority that is told nothing knows its own epoch only.
+func TestKnownEpochs(t *testing.T) {
+	t.Attr("rules", "V15")
+	for _, knownFrom := range []uint32{0, 5, 7} {
+		a := NewAuthority(7, []byte("key"))
+		if knownFrom != 0 {
+			a.KnownFrom = knownFrom
+		}
+		for epoch := range uint32(10) {
+			if got, want := a.knows(epoch), epoch == 7 || knownFrom == 5 && (epoch == 5 || epoch == 6); got != want {
+				t.Errorf("in epoch 7, with all grants known from epoch %d on, those of epoch %d are known: %v, want %v", a.KnownFrom, epoch, got, want)
+			}
+		}
+	}
+}
+
 // A7: Open refuses a lease id of another tenant or another key, and every text that is not exactly as Issue writes it.
 func TestAuthorityRefusesForgeries(t *testing.T) {
 	t.Attr("rules", "A7")

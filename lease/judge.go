@@ -92,10 +92,13 @@ func (s *step) judgeLease(r *Report, k Ticket) (a Answer, refused bool) {
 
 // neverGranted reports whether a genuine ticket belongs to a grant that was lost in a crash, before it was durable and before anyone learned of it.
 func (s *step) neverGranted(k Ticket) bool {
-	t := s.task
+	return s.task != nil && k.Epoch == s.rules.Authority.Epoch && s.task.neverHad(k)
+}
+
+// neverHad reports whether the task has had no attempt with the number of the ticket yet, or another one. Nonces of attempts before the last one are
+// not kept, and so not compared.
+func (t *Task) neverHad(k Ticket) bool {
 	switch {
-	case t == nil || k.Epoch != s.rules.Authority.Epoch:
-		return false
 	case t.Lease != nil && t.Lease.Attempt == k.Attempt:
 		return t.Lease.Nonce != k.Nonce
 	case t.Last.Attempt == k.Attempt:

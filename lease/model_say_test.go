@@ -64,7 +64,7 @@ func (m *model) judge(tenant string, r *lease.Report) lease.Answer {
 		if a.ShouldCancel {
 			a.CancelReason = t.cancelReason
 		}
-		if genuine && k.task == r.TaskID && (k.epoch == m.epoch || t.endedLast(l)) {
+		if genuine && k.task == r.TaskID && (k.epoch >= m.knownFrom || t.endedLast(l)) {
 			m.recordRefusal(t, k.attempt, r, a)
 		}
 	}
@@ -79,7 +79,7 @@ func (m *model) rejectMalformed(tenant string, r *lease.Report, genuine bool, at
 		return a
 	}
 	m.applyDueTimers(t)
-	if l := m.leaseOf(r); !t.gone && (m.issued[r.LeaseID].epoch == m.epoch || t.endedLast(l)) {
+	if l := m.leaseOf(r); !t.gone && (m.issued[r.LeaseID].epoch >= m.knownFrom || t.endedLast(l)) {
 		m.recordRefusal(t, attempt, r, a)
 	}
 	return a
@@ -97,8 +97,8 @@ func (m *model) recordRefusal(t *modelTask, attempt uint32, r *lease.Report, a l
 	}
 }
 
-// endedLast reports whether l is the lease of the task that ended last. It is the only lease of an older epoch of which the rules know that it belongs
-// to this task: after a restore, a new task can get the task id that is in an older lease id.
+// endedLast reports whether l is the lease of the task that ended last. Of the leases from before a restore it is the only one of which the rules know
+// that the restored task had it.
 func (t *modelTask) endedLast(l *modelLease) bool {
 	return l != nil && len(t.ended) > 0 && t.ended[len(t.ended)-1] == l
 }

@@ -5,9 +5,11 @@ import "github.com/lessor-dev/lessor/lease"
 // model is a second implementation of the rules, as plain as possible, which the simulation compares with package lease. Its records are mutable, and
 // it shares no code with the rules, only types and constants. It uses the same random numbers and the lease ids that the rules issued.
 type model struct {
-	now     lease.Now
-	epoch   uint32
-	entropy uint64 // what every draw of the current step returns, in the rules as well
+	now   lease.Now
+	epoch uint32
+	// knownFrom is the epoch of the last restore, or 1: the model has all leases of the epochs from then on.
+	knownFrom uint32
+	entropy   uint64 // what every draw of the current step returns, in the rules as well
 
 	tasks  map[string]*modelTask
 	keys   map[specKey]modelKey
@@ -105,7 +107,7 @@ type modelLease struct {
 
 func newModel(now lease.Now, epoch uint32) *model {
 	return &model{
-		now: now, epoch: epoch,
+		now: now, epoch: epoch, knownFrom: 1,
 		tasks: map[string]*modelTask{}, keys: map[specKey]modelKey{}, queues: map[specKey]*modelQueue{}, issued: map[string]ticket{},
 		oldTasks: map[string]*modelTask{}, oldKeys: map[specKey]modelKey{},
 	}

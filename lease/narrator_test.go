@@ -128,7 +128,10 @@ func (n *narrator) runOther(verb string, w words) {
 	case "backup":
 		n.saved = n.store.backup()
 	case "restore":
-		n.restore()
+		n.store = n.saved.backup()
+		n.newEpoch("restored", n.rules.Authority.Epoch+1)
+	case "invalidate": // a start with --recovery=invalidate
+		n.newEpoch("invalidated", n.rules.Authority.KnownFrom)
 	case "crash": // the store goes back to the backup, which stands for what was durable; unlike a restore, the epoch stays
 		n.store = n.saved.backup()
 	case "compare":
@@ -138,13 +141,13 @@ func (n *narrator) runOther(verb string, w words) {
 	}
 }
 
-// restore goes back to the backup in the next epoch, and ends the leases that were live in the backup (A11).
-func (n *narrator) restore() {
-	n.store = n.saved.backup()
+// newEpoch begins the next epoch, and ends all live leases (A9, A11).
+func (n *narrator) newEpoch(why string, knownFrom uint32) {
 	n.rules.Authority = lease.NewAuthority(n.rules.Authority.Epoch+1, []byte("secret"))
+	n.rules.Authority.KnownFrom = knownFrom
 	for _, name := range n.names() {
 		if t := n.store.Task(n.tasks[name]); t != nil && t.Lease != nil {
-			n.step(lease.Requeue{Task: t.ID, Attempt: t.Lease.Attempt, Cause: lease.CoordinatorRecovered, Detail: "restored"})
+			n.step(lease.Requeue{Task: t.ID, Attempt: t.Lease.Attempt, Cause: lease.CoordinatorRecovered, Detail: why})
 		}
 	}
 }

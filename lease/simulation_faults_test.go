@@ -153,7 +153,7 @@ func (w *world) invalidate() error {
 // newEpoch begins a new epoch and requeues the tasks whose leases are of an older one.
 func (w *world) newEpoch() error {
 	w.model.epoch++
-	w.host.rules.Authority = authorityOf(w.model.epoch)
+	w.host.rules.Authority = authorityOf(w.model.epoch, w.model.knownFrom)
 	for _, id := range w.host.leased() {
 		if t := w.host.Task(id); t.Lease.Epoch != w.model.epoch {
 			if err := w.requeue(id, t.Lease.Attempt, lease.CoordinatorRecovered); err != nil {
@@ -179,7 +179,7 @@ func (w *world) restore() error {
 	}
 	now, epoch := w.model.now, w.model.epoch
 	w.model = w.lastBackup.model.backup()
-	w.model.now, w.model.epoch = now, epoch
+	w.model.now, w.model.epoch, w.model.knownFrom = now, epoch, epoch+1
 	w.host.disk = w.lastBackup.disk.backup()
 	w.host.diskClock = w.lastBackup.serving
 	w.watch.forget()

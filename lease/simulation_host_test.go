@@ -34,11 +34,15 @@ func newHost(now lease.Now, entropy func() uint64) *host {
 	return &host{
 		memory: newMemory(), disk: newMemory(), diskClock: now.Serving,
 		buckets: map[specKey]lease.Bucket{}, diskBuckets: map[specKey]lease.Bucket{}, keysToCheck: map[specKey]bool{},
-		rules: &lease.Rules{Limits: limits, Authority: authorityOf(1), Entropy: entropy, AckWithin: lease.DefaultAckWithin},
+		rules: &lease.Rules{Limits: limits, Authority: authorityOf(1, 1), Entropy: entropy, AckWithin: lease.DefaultAckWithin},
 	}
 }
 
-func authorityOf(epoch uint32) *lease.Authority { return lease.NewAuthority(epoch, []byte("secret")) }
+func authorityOf(epoch, knownFrom uint32) *lease.Authority {
+	a := lease.NewAuthority(epoch, []byte("secret"))
+	a.KnownFrom = knownFrom
+	return a
+}
 
 // Queue is that of memory, with the queue's own bucket. A queue without settings has no limits, so its leases are not counted.
 func (h *host) Queue(space uint32, name string) lease.Queue {

@@ -75,9 +75,9 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 // newEngine returns an engine that has not read the store.
 func newEngine(st store.Store, cfg Config, identity records.Identity) *Engine {
 	e := &Engine{cfg: cfg, st: st, inbox: newInbox(), hub: newHub(), dir: newDirectory()}
-	e.rules = &lease.Rules{
-		Authority: lease.NewAuthority(identity.Epoch, identity.Key), Limits: cfg.Limits, Entropy: entropy(), AckWithin: lease.DefaultAckWithin,
-	}
+	authority := lease.NewAuthority(identity.Epoch, identity.Key)
+	authority.KnownFrom = identity.KnownFrom
+	e.rules = &lease.Rules{Authority: authority, Limits: cfg.Limits, Entropy: entropy(), AckWithin: lease.DefaultAckWithin}
 	e.clocks, e.stalls, e.effort = &clocks{}, &stalls{}, &effort{}
 	e.intake = newIntake(e.inbox)
 	e.pipeline = newPipeline(newCommitter(st, e.hub, &e.cfg.Events), e.finishBatch, e.batchDurable)

@@ -58,6 +58,7 @@ func identify(st store.Store, recovery Recovery) (id records.Identity, err error
 			return err
 		}
 		id.Epoch, err = records.MakeIndependent(&b, r, now)
+		id.KnownFrom = id.Epoch
 		return err
 	})
 	switch {
@@ -66,7 +67,7 @@ func identify(st store.Store, recovery Recovery) (id records.Identity, err error
 	case found && recovery == KeepLeases:
 		return id, nil
 	case !found:
-		id = records.Identity{Epoch: 1, Key: make([]byte, 32)}
+		id = records.Identity{Epoch: 1, KnownFrom: 1, Key: make([]byte, 32)}
 		_, _ = rand.Read(id.Key) // never fails
 		records.PutIdentity(&b, id)
 	case recovery == InvalidateLeases:

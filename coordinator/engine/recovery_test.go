@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
 )
 
 // What happens to leases at a restart.
@@ -393,4 +395,46 @@ func TestRunPassesPanicsOn(t *testing.T) {
 	}
 	e.intake.taken = nil
 	e.stop(nil) // ends its goroutines, which a crash does not
+}
+
+// V15: the store remembers over all starts from which epoch on it has all grants: from the first one, or from that of the last restore.
+func TestKnownEpochsOutliveStarts(t *testing.T) {
+	t.Attr("rules", "V15")
+	run(t, func(r *rig) {
+		want := func(epoch, knownFrom uint32) {
+			r.Helper()
+			if got := r.rules.Authority; got.Epoch != epoch || got.KnownFrom != knownFrom {
+				r.Errorf("in epoch %d, grants are known from %d on; want epoch %d and %d", got.Epoch, got.KnownFrom, epoch, knownFrom)
+			}
+		}
+		r.submit(work())
+		want(1, 1)
+		r.restart(Config{Recovery: InvalidateLeases})
+		want(2, 1)
+		r.restart(Config{Recovery: InvalidateLeases})
+		want(3, 1)
+		r.restart(Config{})
+		want(3, 1)
+		backup := r.backup()
+		r.restore(backup)
+		want(4, 4)
+		r.restart(Config{})
+		want(4, 4)
+		r.restart(Config{Recovery: InvalidateLeases})
+		want(5, 4)
+		r.kill()
+		want(5, 4)
+
+		// A store from before this was kept: a restore may have begun its epoch.
+		r.shutDown()
+		var b store.Batch
+		records.PutIdentity(&b, records.Identity{Epoch: 9, Key: []byte("secret")})
+		if err := r.st.Commit(r.Context(), &b); err != nil {
+			r.Fatal(err)
+		}
+		r.start(Config{})
+		want(9, 9)
+		r.restart(Config{Recovery: InvalidateLeases})
+		want(10, 9)
+	})
 }

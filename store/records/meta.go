@@ -12,11 +12,24 @@ import (
 type Identity struct {
 	Epoch uint32
 	Key   []byte
+	// KnownFrom is the first epoch of which the store has all grants: 1, or the one that began when it was last made from a backup, a standby or a damaged
+	// store. Where it is not known it is Epoch; 0 is stored as that.
+	KnownFrom uint32
 }
 
 func identityFields(c *codec, i *Identity) {
 	num(c, &i.Epoch)
 	c.bytes(&i.Key)
+	switch {
+	case c.reading && len(c.in) == 0: // as all records were before the field was added
+		i.KnownFrom = i.Epoch
+	case c.reading:
+		if num(c, &i.KnownFrom); i.KnownFrom == 0 || i.KnownFrom >= i.Epoch {
+			c.fail()
+		}
+	case i.KnownFrom > 0 && i.KnownFrom < i.Epoch:
+		num(c, &i.KnownFrom)
+	}
 }
 
 // PutIdentity stores the identity.

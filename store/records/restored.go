@@ -19,6 +19,7 @@ func MakeIndependent(b *store.Batch, r store.Reader, now lease.Wall) (epoch uint
 		return 0, err
 	}
 	identity.Epoch = lease.RestoredEpoch(identity.Epoch, now)
+	identity.KnownFrom = identity.Epoch
 	PutIdentity(b, identity)
 	serving, err := ServingClock(r)
 	if err != nil {

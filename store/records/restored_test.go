@@ -12,10 +12,10 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// A11, T13: a copy of a store gets another epoch with the same key, skips the sequences that the original may have used since, and has no rate limit with
-// anything left.
+// A11, T13, V15: a copy of a store gets another epoch with the same key, knows no grants of earlier ones for certain, skips the sequences that the original may
+// have used since, and has no rate limit with anything left.
 func TestMakeIndependent(t *testing.T) {
-	t.Attr("rules", "A11 T13")
+	t.Attr("rules", "A11 T13 V15")
 	const serving = lease.Instant(1000)
 	now := lease.Wall(1_800_000_000_000_000_000)
 	limited := records.Queue{Space: 1, Name: "limited", CreatedAt: 2, Ready: 3, Bucket: &lease.Bucket{Used: 0.5, At: 7}}
@@ -23,7 +23,7 @@ func TestMakeIndependent(t *testing.T) {
 	spaces := []records.Space{{Tenant: "a", Workspace: "x", Number: 1, NextSeq: 10}, {Tenant: "b", Workspace: "y", Number: 2, NextSeq: 1, LostFrom: 3, LostTo: 4}}
 	st := memstore.New()
 	commit(t, st, func(b *store.Batch) {
-		records.PutIdentity(b, records.Identity{Epoch: 3, Key: []byte("secret")})
+		records.PutIdentity(b, records.Identity{Epoch: 3, Key: []byte("secret"), KnownFrom: 2})
 		records.PutClock(b, serving)
 		records.PutQueue(b, limited)
 		records.PutQueue(b, plain)
@@ -51,7 +51,7 @@ func TestMakeIndependent(t *testing.T) {
 	limited.Bucket = &used
 	view(t, st, func(r store.Reader) error {
 		identity, _, err := records.ReadIdentity(r)
-		if diff := cmp.Diff(records.Identity{Epoch: epoch, Key: []byte("secret")}, identity); diff != "" || err != nil {
+		if diff := cmp.Diff(records.Identity{Epoch: epoch, Key: []byte("secret"), KnownFrom: epoch}, identity); diff != "" || err != nil {
 			t.Errorf("the identity: error %v, -want +got:\n%s", err, diff)
 		}
 		gotSpaces, err := collect(r, records.Spaces)

@@ -275,6 +275,7 @@ func TestFeedbackRoundTrip(t *testing.T) {
 func TestMetaRoundTrip(t *testing.T) {
 	forRandomValues(t, func(t *testing.T, f filler) {
 		identity, now, backups := random[records.Identity](f), random[lease.Instant](f), random[records.Backups](f)
+		identity.KnownFrom = min(max(identity.KnownFrom, 1), identity.Epoch)
 		position, at, lineage := random[records.Position](f), random[lease.Wall](f), random[[]records.Position](f)
 		s := memstore.New()
 		commit(t, s, func(b *store.Batch) {
@@ -367,6 +368,33 @@ func TestSettingsRoundTrip(t *testing.T) {
 			return err
 		})
 	})
+}
+
+// V15: if it is not known how many epochs a store has all grants of, it is the present one only. Its record is that of all stores before this was kept.
+func TestIdentityThatKnowsNoEarlierEpochHasTheOlderRecord(t *testing.T) {
+	t.Attr("rules", "V15")
+	size := func(knownFrom, want uint32) (n int) {
+		s := memstore.New()
+		commit(t, s, func(b *store.Batch) {
+			records.PutIdentity(b, records.Identity{Epoch: 5, Key: []byte("secret"), KnownFrom: knownFrom})
+		})
+		view(t, s, func(r store.Reader) error {
+			n = len(r.Get(store.Meta, []byte(store.MetaIdentity)))
+			got, _, err := records.ReadIdentity(r)
+			if got.KnownFrom != want {
+				t.Errorf("KnownFrom is %d, want %d for %d", got.KnownFrom, want, knownFrom)
+			}
+			return err
+		})
+		return n
+	}
+	older := store.SealSize + 1 + 1 + len("secret") // the epoch, and the key with its length
+	if n := size(5, 5); n != older || size(0, 5) != older {
+		t.Errorf("the record has %d bytes, want %d", n, older)
+	}
+	if n := size(4, 4); n != older+1 {
+		t.Errorf("the record of a store that knows an earlier epoch has %d bytes, want %d", n, older+1)
+	}
 }
 
 // X1: a token of which nobody knows under which credential it was issued has the record that all tokens had before this was kept, which ends before it.

@@ -35,8 +35,10 @@ type scope struct {
 func (s *scope) prepare() {
 	s.reached = reached{}
 	for epoch := range s.rules {
+		authority := lease.NewAuthority(uint32(epoch), []byte("key"))
+		authority.KnownFrom = 1
 		s.rules[epoch] = &lease.Rules{
-			Authority: lease.NewAuthority(uint32(epoch), []byte("key")), Limits: lease.DefaultLimits(), AckWithin: time.Duration(tick),
+			Authority: authority, Limits: lease.DefaultLimits(), AckWithin: time.Duration(tick),
 			Entropy: func() uint64 { return s.nonce },
 		}
 	}

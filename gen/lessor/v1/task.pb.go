@@ -1944,7 +1944,7 @@ type Task struct {
 	// the attempt ends, and saved with its end. Lists leave them out.
 	Feedback []*FeedbackChunk `protobuf:"bytes,24,rep,name=feedback,proto3" json:"feedback,omitempty"`
 	// Results that came too late, oldest first: the first of each lease, of at most 64 KiB each unless the coordinator is configured otherwise, and of
-	// these the newest 16.
+	// these the newest 16. Of the leases from before a restore, at most the last one in the backup counts.
 	Discarded []*DiscardedResult `protobuf:"bytes,25,rep,name=discarded,proto3" json:"discarded,omitempty"`
 	// Attempt whose discarded result is the output, by AdoptResult; 0 otherwise.
 	AdoptedAttempt uint32 `protobuf:"varint,26,opt,name=adopted_attempt,json=adoptedAttempt,proto3" json:"adopted_attempt,omitempty"`
