@@ -3,6 +3,8 @@ package httpapi
 import (
 	"encoding/json"
 	"unicode/utf8"
+
+	"github.com/lessor-dev/lessor/internal/strictjson"
 )
 
 // bytesOf returns the bytes to store for a value that was sent as JSON or as base64: the text of the JSON without white space, or the
@@ -45,7 +47,7 @@ func shown(b []byte) (value json.RawMessage, raw []byte) {
 	if len(b) == 0 {
 		return nil, nil
 	}
-	if json.Valid(b) && utf8.Valid(b) && depth(b) < maxDepth { // its field was in the object of a body
+	if json.Valid(b) && utf8.Valid(b) && depth(b) < strictjson.MaxDepth { // its field was in the object of a body
 		return b, nil
 	}
 	return nil, b

@@ -1,28 +1,22 @@
 package httpapi
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"net/http"
-	"reflect"
 	"runtime"
-	"unicode/utf8"
-)
 
-// strictness says whether fields that the API does not know are refused or ignored.
-type strictness bool
+	"github.com/lessor-dev/lessor/internal/strictjson"
+)
 
 // A worker may be newer than its coordinator. Unknown fields in its reports are ignored, because the worker would lose its work if the report were
 // refused. In any other request an unknown field is refused, because the coordinator would not do what the field asks for.
 const (
-	lenient strictness = false
-	strict  strictness = true
+	lenient = strictjson.Lenient
+	strict  = strictjson.Strict
 )
 
-// decode reads the body of a request into a struct. It is stricter than package json, which accepts duplicate keys (the last one wins), field names in any
-// case, and invalid UTF-8. With these, two programs could read the same body differently, so decode refuses them.
-func (a *api) decode(w http.ResponseWriter, r *http.Request, into any, s strictness) *problem {
+// decode reads the body of a request into a struct. It refuses a body that two programs could read differently (package strictjson).
+func (a *api) decode(w http.ResponseWriter, r *http.Request, into any, s strictjson.Strictness) *problem {
 	body, p := a.body(w, r)
 	if p == nil && s == strict {
 		p = noParameters(r)
@@ -51,7 +45,7 @@ const longBody = 64 << 10
 
 // parse parses a body. A long one begins when it is its turn, and after so many values lets those that wait have theirs: they may be of other tenants, and
 // much shorter.
-func (a *api) parse(body []byte, into any, s strictness) *problem {
+func (a *api) parse(body []byte, into any, s strictjson.Strictness) *problem {
 	if len(body) <= longBody {
 		return parse(body, into, s, runtime.Gosched)
 	}
@@ -64,22 +58,13 @@ func (a *api) parse(body []byte, into any, s strictness) *problem {
 	})
 }
 
-// parse parses a body, and calls pause after every valuesPerTurn values.
-func parse(body []byte, into any, s strictness, pause func()) *problem {
-	if !utf8.Valid(body) {
-		return invalid("", "the body is not valid UTF-8")
+// parse parses a body, and calls pause now and then.
+func parse(body []byte, into any, s strictjson.Strictness, pause func()) *problem {
+	err := strictjson.Unmarshal(body, into, s, pause)
+	if err == nil {
+		return nil
 	}
-	scan := scanner{body: body, tokens: json.NewDecoder(bytes.NewReader(body)), strict: s, pause: pause}
-	scan.tokens.UseNumber()
-	if p := scan.document(reflect.TypeOf(into).Elem()); p != nil {
-		return p
-	}
-	if err := json.Unmarshal(body, into); err != nil {
-		return invalid("", "%s: %v", doesNotFit, err)
-	}
-	return nil
+	p := newProblem(kindInvalid, codeInvalid, err.Error())
+	p.body.Field = err.Field
+	return p
 }
-
-// doesNotFit is the message if package json refuses a body that the scanner has accepted. It should not occur, because it names no field; FuzzDecode
-// looks for it.
-const doesNotFit = "the body does not match the request"

@@ -23,7 +23,7 @@
 // # The path of a request
 //
 // Requests that a web page in a browser may have sent are refused first (host.go, and package http for other origins), then those without a
-// route (front.go). A handler reads the body (body.go) and its JSON strictly (decode.go, scanner.go, types.go), or the parameters of the URL in the
+// route (front.go). A handler reads the body (body.go) and its JSON strictly (decode.go, package strictjson), or the parameters of the URL in the
 // same way (query.go), makes the request of a gRPC call from it, and calls the services like any client. So the request passes the same checks and
 // the same engine, and gets the same verdicts. Then the response is converted to JSON: a verdict by verdict.go (H2), an error status by problem.go,
 // a task by task.go. The handlers hold no state and take no decision.

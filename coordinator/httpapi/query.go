@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/lessor-dev/lessor/internal/strictjson"
 )
 
 // query reads the parameters in the URL of a request into a struct. It is as strict as decode, because it parses the body that would have the same fields.
@@ -25,7 +27,7 @@ func (a *api) query(w http.ResponseWriter, r *http.Request, into any) *problem {
 	if err != nil {
 		return invalid("", "the query cannot be read: %v", err)
 	}
-	body, p := asBody(sent, membersOf(reflect.TypeOf(into).Elem()))
+	body, p := asBody(sent, strictjson.FieldsOf(reflect.TypeOf(into).Elem()))
 	if p != nil {
 		return p
 	}
@@ -34,11 +36,11 @@ func (a *api) query(w http.ResponseWriter, r *http.Request, into any) *problem {
 
 // asBody returns a body with the given parameters as its fields. A parameter that is sent twice is a list, or a field that is sent twice. An empty one is
 // refused: it may be an unset variable of a script, and would select more than it should.
-func asBody(sent url.Values, known members) ([]byte, *problem) {
+func asBody(sent url.Values, known strictjson.Fields) ([]byte, *problem) {
 	var fields [][]byte
 	for _, name := range slices.Sorted(maps.Keys(sent)) {
 		t, isKnown := known[name]
-		item := itemOf(t)
+		item := strictjson.ItemOf(t)
 		if item != nil {
 			t = item
 		}
@@ -64,12 +66,12 @@ func asBody(sent url.Values, known members) ([]byte, *problem) {
 
 // asValue returns the text of a parameter as a JSON value: for a type that is no text as it is, if it has that form, else as a string.
 func asValue(text string, t reflect.Type) []byte {
-	switch kindOfType(t) {
-	case aBool:
+	switch strictjson.KindOf(t) {
+	case strictjson.Bool:
 		if text == "true" || text == "false" {
 			return []byte(text)
 		}
-	case aNumber:
+	case strictjson.Number:
 		if strings.Trim(text, "+-.0123456789eE") == "" && json.Valid([]byte(text)) {
 			return []byte(text)
 		}

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"math"
@@ -22,6 +23,14 @@ func (t *instant) UnmarshalJSON(raw []byte) error {
 		return err
 	}
 	return t.UnmarshalText([]byte(*text))
+}
+
+// UnmarshalText reads a time. Its error follows the name of the field.
+func (t *instant) UnmarshalText(text []byte) error {
+	if t.Time.UnmarshalText(text) != nil {
+		return errors.New("is not an RFC 3339 time such as 2026-01-15T10:00:00Z")
+	}
+	return nil
 }
 
 // stamp converts a time to a proto timestamp, and the zero time to nil.

@@ -90,7 +90,7 @@ var arrows = map[string][]string{
 	// All errors of the edge and of what is behind it get their code here.
 	"coordinator/refusal": {"lease", "store", "gen", "internal/detail", "coordinator/auth", "coordinator/engine", "coordinator/quota", anyModule},
 	// The JSON API is a client of the gRPC services. It can reach neither the engine nor the store.
-	"coordinator/httpapi":   {"lease", "gen", "internal/detail", "internal/turn", "internal/words", anyModule},
+	"coordinator/httpapi":   {"lease", "gen", "internal/detail", "internal/strictjson", "internal/turn", "internal/words", anyModule},
 	"coordinator/tasktoken": {"lease"},
 
 	// The page is a client of the gRPC services. It can reach neither the engine nor the store.
@@ -128,6 +128,8 @@ var arrows = map[string][]string{
 	"internal/pipe": {},
 	// Words only reads messages.
 	"internal/words": {"gen", "google.golang.org/protobuf"},
+	// The JSON API and the pools both read bodies with it. It knows nothing of what they mean.
+	"internal/strictjson": {},
 	// It knows nothing of tasks.
 	"internal/process": {},
 	// A supervisor and its processes agree on names; else it knows nothing of workers.

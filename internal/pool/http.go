@@ -1,25 +1,19 @@
 package pool
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"reflect"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/strictjson"
 )
 
 // pages serves the JSON form of the notifications, and metrics.
@@ -154,88 +148,23 @@ func workerStatus(name, allowed string) (lessorv1.WorkerStatus, error) {
 	return 0, invalid("status", "is %q; it must be %s", name, allowed)
 }
 
-// readJSON reads one JSON value. Package json accepts invalid UTF-8, half of a surrogate pair, a name that comes twice, and names in any case, which two
-// programs may read differently: readJSON refuses them. The error is INVALID_ARGUMENT and names the field, RESOURCE_EXHAUSTED, or UNAVAILABLE if the
+// readJSON reads the body of a notification into a struct. The error is INVALID_ARGUMENT and names the field, RESOURCE_EXHAUSTED, or UNAVAILABLE if the
 // connection is at fault.
 func readJSON(body io.Reader, n any) error {
 	text, err := io.ReadAll(body)
 	if err != nil {
-		return notJSON(err)
+		return unread(err)
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err = d.Decode(n); err == nil {
-		if _, err = d.Token(); errors.Is(err, io.EOF) {
-			err := exact(json.NewDecoder(bytes.NewReader(text)), "", reflect.TypeOf(n))
-			if err == nil && protojson.Unmarshal(text, new(structpb.Value)) != nil { // of what is left, it refuses these alone
-				err = invalid("body", "has a text that is not valid Unicode: invalid UTF-8, or an unpaired surrogate")
-			}
-			return err
-		}
-		if err == nil {
-			err = errors.New("something follows the JSON value")
-		}
+	if err := strictjson.Unmarshal(text, n, strictjson.Strict, nil); err != nil {
+		return invalid(cmp.Or(err.Field, "body"), "%s", err.Problem)
 	}
-	return notJSON(err)
+	return nil
 }
 
-// exact reads a value that package json has read into the type t, and refuses a name that comes twice or in another case.
-func exact(d *json.Decoder, path string, t reflect.Type) error {
-	if token, err := d.Token(); err != nil || token != json.Delim('{') { // no field of a notification is a list
-		return err
-	}
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	for seen := map[string]bool{}; d.More(); {
-		token, err := d.Token()
-		if err != nil {
-			return err
-		}
-		name := fmt.Sprint(token)
-		field, known := fieldOf(t, name)
-		switch {
-		case !known:
-			return invalid(path+name, "has the wrong case")
-		case seen[name]:
-			return invalid(path+name, "is sent twice")
-		}
-		seen[name] = true
-		if err := exact(d, path+name+".", field); err != nil {
-			return err
-		}
-	}
-	_, err := d.Token()
-	return err
-}
-
-// fieldOf returns the type of the field of a struct with a JSON name.
-func fieldOf(t reflect.Type, name string) (reflect.Type, bool) {
-	for f := range t.Fields() {
-		if f.Tag.Get("json") == name {
-			return f.Type, true
-		}
-	}
-	return nil, false
-}
-
-// notJSON returns the status of a body that package json has refused, or that could not be read.
-func notJSON(err error) error {
+// unread returns the status of a body that could not be read.
+func unread(err error) error {
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return status.Errorf(codes.ResourceExhausted, "body: has more than %d bytes", tooLarge.Limit)
 	}
-	if _, ok := errors.AsType[net.Error](err); ok {
-		return status.Errorf(codes.Unavailable, "body: has not arrived: %v", err)
-	}
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return invalid(cmp.Or(wrong.Field, "body"), "cannot be a JSON %s", wrong.Value)
-	}
-	text := strings.TrimPrefix(err.Error(), "json: ")
-	if name, found := strings.CutPrefix(text, "unknown field "); found {
-		return invalid(strings.Trim(name, `"`), "is not a field of this notification")
-	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		text = "ends before the JSON value does"
-	}
-	return invalid("body", "%s", fmt.Sprint("is not JSON: ", text))
+	return status.Errorf(codes.Unavailable, "body: has not arrived: %v", err)
 }

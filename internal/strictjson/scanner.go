@@ -1,7 +1,8 @@
-package httpapi
+package strictjson
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -14,53 +15,43 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a body. maxDepth is how deep its values may be nested. maxEntries is how many entries a list or map may have, except in values that are kept as
-// they are: an artifact of two bytes would take hundreds. The gRPC call checks the limits of each field, which are lower.
-const (
-	maxDepth   = 100
-	maxEntries = 10_000
-)
-
-// valuesPerTurn is after how many values the parsing of a body pauses.
-const valuesPerTurn = 100
-
 // scanner reads a body token by token and refuses faults that package json would accept.
 type scanner struct {
 	body   []byte
 	tokens *json.Decoder
-	strict strictness
+	strict Strictness
 	depth  int
 	values int // so far
 	pause  func()
 }
 
 // document reads the whole body, which must be exactly one object.
-func (s *scanner) document(t reflect.Type) *problem {
+func (s *scanner) document(t reflect.Type) *Error {
 	first, err := s.tokens.Token()
 	if err != nil {
 		return malformed(err)
 	}
 	if first != json.Delim('{') {
-		return invalid("", "the body is not a JSON object")
+		return refuse("", "is not a JSON object")
 	}
 	if p := s.object(nil, t); p != nil {
 		return p
 	}
 	if _, err := s.tokens.Token(); !errors.Is(err, io.EOF) {
-		return invalid("", "the body has more data after its JSON object")
+		return refuse("", "has more data after its JSON object")
 	}
 	return nil
 }
 
-func malformed(err error) *problem {
+func malformed(err error) *Error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return invalid("", "the body ends before its JSON object is complete")
+		return refuse("", "ends before its JSON object is complete")
 	}
-	return invalid("", "the body is not valid JSON: %v", err)
+	return refuse("", "is not valid JSON: %v", err)
 }
 
 // value reads a value for type t. If t is nil, any value is allowed. item says that the value is in a list, or in an object with arbitrary names.
-func (s *scanner) value(at *place, t reflect.Type, item bool) *problem {
+func (s *scanner) value(at *place, t reflect.Type, item bool) *Error {
 	if s.values++; s.values%valuesPerTurn == 0 {
 		s.pause()
 	}
@@ -69,11 +60,11 @@ func (s *scanner) value(at *place, t reflect.Type, item bool) *problem {
 	if err != nil {
 		return malformed(err)
 	}
-	if got, want := kindOfToken(token), kindOfType(t); got != "" && want != "" && got != want {
-		return invalid(at.path(), "is %s; it must be %s", got, want)
-	} else if token == nil && item && want != "" && s.strict == strict {
+	if got, want := kindOfToken(token), KindOf(t); got != "" && want != "" && got != want {
+		return refuse(at.path(), "is %s; it must be %s", got, want)
+	} else if token == nil && item && want != "" && s.strict == Strict {
 		// Package json would read null as 0 or "". JavaScript writes NaN as null, so a requirement of the caller could get lost.
-		return invalid(at.path(), "is null; it must be %s", want)
+		return refuse(at.path(), "is null; it must be %s", want)
 	}
 	switch token := token.(type) {
 	case json.Delim:
@@ -89,18 +80,22 @@ func (s *scanner) value(at *place, t reflect.Type, item bool) *problem {
 	return nil
 }
 
-// text checks a string, which may also be the form of a time or of bytes. It does this because the errors of package json would not name the field.
-func (s *scanner) text(at *place, text string, t reflect.Type, begin int64) *problem {
+// text checks a string, which may also be the form of bytes, or of a struct that reads itself. It does this because the errors of package json would not name
+// the field.
+func (s *scanner) text(at *place, text string, t reflect.Type, begin int64) *Error {
 	switch t {
 	case nil, reflect.TypeFor[json.RawMessage](): // kept as it is
 		return nil
-	case reflect.TypeFor[instant]():
-		if new(instant).UnmarshalText([]byte(text)) != nil {
-			return invalid(at.path(), "is not an RFC 3339 time such as 2026-01-15T10:00:00Z")
-		}
 	case reflect.TypeFor[[]byte]():
 		if _, err := base64.StdEncoding.DecodeString(text); err != nil {
-			return invalid(at.path(), "is not valid base64 (standard alphabet, padded with =)")
+			return refuse(at.path(), "is not valid base64 (standard alphabet, padded with =)")
+		}
+	default:
+		if !readsText(t) {
+			break
+		}
+		if err := reflect.New(t).Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(text)); err != nil {
+			return refuse(at.path(), "%v", err)
 		}
 	}
 	return s.whole(at, begin)
@@ -108,7 +103,7 @@ func (s *scanner) text(at *place, text string, t reflect.Type, begin int64) *pro
 
 // whole refuses half of a surrogate pair in the string that starts after begin. Package json reads each such half as U+FFFD, so two different keys would
 // become equal.
-func (s *scanner) whole(at *place, begin int64) *problem {
+func (s *scanner) whole(at *place, begin int64) *Error {
 	raw := s.body[begin:s.tokens.InputOffset()]
 	for {
 		escape := bytes.IndexByte(raw, '\\')
@@ -125,7 +120,7 @@ func (s *scanner) whole(at *place, begin int64) *problem {
 			continue
 		}
 		if utf16.DecodeRune(first, escaped(raw)) == utf8.RuneError {
-			return invalid(at.path(), "has an unpaired surrogate, which is not a valid character")
+			return refuse(at.path(), "has an unpaired surrogate, which is not a valid character")
 		}
 		raw = raw[6:]
 	}
@@ -144,11 +139,12 @@ func escaped(text []byte) rune {
 }
 
 // number checks that a number fits the type.
-func (s *scanner) number(at *place, text string, t reflect.Type) *problem {
+func (s *scanner) number(at *place, text string, t reflect.Type) *Error {
 	if t == nil || t == reflect.TypeFor[json.RawMessage]() {
 		return nil
 	}
-	if t.Kind() != reflect.Float64 {
+	isFloat := t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64
+	if !isFloat {
 		text = s.withoutFraction(text)
 	}
 	var (
@@ -156,13 +152,13 @@ func (s *scanner) number(at *place, text string, t reflect.Type) *problem {
 		want string
 		bits = t.Bits()
 	)
-	switch t.Kind() {
-	case reflect.Float64:
+	switch {
+	case isFloat:
 		_, err = strconv.ParseFloat(text, bits)
 		want = fmt.Sprintf("a number of %d bits", bits)
-	case reflect.Uint32:
+	case t.Kind() >= reflect.Uint && t.Kind() <= reflect.Uint64:
 		_, err = strconv.ParseUint(text, 10, bits)
-		want = fmt.Sprintf("a whole number from 0 to %d", uint64(1)<<bits-1)
+		want = fmt.Sprintf("a whole number from 0 to %d", ^uint64(0)>>(64-bits))
 	default:
 		_, err = strconv.ParseInt(text, 10, bits)
 		want = fmt.Sprintf("a whole number from %d to %d", int64(-1)<<(bits-1), int64(^(uint64(1)<<63))>>(64-bits))
@@ -170,14 +166,14 @@ func (s *scanner) number(at *place, text string, t reflect.Type) *problem {
 	switch {
 	case err == nil:
 		return nil
-	case t.Kind() != reflect.Float64 && strings.ContainsAny(text, "eE"):
+	case !isFloat && strings.ContainsAny(text, "eE"):
 		want += ", without an exponent"
 	}
-	return invalid(at.path(), "is %.20s; it must be %s", text, want)
+	return refuse(at.path(), "is %.20s; it must be %s", text, want)
 }
 
 // withoutFraction returns the number that was just read without a fraction of zeros, and puts spaces in place of that in the body. Many languages write a
-// whole number as 1500.0 if they have calculated it, and the type integer of the OpenAPI document includes that, but package json does not.
+// whole number as 1500.0 if they have calculated it, and the type integer of JSON Schema includes that, but package json does not.
 func (s *scanner) withoutFraction(text string) string {
 	whole, fraction, _ := strings.Cut(text, ".")
 	if strings.Trim(fraction, "0") != "" {
@@ -190,12 +186,12 @@ func (s *scanner) withoutFraction(text string) string {
 	return whole
 }
 
-// object reads the members of an object, and its end.
-func (s *scanner) object(in *place, t reflect.Type) *problem {
+// object reads the fields of an object, and its end.
+func (s *scanner) object(in *place, t reflect.Type) *Error {
 	if p := s.deeper(in); p != nil {
 		return p
 	}
-	members, items := membersOf(t), itemOf(t)
+	fields, items := FieldsOf(t), ItemOf(t)
 	seen := map[string]bool{}
 	for s.tokens.More() {
 		begin := s.tokens.InputOffset()
@@ -206,16 +202,16 @@ func (s *scanner) object(in *place, t reflect.Type) *problem {
 		name := token.(string) // the decoder returns an error for any other key
 		at := place{in: in, name: name, index: noIndex}
 		if seen[name] {
-			return invalid(at.path(), "is sent twice")
+			return refuse(at.path(), "is sent twice")
 		}
 		if seen[name] = true; items != nil && len(seen) > maxEntries {
 			return tooMany(in)
 		}
-		inner, p := items, (*problem)(nil)
+		inner, p := items, (*Error)(nil)
 		if items != nil {
 			p = s.whole(&at, begin)
 		} else {
-			inner, p = members.of(&at, s.strict)
+			inner, p = fields.of(&at, s.strict)
 		}
 		if p == nil {
 			p = s.value(&at, inner, items != nil)
@@ -227,11 +223,11 @@ func (s *scanner) object(in *place, t reflect.Type) *problem {
 	return s.end()
 }
 
-func (s *scanner) list(in *place, t reflect.Type) *problem {
+func (s *scanner) list(in *place, t reflect.Type) *Error {
 	if p := s.deeper(in); p != nil {
 		return p
 	}
-	inner := itemOf(t)
+	inner := ItemOf(t)
 	for at := (place{in: in}); s.tokens.More(); at.index++ {
 		if inner != nil && at.index == maxEntries {
 			return tooMany(in)
@@ -243,16 +239,16 @@ func (s *scanner) list(in *place, t reflect.Type) *problem {
 	return s.end()
 }
 
-func tooMany(at *place) *problem { return invalid(at.path(), "has more than %d entries", maxEntries) }
+func tooMany(at *place) *Error { return refuse(at.path(), "has more than %d entries", maxEntries) }
 
-func (s *scanner) deeper(at *place) *problem {
-	if s.depth++; s.depth > maxDepth {
-		return invalid(top(at.path()), "is nested more than %d levels deep", maxDepth)
+func (s *scanner) deeper(at *place) *Error {
+	if s.depth++; s.depth > MaxDepth {
+		return refuse(top(at.path()), "is nested more than %d levels deep", MaxDepth)
 	}
 	return nil
 }
 
-func (s *scanner) end() *problem {
+func (s *scanner) end() *Error {
 	s.depth--
 	if _, err := s.tokens.Token(); err != nil {
 		return malformed(err)
@@ -264,7 +260,7 @@ func (s *scanner) end() *problem {
 // of values, and to build all their paths would cost more than everything else.
 type place struct {
 	in    *place
-	name  string // of a member of an object
+	name  string // of a field of an object
 	index int    // of an item of a list; else noIndex
 }
 
@@ -279,7 +275,9 @@ func (p *place) path() string {
 		return fmt.Sprintf("%s[%d]", outer, p.index)
 	}
 	name := p.name
-	if len(name) > 64 {
+	if name == "" {
+		name = `""` // else it would be the object around it
+	} else if len(name) > 64 {
 		name = strings.ToValidUTF8(name[:64], "") + "..."
 	}
 	if outer == "" {
