@@ -459,7 +459,7 @@ func TestWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for d, want := range map[time.Duration]string{
 			0: "now", 999 * time.Millisecond: "now", -999 * time.Millisecond: "now", time.Second: "in 1s", -time.Second: "1s ago",
-			3 * time.Minute: "in 3m", -5 * time.Hour: "5h ago", -72 * time.Hour: "3d ago",
+			3 * time.Minute: "in 3m", 119 * time.Second: "in 1m59s", -5 * time.Hour: "5h ago", -72 * time.Hour: "3d ago",
 		} {
 			at := timestamppb.New(time.Now().Add(d))
 			if got := string(when(at)); !strings.HasSuffix(got, ">"+want+"</time>") || !strings.Contains(got, `title="`+moment(at)+`"`) {

@@ -19,14 +19,14 @@ func TestNumbersOfAQueue(t *testing.T) {
 	q.OldestReadyTaskId = "t9"
 	q.OldestBlocker, q.OldestBlockerTaskId = durationpb.New(3*time.Hour), "t0000200000000001"
 	q.Paused, q.PausedAt = true, timestamppb.New(time.Now().Add(-5*time.Hour))
-	if got, want := strings.Join(queueCells(q), " "), "q 5 1h 1 3h 2 3 6 paused for 5h"; got != want {
+	if got, want := strings.Join(queueCells(q), " "), "q 5 1h30m 1 3h 2 3 6 paused for 5h"; got != want {
 		t.Errorf("the row is %q, want %q", got, want)
 	}
 	var out strings.Builder
 	if err := printQueue(&out, q); err != nil {
 		t.Fatal(err)
 	}
-	want := "queue:      q\nready:      5, 1 of them blocked by their concurrency key\noldest:     READY for 1h, t9\nblocker:    leased for 3h, t0000200000000001\n" +
+	want := "queue:      q\nready:      5, 1 of them blocked by their concurrency key\noldest:     READY for 1h30m, t9\nblocker:    leased for 3h, t0000200000000001\n" +
 		"scheduled:  2\nleased:     3\nended:      6 FAILED, 7 CANCELLED\nworkers:    4\npaused:     since " + clock(q.GetPausedAt()) + ": no tasks are granted\n"
 	if out.String() != want {
 		t.Errorf("the queue is\n%s\nwant\n%s", &out, want)

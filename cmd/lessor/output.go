@@ -231,7 +231,7 @@ func are(n uint64, name string) string {
 	return counted(n, name) + " are"
 }
 
-// age returns how long ago t was, in its largest unit.
+// age returns how long ago t was.
 func age(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return ""

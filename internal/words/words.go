@@ -61,17 +61,25 @@ func Bytes(n uint64) string {
 	return fmt.Sprintf("%.1f %s", size, suffix)
 }
 
-// Age returns a span in its largest unit.
+// Age returns a span in its two largest units, 1m59s or 3d4h, without the second if there are none of it. What is left is cut off.
 func Age(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Minute:
 		return fmt.Sprintf("%ds", int(d.Seconds()))
 	case d < time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
+		return inUnits(d, time.Minute, "m", time.Second, "s")
 	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
+		return inUnits(d, time.Hour, "h", time.Minute, "m")
 	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
+	return inUnits(d, 24*time.Hour, "d", time.Hour, "h")
+}
+
+func inUnits(d, large time.Duration, largeName string, small time.Duration, smallName string) string {
+	text := fmt.Sprintf("%d%s", d/large, largeName)
+	if rest := d % large / small; rest > 0 {
+		text += fmt.Sprintf("%d%s", rest, smallName)
+	}
+	return text
 }
 
 // Span returns a duration, rounded as far as people need it.

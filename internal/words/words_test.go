@@ -109,3 +109,16 @@ func TestRecoveredLeaseNamesTheRestore(t *testing.T) {
 		t.Errorf("got %q, want that the store was restored", got)
 	}
 }
+
+// An age has two units, so that 1m59s is not 1m, and is never more than the span.
+func TestAge(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0s", 999 * time.Millisecond: "0s", 59*time.Second + 999*time.Millisecond: "59s", time.Minute: "1m",
+		119*time.Second + 999*time.Millisecond: "1m59s", 2 * time.Minute: "2m", time.Hour - 1: "59m59s", time.Hour: "1h", time.Hour + 59*time.Second: "1h",
+		2*time.Hour - 1: "1h59m", 48*time.Hour - 1: "47h59m", 48 * time.Hour: "2d", 72*time.Hour - 1: "2d23h", 400 * 24 * time.Hour: "400d",
+	} {
+		if got := Age(d); got != want {
+			t.Errorf("%v is %s, want %s", d, got, want)
+		}
+	}
+}
