@@ -62,14 +62,7 @@ func valuesOf(query url.Values, name string) []string {
 }
 
 // boxed returns a text as the box of a form has it. A browser would drop the ends of lines.
-func boxed(text string) string {
-	return strings.Map(func(r rune) rune {
-		if words.Misleads(r) {
-			return '?'
-		}
-		return r
-	}, text)
-}
+func boxed(text string) string { return words.Visible(text, "") }
 
 // kept returns what a form says of the values that its boxes cannot show, so that one that its reader leaves as it is keeps its value; "" if the boxes show all.
 func kept(query url.Values) string {

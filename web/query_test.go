@@ -37,7 +37,7 @@ func submitted(t *testing.T, page, action string) string {
 	return action + "?" + query.Encode()
 }
 
-// odd has what a page shows as ?, and what the box of a form drops.
+// odd has what a page shows as numbers, and what the box of a form drops.
 const odd = "a\u202e\x1b\u200b\n\x00\u0085b?&%\"'<i>=日"
 
 // A form that is sent as it is selects the same again, whatever names it has. What its reader changes is as it was written.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"embed"
 	"html/template"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -196,20 +197,12 @@ func (p *pages) write(w http.ResponseWriter, r *http.Request, code int, v view) 
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(code)
-	_, _ = w.Write(bytes.Map(harmless, page.Bytes())) // the reader is gone
+	_, _ = io.WriteString(w, harmless(page.String())) // an error: the reader is gone
 }
 
-// harmless replaces what would let a text of somebody else rewrite the page around it. It is for whole pages, so that no field can be forgotten; a link has
-// such characters as %xx, a command as \ooo.
-func harmless(r rune) rune {
-	switch {
-	case r == '\n', r == '\r', r == '\t': // white space, whose lines only a <pre> shows
-		return r
-	case words.Misleads(r):
-		return '?' // as in the command
-	}
-	return r
-}
+// harmless makes visible what would let a text of somebody else rewrite the page around it, or hide in it. It is for whole pages, so that no field can be
+// forgotten; a link has such characters as %xx, a command as \ooo. It leaves white space, whose lines only a <pre> shows.
+func harmless(page string) string { return words.Visible(page, "\n\r\t") }
 
 // codeOf returns the status for a page whose calls were refused.
 func codeOf(c codes.Code) int {

@@ -197,22 +197,13 @@ func wrapped(text string, width int) (lines []string) {
 	return append(lines, line)
 }
 
-// printable replaces the characters that would break a table, control the terminal, turn the direction of text around, or hide; an empty cell becomes a dash.
+// printable makes the characters visible that would break a table, control the terminal, turn the direction of text around, or hide; a tab, which would begin a
+// column, becomes a space, and an empty cell a dash.
 func printable(s string) string {
 	if s == "" {
 		return "-"
 	}
-	return strings.Map(func(r rune) rune {
-		switch {
-		case ' ' <= r && r <= '~':
-			return r
-		case r == '\t':
-			return ' ' // a tab would begin a column
-		case words.Misleads(r):
-			return '?'
-		}
-		return r
-	}, s)
+	return words.Visible(strings.ReplaceAll(s, "\t", " "), "")
 }
 
 // counted returns a number with a noun, in the plural unless it is 1.

@@ -4,6 +4,7 @@ package words
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -24,7 +25,29 @@ func Name(value protoreflect.Enum) string {
 // Misleads reports whether a character in a text of somebody else would change what stands beside the text, or would hide: it controls a terminal, turns the
 // direction of text around, ends a line, or takes no room, so that two names look the same.
 func Misleads(r rune) bool {
+	if ' ' <= r && r <= '~' { // almost all
+		return false
+	}
 	return unicode.In(r, unicode.Cc, unicode.Bidi_Control, unicode.Zl, unicode.Zp, hidden)
+}
+
+// Visible returns a text in which characters that mislead, except for these, are written as numbers: \x1b, \u202e. The coordinator quotes names in the same
+// form.
+func Visible(text, except string) string {
+	misleads := func(r rune) bool { return Misleads(r) && !strings.ContainsRune(except, r) }
+	if !strings.ContainsFunc(text, misleads) {
+		return text
+	}
+	var shown strings.Builder
+	for _, r := range text {
+		if misleads(r) {
+			quoted := strconv.QuoteToASCII(string(r))
+			shown.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			shown.WriteRune(r)
+		}
+	}
+	return shown.String()
 }
 
 // hidden are characters that are shown as nothing. The joiners, U+200C and U+200D, and the selectors of variants are not among them: they change how the

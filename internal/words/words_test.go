@@ -122,3 +122,16 @@ func TestAge(t *testing.T) {
 		}
 	}
 }
+
+// Two texts that look the same are not shown the same.
+func TestVisible(t *testing.T) {
+	for text, want := range map[string]string{
+		"mail": "mail", "": "", "日本 \U0001f469\u200d\U0001f680": "日本 \U0001f469\u200d\U0001f680",
+		"ma\u200bil\ufeff": `ma\u200bil\ufeff`, "a\x1b[31m\x00\u0085": `a\x1b[31m\x00\u0085`, "\u202eliam\u2028": `\u202eliam\u2028`,
+		"\u115f\u3164\u00ad": `\u115f\u3164\u00ad`, "a\U000e0061": `a\U000e0061`, "a\n\tb\r\a": "a\n\tb" + `\r\a`, "\\u200b?": "\\u200b?",
+	} {
+		if got := Visible(text, "\n\t"); got != want {
+			t.Errorf("%q is %s, want %s", text, got, want)
+		}
+	}
+}
