@@ -10,7 +10,7 @@
 //	/ui/workers       workers.go  the sessions of workers
 //	/ui/worker?name=  workers.go  the sessions of a worker with their tasks
 //
-// query.go reads what is behind the question mark; search.go finds a task in a list of many.
+// query.go reads what is behind the question mark; search.go goes on in a long list until it has a row.
 //
 // The package is a client of lessor.v1 like any other: each path makes a few calls with the credential of its reader (decision 0027), and templates/ turns
 // the answers into HTML. It works without JavaScript; page.js keeps what it shows up to date.

@@ -48,14 +48,14 @@ func (p *pages) queue(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	return view{Title: "Queue " + name, Template: "queue", Live: true, Data: struct {
-		Queue     *lessorv1.Queue
-		Waits     []wait
-		Workers   []*lessorv1.Worker
-		More      bool
-		States    []lessorv1.TaskState
-		Workspace string
+		sessions
+		Queue  *lessorv1.Queue
+		Waits  []wait
+		More   bool
+		States []lessorv1.TaskState
 	}{
-		queue.GetQueue(), waits, inWorkspace(workers.GetWorkers(), workspaceOf(r)), workers.GetNextPageToken() != "", words.States(), workspaceOf(r),
+		sessions{Workers: inWorkspace(workers.GetWorkers(), workspaceOf(r)), Workspace: workspaceOf(r)},
+		queue.GetQueue(), waits, workers.GetNextPageToken() != "", words.States(),
 	}}, nil
 }
 

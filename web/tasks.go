@@ -36,9 +36,11 @@ func (p *pages) list(r *http.Request) (view, error) {
 	if err != nil {
 		return view{Form: form}, err
 	}
-	tasks, err := p.search(r.Context(), &lessorv1.ListTasksRequest{
-		Filter: filter, PageSize: rowsPerPage, PageToken: query.Get("page"), NewestFirst: newestFirst,
-	})
+	req := &lessorv1.ListTasksRequest{Filter: filter, PageSize: rowsPerPage, NewestFirst: newestFirst}
+	tasks, err := search(query.Get("page"), func(token string) (*lessorv1.ListTasksResponse, error) {
+		req.PageToken = token
+		return p.tasks.ListTasks(r.Context(), req)
+	}, func(page *lessorv1.ListTasksResponse) int { return len(page.GetTasks()) })
 	if err != nil {
 		return view{Form: form}, inWordsOfTheForm(err)
 	}

@@ -100,7 +100,7 @@ func Register(mux *http.ServeMux, cfg Config) {
 		"/ui/tasks":        {p.list, filterParameters},
 		"/ui/tasks/{task}": {p.task, nil},
 		"/ui/run":          {p.run, []string{"id"}},
-		"/ui/workers":      {p.workers, []string{"page"}},
+		"/ui/workers":      {p.workers, []string{"of", "page"}},
 		"/ui/worker":       {p.worker, []string{"name"}},
 	} {
 		mux.Handle("GET "+path, secured(cfg.Admit(p.shown(page))))

@@ -198,7 +198,7 @@ func TestOtherSitesCannotEmbedPages(t *testing.T) {
 }
 
 // all has every page.
-var all = []string{"/ui/", "/ui/queue?name=q", "/ui/tasks", "/ui/tasks/t1", "/ui/run?id=r", "/ui/workers", "/ui/worker?name=w"}
+var all = []string{"/ui/", "/ui/queue?name=q", "/ui/tasks", "/ui/tasks/t1", "/ui/run?id=r", "/ui/workers?of=all", "/ui/worker?name=w"}
 
 // Every page can be made of answers that are empty, and of answers in which every field is set, in each state of a task. No text comes out as markup, and
 // a browser is told to run nothing that is not ours.
@@ -710,6 +710,50 @@ func TestSince(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The list of workers has those of the workspace, or all of them with their workspaces. It goes on until it has one.
+func TestWorkersOfAWorkspace(t *testing.T) {
+	page := func(number string) *lessorv1.ListWorkersResponse {
+		switch number {
+		case "":
+			return &lessorv1.ListWorkersResponse{Workers: []*lessorv1.Worker{{WorkerId: "far", WorkspaceId: "other"}}, NextPageToken: "1"}
+		case "1":
+			return &lessorv1.ListWorkersResponse{Workers: []*lessorv1.Worker{{WorkerId: "near", WorkspaceId: "ws"}}, NextPageToken: "2"}
+		}
+		return &lessorv1.ListWorkersResponse{}
+	}
+	a := &answers{}
+	a.reply = func(request proto.Message) (proto.Message, error) {
+		return page(request.(*lessorv1.ListWorkersRequest).GetPageToken()), nil
+	}
+	for query, c := range map[string]struct {
+		calls    int
+		has, not []string
+	}{
+		"workspace=ws":               {2, []string{">near<", "page=2&amp;workspace=ws", `aria-current="true">workspace ws<`, `href="/ui/workers?of=all&amp;workspace=ws">all workspaces<`}, []string{">far<", ">other<"}},
+		"workspace=ws&page=2":        {1, []string{"No worker of the workspace ws has a session", "--queue mail --workspace=<bdi>ws</bdi> -- cat"}, []string{"next page"}},
+		"workspace=other":            {1, []string{">far<", "page=1&amp;workspace=other"}, []string{">near<"}},
+		"workspace=ws&of=all":        {1, []string{">far<", `<a href="/ui/?workspace=other">other</a>`, "of=all&amp;page=1&amp;workspace=ws", `aria-current="true">all workspaces<`}, []string{">near<"}},
+		"workspace=ws&of=all&page=2": {1, []string{"No worker has a session"}, []string{"next page"}},
+		"of=some":                    {0, []string{"of: is all or empty, and not some"}, nil},
+	} {
+		a.calls = nil
+		body := get(t, a, "/ui/workers?"+query).Body.String()
+		if len(a.calls) != c.calls {
+			t.Errorf("%s: %d calls, want %d", query, len(a.calls), c.calls)
+		}
+		for _, text := range c.has {
+			if !strings.Contains(body, text) {
+				t.Errorf("%s: the page lacks %s:\n%s", query, text, body)
+			}
+		}
+		for _, text := range c.not {
+			if strings.Contains(body, text) {
+				t.Errorf("%s: the page has %s:\n%s", query, text, body)
+			}
+		}
+	}
 }
 
 // The page of a worker links to the tasks of its workspace that it holds or held last.

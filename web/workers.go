@@ -6,17 +6,45 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// workers shows the open sessions of workers, which are those of all workspaces. The one in the query is for the links.
+// sessions are what a table of workers shows. The workspace is that of the links; if the workers are those of all workspaces, each row has its own.
+type sessions struct {
+	Workers   []*lessorv1.Worker
+	Workspace string
+	All       bool
+}
+
+// everywhere is the value of the parameter "of" for the workers of all workspaces.
+const everywhere = "all"
+
+// workers shows the open sessions of workers: those of a workspace, or all with their workspaces.
 func (p *pages) workers(r *http.Request) (view, error) {
-	workers, err := p.admin.ListWorkers(r.Context(), &lessorv1.ListWorkersRequest{PageSize: rowsPerPage, PageToken: r.URL.Query().Get("page")})
+	query, workspace := r.URL.Query(), workspaceOf(r)
+	all := query.Get("of") == everywhere
+	if !all && query.Get("of") != "" {
+		return view{}, malformed("of", "is all or empty, and not "+query.Get("of"))
+	}
+	workers, err := search(query.Get("page"), func(token string) (*lessorv1.ListWorkersResponse, error) {
+		page, err := p.admin.ListWorkers(r.Context(), &lessorv1.ListWorkersRequest{PageSize: rowsPerPage, PageToken: token})
+		if !all {
+			page = &lessorv1.ListWorkersResponse{Workers: inWorkspace(page.GetWorkers(), workspace), NextPageToken: page.GetNextPageToken()}
+		}
+		return page, err
+	}, func(page *lessorv1.ListWorkersResponse) int { return len(page.GetWorkers()) })
 	if err != nil {
 		return view{}, err
 	}
 	return view{Title: "Workers", Template: "workers", Live: true, Data: struct {
-		Workers   []*lessorv1.Worker
-		Next      string
-		Workspace string
-	}{workers.GetWorkers(), next(r, workers.GetNextPageToken(), nil), workspaceOf(r)}}, nil
+		sessions
+		Of   []choice
+		Next string
+	}{
+		sessions{workers.GetWorkers(), workspace, all},
+		[]choice{
+			{"workspace " + workspace, link("/ui/workers", "workspace", workspace), !all},
+			{"all workspaces", link("/ui/workers", "workspace", workspace, "of", everywhere), all},
+		},
+		next(r, workers.GetNextPageToken(), nil),
+	}}, nil
 }
 
 // worker shows the sessions of a worker.
