@@ -52,15 +52,17 @@ func (s *countingStream) SendMsg(m any) error {
 	return s.ClientStream.SendMsg(m)
 }
 
-// S1: calls of many goroutines share frames, and each gets the result of its own spec. More calls than a frame may have specs take several frames.
+// S1: calls of many goroutines share frames, and each gets the result of its own spec. More calls than a frame may have specs take several frames. All wait
+// while the stream for the first call opens: otherwise how many share a frame would depend on how fast they are.
 func TestConcurrentSubmitsShareFrames(t *testing.T) {
 	t.Attr("rules", "S1")
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
-		conn := &counting{ClientConnInterface: c.Conn()}
+		held := &slow{c.Conn(), make(chan struct{})}
+		conn := &counting{ClientConnInterface: held}
 		p := producer.New(conn)
 		defer func() { _ = p.Close() }()
-		const n = 1200 // the coordinator accepts 1000 specs in a frame
+		const n = 1201
 		ids := make([]string, n)
 		var wg sync.WaitGroup
 		for i := range n {
@@ -71,7 +73,12 @@ func TestConcurrentSubmitsShareFrames(t *testing.T) {
 				}
 				ids[i] = r.GetTaskId()
 			})
+			if i == 0 {
+				synctest.Wait()
+			}
 		}
+		synctest.Wait()
+		close(held.open)
 		wg.Wait()
 		seen := map[string]bool{}
 		for i, id := range ids {
@@ -83,8 +90,8 @@ func TestConcurrentSubmitsShareFrames(t *testing.T) {
 				t.Errorf("call %d got the task of call %s", i, key)
 			}
 		}
-		if conn.frames > n/10 {
-			t.Errorf("%d calls took %d frames, want at most %d", n, conn.frames, n/10)
+		if want := 1 + 3; conn.frames != want { // the first call, and 500, 500 and 200 others
+			t.Errorf("%d calls took %d frames, want %d", n, conn.frames, want)
 		}
 	})
 }
