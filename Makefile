@@ -132,8 +132,9 @@ fuzz: ## Search with each fuzz target for FUZZ_FOR; what is found stays in testd
 		go test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZ_FOR) -fuzzminimizetime 1s "./$${file%/*}" < /dev/null; done
 
 .PHONY: prove
-prove: ## Visit every state of small worlds (docs/testing/models.md)
+prove: ## Visit every state of small worlds (docs/testing/models.md), and every cell of the authorization matrix (docs/testing.md)
 	go test -count=1 -v -timeout 10m -run EveryState ./test/exhaustive -full
+	go test -count=1 -v -timeout 10m ./test/matrix -full
 
 .PHONY: seeded
 seeded: ## Put known mistakes into the code, one of each ONE_OF, and check that the test named for each fails

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -153,11 +152,31 @@ func replaceNames(text string, sent map[string]kind) string {
 		case isDistinctive(name):
 			text = strings.ReplaceAll(text, name, tag)
 		case name != "":
-			alone := regexp.MustCompile(`(^|[^-\w])` + name + `($|[^-\w])`) // not part of a token, which may end in -4 by chance
-			text = alone.ReplaceAllString(text, "${1}"+tag+"${2}")
+			text = replaceAlone(text, name, tag)
 		}
 	}
 	return text
+}
+
+// replaceAlone replaces a short number where it is not part of something longer, such as a token, which may end in -4 by chance.
+func replaceAlone(text, name, tag string) string {
+	var b strings.Builder
+	for begun := 0; ; {
+		before, after, found := strings.Cut(text[begun:], name)
+		if b.WriteString(before); !found {
+			return b.String()
+		}
+		at := begun + len(before)
+		if begun = at + len(name); at > 0 && inWord(text[at-1]) || after != "" && inWord(after[0]) {
+			b.WriteString(name)
+		} else {
+			b.WriteString(tag)
+		}
+	}
+}
+
+func inWord(c byte) bool {
+	return c == '-' || c == '_' || '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
 }
 
 // leaked returns a name of the given ones that is in the text although the request did not have it; empty if there is none.

@@ -60,15 +60,18 @@ func (c cell) String() string {
 	return c.place.name + ", " + c.field.String() + " " + string(c.value) + " in a request of " + c.base + ", credential " + c.credential.name
 }
 
-// cells returns all cells of a place. Those that must be refused come first, because a good one may change the host.
+// cells returns the cells of a place. Those that must be refused come first, because a good one may change the host. Without -full, a credential that must be
+// refused comes with one value of each field, another one than the credential before it, and with all values only for everything at once.
 func (p *place) cells(with []credential) []cell {
 	var bad, good []cell
-	for _, c := range with {
-		for _, f := range append(p.fields, everything) {
-			for _, v := range values {
+	for i, c := range with {
+		for j, f := range append(p.fields, everything) {
+			for k, v := range values {
 				one := cell{p, c, acme, f, v}
 				if !one.good() {
-					bad = append(bad, one)
+					if *full || f.kind == everything.kind || (i+j)%len(values) == k {
+						bad = append(bad, one)
+					}
 					continue
 				}
 				if good = append(good, one); c.name == stranger {
