@@ -207,6 +207,7 @@ func TestHooksOfTheProgram(t *testing.T) {
 		time.Sleep(time.Minute)
 		c.Cancel(id, "end")
 		c.Wait(id)
+		synctest.Wait() // until the worker has the verdict, too
 		for i := range calls {
 			if calls[i].Load() == 0 {
 				t.Errorf("hook %d was not called", i)
