@@ -53,6 +53,7 @@ func TestLogOfACancelIsNoWarning(t *testing.T) {
 		if got := c.Wait(id).GetState(); got != lessorv1.TaskState_TASK_STATE_CANCELLED {
 			t.Errorf("state = %v, want CANCELLED", got)
 		}
+		synctest.Wait() // the worker writes the log after it has gone on
 		if !strings.Contains(log.String(), "stopped at row 7") || strings.Contains(log.String(), "level=WARN") {
 			t.Errorf("the log has a warning, or not the error of the handler:\n%s", log.String())
 		}
