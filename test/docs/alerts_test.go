@@ -95,13 +95,13 @@ func sections(page string) map[string]bool {
 	return found
 }
 
-// The rules are valid for Prometheus, and the series of testdata/alerts_test.yaml raise the alerts that the file says.
+// The rules are valid for Prometheus, and the series of testdata/alerts*_test.yaml raise the alerts that these files say.
 func TestAlertsFire(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
 		t.Skip("needs promtool")
 	}
-	if out, err := exec.CommandContext(t.Context(), promtool, "test", "rules", "testdata/alerts_test.yaml").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), promtool, "test", "rules", "testdata/alerts_test.yaml", "testdata/alerts_minutes_test.yaml").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
