@@ -10,7 +10,7 @@ import (
 
 var (
 	update = flag.Bool("update", false, "write the results of the good cells into testdata")
-	full   = flag.Bool("full", false, "all cells, instead of a quarter of those that must be refused")
+	full   = flag.Bool("full", false, "all cells, instead of half of them")
 )
 
 // X1, X2, S4, V2: each call is answered or refused as the matrix says, with every credential and with names of another tenant.

@@ -60,18 +60,18 @@ func (c cell) String() string {
 	return c.place.name + ", " + c.field.String() + " " + string(c.value) + " in a request of " + c.base + ", credential " + c.credential.name
 }
 
-// cells returns the cells of a place. Those that must be refused come first, because a good one may change the host. Without -full, a credential that must be
-// refused comes with one value of each field, another one than the credential before it, and with all values only for everything at once.
+// cells returns the cells of a place. Those that must be refused come first, because a good one may change the host. Without -full they are fewer; see asked.
 func (p *place) cells(with []credential) []cell {
 	var bad, good []cell
 	for i, c := range with {
 		for j, f := range append(p.fields, everything) {
-			for k, v := range values {
+			for _, v := range values {
 				one := cell{p, c, acme, f, v}
+				if !one.asked(i + j) {
+					continue
+				}
 				if !one.good() {
-					if *full || f.kind == everything.kind || (i+j)%len(values) == k {
-						bad = append(bad, one)
-					}
+					bad = append(bad, one)
 					continue
 				}
 				if good = append(good, one); c.name == stranger {
@@ -81,6 +81,20 @@ func (p *place) cells(with []credential) []cell {
 		}
 	}
 	return append(bad, good...)
+}
+
+// asked reports whether a cell is asked, which all are with -full. Without it, a credential that must be refused comes with one value of each field, another one
+// than the credential before it; and a role whose results are not declared with two, which are compared with each other: see question.counterpart. Everything
+// at once always comes with all values.
+func (c cell) asked(turn int) bool {
+	compared := c.value == other || c.value == random
+	switch {
+	case *full, c.field.kind == everything.kind, c.credential.name == stranger, c.good() && c.credential.name == c.declaringCredential:
+		return true
+	case c.good():
+		return compared == (turn%2 == 0)
+	}
+	return c.value == values[turn%len(values)]
 }
 
 // good reports whether the request must not be refused for its credential.
