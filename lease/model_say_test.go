@@ -218,7 +218,7 @@ func (m *model) renew(t *modelTask) lease.Answer {
 func (m *model) liveAnswer(t *modelTask) lease.Answer {
 	return lease.Answer{
 		Verdict: lease.VerdictCommitted, Reason: lease.None, State: t.state, ExpiresAt: m.expiresAt(t),
-		ShouldCancel: t.cancelAsked, CancelReason: t.cancelReason,
+		ShouldCancel: t.cancelAsked, CancelReason: t.cancelReason, CancelBy: t.live.cancelBy,
 	}
 }
 

@@ -22,7 +22,8 @@ func (n *narrator) printAnswer(a lease.Answer) {
 	add(a.ExpiresAt != 0, "expires in %v", a.ExpiresAt.Sub(n.now.Serving))
 	add(a.RetryAt != 0, "retry in %v", time.Duration(a.RetryAt-n.now.Wall))
 	add(a.CurrentAttempt != 0, "current attempt is %d", a.CurrentAttempt)
-	add(a.ShouldCancel, "should cancel")
+	add(a.ShouldCancel && a.CancelBy == 0, "should cancel")
+	add(a.CancelBy != 0, "should cancel within %v", a.CancelBy.Sub(n.now.Serving))
 	add(a.CancelReason != "", "cancel reason %q", a.CancelReason)
 	add(a.Replayed, "replayed")
 	detail := ""

@@ -85,7 +85,7 @@ func (s *step) liveAnswer() Answer {
 		Verdict: VerdictCommitted, Reason: None, State: s.task.State(), ExpiresAt: s.task.ExpiresAt(s.now), Holding: s.task.Holding(),
 	}
 	if c := s.task.Cancel; c != nil {
-		a.ShouldCancel, a.CancelReason = true, c.Reason
+		a.ShouldCancel, a.CancelReason, a.CancelBy = true, c.Reason, s.task.Lease.CancelBy
 	}
 	return a
 }

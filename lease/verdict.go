@@ -143,6 +143,8 @@ type Answer struct {
 	CancelReason string
 	// ExpiresAt is when the lease ends, if it is still live after a Start, Heartbeat or acknowledgement; else 0.
 	ExpiresAt Instant
+	// CancelBy is the end of cancel_grace, if the lease is still live after a Start, Heartbeat or acknowledgement and a cancel was asked (T7); else 0.
+	CancelBy Instant
 	// Holding describes the lease, if it is still live after a Start, Heartbeat or acknowledgement; else it is zero.
 	Holding Holding
 	// RetryAt is when the next attempt may be granted; 0 if there is none, or if it may be granted at once.

@@ -13,7 +13,7 @@ func StartResponse(now lease.Now, a *lease.Answer) *lessorv1.StartResponse {
 	return &lessorv1.StartResponse{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
 		TaskState: lessorv1.TaskState(a.State), ShouldCancel: a.ShouldCancel, CancelReason: a.CancelReason,
-		ExpiresAt: stampAt(now, a.ExpiresAt), ExpiresIn: left(now, a.ExpiresAt),
+		ExpiresAt: stampAt(now, a.ExpiresAt), ExpiresIn: left(now, a.ExpiresAt), CancelGraceLeft: left(now, a.CancelBy),
 		CurrentAttempt: a.CurrentAttempt, ServerTime: Stamp(now.Wall),
 	}
 }
@@ -23,7 +23,7 @@ func HeartbeatResponse(now lease.Now, a *lease.Answer) *lessorv1.HeartbeatRespon
 	return &lessorv1.HeartbeatResponse{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
 		TaskState: lessorv1.TaskState(a.State), ShouldCancel: a.ShouldCancel, CancelReason: a.CancelReason,
-		ExpiresAt: stampAt(now, a.ExpiresAt), ExpiresIn: left(now, a.ExpiresAt),
+		ExpiresAt: stampAt(now, a.ExpiresAt), ExpiresIn: left(now, a.ExpiresAt), CancelGraceLeft: left(now, a.CancelBy),
 		CurrentAttempt: a.CurrentAttempt, ServerTime: Stamp(now.Wall),
 	}
 }
@@ -33,7 +33,7 @@ func leaseAck(m *lessorv1.LeaseAck, at *Times, a *lease.Answer) {
 	*m = lessorv1.LeaseAck{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
 		TaskState: lessorv1.TaskState(a.State), ShouldCancel: a.ShouldCancel, CancelReason: a.CancelReason,
-		ExpiresAt: at.StampAt(a.ExpiresAt), ExpiresIn: at.Left(a.ExpiresAt),
+		ExpiresAt: at.StampAt(a.ExpiresAt), ExpiresIn: at.Left(a.ExpiresAt), CancelGraceLeft: at.Left(a.CancelBy),
 		CurrentAttempt: a.CurrentAttempt,
 	}
 }
@@ -70,7 +70,7 @@ func reportVerdict(m *lessorv1.ReportVerdict, at *Times, a *lease.Answer) {
 	*m = lessorv1.ReportVerdict{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
 		TaskState: lessorv1.TaskState(a.State), ShouldCancel: a.ShouldCancel, CancelReason: a.CancelReason,
-		ExpiresAt: at.StampAt(a.ExpiresAt), ExpiresIn: at.Left(a.ExpiresAt),
+		ExpiresAt: at.StampAt(a.ExpiresAt), ExpiresIn: at.Left(a.ExpiresAt), CancelGraceLeft: at.Left(a.CancelBy),
 		CurrentAttempt: a.CurrentAttempt, RetryAt: at.Stamp(a.RetryAt), Replayed: a.Replayed,
 	}
 }

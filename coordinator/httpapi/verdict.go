@@ -44,6 +44,7 @@ type renewal interface {
 	GetCancelReason() string
 	GetExpiresAt() *timestamppb.Timestamp
 	GetExpiresIn() *durationpb.Duration
+	GetCancelGraceLeft() *durationpb.Duration
 	GetTaskToken() string
 	GetTokenExpiresAt() *timestamppb.Timestamp
 }
@@ -51,20 +52,25 @@ type renewal interface {
 // alive is the body of the 200 answer to a Start or Heartbeat.
 type alive struct {
 	committed
-	ShouldCancel   bool    `json:"shouldCancel"`
-	CancelReason   string  `json:"cancelReason,omitempty"`
-	ExpiresAt      instant `json:"expiresAt"`
-	ExpiresInMs    millis  `json:"expiresInMs"`
-	TaskToken      string  `json:"taskToken"`
-	TokenExpiresAt instant `json:"tokenExpiresAt"`
+	ShouldCancel      bool    `json:"shouldCancel"`
+	CancelReason      string  `json:"cancelReason,omitempty"`
+	CancelGraceLeftMs *millis `json:"cancelGraceLeftMs,omitempty"` // may be 0
+	ExpiresAt         instant `json:"expiresAt"`
+	ExpiresInMs       millis  `json:"expiresInMs"`
+	TaskToken         string  `json:"taskToken"`
+	TokenExpiresAt    instant `json:"tokenExpiresAt"`
 }
 
 func aliveOf(v renewal) alive {
-	return alive{
+	a := alive{
 		committed: committedOf(v), ShouldCancel: v.GetShouldCancel(), CancelReason: v.GetCancelReason(),
 		ExpiresAt: instantOf(v.GetExpiresAt()), ExpiresInMs: millisOf(v.GetExpiresIn()),
 		TaskToken: v.GetTaskToken(), TokenExpiresAt: instantOf(v.GetTokenExpiresAt()),
 	}
+	if left := v.GetCancelGraceLeft(); left != nil {
+		a.CancelGraceLeftMs = new(millisOf(left))
+	}
+	return a
 }
 
 // refused returns the answer to a report that is not COMMITTED, by the table of H2, and nil for one that is.

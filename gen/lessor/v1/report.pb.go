@@ -486,8 +486,7 @@ type StartResponse struct {
 	ShouldCancel bool `protobuf:"varint,5,opt,name=should_cancel,json=shouldCancel,proto3" json:"should_cancel,omitempty"`
 	// Why a cancel was asked.
 	CancelReason string `protobuf:"bytes,6,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
-	// When the lease now ends, by the coordinator's wall clock; absent when it is not live. In CANCELLING it ends before, when cancel_grace has passed since
-	// the cancel.
+	// When the lease now ends, by the coordinator's wall clock; absent when it is not live. In CANCELLING it ends with cancel_grace_left if that is earlier.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// The same as a span, to be counted on the worker's own monotonic clock from before its request (A8).
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,8,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
@@ -499,8 +498,10 @@ type StartResponse struct {
 	TaskToken string `protobuf:"bytes,11,opt,name=task_token,json=taskToken,proto3" json:"task_token,omitempty"`
 	// When that token ends, by the coordinator's wall clock.
 	TokenExpiresAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=token_expires_at,json=tokenExpiresAt,proto3" json:"token_expires_at,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// In CANCELLING: what is left of cancel_grace to stop and report (T7), to be counted like expires_in. Absent in any other state.
+	CancelGraceLeft *durationpb.Duration `protobuf:"bytes,13,opt,name=cancel_grace_left,json=cancelGraceLeft,proto3" json:"cancel_grace_left,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *StartResponse) Reset() {
@@ -613,6 +614,13 @@ func (x *StartResponse) GetTaskToken() string {
 func (x *StartResponse) GetTokenExpiresAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.TokenExpiresAt
+	}
+	return nil
+}
+
+func (x *StartResponse) GetCancelGraceLeft() *durationpb.Duration {
+	if x != nil {
+		return x.CancelGraceLeft
 	}
 	return nil
 }
@@ -751,8 +759,7 @@ type HeartbeatResponse struct {
 	ShouldCancel bool `protobuf:"varint,5,opt,name=should_cancel,json=shouldCancel,proto3" json:"should_cancel,omitempty"`
 	// Why a cancel was asked.
 	CancelReason string `protobuf:"bytes,6,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
-	// When the lease now ends, by the coordinator's wall clock; absent when it is not live. In CANCELLING it ends before, when cancel_grace has passed since
-	// the cancel.
+	// When the lease now ends, by the coordinator's wall clock; absent when it is not live. In CANCELLING it ends with cancel_grace_left if that is earlier.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// The same as a span, to be counted on the worker's own monotonic clock from before its request (A8).
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,8,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
@@ -764,8 +771,10 @@ type HeartbeatResponse struct {
 	TaskToken string `protobuf:"bytes,11,opt,name=task_token,json=taskToken,proto3" json:"task_token,omitempty"`
 	// When that token ends, by the coordinator's wall clock.
 	TokenExpiresAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=token_expires_at,json=tokenExpiresAt,proto3" json:"token_expires_at,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// In CANCELLING: what is left of cancel_grace to stop and report (T7), to be counted like expires_in. Absent in any other state.
+	CancelGraceLeft *durationpb.Duration `protobuf:"bytes,13,opt,name=cancel_grace_left,json=cancelGraceLeft,proto3" json:"cancel_grace_left,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *HeartbeatResponse) Reset() {
@@ -878,6 +887,13 @@ func (x *HeartbeatResponse) GetTaskToken() string {
 func (x *HeartbeatResponse) GetTokenExpiresAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.TokenExpiresAt
+	}
+	return nil
+}
+
+func (x *HeartbeatResponse) GetCancelGraceLeft() *durationpb.Duration {
+	if x != nil {
+		return x.CancelGraceLeft
 	}
 	return nil
 }
@@ -1671,7 +1687,7 @@ const file_lessor_v1_report_proto_rawDesc = "" +
 	"\tworker_id\x18\x04 \x01(\tR\bworkerId\x12 \n" +
 	"\vtraceparent\x18\x05 \x01(\tR\vtraceparent\x129\n" +
 	"\n" +
-	"started_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\"\xbf\x04\n" +
+	"started_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\"\x86\x05\n" +
 	"\rStartResponse\x12,\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x12.lessor.v1.VerdictR\averdict\x12)\n" +
 	"\x06reason\x18\x02 \x01(\x0e2\x11.lessor.v1.ReasonR\x06reason\x12\x16\n" +
@@ -1690,7 +1706,8 @@ const file_lessor_v1_report_proto_rawDesc = "" +
 	"serverTime\x12\x1d\n" +
 	"\n" +
 	"task_token\x18\v \x01(\tR\ttaskToken\x12D\n" +
-	"\x10token_expires_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x0etokenExpiresAt\"\xaf\x03\n" +
+	"\x10token_expires_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x0etokenExpiresAt\x12E\n" +
+	"\x11cancel_grace_left\x18\r \x01(\v2\x19.google.protobuf.DurationR\x0fcancelGraceLeft\"\xaf\x03\n" +
 	"\x10HeartbeatRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12\x18\n" +
@@ -1705,7 +1722,7 @@ const file_lessor_v1_report_proto_rawDesc = "" +
 	"checkpoint\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xc3\x04\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x8a\x05\n" +
 	"\x11HeartbeatResponse\x12,\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x12.lessor.v1.VerdictR\averdict\x12)\n" +
 	"\x06reason\x18\x02 \x01(\x0e2\x11.lessor.v1.ReasonR\x06reason\x12\x16\n" +
@@ -1724,7 +1741,8 @@ const file_lessor_v1_report_proto_rawDesc = "" +
 	"serverTime\x12\x1d\n" +
 	"\n" +
 	"task_token\x18\v \x01(\tR\ttaskToken\x12D\n" +
-	"\x10token_expires_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x0etokenExpiresAt\"\xff\x03\n" +
+	"\x10token_expires_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x0etokenExpiresAt\x12E\n" +
+	"\x11cancel_grace_left\x18\r \x01(\v2\x19.google.protobuf.DurationR\x0fcancelGraceLeft\"\xff\x03\n" +
 	"\x0fCompleteRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12\x18\n" +
@@ -1869,46 +1887,48 @@ var file_lessor_v1_report_proto_depIdxs = []int32{
 	21, // 17: lessor.v1.StartResponse.expires_in:type_name -> google.protobuf.Duration
 	20, // 18: lessor.v1.StartResponse.server_time:type_name -> google.protobuf.Timestamp
 	20, // 19: lessor.v1.StartResponse.token_expires_at:type_name -> google.protobuf.Timestamp
-	20, // 20: lessor.v1.HeartbeatRequest.heartbeat_at:type_name -> google.protobuf.Timestamp
-	25, // 21: lessor.v1.HeartbeatRequest.progress:type_name -> lessor.v1.Progress
-	16, // 22: lessor.v1.HeartbeatRequest.metrics:type_name -> lessor.v1.HeartbeatRequest.MetricsEntry
-	22, // 23: lessor.v1.HeartbeatResponse.verdict:type_name -> lessor.v1.Verdict
-	23, // 24: lessor.v1.HeartbeatResponse.reason:type_name -> lessor.v1.Reason
-	24, // 25: lessor.v1.HeartbeatResponse.task_state:type_name -> lessor.v1.TaskState
-	20, // 26: lessor.v1.HeartbeatResponse.expires_at:type_name -> google.protobuf.Timestamp
-	21, // 27: lessor.v1.HeartbeatResponse.expires_in:type_name -> google.protobuf.Duration
-	20, // 28: lessor.v1.HeartbeatResponse.server_time:type_name -> google.protobuf.Timestamp
-	20, // 29: lessor.v1.HeartbeatResponse.token_expires_at:type_name -> google.protobuf.Timestamp
-	26, // 30: lessor.v1.CompleteRequest.artifacts:type_name -> lessor.v1.Artifact
-	17, // 31: lessor.v1.CompleteRequest.metrics:type_name -> lessor.v1.CompleteRequest.MetricsEntry
-	20, // 32: lessor.v1.CompleteRequest.completed_at:type_name -> google.protobuf.Timestamp
-	20, // 33: lessor.v1.CompleteRequest.started_at:type_name -> google.protobuf.Timestamp
-	22, // 34: lessor.v1.CompleteResponse.verdict:type_name -> lessor.v1.Verdict
-	23, // 35: lessor.v1.CompleteResponse.reason:type_name -> lessor.v1.Reason
-	24, // 36: lessor.v1.CompleteResponse.task_state:type_name -> lessor.v1.TaskState
-	20, // 37: lessor.v1.CompleteResponse.retry_at:type_name -> google.protobuf.Timestamp
-	20, // 38: lessor.v1.CompleteResponse.server_time:type_name -> google.protobuf.Timestamp
-	27, // 39: lessor.v1.FailRequest.error:type_name -> lessor.v1.TaskError
-	18, // 40: lessor.v1.FailRequest.metrics:type_name -> lessor.v1.FailRequest.MetricsEntry
-	20, // 41: lessor.v1.FailRequest.completed_at:type_name -> google.protobuf.Timestamp
-	20, // 42: lessor.v1.FailRequest.started_at:type_name -> google.protobuf.Timestamp
-	22, // 43: lessor.v1.FailResponse.verdict:type_name -> lessor.v1.Verdict
-	23, // 44: lessor.v1.FailResponse.reason:type_name -> lessor.v1.Reason
-	24, // 45: lessor.v1.FailResponse.task_state:type_name -> lessor.v1.TaskState
-	20, // 46: lessor.v1.FailResponse.retry_at:type_name -> google.protobuf.Timestamp
-	20, // 47: lessor.v1.FailResponse.server_time:type_name -> google.protobuf.Timestamp
-	21, // 48: lessor.v1.ReleaseRequest.delay:type_name -> google.protobuf.Duration
-	20, // 49: lessor.v1.ReleaseRequest.started_at:type_name -> google.protobuf.Timestamp
-	22, // 50: lessor.v1.ReleaseResponse.verdict:type_name -> lessor.v1.Verdict
-	23, // 51: lessor.v1.ReleaseResponse.reason:type_name -> lessor.v1.Reason
-	24, // 52: lessor.v1.ReleaseResponse.task_state:type_name -> lessor.v1.TaskState
-	20, // 53: lessor.v1.ReleaseResponse.retry_at:type_name -> google.protobuf.Timestamp
-	20, // 54: lessor.v1.ReleaseResponse.server_time:type_name -> google.protobuf.Timestamp
-	55, // [55:55] is the sub-list for method output_type
-	55, // [55:55] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	21, // 20: lessor.v1.StartResponse.cancel_grace_left:type_name -> google.protobuf.Duration
+	20, // 21: lessor.v1.HeartbeatRequest.heartbeat_at:type_name -> google.protobuf.Timestamp
+	25, // 22: lessor.v1.HeartbeatRequest.progress:type_name -> lessor.v1.Progress
+	16, // 23: lessor.v1.HeartbeatRequest.metrics:type_name -> lessor.v1.HeartbeatRequest.MetricsEntry
+	22, // 24: lessor.v1.HeartbeatResponse.verdict:type_name -> lessor.v1.Verdict
+	23, // 25: lessor.v1.HeartbeatResponse.reason:type_name -> lessor.v1.Reason
+	24, // 26: lessor.v1.HeartbeatResponse.task_state:type_name -> lessor.v1.TaskState
+	20, // 27: lessor.v1.HeartbeatResponse.expires_at:type_name -> google.protobuf.Timestamp
+	21, // 28: lessor.v1.HeartbeatResponse.expires_in:type_name -> google.protobuf.Duration
+	20, // 29: lessor.v1.HeartbeatResponse.server_time:type_name -> google.protobuf.Timestamp
+	20, // 30: lessor.v1.HeartbeatResponse.token_expires_at:type_name -> google.protobuf.Timestamp
+	21, // 31: lessor.v1.HeartbeatResponse.cancel_grace_left:type_name -> google.protobuf.Duration
+	26, // 32: lessor.v1.CompleteRequest.artifacts:type_name -> lessor.v1.Artifact
+	17, // 33: lessor.v1.CompleteRequest.metrics:type_name -> lessor.v1.CompleteRequest.MetricsEntry
+	20, // 34: lessor.v1.CompleteRequest.completed_at:type_name -> google.protobuf.Timestamp
+	20, // 35: lessor.v1.CompleteRequest.started_at:type_name -> google.protobuf.Timestamp
+	22, // 36: lessor.v1.CompleteResponse.verdict:type_name -> lessor.v1.Verdict
+	23, // 37: lessor.v1.CompleteResponse.reason:type_name -> lessor.v1.Reason
+	24, // 38: lessor.v1.CompleteResponse.task_state:type_name -> lessor.v1.TaskState
+	20, // 39: lessor.v1.CompleteResponse.retry_at:type_name -> google.protobuf.Timestamp
+	20, // 40: lessor.v1.CompleteResponse.server_time:type_name -> google.protobuf.Timestamp
+	27, // 41: lessor.v1.FailRequest.error:type_name -> lessor.v1.TaskError
+	18, // 42: lessor.v1.FailRequest.metrics:type_name -> lessor.v1.FailRequest.MetricsEntry
+	20, // 43: lessor.v1.FailRequest.completed_at:type_name -> google.protobuf.Timestamp
+	20, // 44: lessor.v1.FailRequest.started_at:type_name -> google.protobuf.Timestamp
+	22, // 45: lessor.v1.FailResponse.verdict:type_name -> lessor.v1.Verdict
+	23, // 46: lessor.v1.FailResponse.reason:type_name -> lessor.v1.Reason
+	24, // 47: lessor.v1.FailResponse.task_state:type_name -> lessor.v1.TaskState
+	20, // 48: lessor.v1.FailResponse.retry_at:type_name -> google.protobuf.Timestamp
+	20, // 49: lessor.v1.FailResponse.server_time:type_name -> google.protobuf.Timestamp
+	21, // 50: lessor.v1.ReleaseRequest.delay:type_name -> google.protobuf.Duration
+	20, // 51: lessor.v1.ReleaseRequest.started_at:type_name -> google.protobuf.Timestamp
+	22, // 52: lessor.v1.ReleaseResponse.verdict:type_name -> lessor.v1.Verdict
+	23, // 53: lessor.v1.ReleaseResponse.reason:type_name -> lessor.v1.Reason
+	24, // 54: lessor.v1.ReleaseResponse.task_state:type_name -> lessor.v1.TaskState
+	20, // 55: lessor.v1.ReleaseResponse.retry_at:type_name -> google.protobuf.Timestamp
+	20, // 56: lessor.v1.ReleaseResponse.server_time:type_name -> google.protobuf.Timestamp
+	57, // [57:57] is the sub-list for method output_type
+	57, // [57:57] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_report_proto_init() }

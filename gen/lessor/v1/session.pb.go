@@ -2037,8 +2037,10 @@ type ReportVerdict struct {
 	TaskToken string `protobuf:"bytes,18,opt,name=task_token,json=taskToken,proto3" json:"task_token,omitempty"`
 	// When that token ends; Start only.
 	TokenExpiresAt *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=token_expires_at,json=tokenExpiresAt,proto3" json:"token_expires_at,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// In CANCELLING: what is left of cancel_grace to stop and report (T7), to be counted like expires_in; Start only.
+	CancelGraceLeft *durationpb.Duration `protobuf:"bytes,20,opt,name=cancel_grace_left,json=cancelGraceLeft,proto3" json:"cancel_grace_left,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ReportVerdict) Reset() {
@@ -2204,6 +2206,13 @@ func (x *ReportVerdict) GetTokenExpiresAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *ReportVerdict) GetCancelGraceLeft() *durationpb.Duration {
+	if x != nil {
+		return x.CancelGraceLeft
+	}
+	return nil
+}
+
 // ItemError says that an item of a frame got no verdict.
 type ItemError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2365,8 +2374,10 @@ type LeaseAck struct {
 	TaskToken string `protobuf:"bytes,15,opt,name=task_token,json=taskToken,proto3" json:"task_token,omitempty"`
 	// When that token ends.
 	TokenExpiresAt *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=token_expires_at,json=tokenExpiresAt,proto3" json:"token_expires_at,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// In CANCELLING: what is left of cancel_grace to stop and report (T7), to be counted like expires_in. Absent in any other state.
+	CancelGraceLeft *durationpb.Duration `protobuf:"bytes,17,opt,name=cancel_grace_left,json=cancelGraceLeft,proto3" json:"cancel_grace_left,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *LeaseAck) Reset() {
@@ -2500,6 +2511,13 @@ func (x *LeaseAck) GetTaskToken() string {
 func (x *LeaseAck) GetTokenExpiresAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.TokenExpiresAt
+	}
+	return nil
+}
+
+func (x *LeaseAck) GetCancelGraceLeft() *durationpb.Duration {
+	if x != nil {
+		return x.CancelGraceLeft
 	}
 	return nil
 }
@@ -3250,7 +3268,7 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\arelease\x18\x04 \x01(\v2\x19.lessor.v1.ReleaseRequestH\x00R\areleaseB\b\n" +
 	"\x06report\"@\n" +
 	"\bVerdicts\x124\n" +
-	"\bverdicts\x18\x01 \x03(\v2\x18.lessor.v1.ReportVerdictR\bverdicts\"\xba\x06\n" +
+	"\bverdicts\x18\x01 \x03(\v2\x18.lessor.v1.ReportVerdictR\bverdicts\"\x81\a\n" +
 	"\rReportVerdict\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12)\n" +
@@ -3276,7 +3294,8 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"serverTime\x12\x1d\n" +
 	"\n" +
 	"task_token\x18\x12 \x01(\tR\ttaskToken\x12D\n" +
-	"\x10token_expires_at\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\x0etokenExpiresAt\"u\n" +
+	"\x10token_expires_at\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\x0etokenExpiresAt\x12E\n" +
+	"\x11cancel_grace_left\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\x0fcancelGraceLeft\"u\n" +
 	"\tItemError\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12:\n" +
 	"\vretry_after\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
@@ -3286,7 +3305,7 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\x06leases\x18\x01 \x03(\v2\x13.lessor.v1.LeaseAckR\x06leases\x12;\n" +
 	"\vserver_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"serverTime\x12\x1e\n" +
-	"\vno_new_work\x18\x03 \x01(\tR\tnoNewWork\"\xab\x05\n" +
+	"\vno_new_work\x18\x03 \x01(\tR\tnoNewWork\"\xf2\x05\n" +
 	"\bLeaseAck\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12*\n" +
@@ -3308,7 +3327,8 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"serverTime\x12\x1d\n" +
 	"\n" +
 	"task_token\x18\x0f \x01(\tR\ttaskToken\x12D\n" +
-	"\x10token_expires_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\x0etokenExpiresAtJ\x04\b\x04\x10\x05R\theartbeat\"C\n" +
+	"\x10token_expires_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\x0etokenExpiresAt\x12E\n" +
+	"\x11cancel_grace_left\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\x0fcancelGraceLeftJ\x04\b\x04\x10\x05R\theartbeat\"C\n" +
 	"\bDispatch\x127\n" +
 	"\vassignments\x18\x01 \x03(\v2\x15.lessor.v1.AssignmentR\vassignments\"\xb0\x01\n" +
 	"\x06Cancel\x12\x17\n" +
@@ -3499,32 +3519,34 @@ var file_lessor_v1_session_proto_depIdxs = []int32{
 	37, // 53: lessor.v1.ReportVerdict.retry_at:type_name -> google.protobuf.Timestamp
 	37, // 54: lessor.v1.ReportVerdict.server_time:type_name -> google.protobuf.Timestamp
 	37, // 55: lessor.v1.ReportVerdict.token_expires_at:type_name -> google.protobuf.Timestamp
-	38, // 56: lessor.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
-	24, // 57: lessor.v1.HeartbeatAck.leases:type_name -> lessor.v1.LeaseAck
-	37, // 58: lessor.v1.HeartbeatAck.server_time:type_name -> google.protobuf.Timestamp
-	22, // 59: lessor.v1.LeaseAck.error:type_name -> lessor.v1.ItemError
-	45, // 60: lessor.v1.LeaseAck.verdict:type_name -> lessor.v1.Verdict
-	46, // 61: lessor.v1.LeaseAck.reason:type_name -> lessor.v1.Reason
-	47, // 62: lessor.v1.LeaseAck.task_state:type_name -> lessor.v1.TaskState
-	37, // 63: lessor.v1.LeaseAck.expires_at:type_name -> google.protobuf.Timestamp
-	38, // 64: lessor.v1.LeaseAck.expires_in:type_name -> google.protobuf.Duration
-	37, // 65: lessor.v1.LeaseAck.server_time:type_name -> google.protobuf.Timestamp
-	37, // 66: lessor.v1.LeaseAck.token_expires_at:type_name -> google.protobuf.Timestamp
-	48, // 67: lessor.v1.Dispatch.assignments:type_name -> lessor.v1.Assignment
-	46, // 68: lessor.v1.Cancel.reason:type_name -> lessor.v1.Reason
-	38, // 69: lessor.v1.Cancel.grace:type_name -> google.protobuf.Duration
-	28, // 70: lessor.v1.Feedback.items:type_name -> lessor.v1.FeedbackItem
-	49, // 71: lessor.v1.FeedbackItem.chunks:type_name -> lessor.v1.FeedbackChunk
-	35, // 72: lessor.v1.FeedbackItem.metrics:type_name -> lessor.v1.FeedbackItem.MetricsEntry
-	36, // 73: lessor.v1.Capacity.per_type_limits:type_name -> lessor.v1.Capacity.PerTypeLimitsEntry
-	37, // 74: lessor.v1.Drain.deadline:type_name -> google.protobuf.Timestamp
-	38, // 75: lessor.v1.Error.retry_after:type_name -> google.protobuf.Duration
-	38, // 76: lessor.v1.Reset.retry_after:type_name -> google.protobuf.Duration
-	77, // [77:77] is the sub-list for method output_type
-	77, // [77:77] is the sub-list for method input_type
-	77, // [77:77] is the sub-list for extension type_name
-	77, // [77:77] is the sub-list for extension extendee
-	0,  // [0:77] is the sub-list for field type_name
+	38, // 56: lessor.v1.ReportVerdict.cancel_grace_left:type_name -> google.protobuf.Duration
+	38, // 57: lessor.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
+	24, // 58: lessor.v1.HeartbeatAck.leases:type_name -> lessor.v1.LeaseAck
+	37, // 59: lessor.v1.HeartbeatAck.server_time:type_name -> google.protobuf.Timestamp
+	22, // 60: lessor.v1.LeaseAck.error:type_name -> lessor.v1.ItemError
+	45, // 61: lessor.v1.LeaseAck.verdict:type_name -> lessor.v1.Verdict
+	46, // 62: lessor.v1.LeaseAck.reason:type_name -> lessor.v1.Reason
+	47, // 63: lessor.v1.LeaseAck.task_state:type_name -> lessor.v1.TaskState
+	37, // 64: lessor.v1.LeaseAck.expires_at:type_name -> google.protobuf.Timestamp
+	38, // 65: lessor.v1.LeaseAck.expires_in:type_name -> google.protobuf.Duration
+	37, // 66: lessor.v1.LeaseAck.server_time:type_name -> google.protobuf.Timestamp
+	37, // 67: lessor.v1.LeaseAck.token_expires_at:type_name -> google.protobuf.Timestamp
+	38, // 68: lessor.v1.LeaseAck.cancel_grace_left:type_name -> google.protobuf.Duration
+	48, // 69: lessor.v1.Dispatch.assignments:type_name -> lessor.v1.Assignment
+	46, // 70: lessor.v1.Cancel.reason:type_name -> lessor.v1.Reason
+	38, // 71: lessor.v1.Cancel.grace:type_name -> google.protobuf.Duration
+	28, // 72: lessor.v1.Feedback.items:type_name -> lessor.v1.FeedbackItem
+	49, // 73: lessor.v1.FeedbackItem.chunks:type_name -> lessor.v1.FeedbackChunk
+	35, // 74: lessor.v1.FeedbackItem.metrics:type_name -> lessor.v1.FeedbackItem.MetricsEntry
+	36, // 75: lessor.v1.Capacity.per_type_limits:type_name -> lessor.v1.Capacity.PerTypeLimitsEntry
+	37, // 76: lessor.v1.Drain.deadline:type_name -> google.protobuf.Timestamp
+	38, // 77: lessor.v1.Error.retry_after:type_name -> google.protobuf.Duration
+	38, // 78: lessor.v1.Reset.retry_after:type_name -> google.protobuf.Duration
+	79, // [79:79] is the sub-list for method output_type
+	79, // [79:79] is the sub-list for method input_type
+	79, // [79:79] is the sub-list for extension type_name
+	79, // [79:79] is the sub-list for extension extendee
+	0,  // [0:79] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_session_proto_init() }

@@ -1891,6 +1891,18 @@ func (m *ReportVerdict) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.CancelGraceLeft != nil {
+		size, err := (*durationpb.Duration)(m.CancelGraceLeft).MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xa2
+	}
 	if m.TokenExpiresAt != nil {
 		size, err := (*timestamppb.Timestamp)(m.TokenExpiresAt).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -2197,6 +2209,18 @@ func (m *LeaseAck) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.CancelGraceLeft != nil {
+		size, err := (*durationpb.Duration)(m.CancelGraceLeft).MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0x8a
 	}
 	if m.TokenExpiresAt != nil {
 		size, err := (*timestamppb.Timestamp)(m.TokenExpiresAt).MarshalToSizedBufferVT(dAtA[:i])
@@ -3776,6 +3800,10 @@ func (m *ReportVerdict) SizeVT() (n int) {
 		l = (*timestamppb.Timestamp)(m.TokenExpiresAt).SizeVT()
 		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
+	if m.CancelGraceLeft != nil {
+		l = (*durationpb.Duration)(m.CancelGraceLeft).SizeVT()
+		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -3885,6 +3913,10 @@ func (m *LeaseAck) SizeVT() (n int) {
 	}
 	if m.TokenExpiresAt != nil {
 		l = (*timestamppb.Timestamp)(m.TokenExpiresAt).SizeVT()
+		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if m.CancelGraceLeft != nil {
+		l = (*durationpb.Duration)(m.CancelGraceLeft).SizeVT()
 		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
@@ -8896,6 +8928,42 @@ func (m *ReportVerdict) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 20:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field CancelGraceLeft", wireType)
+			}
+			var msglen int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				msglen |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			if msglen < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			postIndex := iNdEx + msglen
+			if postIndex < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			if m.CancelGraceLeft == nil {
+				m.CancelGraceLeft = &durationpb1.Duration{}
+			}
+			if err := (*durationpb.Duration)(m.CancelGraceLeft).UnmarshalVT(dAtA[iNdEx:postIndex]); err != nil {
+				return err
+			}
+			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -9684,6 +9752,42 @@ func (m *LeaseAck) UnmarshalVT(dAtA []byte) error {
 				m.TokenExpiresAt = &timestamppb1.Timestamp{}
 			}
 			if err := (*timestamppb.Timestamp)(m.TokenExpiresAt).UnmarshalVT(dAtA[iNdEx:postIndex]); err != nil {
+				return err
+			}
+			iNdEx = postIndex
+		case 17:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field CancelGraceLeft", wireType)
+			}
+			var msglen int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				msglen |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			if msglen < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			postIndex := iNdEx + msglen
+			if postIndex < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			if m.CancelGraceLeft == nil {
+				m.CancelGraceLeft = &durationpb1.Duration{}
+			}
+			if err := (*durationpb.Duration)(m.CancelGraceLeft).UnmarshalVT(dAtA[iNdEx:postIndex]); err != nil {
 				return err
 			}
 			iNdEx = postIndex
