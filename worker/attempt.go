@@ -50,8 +50,8 @@ type attempt struct {
 	// somebody first asks for it.
 	loss *StopError
 	lost chan struct{}
-	// cancelled: the coordinator has asked to cancel the task, for cancelReason.
-	cancelled    bool
+	// cancelled is set once the coordinator has asked to cancel the task, for cancelReason.
+	cancelled    *StopError
 	cancelReason string
 	// nextRenewal is what the next heartbeat carries. beatQueued: the attempt waits in the outbox for that heartbeat. bareBeat: that heartbeat
 	// carries only what cannot be rejected. checkpointSent: a checkpoint was sent and has no answer yet.
@@ -146,7 +146,7 @@ func (w *Worker) handleAnswerLocked(a *attempt, asked time.Time, ans answer) err
 			a.token = token
 		}
 		if ans.GetShouldCancel() {
-			w.cancelLocked(a, ans.GetCancelReason(), a.task.CancelGrace)
+			w.cancelLocked(a, ans.GetCancelReason(), asked.Add(spanOr(ans.GetCancelGraceLeft(), a.task.CancelGrace)))
 		}
 		return nil
 	case ans.GetVerdict() == lessorv1.Verdict_VERDICT_REJECTED:
@@ -222,15 +222,16 @@ func (w *Worker) timerFired(a *attempt) {
 	a.setTimerLocked(now)
 }
 
-// cancelLocked is the first stage of a cancel: the context ends, the lease stays live, and the handler has the grace to return.
-func (w *Worker) cancelLocked(a *attempt, reason string, grace time.Duration) {
-	if !a.held() || a.cancelled {
+// cancelLocked is the first stage of a cancel: the context ends, the lease stays live, and the handler has until the end of the grace to return.
+func (w *Worker) cancelLocked(a *attempt, reason string, graceEnds time.Time) {
+	if !a.held() || a.cancelled != nil {
 		return
 	}
-	a.cancelled, a.cancelReason = true, reason
+	a.cancelled = &StopError{Err: ErrCancelled, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, Detail: reason, GraceEnds: graceEnds}
+	a.cancelReason = reason
 	a.lease.limits = nil // they do not apply any more (T7)
-	w.stopLocked(a, &StopError{Err: ErrCancelled, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, Detail: reason})
-	a.graceTimer = time.AfterFunc(grace, func() { w.cancelGraceExpired(a) })
+	w.stopLocked(a, a.cancelled)
+	a.graceTimer = time.AfterFunc(time.Until(graceEnds), func() { w.cancelGraceExpired(a) })
 }
 
 // cancelGraceExpired is the second stage of a cancel: the coordinator has ended the lease, or is about to end it.

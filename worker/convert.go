@@ -20,6 +20,7 @@ type answer interface {
 	GetDetail() string
 	GetShouldCancel() bool
 	GetCancelReason() string
+	GetCancelGraceLeft() *durationpb.Duration
 	GetExpiresIn() *durationpb.Duration
 	GetTaskToken() string
 	GetTokenExpiresAt() *timestamppb.Timestamp

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -14,7 +15,7 @@ var (
 	// ErrLeaseLost: the attempt has lost its lease. The handler must stop at once and have no further effect on the outside world (K2). What it
 	// returns is discarded, unless the lease has only expired by the worker's own clock, and the handler returns no error; see Handler.
 	ErrLeaseLost = errors.New("lease lost")
-	// ErrCancelled: somebody cancelled the task. The handler may finish or clean up within Task.CancelGrace; what it
+	// ErrCancelled: somebody cancelled the task. The handler may finish or clean up until StopError.GraceEnds; what it
 	// returns by then is still reported (K6, T7).
 	ErrCancelled = errors.New("task cancelled")
 	// ErrDraining: the worker is stopping and Config.DrainTimeout is over. What the handler returns within Config.StopTimeout is still
@@ -55,6 +56,9 @@ type StopError struct {
 	Reason lessorv1.Reason
 	// Detail is an explanation for people.
 	Detail string
+	// GraceEnds is with ErrCancelled when the grace ends; else it is zero. If the worker was not connected at the time of the cancel, that is sooner than in
+	// Task.CancelGrace.
+	GraceEnds time.Time
 }
 
 // Error names the kind, the reason and the detail.

@@ -203,7 +203,7 @@ func Example_cause() {
 		<-ctx.Done()
 		switch cause := context.Cause(ctx); {
 		case errors.Is(cause, worker.ErrLeaseLost): // another attempt may already run: touch nothing
-		case errors.Is(cause, worker.ErrCancelled): // clean up within t.CancelGrace
+		case errors.Is(cause, worker.ErrCancelled): // clean up until the GraceEnds of the *worker.StopError
 			fmt.Println("cancelled:", t.CancelReason())
 		case errors.Is(cause, worker.ErrDraining): // save a checkpoint, with context.WithoutCancel(ctx); another worker goes on from it
 		}

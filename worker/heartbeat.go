@@ -112,8 +112,8 @@ func (w *Worker) checkConfirmed(a *attempt, d time.Duration) error {
 	if err := a.checkHeld(); err != nil {
 		return err
 	}
-	if a.cancelled {
-		return &StopError{Err: ErrCancelled, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, Detail: a.cancelReason}
+	if a.cancelled != nil {
+		return a.cancelled
 	}
 	if ttl := a.task.HeartbeatTimeout; d > ttl {
 		return fmt.Errorf("%w: %v required, but the heartbeat_timeout of the task is %v", ErrLeaseShort, d, ttl)

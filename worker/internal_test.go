@@ -458,8 +458,8 @@ func TestRequestForAFrameThatHasCome(t *testing.T) {
 // The errors of the package name their reason and their details.
 func TestErrorTexts(t *testing.T) {
 	for want, err := range map[string]error{
-		"lease lost: SUPERSEDED: attempt 2":                &StopError{ErrLeaseLost, lessorv1.Reason_REASON_SUPERSEDED, "attempt 2"},
-		"worker is draining: bye":                          &StopError{ErrDraining, 0, "bye"},
+		"lease lost: SUPERSEDED: attempt 2":                &StopError{Err: ErrLeaseLost, Reason: lessorv1.Reason_REASON_SUPERSEDED, Detail: "attempt 2"},
+		"worker is draining: bye":                          &StopError{Err: ErrDraining, Detail: "bye"},
 		"rejected: INVALID_REQUEST":                        &RejectedError{Reason: lessorv1.Reason_REASON_INVALID_REQUEST},
 		"session refused: E.SESSION.DENIED: no (ask them)": &RefusedError{"E.SESSION.DENIED", "no", "ask them"},
 		"panic: x": &PanicError{Value: "x"},
@@ -719,7 +719,7 @@ func TestTaskThatIsStoppedBeforeItBegins(t *testing.T) {
 		want func(*lessorv1.Report) bool
 	}{
 		"cancelled": {
-			func(w *Worker, a *attempt) { w.cancelLocked(a, "", time.Hour) },
+			func(w *Worker, a *attempt) { w.cancelLocked(a, "", time.Now().Add(time.Hour)) },
 			func(r *lessorv1.Report) bool { return r.GetFail().GetError().GetCategory() == Cancelled },
 		},
 		"drained": {

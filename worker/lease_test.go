@@ -453,6 +453,54 @@ func TestCancelledButComplete(t *testing.T) {
 	})
 }
 
+// T7, A8: a handler that hears late of a cancel has what the coordinator says is left of the grace, not all of Task.CancelGrace, and the cause of its
+// context says when that ends. What an answer tells is counted from when its heartbeat was sent.
+func TestRestOfTheGrace(t *testing.T) {
+	t.Attr("rules", "T7 A8")
+	const left, transit = 5 * time.Second, 2 * time.Second
+	answer := &lessorv1.LeaseAck{
+		Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl), ShouldCancel: true, CancelGraceLeft: durationpb.New(left),
+	}
+	for name, test := range map[string]struct {
+		tell func(*stream)
+		want time.Duration // from when the handler is told
+	}{
+		"cancel frame": {func(s *stream) { s.cancel("t1", lessorv1.Reason_REASON_TASK_CANCELLED, left) }, left},
+		"answer": {func(s *stream) {
+			f := s.renewal()
+			time.Sleep(transit)
+			s.acknowledge(f, answer)
+		}, left - transit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCoordinator(t)
+				lost := make(chan struct{})
+				r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+					defer close(lost)
+					<-ctx.Done()
+					told := time.Now()
+					stop, _ := errors.AsType[*worker.StopError](context.Cause(ctx))
+					if got := stop.GraceEnds.Sub(told); got != test.want {
+						t.Errorf("GraceEnds is in %v, want in %v", got, test.want)
+					}
+					<-task.Lost()
+					if got := time.Since(told); got != test.want {
+						t.Errorf("the lease was lost after %v, want after %v", got, test.want)
+					}
+					return nil, nil
+				})
+				s := c.accept()
+				s.dispatch("t1")
+				s.started("t1")
+				test.tell(s)
+				<-lost
+				r.shutdown()
+			})
+		})
+	}
+}
+
 // K2: a handler that still runs at the end of the grace has lost its lease: Task.Lost is closed, and nothing is reported. Renewals that are answered
 // meanwhile and the repeats of the cancel do not extend the grace.
 func TestCancelGraceOver(t *testing.T) {

@@ -294,8 +294,9 @@ func (w *Worker) handleCancel(c *lessorv1.Cancel) {
 		return
 	}
 	if grace := c.GetGrace().AsDuration(); grace > 0 {
-		w.cancelLocked(a, c.GetDetail(), grace)
-		if a.phase == executing && a.lease.left(time.Now()) < grace { // the answer tells how long the lease lives without attempt_timeout and deadline (T7)
+		now := time.Now()
+		w.cancelLocked(a, c.GetDetail(), now.Add(grace))
+		if a.phase == executing && a.lease.left(now) < grace { // the answer tells how long the lease lives without attempt_timeout and deadline (T7)
 			w.queueBeatLocked(a)
 		}
 		return

@@ -37,7 +37,7 @@ func (r *report) isOutcome() bool { return r.item.GetStart() == nil }
 // or has an outcome, which says when the attempt began, or was asked to stop. In the last case a first Start would end the lease (T7), and with that the
 // grace to stop.
 func (r *report) obsolete() bool {
-	return r.a.phase == over || (!r.isOutcome() && (r.a.phase != executing || r.a.cancelled))
+	return r.a.phase == over || (!r.isOutcome() && (r.a.phase != executing || r.a.cancelled != nil))
 }
 
 // outbox is what waits to be sent. It survives a broken stream. Its size is limited by the number of attempts: each has at most two

@@ -69,7 +69,7 @@ type Task struct {
 	CallbackURL string
 	// HeartbeatTimeout is how long the lease lives after a renewal, so Confirm can promise only less.
 	HeartbeatTimeout time.Duration
-	// CancelGrace is how long the handler may take to return once the task is cancelled.
+	// CancelGrace is how long the handler may take to return after a cancel of the task. StopError.GraceEnds says what is left of it.
 	CancelGrace time.Duration
 
 	a *attempt

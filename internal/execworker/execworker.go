@@ -25,7 +25,7 @@ const (
 	exitDelay = 20 * time.Millisecond
 	// lostGrace is how long a command may take to stop after its lease was lost (K2).
 	lostGrace = 500 * time.Millisecond
-	// maxMargin is how long before the end of cancel_grace a cancelled command is killed at the earliest. The margin leaves time to report.
+	// maxMargin is how long before the end of the grace a cancelled command is killed at the earliest. The margin leaves time to report.
 	maxMargin = time.Second
 )
 
@@ -199,9 +199,9 @@ type group interface {
 func (c Config) stop(ctx context.Context, t *worker.Task, g group) (told bool) {
 	return stopGroup(ctx, c.Kill, g, func(cause error) (time.Duration, <-chan struct{}) {
 		if errors.Is(cause, worker.ErrLeaseLost) {
-			return untilKill(cause, t.CancelGrace), nil
+			return untilKill(cause), nil
 		}
-		return untilKill(cause, t.CancelGrace), t.Lost()
+		return untilKill(cause), t.Lost()
 	})
 }
 
@@ -247,11 +247,12 @@ func stopGroup(ctx context.Context, kill <-chan struct{}, g group, limits func(c
 }
 
 // untilKill returns how long to wait between SIGTERM and SIGKILL.
-func untilKill(cause error, grace time.Duration) time.Duration {
-	switch {
-	case errors.Is(cause, worker.ErrCancelled):
+func untilKill(cause error) time.Duration {
+	if stop, ok := errors.AsType[*worker.StopError](cause); ok && !stop.GraceEnds.IsZero() {
+		grace := time.Until(stop.GraceEnds)
 		return grace - min(grace/10, maxMargin)
-	case errors.Is(cause, worker.ErrDraining):
+	}
+	if errors.Is(cause, worker.ErrDraining) {
 		return stopTimeout
 	}
 	return lostGrace

@@ -705,21 +705,23 @@ func (zombieGroup) Signal(syscall.Signal) (sent bool) { return true }
 // K6: a cancelled command gets SIGKILL shortly before the end of the grace, so that the worker can still report its end.
 func TestCancelledCommandIsKilledBeforeTheGraceEnds(t *testing.T) {
 	t.Attr("rules", "K6")
-	for grace, want := range map[time.Duration]time.Duration{
-		time.Second:      900 * time.Millisecond,
-		10 * time.Second: 9 * time.Second,
-		time.Minute:      59 * time.Second,
-	} {
-		if got := untilKill(&worker.StopError{Err: worker.ErrCancelled}, grace); got != want {
-			t.Errorf("with a grace of %v the command is killed after %v, want %v", grace, got, want)
+	synctest.Test(t, func(t *testing.T) {
+		for left, want := range map[time.Duration]time.Duration{
+			time.Second:      900 * time.Millisecond,
+			10 * time.Second: 9 * time.Second,
+			time.Minute:      59 * time.Second,
+		} {
+			if got := untilKill(&worker.StopError{Err: worker.ErrCancelled, GraceEnds: time.Now().Add(left)}); got != want {
+				t.Errorf("with %v left of the grace the command is killed after %v, want %v", left, got, want)
+			}
 		}
-	}
+	})
 }
 
 // The grace of a cancel is only for a cancel: what else stops a command does not wait as long.
 func TestCommandIsKilledSoonIfItWasNotCancelled(t *testing.T) {
 	for cause, want := range map[error]time.Duration{worker.ErrDraining: stopTimeout, worker.ErrLeaseLost: lostGrace} {
-		if got := untilKill(&worker.StopError{Err: cause}, time.Hour); got != want {
+		if got := untilKill(&worker.StopError{Err: cause}); got != want {
 			t.Errorf("%v: the command is killed after %v, want %v", cause, got, want)
 		}
 	}
