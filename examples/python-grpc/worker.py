@@ -109,6 +109,8 @@ class Attempt:
         answer = call(request, timeout=min(CALL, self.left()), wait_for_ready=True)
         committed = answer.verdict == task_pb2.VERDICT_COMMITTED
         self.ends = sent + seconds(answer.expires_in) if committed else -math.inf
+        if answer.HasField("cancel_grace_left"):
+            self.ends = min(self.ends, sent + seconds(answer.cancel_grace_left))
         if answer.should_cancel:
             self.stop.set()
         if not committed and not self.done.is_set():  # once it is done, only the report was faster

@@ -225,7 +225,7 @@ class Attempt:
         asked = time.monotonic()
         over = lambda: self._done.is_set() or time.monotonic() >= self.expires
         answer = insist(lambda: self._say(verb, said), give_up=over, pause=self._done.wait)  # the report must not wait for a heartbeat's backoff
-        self.expires = asked + answer["expiresInMs"] / 1000
+        self.expires = asked + min(answer["expiresInMs"], answer.get("cancelGraceLeftMs", answer["expiresInMs"])) / 1000
         self.token = answer["taskToken"]
         if answer["shouldCancel"]:
             self.reason = answer.get("cancelReason", "")

@@ -170,6 +170,18 @@ class WorkerTest(unittest.TestCase):
             attempt.progress(1)
         self.assertTrue(attempt.lost.is_set())
 
+    def test_the_end_of_the_grace_is_the_end_of_the_lease(self):
+        envelope = {"callbackBaseUrl": "", "taskId": "t", "taskToken": "", "attempt": 1, "expiresInMs": 60_000, "heartbeatIntervalMs": 60_000}
+        attempt, said = lessor.Attempt(envelope, "w"), []
+
+        def say(verb, _):
+            said.append(verb)
+            return {"expiresInMs": 60_000, "taskToken": "", "shouldCancel": True, "cancelGraceLeftMs": 0}
+
+        attempt._say = say
+        self.assertIsNone(attempt.run(lambda running: running.progress(1)))
+        self.assertEqual(said, ["started"])
+
     def test_a_bad_payload_fails_for_good(self):
         task = self.coordinator.submit("q6", {"to": "many"})
         worker = self.worker("--queue", "q6")
