@@ -22,6 +22,7 @@ var functions = template.FuncMap{
 	"name":       words.Name,
 	"bytes":      words.Bytes,
 	"settings":   words.Settings,
+	"oldest":     words.Oldest,
 	"rate":       words.Rate,
 	"attempts":   words.Attempts,
 	"error":      words.Error,

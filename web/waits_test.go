@@ -96,10 +96,28 @@ func TestWhyAQueueWaits(t *testing.T) {
 
 // The overview links the age of the oldest READY task of a queue, and that of its oldest blocker, to that task.
 func TestOldestTasksAreLinked(t *testing.T) {
-	body := get(t, full(), "/ui/").Body.String()
+	a := full()
+	queue := a.by[lessorv1.AdminService_ListQueues_FullMethodName].(*lessorv1.ListQueuesResponse).GetQueues()[0]
+	queue.OldestReadyAtLeast = false
+	body := get(t, a, "/ui/").Body.String()
 	for _, field := range []string{"oldest_ready_task_id", "oldest_blocker_task_id"} {
 		if want := `<a href="/ui/tasks/%3cb%20id=%22` + field + `%22%3e%27&amp;">7s</a>`; !strings.Contains(body, want) {
 			t.Errorf("the overview lacks %s:\n%s", want, body)
+		}
+	}
+}
+
+// Where another task may have been READY for longer than the one that is shown, the pages say so.
+func TestAgeOfTheOldestTaskMayBeTooLow(t *testing.T) {
+	for path, shown := range map[string]string{"/ui/": `">≥3h</a>`, "/ui/queue?name=q": "READY for ≥3h"} {
+		for _, atLeast := range []bool{true, false} {
+			queue := &lessorv1.Queue{Name: "q", Ready: 1, OldestReady: durationpb.New(3 * time.Hour), OldestReadyTaskId: "t", OldestReadyAtLeast: atLeast}
+			a := queueOf(queue, nil)
+			a.by[lessorv1.AdminService_ListQueues_FullMethodName] = &lessorv1.ListQueuesResponse{Queues: []*lessorv1.Queue{queue}}
+			body := get(t, a, path).Body.String()
+			if strings.Contains(body, shown) != atLeast || strings.Contains(body, "may have waited for longer") != atLeast {
+				t.Errorf("oldest_ready_at_least is %v, and %s has:\n%s", atLeast, path, body)
+			}
 		}
 	}
 }

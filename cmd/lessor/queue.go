@@ -38,7 +38,7 @@ func queueCells(q *lessorv1.Queue) []string {
 	return []string{
 		q.GetName(),
 		fmt.Sprint(q.GetReady()),
-		oldestText(q),
+		words.Oldest(q),
 		fmt.Sprint(q.GetBlocked()),
 		blockerText(q),
 		fmt.Sprint(q.GetScheduled()),
@@ -46,14 +46,6 @@ func queueCells(q *lessorv1.Queue) []string {
 		fmt.Sprint(q.GetFailed()),
 		words.Settings(q),
 	}
-}
-
-// oldestText says for how long the oldest READY task of a queue has been so; "" if none is.
-func oldestText(q *lessorv1.Queue) string {
-	if q.GetOldestReady() == nil {
-		return ""
-	}
-	return words.Age(q.GetOldestReady().AsDuration())
 }
 
 // blockerText says for how long the oldest lease has been live for which blocked tasks of a queue wait; "" if none are blocked.

@@ -41,7 +41,7 @@ func printQueue(w io.Writer, q *lessorv1.Queue) error {
 	d.add("workspace", q.GetWorkspaceId())
 	d.add("created", clock(q.GetCreatedAt()))
 	d.add("ready", readyText(q))
-	if oldest := oldestText(q); oldest != "" {
+	if oldest := words.Oldest(q); oldest != "" {
 		d.add("oldest", "READY for "+oldest+", "+q.GetOldestReadyTaskId())
 	}
 	if age := blockerText(q); age != "" {

@@ -122,6 +122,8 @@ type QueueInfo struct {
 	// Lines in which its tasks wait, as many as the call asks for: those first from which none was granted for the longest. It is empty in what UpdateQueue
 	// returns.
 	Lines []lease.Line
+	// MoreLines says that there are more lines than those.
+	MoreLines bool
 }
 
 // Blocker is the oldest lease that holds a concurrency key under which tasks of a queue are parked. It is zero if no task is parked, if the tasks of too many

@@ -58,6 +58,7 @@ func nameLines(most int, queues []*queue, shown []QueueInfo) {
 	for i, q := range queues {
 		if q.waiting.Len() > 0 {
 			places = append(places, place{&shown[i], q.waiting.first})
+			shown[i].MoreLines = true
 		}
 	}
 	for named := 0; len(places) > 0; {
@@ -70,6 +71,8 @@ func nameLines(most int, queues []*queue, shown []QueueInfo) {
 			p.shown.Lines = append(p.shown.Lines, p.next.kind)
 			if p.next = p.next.behind; p.next != nil {
 				rest = append(rest, p)
+			} else {
+				p.shown.MoreLines = false
 			}
 		}
 		places = rest

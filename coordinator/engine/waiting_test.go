@@ -14,7 +14,7 @@ func inLine(queue, key string) *lease.Spec {
 	return spec
 }
 
-// wantLines checks which lines of each queue are named, by their fairness keys, if that many may be.
+// wantLines checks which lines of each queue are named, by their fairness keys, if that many may be, and that a queue that has more says so.
 func (r *rig) wantLines(most int, want map[string][]string) {
 	r.Helper()
 	all, err := r.Queues(r.Context(), home, "", 100, most)
@@ -30,6 +30,10 @@ func (r *rig) wantLines(most int, want map[string][]string) {
 		}
 		if !slices.Equal(keys, want[q.Name]) {
 			r.Errorf("of queue %s the lines %q are named, want %q", q.Name, keys, want[q.Name])
+		}
+		every, _, err := r.Queue(r.Context(), home, q.Name, 100)
+		if has := len(every.Lines); err != nil || q.MoreLines != (has > len(keys)) {
+			r.Errorf("queue %s has %d lines (%v), of which %d are named: more lines: %v", q.Name, has, err, len(keys), q.MoreLines)
 		}
 	}
 }

@@ -183,6 +183,7 @@ func (s *adminService) queueWithAges(workspace string, q *engine.QueueInfo, olde
 	m := queueProto(workspace, q)
 	if w, ok := oldest[q.Name]; ok {
 		m.OldestReady, m.OldestReadyTaskId = durationpb.New(w.age), w.task.String()
+		m.OldestReadyAtLeast = w.atLeast
 	}
 	if b := q.Blocker; b.Since != 0 {
 		m.OldestBlocker, m.OldestBlockerTaskId = durationpb.New(time.Duration(max(s.Engine.Now().Wall-b.Since, 0))), b.Task.String()

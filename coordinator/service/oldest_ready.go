@@ -75,45 +75,62 @@ func (o *OldestReady) Seconds() float64 {
 	return now.Sub(since).Seconds()
 }
 
-// waiting is a READY task, and for how long it has been so.
+// waiting is a READY task, and for how long it has been so. atLeast says that another one may have been so for longer.
 type waiting struct {
-	task lease.TaskID
-	age  time.Duration
+	task    lease.TaskID
+	age     time.Duration
+	atLeast bool
 }
 
 // oldestReady returns the task of each of some queues of a workspace that has been READY the longest, among those that it looks at. It looks at the lines that
 // the engine has named, however many lines other queues have: first at the first task of each, then at the second, and so on, so that no line takes all.
 func (sh *shared) oldestReady(space engine.Space, queues []engine.QueueInfo) (map[string]waiting, error) {
 	number, _ := sh.Engine.SpaceNumber(space)
-	var lines []store.ReadyKey // where to go on in each line
+	type place struct {
+		queue string
+		after store.ReadyKey // where to go on in a line
+	}
+	var lines []place
 	for i := range queues {
 		for _, l := range queues[i].Lines {
-			lines = append(lines, store.ReadyKey{Space: number, Line: records.LineID(l), Priority: math.MaxInt32})
+			lines = append(lines, place{queues[i].Name, store.ReadyKey{Space: number, Line: records.LineID(l), Priority: math.MaxInt32}})
 		}
 	}
 	oldest, now := map[string]waiting{}, sh.Engine.Now().Serving
+	more := map[string]bool{} // queues with tasks at which it does not look
+	for i := range queues {
+		more[queues[i].Name] = queues[i].MoreLines
+	}
 	err := sh.longView(func(r store.Reader) error {
-		for looked := 0; looked < mostHeads && len(lines) > 0; lines = lines[1:] {
-			after := lines[0]
+		for looked := 0; len(lines) > 0; lines = lines[1:] {
+			queue, after := lines[0].queue, lines[0].after
 			at, found, err := records.NextReady(r, after)
 			if err != nil {
 				return err
 			}
-			if !found || at.Space != after.Space || at.Line != after.Line {
+			switch {
+			case !found || at.Space != after.Space || at.Line != after.Line:
+				continue
+			case looked == mostHeads:
+				more[queue] = true
 				continue
 			}
 			t, err := records.ReadyTask(r, at)
 			if err != nil {
 				return err
 			}
-			w, found := oldest[t.Spec.Queue]
+			w, found := oldest[queue]
 			if age := max(now.Sub(t.ReadyAt), 0); !found || age > w.age || age == w.age && t.ID.Compare(w.task) < 0 {
-				oldest[t.Spec.Queue] = waiting{t.ID, age}
+				oldest[queue] = waiting{task: t.ID, age: age}
 			}
 			looked++
-			lines = append(lines, afterTask(at, t))
+			lines = append(lines, place{queue, afterTask(at, t)})
 		}
 		return nil
 	})
+	for queue, w := range oldest {
+		w.atLeast = more[queue]
+		oldest[queue] = w
+	}
 	return oldest, err
 }

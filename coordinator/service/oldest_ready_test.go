@@ -143,6 +143,23 @@ func TestAgeOfTheOldestReadyTaskOfManyLines(t *testing.T) {
 	})
 }
 
+// If not all tasks of a queue were looked at that may have been READY the longest, it says that its age may be too low: also if these are tasks of one line.
+func TestAgeThatMayBeTooLow(t *testing.T) {
+	defer func(most int) { *service.MostHeads = most }(*service.MostHeads)
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		for priority := range 3 {
+			r.Submit(t, func(s *lessorv1.TaskSpec) { s.Priority = int32(priority) })
+			r.Submit(t, func(s *lessorv1.TaskSpec) { s.Priority = int32(priority) }) // behind it, and so no older
+		}
+		for most, want := range map[int]bool{2: true, 3: false} {
+			*service.MostHeads = most
+			if got := wantQueue(t, r).GetOldestReadyAtLeast(); got != want {
+				t.Errorf("of a line of three priorities it looks at %d tasks: oldest_ready_at_least is %v, want %v", most, got, want)
+			}
+		}
+	})
+}
+
 // threeScrapes returns the ages that three scrapes find, in whole seconds.
 func threeScrapes(t *testing.T, r *wiretest.Rig) map[string]bool {
 	t.Helper()
@@ -155,7 +172,7 @@ func threeScrapes(t *testing.T, r *wiretest.Rig) map[string]bool {
 }
 
 // A queue shows its oldest READY task however many lines other queues have. If it has more lines than one call looks at, it shows the oldest of those from which
-// no task was granted for the longest.
+// no task was granted for the longest, and says that there may be an older one.
 func TestOldestReadyTaskOfAQueueBesideManyLines(t *testing.T) {
 	defer func(most int) { *service.MostHeads = most }(*service.MostHeads)
 	*service.MostHeads = 5 // as many tasks as each of the small queues has
@@ -187,8 +204,11 @@ func TestOldestReadyTaskOfAQueueBesideManyLines(t *testing.T) {
 		}
 		for _, q := range list.GetQueues() {
 			one, err := r.Admin.GetQueue(t.Context(), &lessorv1.GetQueueRequest{Name: q.GetName()})
-			if err != nil || one.GetQueue().GetOldestReadyTaskId() != want[q.GetName()] {
-				t.Errorf("GetQueue has %v (%v), want the oldest task %s", one, err, want[q.GetName()])
+			if err != nil || one.GetQueue().GetOldestReadyTaskId() != want[q.GetName()] || one.GetQueue().GetOldestReadyAtLeast() != (q.GetName() == "many") {
+				t.Errorf("GetQueue has %v (%v), want the oldest task %s, and only for many that there may be an older one", one, err, want[q.GetName()])
+			}
+			if !q.GetOldestReadyAtLeast() {
+				t.Errorf("ListQueues looks at 5 tasks of these queues, which have more, and says that %s is the oldest of %s", q.GetOldestReadyTaskId(), q.GetName())
 			}
 			if got := q.GetOldestReadyTaskId(); got == "" || q.GetName() == "many" && got != want["many"] {
 				t.Errorf("ListQueues has %q as the oldest task of %s", got, q.GetName())

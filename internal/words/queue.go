@@ -29,6 +29,17 @@ func Rate(perSecond float64) string {
 	return strconv.FormatFloat(perSecond*unit.Seconds, 'g', 6, 64) + "/" + unit.Name
 }
 
+// Oldest returns for how long the oldest READY task of a queue has been so; "" if none is.
+func Oldest(q *lessorv1.Queue) string {
+	switch {
+	case q.GetOldestReady() == nil:
+		return ""
+	case q.GetOldestReadyAtLeast():
+		return "≥" + Age(q.GetOldestReady().AsDuration())
+	}
+	return Age(q.GetOldestReady().AsDuration())
+}
+
 // Settings returns the settings of a queue in few words.
 func Settings(q *lessorv1.Queue) string {
 	var set []string

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -25,6 +26,16 @@ func TestNameOfAnEnumValue(t *testing.T) {
 	} {
 		if got := Name(value); got != want {
 			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// The age of the oldest READY task says where another one may be older.
+func TestAgeOfTheOldestTask(t *testing.T) {
+	age := durationpb.New(3 * time.Hour)
+	for want, q := range map[string]*lessorv1.Queue{"": {OldestReadyAtLeast: true}, "3h": {OldestReady: age}, "≥3h": {OldestReady: age, OldestReadyAtLeast: true}} {
+		if got := Oldest(q); got != want {
+			t.Errorf("Oldest is %q, want %q", got, want)
 		}
 	}
 }

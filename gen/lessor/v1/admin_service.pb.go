@@ -185,8 +185,8 @@ type Queue struct {
 	Takers uint32 `protobuf:"varint,13,opt,name=takers,proto3" json:"takers,omitempty"`
 	// For how long the task has been READY that has been so the longest, without those that are blocked and without downtime of the coordinator. GetQueue looks at
 	// 2,000 tasks of the queue: the next ones of each priority, of each kind that differs in type, fairness key, affinity or requirements. ListQueues shares them
-	// out among its queues. If the tasks are of more kinds, it looks at those of which none was granted for the longest, and may miss an older task. Absent if
-	// there is no such task, and in answers to UpdateQueue.
+	// out among its queues. If the tasks are of more kinds, it looks at those of which none was granted for the longest, and may miss an older task:
+	// oldest_ready_at_least. Absent if there is no such task, and in answers to UpdateQueue.
 	OldestReady *durationpb.Duration `protobuf:"bytes,14,opt,name=oldest_ready,json=oldestReady,proto3" json:"oldest_ready,omitempty"`
 	// Tasks that are COMPLETED, and are there until their retention is over or somebody deletes them. This number and the next two lack tasks that were
 	// submitted before the store was upgraded to format 10.
@@ -205,8 +205,10 @@ type Queue struct {
 	OldestBlocker *durationpb.Duration `protobuf:"bytes,20,opt,name=oldest_blocker,json=oldestBlocker,proto3" json:"oldest_blocker,omitempty"`
 	// The task that has this lease, perhaps of another queue. Empty if oldest_blocker is absent.
 	OldestBlockerTaskId string `protobuf:"bytes,21,opt,name=oldest_blocker_task_id,json=oldestBlockerTaskId,proto3" json:"oldest_blocker_task_id,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// True: there are more tasks that may have been READY the longest than it looks at, so that another one may have been so for longer than oldest_ready says.
+	OldestReadyAtLeast bool `protobuf:"varint,22,opt,name=oldest_ready_at_least,json=oldestReadyAtLeast,proto3" json:"oldest_ready_at_least,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Queue) Reset() {
@@ -384,6 +386,13 @@ func (x *Queue) GetOldestBlockerTaskId() string {
 		return x.OldestBlockerTaskId
 	}
 	return ""
+}
+
+func (x *Queue) GetOldestReadyAtLeast() bool {
+	if x != nil {
+		return x.OldestReadyAtLeast
+	}
+	return false
 }
 
 // RateLimit bounds how often a queue grants. What was granted is remembered over a restart; time in which no coordinator served does not count,
@@ -3875,7 +3884,7 @@ var File_lessor_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1dlessor/v1/admin_service.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15lessor/v1/audit.proto\x1a\x16lessor/v1/report.proto\x1a\x17lessor/v1/session.proto\x1a\x14lessor/v1/task.proto\x1a\x1clessor/v1/task_service.proto\"\xab\a\n" +
+	"\x1dlessor/v1/admin_service.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15lessor/v1/audit.proto\x1a\x16lessor/v1/report.proto\x1a\x17lessor/v1/session.proto\x1a\x14lessor/v1/task.proto\x1a\x1clessor/v1/task_service.proto\"\xde\a\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x14\n" +
@@ -3900,7 +3909,8 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x14oldest_ready_task_id\x18\x12 \x01(\tR\x11oldestReadyTaskId\x127\n" +
 	"\tpaused_at\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\bpausedAt\x12@\n" +
 	"\x0eoldest_blocker\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\roldestBlocker\x123\n" +
-	"\x16oldest_blocker_task_id\x18\x15 \x01(\tR\x13oldestBlockerTaskId\x1aB\n" +
+	"\x16oldest_blocker_task_id\x18\x15 \x01(\tR\x13oldestBlockerTaskId\x121\n" +
+	"\x15oldest_ready_at_least\x18\x16 \x01(\bR\x12oldestReadyAtLeast\x1aB\n" +
 	"\x14FairnessWeightsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"@\n" +
