@@ -2,6 +2,8 @@ package coordinator_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,11 +19,13 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store/memstore"
 )
 
 // X1, X2: this test makes each call with each credential. A call accepts only a valid credential of a role that may make it; docs/security.md says
@@ -186,4 +190,50 @@ func TestTokensBelongToTheirTenant(t *testing.T) {
 			t.Errorf("the keys are %v and %v (%v, %v), want two of evil, and one of acme with 4 tokens", theirs, ours, err, err2)
 		}
 	})
+}
+
+// If no operator of the host tenant has a valid token, as when its name is misspelled, the log of the start says so and what to do. With client certificates, which
+// are not known before they are shown, it is no warning.
+func TestHostTenantForWhichNobodyCanAct(t *testing.T) {
+	const nobody, certificates = "nobody can act for the host tenant", `"names":"lessor://acme/operator/SUBJECT"`
+	accepts := &tls.Config{MinVersion: tls.VersionTLS12, ClientCAs: x509.NewCertPool()}
+	again := &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return accepts, nil }}
+	for name, tt := range map[string]struct {
+		tenant string
+		role   auth.Role
+		after  time.Duration // from the issue of the token to the start
+		host   string
+		tls    *tls.Config
+		want   string
+	}{
+		"an operator":              {"acme", auth.Operator, 0, "acme", nil, ""},
+		"of another tenant":        {"amce", auth.Operator, 0, "acme", nil, nobody},
+		"a viewer":                 {"acme", auth.Viewer, 0, "acme", nil, nobody},
+		"expired":                  {"acme", auth.Operator, time.Hour, "acme", nil, nobody},
+		"no host":                  {"acme", auth.Viewer, 0, "", nil, ""},
+		"certificates":             {"acme", auth.Viewer, 0, "acme", accepts, certificates},
+		"certificates, read again": {"acme", auth.Viewer, 0, "acme", again, certificates},
+		"TLS without certificates": {"acme", auth.Viewer, 0, "acme", &tls.Config{MinVersion: tls.VersionTLS12}, nobody},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := memstore.New()
+			wiretest.ServeWith(t, st, coordinator.Config{Auth: &gate.Auth{}}, func(t *testing.T, r *wiretest.Rig) {
+				r.Issue(t, tt.tenant, tt.role)
+				r.Close(t)
+				time.Sleep(tt.after)
+				r = wiretest.NewWith(t, st, coordinator.Config{Auth: &gate.Auth{}, HostTenant: tt.host, TLS: tt.tls})
+				synctest.Wait()
+				log := r.Log.String()
+				if warns := strings.Contains(log, `"level":"WARN"`); warns != (tt.want == nobody) {
+					t.Errorf("the log warns: %v", warns)
+				}
+				for _, one := range []string{nobody, certificates} {
+					if strings.Contains(log, one) != (one == tt.want) {
+						t.Errorf("want only %q in the log:\n%s", tt.want, log)
+					}
+				}
+				r.Close(t)
+			})
+		})
+	}
 }

@@ -58,10 +58,12 @@ func TestWhoMayReadMetricsAndProfiles(t *testing.T) {
 	})
 }
 
-// X2: if there is a host tenant, metrics and profiles are only for its viewers and operators. Others are told so, and where the metrics of their own queues are.
-// What is not about all tenants stays open to every tenant.
+// X2: if there is a host tenant, metrics and profiles are only for its viewers and operators. Others are told so, and who asked for metrics, where those of its
+// own queues are. What is not about all tenants stays open to every tenant.
 func TestHostTenantAloneReadsWhatIsAboutAll(t *testing.T) {
 	t.Attr("rules", "X2")
+	const ofMetrics = "/metrics is about all tenants, so it is only for the host tenant (serve --host-tenant), and the credential is of another one; /metrics/queues has the queues of its tenant\n"
+	const ofProfiles = "/debug/pprof/ is about all tenants, so it is only for the host tenant (serve --host-tenant), and the credential is of another one\n"
 	wiretest.ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}, HostTenant: "host", Pprof: true}, func(t *testing.T, r *wiretest.Rig) {
 		for _, tt := range []struct {
 			path, tenant string
@@ -72,14 +74,14 @@ func TestHostTenantAloneReadsWhatIsAboutAll(t *testing.T) {
 			{"/metrics", "host", auth.Viewer, http.StatusOK, "lessor_build_info"},
 			{"/metrics", "host", auth.Operator, http.StatusOK, "lessor_build_info"},
 			{"/metrics", "host", auth.Producer, http.StatusForbidden, "requires the role operator or viewer"},
-			{"/metrics", "acme", auth.Viewer, http.StatusForbidden, refusal.ErrHostPage.Error()},
-			{"/metrics", "acme", auth.Operator, http.StatusForbidden, refusal.ErrHostPage.Error()},
-			{"/metrics", gate.DefaultTenant, auth.Operator, http.StatusForbidden, refusal.ErrHostPage.Error()},
+			{"/metrics", "acme", auth.Viewer, http.StatusForbidden, ofMetrics},
+			{"/metrics", "acme", auth.Operator, http.StatusForbidden, ofMetrics},
+			{"/metrics", gate.DefaultTenant, auth.Operator, http.StatusForbidden, ofMetrics},
 			{"/metrics", "acme", auth.Worker, http.StatusForbidden, "requires the role operator or viewer"},
 			{"/debug/pprof/", "host", auth.Operator, http.StatusOK, "heap"},
 			{"/debug/pprof/", "host", auth.Viewer, http.StatusForbidden, "requires the role operator"},
-			{"/debug/pprof/", "acme", auth.Operator, http.StatusForbidden, refusal.ErrHostPage.Error()},
-			{"/debug/pprof/heap", "acme", auth.Operator, http.StatusForbidden, refusal.ErrHostPage.Error()},
+			{"/debug/pprof/", "acme", auth.Operator, http.StatusForbidden, ofProfiles},
+			{"/debug/pprof/heap", "acme", auth.Operator, http.StatusForbidden, ofProfiles},
 			{"/metrics/queues", "acme", auth.Viewer, http.StatusOK, "lessor_queues_left_out"},
 			{"/metrics/queues", "host", auth.Viewer, http.StatusOK, "lessor_queues_left_out"},
 			{"/ui/", "acme", auth.Viewer, http.StatusOK, ""},

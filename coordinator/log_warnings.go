@@ -105,6 +105,22 @@ func (c *Coordinator) warnIfOpen(ctx context.Context, listen net.Addr) {
 		"tenant", gate.DefaultTenant, "listen", listen.String())
 }
 
+// warnIfHostless says in the log that nobody can act for the host tenant, if so: its name may be misspelled. Only an operator of the tenant issues its first
+// token, so this does not change by itself. Whether there is a client certificate is not known before it is shown.
+func (c *Coordinator) warnIfHostless() {
+	host := c.cfg.HostTenant
+	if host == "" || c.gate.Open() || c.gate.Keyring().HasOperator(host, time.Now()) {
+		return
+	}
+	log := c.cfg.Logger.With("host_tenant", host)
+	if current := currentTLS(c.cfg.TLS); current != nil && current.ClientCAs != nil {
+		log.Info("no operator of the host tenant has a valid token: only a client certificate can act for it", "names", "lessor://"+host+"/operator/SUBJECT")
+		return
+	}
+	log.Warn("nobody can act for the host tenant, and so take backups: no operator of it has a valid token. " +
+		"Correct --host-tenant, or stop the coordinator and run lessor token create --data DIR --tenant NAME --role operator")
+}
+
 // commitPending returns how long the disk has been busy with the commit under way. The time for which a commit waits for a standby does not count.
 func (c *Coordinator) commitPending() time.Duration {
 	waiting := c.feed.Waiting() // first, so that it is not longer

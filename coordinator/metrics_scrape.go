@@ -78,13 +78,19 @@ func while(is func() bool) func() float64 {
 	}
 }
 
-// certificateExpiry returns when the certificate expires that a new connection would get, in seconds since 1970; NaN if there is none.
-func certificateExpiry(cfg *tls.Config) float64 {
+// currentTLS returns the configuration that a new connection would get; nil: none.
+func currentTLS(cfg *tls.Config) *tls.Config {
 	if cfg != nil && cfg.GetConfigForClient != nil {
 		if chosen, err := cfg.GetConfigForClient(&tls.ClientHelloInfo{}); err == nil && chosen != nil {
-			cfg = chosen
+			return chosen
 		}
 	}
+	return cfg
+}
+
+// certificateExpiry returns when the certificate expires that a new connection would get, in seconds since 1970; NaN if there is none.
+func certificateExpiry(cfg *tls.Config) float64 {
+	cfg = currentTLS(cfg)
 	if cfg == nil || len(cfg.Certificates) == 0 || cfg.Certificates[0].Leaf == nil {
 		return math.NaN()
 	}

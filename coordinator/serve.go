@@ -29,6 +29,7 @@ const (
 // committed. Serve may be called only once.
 func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) error {
 	c.warnIfOpen(ctx, grpcLis.Addr())
+	c.warnIfHostless()
 	grpcLis = c.connLimiter.Listener(grpcLis)
 	scheme := "http"
 	if httpLis != nil {

@@ -28,7 +28,7 @@ func (c statusCmd) Run(a *app) error {
 		d.add("epoch", fmt.Sprint(s.GetEpoch()))
 		d.add("live leases", fmt.Sprint(s.GetLeases()))
 		d.add("open sessions", fmt.Sprint(s.GetSessions()))
-		d.add("store", storeText(s))
+		d.add("store", storeText(s)) // nothing, where the caller is not told
 		if s.GetStoreGone() {
 			d.add("store file", "moved or removed: no tasks are accepted or granted; take a backup, then stop the coordinator")
 		}
@@ -48,6 +48,7 @@ func (c statusCmd) Run(a *app) error {
 			d.add("results", resultsText(s.GetWaitsForStandby(), words.Span(wait.AsDuration())))
 		}
 		d.add("access", accessText(s.GetOpen()))
+		d.add("host tenant", s.GetHostTenant())
 		if ends := s.GetCredentialEndsAt(); ends != nil {
 			d.add("your credential", "good until "+clock(ends)+", for "+words.Span(ends.AsTime().Sub(s.GetServerTime().AsTime())))
 		}
@@ -60,6 +61,9 @@ func (c statusCmd) Run(a *app) error {
 
 // storeText says how large the store is, and how much it can grow where that is told.
 func storeText(s *lessorv1.GetStatusResponse) string {
+	if s.GetStoreBytes() == 0 {
+		return ""
+	}
 	size := words.Bytes(s.GetStoreBytes())
 	if s.DiskFreeBytes == nil {
 		return size

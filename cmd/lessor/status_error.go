@@ -41,7 +41,7 @@ func explainStatus(err error) *failure {
 	case codes.Unauthenticated:
 		return fail(exitFailed, hintCredential, "%s", s.Message())
 	case codes.PermissionDenied:
-		return fail(exitFailed, hintRole, "%s", s.Message())
+		return fail(exitFailed, deniedHint(s), "%s", s.Message())
 	case codes.Unavailable:
 		if reasonOf(s) != "" { // the coordinator has answered
 			return fail(exitUnavailable, waitHint(s, "try again later"), "the coordinator is unavailable: %s", s.Message())
@@ -89,6 +89,17 @@ const (
 	hintCredential = `set a valid one with --token-file, $LESSOR_TOKEN or --tls-cert; an operator issues one with "lessor token create"`
 	hintRole       = "use a credential that allows it"
 )
+
+// deniedHint says what a caller needs that may not do this.
+func deniedHint(s *status.Status) string {
+	switch detail.Of[*errdetails.ErrorInfo](s).GetMetadata()["host_tenant"] {
+	case "none":
+		return "whoever runs the coordinator names the tenant: lessor serve --host-tenant NAME; then use a credential of it"
+	case "another":
+		return "use a credential of the tenant that whoever runs the coordinator has named with lessor serve --host-tenant"
+	}
+	return hintRole
+}
 
 // hintNoGRPC is the hint for a server that speaks something else.
 const hintNoGRPC = "--addr is the address of serve --listen, not of --http; a proxy in between must pass on gRPC"

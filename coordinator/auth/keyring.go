@@ -208,11 +208,29 @@ func (k *Keyring) Valid(tenant string, now time.Time) (n int) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	for _, t := range k.tokens[tenant] {
-		if key, ok := k.keys[t.Key]; ok && t.RevokedAt == 0 && now.Before(until(t.ExpiresAt.Time(), key)) {
+		if k.isValid(t, now) {
 			n++
 		}
 	}
 	return n
+}
+
+// HasOperator reports whether a token of an operator of a tenant is valid.
+func (k *Keyring) HasOperator(tenant string, now time.Time) bool {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	for _, t := range k.tokens[tenant] {
+		if t.Role == roleNames[Operator] && k.isValid(t, now) {
+			return true
+		}
+	}
+	return false
+}
+
+// isValid reports whether a token is neither expired nor revoked. The caller holds mu.
+func (k *Keyring) isValid(t records.Token, now time.Time) bool {
+	key, ok := k.keys[t.Key]
+	return ok && t.RevokedAt == 0 && now.Before(until(t.ExpiresAt.Time(), key))
 }
 
 // Keys returns the keys of a tenant, oldest first, secrets included.

@@ -114,7 +114,7 @@ func (g *Gate) admit(ctx context.Context, method string) (context.Context, Ident
 		return nil, who, refusal.Status(&refusal.RoleError{What: path.Base(method), Has: who.Role, Asks: asks})
 	}
 	if forHost[method] && !g.Hosts(who) {
-		return nil, who, refusal.Status(g.notHost())
+		return nil, who, refusal.Status(&refusal.HostError{What: path.Base(method), NoHost: g.host == ""})
 	}
 	return withIdentity(ctx, who), who, nil
 }
@@ -122,13 +122,8 @@ func (g *Gate) admit(ctx context.Context, method string) (context.Context, Ident
 // Hosts reports whether a caller is of the host tenant. If no credentials are required, everybody is.
 func (g *Gate) Hosts(who Identity) bool { return g.Open() || g.host != "" && who.Tenant == g.host }
 
-// notHost returns why a call about all tenants is refused to a caller that is not of the host tenant.
-func (g *Gate) notHost() error {
-	if g.host == "" {
-		return refusal.ErrNoHost
-	}
-	return refusal.ErrNotHost
-}
+// SeesAll reports whether a caller may see sums over all tenants: those of the host tenant, and if there is none, everybody.
+func (g *Gate) SeesAll(who Identity) bool { return g.host == "" || g.Hosts(who) }
 
 // logCaller adds the owner of the call's credential to the log line of the call, if the owner is certain. The credential may be invalid.
 func logCaller(ctx context.Context, who Identity) {

@@ -114,8 +114,8 @@ func (g *Gate) Request(ctx context.Context, path string, asks auth.Role, aboutAl
 		err = g.failed(ctx, err)
 	case !who.Role.Has(asks):
 		err = refusal.Status(&refusal.RoleError{What: path, Has: who.Role, Asks: asks})
-	case aboutAll && g.host != "" && !g.Hosts(who):
-		err = refusal.Status(refusal.ErrHostPage)
+	case aboutAll && !g.SeesAll(who):
+		err = refusal.Status(&refusal.HostError{What: path})
 	default:
 		in, leave = g.calls.track(ctx, who)
 		return in, leave, nil

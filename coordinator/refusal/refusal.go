@@ -42,11 +42,6 @@ var (
 
 	// ErrNoCertificate refuses a caller without a client certificate.
 	ErrNoCertificate = errors.New("a client certificate is required")
-	// ErrNoHost and ErrNotHost refuse a call about all tenants: because there is no host tenant, and because the caller is of another one. ErrHostPage is
-	// ErrNotHost for a page. They do not say which tenant the host is (X2).
-	ErrNoHost   = errors.New("this is about all tenants, so it is only for the host tenant, and there is none: name it with serve --host-tenant")
-	ErrNotHost  = errors.New("this is about all tenants, so it is only for the host tenant, which serve --host-tenant names")
-	ErrHostPage = errors.New("this is about all tenants, so it is only for the host tenant, which serve --host-tenant names; /metrics/queues has the queues of your tenant")
 
 	ErrBackupBusy  = errors.New("another backup is under way")
 	ErrNoBackup    = errors.New("the last backup is another one, or the coordinator was restarted since")
@@ -69,6 +64,23 @@ func (e *RoleError) Error() string {
 		return e.What + " is not allowed for any role"
 	}
 	return fmt.Sprintf("%s requires the role %v; the credential has the role %v", e.What, e.Asks, e.Has)
+}
+
+// HostError refuses a call that is about all tenants to a caller that is not of the host tenant. It does not say which tenant that is (X2).
+type HostError struct {
+	What   string // the call, or the path of the page
+	NoHost bool   // there is no host tenant
+}
+
+func (e *HostError) Error() string {
+	about := e.What + " is about all tenants, so it is only for the host tenant"
+	switch {
+	case e.NoHost:
+		return about + ", and there is none: the coordinator has to be started with --host-tenant and the name of a tenant"
+	case e.What == "/metrics":
+		return about + " (serve --host-tenant), and the credential is of another one; /metrics/queues has the queues of its tenant"
+	}
+	return about + " (serve --host-tenant), and the credential is of another one"
 }
 
 // Status converts an error of the engine, a parser or the gate to a gRPC status; no other place does (S4). An error that is a status
@@ -142,6 +154,7 @@ func authStatus(err error) error {
 	var (
 		bad   *auth.Error
 		role  *RoleError
+		host  *HostError
 		limit *auth.LimitError
 	)
 	switch {
@@ -149,8 +162,8 @@ func authStatus(err error) error {
 		return New(codes.Unauthenticated, CodeToken, bad.Error(), map[string]string{"problem": string(bad.Problem)})
 	case errors.As(err, &role):
 		return New(codes.PermissionDenied, CodeForbidden, role.Error(), map[string]string{"role": role.Has.String()})
-	case errors.Is(err, ErrNoHost), errors.Is(err, ErrNotHost), errors.Is(err, ErrHostPage):
-		return New(codes.PermissionDenied, CodeForbidden, err.Error(), nil)
+	case errors.As(err, &host):
+		return New(codes.PermissionDenied, CodeForbidden, host.Error(), map[string]string{"host_tenant": hostWords[host.NoHost]})
 	case errors.As(err, &limit):
 		return New(codes.ResourceExhausted, CodeAuthLimit, limit.Error(), nil)
 	case errors.Is(err, ErrNoCertificate):
@@ -162,6 +175,9 @@ func authStatus(err error) error {
 	}
 	return nil
 }
+
+// hostWords say in the metadata of a HostError which tenant is the host.
+var hostWords = map[bool]string{true: "none", false: "another"}
 
 // existing returns the field of the error and, if there is one, the task that has its value.
 func existing(err *lease.ExistsError) map[string]string {

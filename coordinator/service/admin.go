@@ -38,7 +38,15 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 	var waits bool
 	var wait *durationpb.Duration
 	var free *uint64
+	var size uint64
+	var host string
+	if s.Gate.SeesAll(who) {
+		size = uint64(s.Store.Stats().FileBytes)
+	}
 	if s.Gate.Hosts(who) {
+		if !s.Gate.Open() {
+			host = tenant
+		}
 		if s.DiskRoom != nil {
 			bytes, _ := s.DiskRoom()
 			free = new(uint64(bytes))
@@ -50,9 +58,10 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 	}
 	return &lessorv1.GetStatusResponse{
 		Version: s.Version, Epoch: s.Engine.Epoch(), StartedAt: convert.Stamp(s.started), ServerTime: convert.Stamp(s.Engine.Now().Wall),
-		Leases: has.Leased, Sessions: uint32(s.Sessions.CountOf(tenant)), StoreBytes: uint64(s.Store.Stats().FileBytes), DiskFull: s.DiskFull(),
+		Leases: has.Leased, Sessions: uint32(s.Sessions.CountOf(tenant)), StoreBytes: size, DiskFull: s.DiskFull(),
 		GrantsStopped: s.DiskSpent(), StoreGone: s.StoreGone(), Open: s.Gate.Open(), Quotas: quotasProto(s.Quotas.Usage(who.Caller()), has.Unended()),
 		CredentialEndsAt: convert.Stamp(ends), Standbys: standbysProto(standbys), WaitsForStandby: waits, StandbyWait: wait, DiskFreeBytes: free,
+		HostTenant: host,
 	}, nil
 }
 

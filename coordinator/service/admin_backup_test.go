@@ -241,7 +241,8 @@ func TestStopEndsABackup(t *testing.T) {
 // X2: a backup contains the data of all tenants, so only operators of the host tenant may take it; nobody may if there is none.
 func TestWhoMayTakeABackup(t *testing.T) {
 	t.Attr("rules", "X2")
-	for host, refused := range map[string]error{"host": refusal.ErrNotHost, "": refusal.ErrNoHost} {
+	for _, host := range []string{"host", ""} {
+		refused := &refusal.HostError{What: "Backup", NoHost: host == ""}
 		wiretest.ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}, HostTenant: host}, func(t *testing.T, r *wiretest.Rig) {
 			for _, tenant := range []string{"host", "acme", gate.DefaultTenant} {
 				token, _ := r.Issue(t, tenant, auth.Operator)

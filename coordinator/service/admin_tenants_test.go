@@ -105,11 +105,37 @@ func TestTenantsAreListedWithWhatTheyHave(t *testing.T) {
 	})
 }
 
+// X2: the size of the store is about all tenants: if there is a host tenant, its callers alone see it, and that their tenant is the host. Without one every tenant
+// sees the size, as it sees the metrics.
+func TestWhoSeesTheSizeOfTheStore(t *testing.T) {
+	t.Attr("rules", "X2")
+	for _, host := range []string{"host", ""} {
+		wiretest.ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}, HostTenant: host}, func(t *testing.T, r *wiretest.Rig) {
+			for _, tenant := range []string{"host", "acme"} {
+				for role := auth.Worker; role <= auth.Viewer; role <<= 1 {
+					token, _ := r.Issue(t, tenant, role)
+					s, err := r.Admin.GetStatus(wiretest.WithToken(t.Context(), token), &lessorv1.GetStatusRequest{})
+					hosts := tenant == host
+					if err != nil || (s.GetStoreBytes() > 0) != (hosts || host == "") || s.GetHostTenant() != map[bool]string{true: host}[hosts] {
+						t.Errorf("a %v of tenant %q, with the host tenant %q, sees %v (%v)", role, tenant, host, s, err)
+					}
+				}
+			}
+		})
+	}
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		if s, err := r.Admin.GetStatus(t.Context(), &lessorv1.GetStatusRequest{}); err != nil || s.GetHostTenant() != "" {
+			t.Errorf("without credentials there is no host tenant, and the status has %q (%v)", s.GetHostTenant(), err)
+		}
+	})
+}
+
 // X2: only viewers and operators of the host tenant list tenants, and nobody does if there is none. What others are told says which flag it is about, and
 // not which tenants there are. Without credentials everybody does.
 func TestWhoMayListTenants(t *testing.T) {
 	t.Attr("rules", "X2")
-	for host, refused := range map[string]error{"host": refusal.ErrNotHost, "": refusal.ErrNoHost} {
+	for _, host := range []string{"host", ""} {
+		refused := &refusal.HostError{What: "ListTenants", NoHost: host == ""}
 		wiretest.ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}, HostTenant: host}, func(t *testing.T, r *wiretest.Rig) {
 			for _, tenant := range []string{"host", "acme", gate.DefaultTenant} {
 				for role := auth.Worker; role <= auth.Viewer; role <<= 1 {

@@ -2491,7 +2491,7 @@ type GetStatusResponse struct {
 	Leases uint64 `protobuf:"varint,5,opt,name=leases,proto3" json:"leases,omitempty"`
 	// Open sessions of the tenant.
 	Sessions uint32 `protobuf:"varint,6,opt,name=sessions,proto3" json:"sessions,omitempty"`
-	// Size of the store in bytes; 0 if it is in memory.
+	// Size of the store in bytes. It is about all tenants: if there is a host tenant, only its callers are told, and others get 0.
 	StoreBytes uint64 `protobuf:"varint,7,opt,name=store_bytes,json=storeBytes,proto3" json:"store_bytes,omitempty"`
 	// True: no credentials are asked for, and everyone who reaches the listener is tenant "default".
 	Open bool `protobuf:"varint,8,opt,name=open,proto3" json:"open,omitempty"`
@@ -2514,6 +2514,8 @@ type GetStatusResponse struct {
 	StoreGone bool `protobuf:"varint,17,opt,name=store_gone,json=storeGone,proto3" json:"store_gone,omitempty"`
 	// Free space of the disk of the store, in bytes; unset if it is unknown. Only for the same callers as standbys.
 	DiskFreeBytes *uint64 `protobuf:"varint,18,opt,name=disk_free_bytes,json=diskFreeBytes,proto3,oneof" json:"disk_free_bytes,omitempty"`
+	// The host tenant (serve --host-tenant), to its own callers. Empty to those of other tenants, and if there is none.
+	HostTenant    string `protobuf:"bytes,19,opt,name=host_tenant,json=hostTenant,proto3" json:"host_tenant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2665,6 +2667,13 @@ func (x *GetStatusResponse) GetDiskFreeBytes() uint64 {
 		return *x.DiskFreeBytes
 	}
 	return 0
+}
+
+func (x *GetStatusResponse) GetHostTenant() string {
+	if x != nil {
+		return x.HostTenant
+	}
+	return ""
 }
 
 // Standby is a standby that follows.
@@ -4084,7 +4093,7 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	" \x01(\rR\bsessions\x12\x16\n" +
 	"\x06tokens\x18\v \x01(\rR\x06tokens\x12(\n" +
 	"\x06quotas\x18\f \x03(\v2\x10.lessor.v1.QuotaR\x06quotas\"\x12\n" +
-	"\x10GetStatusRequest\"\xd6\x05\n" +
+	"\x10GetStatusRequest\"\xf7\x05\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\rR\x05epoch\x129\n" +
@@ -4107,7 +4116,9 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\fstandby_wait\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\vstandbyWait\x12\x1d\n" +
 	"\n" +
 	"store_gone\x18\x11 \x01(\bR\tstoreGone\x12+\n" +
-	"\x0fdisk_free_bytes\x18\x12 \x01(\x04H\x00R\rdiskFreeBytes\x88\x01\x01B\x12\n" +
+	"\x0fdisk_free_bytes\x18\x12 \x01(\x04H\x00R\rdiskFreeBytes\x88\x01\x01\x12\x1f\n" +
+	"\vhost_tenant\x18\x13 \x01(\tR\n" +
+	"hostTenantB\x12\n" +
 	"\x10_disk_free_bytes\"\xf1\x01\n" +
 	"\aStandby\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12=\n" +
