@@ -209,7 +209,9 @@ func TestRefusedHandshakeIsLogged(t *testing.T) {
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
 		token, _ := r.Issue(t, "acme", auth.Worker)
 		worker := r.WithToken(token).OpenStream(t, "w")
-		worker.WantError(worker.Send(wiretest.HandshakeOf("w")), refusal.CodeDenied, "tenant")
+		m := worker.NewFrame(wiretest.HandshakeOf("w"))
+		m.Tenant, m.Sender = "acme", nil
+		worker.WantError(worker.SendFrame(m), refusal.CodeDenied, "sender")
 		_ = worker.WaitForEnd()
 		for _, message := range []string{"frame refused", "session ends"} {
 			wiretest.WantContains(t, "the log", r.Log.String(), `"msg":"`+message+`","tenant":"acme","subject":"acme-worker","peer.address":"`)

@@ -114,7 +114,10 @@ func (ss *Session) envelope(f *Frame) (why, remedy string) {
 		return "", "" // handle refuses a frame that could not be decoded
 	}
 	if t := m.GetTenant(); t != ss.who.Tenant && (first || t != "") {
-		ss.asksTenant = first
+		if first {
+			ss.asksTenant.Store(true)
+			ss.log.Info("a worker was told the tenant of its credential, since it has stated another one", "stated", convert.Clip(t, maxWords))
+		}
 		return fmt.Sprintf("tenant: is %q; it must be %q, the tenant of the caller", convert.Clip(t, maxWords), ss.who.Tenant),
 			"send that tenant, or connect with a credential of the tenant that you mean"
 	}
@@ -140,11 +143,9 @@ func (ss *Session) envelope(f *Frame) (why, remedy string) {
 // anything. It returns false if the stream has ended.
 func (ss *Session) refuse(corr, code, message, remediation string) bool {
 	ss.fines.add(1)
-	level := slog.LevelWarn
-	if ss.asksTenant {
-		level = slog.LevelInfo
+	if !ss.asksTenant.Load() {
+		ss.log.Warn("frame refused", "corr", corr, "code", code, "problem", message)
 	}
-	ss.log.Log(ss.stream.Context(), level, "frame refused", "corr", corr, "code", code, "problem", message)
 	e := &lessorv1.Error{Code: code, Message: message, Remediation: remediation}
 	if ss.out == nil {
 		return ss.sendUnnumbered(errorFrame(corr, e))

@@ -3,6 +3,7 @@ package session_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -35,7 +36,7 @@ func TestAcceptHasTheSettingsOfTheSession(t *testing.T) {
 }
 
 // A frame with another tenant or sender than its stream has, or with an unknown protocol version, is refused and ends the session. The refusal is logged
-// as a warning; a wrong tenant in the first frame is logged at info, because a worker may send one to learn the right tenant.
+// as a warning, and counted; a wrong tenant in the first frame is neither, because a worker may send one to learn the right tenant: the log says that it was told.
 func TestDeniedFrameEndsTheSession(t *testing.T) {
 	withHandshake := func(m *lessorv1.SessionRequest) { wiretest.SetPayload(m, wiretest.HandshakeOf("w")) }
 	for _, tt := range []struct {
@@ -68,14 +69,20 @@ func TestDeniedFrameEndsTheSession(t *testing.T) {
 				tt.change(m)
 				e := worker.WantError(worker.SendFrame(m), refusal.CodeDenied, tt.word)
 				wiretest.WantContains(t, "remediation", e.GetRemediation(), tt.remedy)
-				level := "WARN"
-				if !tt.opened && strings.HasPrefix(tt.word, "tenant:") {
-					level = "INFO"
-				}
-				if log := r.Log.String(); !strings.Contains(log, `"level":"`+level+`","msg":"frame refused"`) {
-					t.Errorf("the refusal is not logged as %s:\n%s", level, log)
-				}
 				err := worker.WaitForEnd()
+				synctest.Wait()
+				asks, log := !tt.opened && strings.HasPrefix(tt.word, "tenant:"), r.Log.String()
+				for line, want := range map[string]bool{
+					`"level":"INFO","msg":"a worker was told the tenant of its credential`: asks, `"level":"WARN","msg":"frame refused"`: !asks, `"msg":"session ends"`: !asks,
+				} {
+					if strings.Contains(log, line) != want {
+						t.Errorf("%s is in the log: %v, want %v:\n%s", line, !want, want, log)
+					}
+				}
+				counted := strings.Contains(wiretest.GetPath(t, r, "/metrics", http.StatusOK), `lessor_session_resets_total{code="`+refusal.CodeDenied+`"} 1`)
+				if counted != !asks {
+					t.Errorf("the metrics count the end of the session: %v, want %v", counted, !asks)
+				}
 				if status.Code(err) != codes.PermissionDenied || refusal.CodeOf(err) != refusal.CodeDenied {
 					t.Errorf("the stream ended with %v, want PERMISSION_DENIED and %s", err, refusal.CodeDenied)
 				}

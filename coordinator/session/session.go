@@ -41,11 +41,11 @@ type Session struct {
 	srv        *Server
 	stream     grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
 	who        Caller
-	size       int    // bytes of the frame that the reader handles
-	acks       acks   // leases that this frame acknowledges, until the engine gets the acknowledgements
-	bound      bool   // a frame had an acceptable tenant and sender, to which later frames are bound
-	sender     string // id of that sender
-	asksTenant bool   // its first frame states another tenant than the caller's: a worker can find out its tenant in this way
+	size       int         // bytes of the frame that the reader handles
+	acks       acks        // leases that this frame acknowledges, until the engine gets the acknowledgements
+	bound      bool        // a frame had an acceptable tenant and sender, to which later frames are bound
+	sender     string      // id of that sender
+	asksTenant atomic.Bool // its first frame states another tenant than the caller's: a worker can find out its tenant in this way
 
 	writer     streamWriter
 	sending    sync.Mutex    // held while a frame is sent
@@ -108,10 +108,12 @@ func (ss *Session) run() error {
 	accepted := ss.leave(false)
 	reset := ss.resetFrame().GetReset_()
 	code := cmp.Or(reset.GetCode(), refusal.CodeOf(err))
-	if code != "" {
-		ss.srv.Registry.resets.WithLabelValues(code).Inc()
+	if !ss.asksTenant.Load() { // else envelope has logged it: every start of a worker that does not know its tenant begins so
+		if code != "" {
+			ss.srv.Registry.resets.WithLabelValues(code).Inc()
+		}
+		ss.logEnd(code, reset.GetReason(), err)
 	}
-	ss.logEnd(code, reset.GetReason(), err)
 	if !accepted {
 		ss.sendReset()
 		return err
