@@ -75,29 +75,29 @@ func (f taskFilter) filter(workspace string) (*lessorv1.TaskFilter, error) {
 
 // parseStates reads the names of states.
 func parseStates(names []string) ([]lessorv1.TaskState, error) {
-	return parseNames(names, "TASK_STATE_", words.StateNamed, func(name string) error {
+	return parseNames(names, words.StateNamed, func(name string) error {
 		return fail(exitUsage, "states are "+strings.Join(words.StateNames(), ", "), "--state: %q is not a state", name)
 	})
 }
 
 // parseReasons reads the names of reasons for which tasks end.
 func parseReasons(names []string) ([]lessorv1.Reason, error) {
-	return parseNames(names, "REASON_", words.EndReasonNamed, func(name string) error {
+	return parseNames(names, words.EndReasonNamed, func(name string) error {
 		return fail(exitUsage, "reasons are "+strings.Join(words.EndReasonNames(), ", "), "--end-reason: %q is not a reason for which a task ends", name)
 	})
 }
 
 // parseCategories reads the names of categories of errors.
 func parseCategories(names []string) ([]lessorv1.ErrorCategory, error) {
-	return parseNames(names, "ERROR_CATEGORY_", words.CategoryNamed, func(name string) error {
+	return parseNames(names, words.CategoryNamed, func(name string) error {
 		return fail(exitUsage, "categories are "+strings.Join(words.CategoryNames(), ", "), "--error-category: %q is not a category of errors", name)
 	})
 }
 
 // parseNames reads names of values of an enum, with or without its prefix, in any case.
-func parseNames[E any](names []string, prefix string, named func(string) (E, bool), refused func(name string) error) (values []E, err error) {
+func parseNames[E any](names []string, named func(string) (E, bool), refused func(name string) error) (values []E, err error) {
 	for _, name := range names {
-		value, known := named(strings.TrimPrefix(strings.ToUpper(name), prefix))
+		value, known := named(strings.ToUpper(name))
 		if !known {
 			return nil, refused(name)
 		}

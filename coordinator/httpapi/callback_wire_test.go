@@ -94,7 +94,7 @@ func TestCallbacksTellHowAnAttemptEnded(t *testing.T) {
 		w.Callback("completed", a, `, "outcome": "FAILED", "error": {"category": "USER_CODE", "message": "KeyError", "stackTrace": "..."}`).
 			Want(t, http.StatusOK, "finalState", "FAILED", "taskState", "SCHEDULED")
 		time.Sleep(2 * time.Second)
-		w.Callback("completed", r.Lease(t), `, "outcome": "FAILED", "error": {"category": "INFRASTRUCTURE", "retryable": false}`).
+		w.Callback("completed", r.Lease(t), `, "outcome": "FAILED", "error": {"category": "ERROR_CATEGORY_INFRASTRUCTURE", "retryable": false}`).
 			Want(t, http.StatusOK, "finalState", "FAILED", "taskState", "FAILED", "retryAt", "")
 		r.Submit(t, nil)
 		a = r.Lease(t)

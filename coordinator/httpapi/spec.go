@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // spec is the TaskSpec that a producer sends.
@@ -137,11 +138,11 @@ func (a *affinity) proto() (*lessorv1.Affinity, *problem) {
 	if a == nil {
 		return nil, nil
 	}
-	mode, known := lessorv1.AffinityMode_value["AFFINITY_MODE_"+a.Mode]
-	if a.Mode != "" && (!known || mode == 0) {
+	mode, known := words.AffinityModeNamed(a.Mode)
+	if a.Mode != "" && !known {
 		return nil, invalid("affinity.mode", "is %.20q; it is STICKY or PREFERRED", a.Mode)
 	}
-	return &lessorv1.Affinity{Key: a.Key, Mode: lessorv1.AffinityMode(mode), Ttl: a.TTLMs.span()}, nil
+	return &lessorv1.Affinity{Key: a.Key, Mode: mode, Ttl: a.TTLMs.span()}, nil
 }
 
 func (t *traceMeta) proto() *lessorv1.TraceMeta {

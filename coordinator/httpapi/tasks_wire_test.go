@@ -21,7 +21,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// H2, T1: a repeated submit returns the same task, and a GET returns its spec as it was sent.
+// H2, T1: a repeated submit returns the same task, also if it names values as the protos do, and a GET returns its spec as it was sent.
 func TestSubmitOverHTTP(t *testing.T) {
 	t.Attr("rules", "H2 T1")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -34,6 +34,8 @@ func TestSubmitOverHTTP(t *testing.T) {
 		created.Want(t, http.StatusCreated, "created", true)
 		again := w.Send(http.MethodPost, "/v1/tasks", "", spec)
 		again.Want(t, http.StatusOK, "created", false)
+		inProtos := strings.NewReplacer(`"TIMEOUT"`, `"ERROR_CATEGORY_TIMEOUT"`, `"STICKY"`, `"AFFINITY_MODE_STICKY"`).Replace(spec)
+		w.Send(http.MethodPost, "/v1/tasks", "", inProtos).Want(t, http.StatusOK, "created", false)
 		id, _ := created.Body["task"].(map[string]any)["taskId"].(string)
 		if at := created.Header.Get("Location"); at != "/v1/tasks/"+id {
 			t.Errorf("the header Location is %q, want /v1/tasks/%s", at, id)

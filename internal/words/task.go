@@ -22,10 +22,15 @@ func valuesOf[E ~int32](names map[int32]string) (all []E) {
 	return all
 }
 
-// StateNamed returns the state with a name that Name returns; ok is false if there is none.
+// numberOf returns the number of the value of an enum that has a name, with or without the prefix of the enum; 0 if there is none.
+func numberOf(values map[string]int32, prefix, name string) int32 {
+	return values[prefix+strings.TrimPrefix(name, prefix)]
+}
+
+// StateNamed returns the state with a name that Name returns, or with its name in the protos; ok is false if there is none.
 func StateNamed(name string) (s lessorv1.TaskState, ok bool) {
-	number := lessorv1.TaskState_value["TASK_STATE_"+name]
-	return lessorv1.TaskState(number), number != 0
+	s = lessorv1.TaskState(numberOf(lessorv1.TaskState_value, "TASK_STATE_", name))
+	return s, s != 0
 }
 
 // StateNames returns the names of the states, in the order of a life.
@@ -43,9 +48,9 @@ var endReasons = []lessorv1.Reason{
 	lessorv1.Reason_REASON_TASK_CANCELLED,
 }
 
-// EndReasonNamed returns the reason with a name of EndReasonNames; ok is false if there is none.
+// EndReasonNamed is StateNamed for the reasons of EndReasonNames.
 func EndReasonNamed(name string) (r lessorv1.Reason, ok bool) {
-	r = lessorv1.Reason(lessorv1.Reason_value["REASON_"+name])
+	r = lessorv1.Reason(numberOf(lessorv1.Reason_value, "REASON_", name))
 	return r, slices.Contains(endReasons, r)
 }
 
@@ -57,10 +62,16 @@ func EndReasonNames() (names []string) {
 	return names
 }
 
-// CategoryNamed returns the category of errors with a name that Name returns; ok is false if there is none.
+// CategoryNamed is StateNamed for the categories of errors.
 func CategoryNamed(name string) (c lessorv1.ErrorCategory, ok bool) {
-	number := lessorv1.ErrorCategory_value["ERROR_CATEGORY_"+name]
-	return lessorv1.ErrorCategory(number), number != 0
+	c = lessorv1.ErrorCategory(numberOf(lessorv1.ErrorCategory_value, "ERROR_CATEGORY_", name))
+	return c, c != 0
+}
+
+// AffinityModeNamed is StateNamed for the modes of an affinity.
+func AffinityModeNamed(name string) (m lessorv1.AffinityMode, ok bool) {
+	m = lessorv1.AffinityMode(numberOf(lessorv1.AffinityMode_value, "AFFINITY_MODE_", name))
+	return m, m != 0
 }
 
 // CategoryNames returns the names of the categories of errors.

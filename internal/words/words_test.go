@@ -40,6 +40,36 @@ func TestAgeOfTheOldestTask(t *testing.T) {
 	}
 }
 
+// The value of an enum is found by its name in the protos, too. What only has the prefix, or says nothing, is not found.
+func TestValueOfAName(t *testing.T) {
+	for name, want := range map[string]lessorv1.TaskState{
+		"READY": lessorv1.TaskState_TASK_STATE_READY, "TASK_STATE_READY": lessorv1.TaskState_TASK_STATE_READY,
+		"": 0, "TASK_STATE_": 0, "UNSPECIFIED": 0, "TASK_STATE_UNSPECIFIED": 0, "TASK_STATE_TASK_STATE_READY": 0, "REASON_READY": 0, "ready": 0,
+	} {
+		if got, ok := StateNamed(name); got != want || ok != (want != 0) {
+			t.Errorf("the state %q is %v (%v), want %v", name, got, ok, want)
+		}
+	}
+	for _, prefix := range []string{"", "REASON_"} {
+		if got, ok := EndReasonNamed(prefix + "START_TIMEOUT"); got != lessorv1.Reason_REASON_START_TIMEOUT || !ok {
+			t.Errorf("the reason %sSTART_TIMEOUT is %v (%v)", prefix, got, ok)
+		}
+		if got, ok := EndReasonNamed(prefix + "SUPERSEDED"); ok {
+			t.Errorf("%v is no reason for which a task ends", got)
+		}
+	}
+	for _, prefix := range []string{"", "ERROR_CATEGORY_"} {
+		if got, ok := CategoryNamed(prefix + "TIMEOUT"); got != lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT || !ok {
+			t.Errorf("the category %sTIMEOUT is %v (%v)", prefix, got, ok)
+		}
+	}
+	for _, prefix := range []string{"", "AFFINITY_MODE_"} {
+		if got, ok := AffinityModeNamed(prefix + "STICKY"); got != lessorv1.AffinityMode_AFFINITY_MODE_STICKY || !ok {
+			t.Errorf("the mode %sSTICKY is %v (%v)", prefix, got, ok)
+		}
+	}
+}
+
 // A worker was silent since its last message about the lease, whichever that was.
 func TestSilenceBeginsWithTheLastMessage(t *testing.T) {
 	at := func(seconds int64) *timestamppb.Timestamp { return &timestamppb.Timestamp{Seconds: seconds} }
