@@ -1,6 +1,7 @@
 package web
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -56,9 +57,29 @@ func readableParameters(query url.Values, takes []string) error {
 // lists are the parameters that may have several values.
 var lists = []string{"state", "end_reason", "error_category"}
 
-// valuesOf returns the values of a parameter that may have several: the form has one, with commas.
-func valuesOf(query url.Values, name string) []string {
-	return slices.DeleteFunc(strings.Split(strings.Join(query[name], ","), ","), func(value string) bool { return value == "" })
+// valuesOf returns the values of a parameter that may have several: the form has one, with commas, or an empty one for none.
+func valuesOf(query url.Values, name string) (values []string) {
+	for _, list := range query[name] {
+		if list != "" {
+			values = append(values, strings.Split(list, ",")...)
+		}
+	}
+	return values
+}
+
+// namedBy returns the values of an enum that a parameter names, in any case; unknown says what a name is that names none.
+func namedBy[E any](query url.Values, parameter string, named func(string) (E, bool), unknown string) (found []E, err error) {
+	for i, name := range valuesOf(query, parameter) {
+		value, known := named(strings.ToUpper(name))
+		switch {
+		case name == "":
+			return nil, malformed(parameter, fmt.Sprintf("the value %d of %q is empty", i+1, strings.Join(query[parameter], ",")))
+		case !known:
+			return nil, malformed(parameter, unknown+" "+name)
+		}
+		found = append(found, value)
+	}
+	return found, nil
 }
 
 // boxed returns a text as the box of a form has it. A browser would drop the ends of lines.

@@ -189,26 +189,15 @@ func filterOf(r *http.Request, now time.Time) (*lessorv1.TaskFilter, error) {
 		WorkspaceId: workspaceOf(r), Queue: query.Get("queue"), Type: query.Get("type"), RunId: query.Get("run"), WorkerId: query.Get("worker"),
 		ConcurrencyKey: query.Get("concurrency_key"), IdempotencyKey: query.Get("idempotency_key"), HostNodeId: query.Get("host_node"),
 	}
-	for _, name := range valuesOf(query, "state") {
-		state, known := words.StateNamed(strings.ToUpper(name))
-		if !known {
-			return nil, malformed("state", "there is no state "+name)
-		}
-		filter.States = append(filter.States, state)
+	var err error
+	if filter.States, err = namedBy(query, "state", words.StateNamed, "there is no state"); err != nil {
+		return nil, err
 	}
-	for _, name := range valuesOf(query, "end_reason") {
-		reason, known := words.EndReasonNamed(strings.ToUpper(name))
-		if !known {
-			return nil, malformed("end_reason", "no task ends for the reason "+name)
-		}
-		filter.Reasons = append(filter.Reasons, reason)
+	if filter.Reasons, err = namedBy(query, "end_reason", words.EndReasonNamed, "no task ends for the reason"); err != nil {
+		return nil, err
 	}
-	for _, name := range valuesOf(query, "error_category") {
-		category, known := words.CategoryNamed(strings.ToUpper(name))
-		if !known {
-			return nil, malformed("error_category", "no error has the category "+name)
-		}
-		filter.ErrorCategories = append(filter.ErrorCategories, category)
+	if filter.ErrorCategories, err = namedBy(query, "error_category", words.CategoryNamed, "no error has the category"); err != nil {
+		return nil, err
 	}
 	if label := query.Get("label"); label != "" {
 		key, value, isPair := strings.Cut(label, "=")

@@ -94,6 +94,9 @@ func (m text) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	if err := missing(ctx); err != nil {
 		return err
 	}
+	if err := emptyElement(ctx, target); err != nil {
+		return err
+	}
 	for i, token := range ctx.Scan.PeekAll() {
 		if i > 0 && (ctx.Value.Flag != nil || target.Kind() != reflect.Slice) || !token.IsValue() {
 			break
@@ -103,6 +106,19 @@ func (m text) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 		}
 	}
 	return m.own.ForType(target.Type()).Decode(ctx, target)
+}
+
+// emptyElement refuses a list with an element that is empty, which may be a variable of a script that is not set. Kong drops one at the end of a list.
+func emptyElement(ctx *kong.DecodeContext, target reflect.Value) error {
+	list, ok := ctx.Scan.Peek().Value.(string)
+	sep := ctx.Value.Tag.Sep
+	if !ok || list == "" || ctx.Value.Flag == nil || target.Kind() != reflect.Slice || sep == -1 {
+		return nil
+	}
+	if i := slices.Index(kong.SplitEscaped(list+string(sep), sep), ""); i >= 0 {
+		return fmt.Errorf("element %d of %q is empty", i+1, list)
+	}
+	return nil
 }
 
 // lines is for flags that are repeated, since no separator is left for their values (sep:"none"). So that an environment variable can have several values, too,
@@ -185,6 +201,9 @@ func (m nonempty) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 		return errEmpty
 	}
 	if target.Kind() == reflect.Slice && target.Type().Elem().Kind() != reflect.String {
+		if err := emptyElement(ctx, target); err != nil {
+			return err
+		}
 		return amounts{m.own.ForType(target.Type())}.Decode(ctx, target)
 	}
 	return text(m).Decode(ctx, target)

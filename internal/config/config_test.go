@@ -210,6 +210,7 @@ func TestInvalidFileIsRefusedWithItsLine(t *testing.T) {
 		"twice in a table":      {"worker:\n  run:\n    label:\n      a: b\n      a: c\n", `lessor.yaml:4: key "worker.run.label": "a" appears twice, in lines 4 and 5`},
 		"value for a section":   {"worker: 4\n", `lessor.yaml:1: section "worker" must hold keys and values`},
 		"a list on top":         {"- a\n", `lessor.yaml:1: the file must hold keys and values`},
+		"an empty entry":        {"worker: {run: {queue: [a, '']}}", `lessor.yaml:1: key "worker.run.queue": entry 2 is empty`},
 		"nested list":           {"worker: {run: {queue: [[a]]}}", `lessor.yaml:1: key "worker.run.queue": must be a list of plain values`},
 		"nested table":          {"worker: {run: {label: {a: {b: c}}}}", `lessor.yaml:1: key "worker.run.label": must be a table of plain values`},
 		"the file names itself": {"config: other.yaml\n", `lessor.yaml:1: unknown key "config"`},

@@ -241,6 +241,9 @@ func decode(node *yaml.Node, of items) (any, error) {
 		if err := node.Decode(&list); err != nil {
 			return nil, errors.New("must be a list of plain values")
 		}
+		if i := slices.Index(list, ""); i >= 0 {
+			return nil, fmt.Errorf("entry %d is empty", i+1)
+		}
 		out := make([]any, len(list))
 		for i, item := range list {
 			out[i] = of.form(item)
