@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"time"
 
@@ -166,5 +167,8 @@ func unread(err error) error {
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return status.Errorf(codes.ResourceExhausted, "body: has more than %d bytes", tooLarge.Limit)
 	}
-	return status.Errorf(codes.Unavailable, "body: has not arrived: %v", err)
+	if _, ok := errors.AsType[net.Error](err); ok || errors.Is(err, io.ErrUnexpectedEOF) {
+		return status.Errorf(codes.Unavailable, "body: has not arrived: %v", err)
+	}
+	return invalid("body", "cannot be read: %v", err) // for example, its chunks are malformed
 }

@@ -10,10 +10,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -289,7 +291,7 @@ func TestTooLargeByHTTP(t *testing.T) {
 	}
 }
 
-// A notification that does not arrive whole because of its connection is no bad one: the process tries again (P3).
+// A notification that does not arrive whole because of its connection is no bad one: the process tries again (P3). What it has sent wrongly, it would send again.
 func TestBodyThatDoesNotArrive(t *testing.T) {
 	t.Attr("rules", "P3")
 	s := newSite(t)
@@ -298,11 +300,21 @@ func TestBodyThatDoesNotArrive(t *testing.T) {
 	if err := server.SetReadDeadline(time.Unix(1, 0)); err != nil { // as the server does it after its timeout
 		t.Fatal(err)
 	}
-	w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, readyPath, io.MultiReader(strings.NewReader("{"), server))
-	req.Header.Set("Authorization", "Bearer "+testToken)
-	s.pages().ServeHTTP(w, req)
-	if w.Code < 500 || !strings.Contains(w.Body.String(), "body: has not arrived") {
-		t.Errorf("%d %s, want a status from 500 on", w.Code, w.Body)
+	for name, test := range map[string]struct {
+		rest io.Reader
+		code int
+		why  string
+	}{
+		"late":         {server, http.StatusServiceUnavailable, "body: has not arrived"},
+		"cut":          {iotest.ErrReader(io.ErrUnexpectedEOF), http.StatusServiceUnavailable, "body: has not arrived"},
+		"wrong chunks": {httputil.NewChunkedReader(strings.NewReader("many\r\n")), http.StatusBadRequest, "body: cannot be read"},
+	} {
+		w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, readyPath, io.MultiReader(strings.NewReader("{"), test.rest))
+		req.Header.Set("Authorization", "Bearer "+testToken)
+		s.pages().ServeHTTP(w, req)
+		if w.Code != test.code || !strings.Contains(w.Body.String(), test.why) {
+			t.Errorf("%s: %d %s, want %d and %q", name, w.Code, w.Body, test.code, test.why)
+		}
 	}
 }
 

@@ -35,7 +35,7 @@ func kindOfToken(token json.Token) string {
 	return ""
 }
 
-// KindOf returns the kind of JSON value that a type is read from, or "" if any value is allowed.
+// KindOf returns the kind of JSON value that a type is read from, or "" if any value is allowed. It panics if the type is none that this package reads.
 func KindOf(t reflect.Type) string {
 	switch t = plain(t); t {
 	case nil, reflect.TypeFor[json.RawMessage]():
@@ -55,6 +55,9 @@ func KindOf(t reflect.Type) string {
 		return List
 	case reflect.Map, reflect.Struct:
 		return Object
+	}
+	if k := t.Kind(); k < reflect.Int || k > reflect.Float64 || k == reflect.Uintptr {
+		panic("strictjson: no value is read into a " + t.String())
 	}
 	return Number
 }
@@ -80,7 +83,7 @@ func FieldsOf(t reflect.Type) Fields {
 	}
 	m := Fields{}
 	for _, f := range reflect.VisibleFields(t) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
 			m[name] = f.Type
 		}
 	}

@@ -298,3 +298,20 @@ func isZero(value json.RawMessage) bool {
 	}
 	return false
 }
+
+// A field that package json leaves out is none of the body's, and a struct with a field that no value can be checked for is a mistake of the program.
+func TestFieldsOfNoBody(t *testing.T) {
+	var body struct {
+		Own int `json:"-"`
+		Any any `json:"any"`
+	}
+	if err := Unmarshal([]byte(`{"-":1}`), &body, Strict, nil); err == nil || err.Field != "-" {
+		t.Errorf("the error is %v, want that there is no field -", err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a value was read into an interface")
+		}
+	}()
+	_ = Unmarshal([]byte(`{"any":1}`), &body, Strict, nil)
+}
