@@ -77,60 +77,78 @@ func (o *OldestReady) Seconds() float64 {
 
 // waiting is a READY task, and for how long it has been so. atLeast says that another one may have been so for longer.
 type waiting struct {
+	found   bool
 	task    lease.TaskID
 	age     time.Duration
 	atLeast bool
 }
 
-// oldestReady returns the task of each of some queues of a workspace that has been READY the longest, among those that it looks at. It looks at the lines that
-// the engine has named, however many lines other queues have: first at the first task of each, then at the second, and so on, so that no line takes all.
+// searched is a queue whose oldest READY task is looked for.
+type searched struct {
+	name   string
+	lines  []store.ReadyKey // where to go on in each of its lines
+	more   bool             // it has tasks at which nobody looks
+	oldest waiting          // so far
+}
+
+// look looks at the next task of the queue, of its lines in turn. It returns false if there is none. If there is one that it may not look at, it notes that
+// there are more.
+func (q *searched) look(r store.Reader, now lease.Instant, may bool) (found bool, err error) {
+	for ; len(q.lines) > 0; q.lines = q.lines[1:] {
+		after := q.lines[0]
+		at, found, err := records.NextReady(r, after)
+		if err != nil {
+			return false, err
+		}
+		if !found || at.Space != after.Space || at.Line != after.Line {
+			continue
+		}
+		if !may {
+			q.more = true
+			return false, nil
+		}
+		t, err := records.ReadyTask(r, at)
+		if err != nil {
+			return false, err
+		}
+		if age := max(now.Sub(t.ReadyAt), 0); !q.oldest.found || age > q.oldest.age || age == q.oldest.age && t.ID.Compare(q.oldest.task) < 0 {
+			q.oldest = waiting{found: true, task: t.ID, age: age}
+		}
+		q.lines = append(q.lines[1:], afterTask(at, t))
+		return true, nil
+	}
+	return false, nil
+}
+
+// oldestReady returns the task of each of some queues of a workspace that has been READY the longest, among those that it looks at: of the lines that the engine
+// has named. The queues take turns, so that one with many lines takes none away from the others; and in a queue its lines: first the first task of each, then
+// the second, and so on.
 func (sh *shared) oldestReady(space engine.Space, queues []engine.QueueInfo) (map[string]waiting, error) {
 	number, _ := sh.Engine.SpaceNumber(space)
-	type place struct {
-		queue string
-		after store.ReadyKey // where to go on in a line
-	}
-	var lines []place
+	turns := make([]*searched, len(queues))
 	for i := range queues {
+		turns[i] = &searched{name: queues[i].Name, more: queues[i].MoreLines}
 		for _, l := range queues[i].Lines {
-			lines = append(lines, place{queues[i].Name, store.ReadyKey{Space: number, Line: records.LineID(l), Priority: math.MaxInt32}})
+			turns[i].lines = append(turns[i].lines, store.ReadyKey{Space: number, Line: records.LineID(l), Priority: math.MaxInt32})
 		}
 	}
 	oldest, now := map[string]waiting{}, sh.Engine.Now().Serving
-	more := map[string]bool{} // queues with tasks at which it does not look
-	for i := range queues {
-		more[queues[i].Name] = queues[i].MoreLines
-	}
 	err := sh.longView(func(r store.Reader) error {
-		for looked := 0; len(lines) > 0; lines = lines[1:] {
-			queue, after := lines[0].queue, lines[0].after
-			at, found, err := records.NextReady(r, after)
-			if err != nil {
-				return err
-			}
+		for looked := 0; len(turns) > 0; turns = turns[1:] {
+			q := turns[0]
+			found, err := q.look(r, now, looked < mostHeads)
 			switch {
-			case !found || at.Space != after.Space || at.Line != after.Line:
-				continue
-			case looked == mostHeads:
-				more[queue] = true
-				continue
-			}
-			t, err := records.ReadyTask(r, at)
-			if err != nil {
+			case err != nil:
 				return err
+			case found:
+				looked++
+				turns = append(turns, q)
+			case q.oldest.found:
+				q.oldest.atLeast = q.more
+				oldest[q.name] = q.oldest
 			}
-			w, found := oldest[queue]
-			if age := max(now.Sub(t.ReadyAt), 0); !found || age > w.age || age == w.age && t.ID.Compare(w.task) < 0 {
-				oldest[queue] = waiting{task: t.ID, age: age}
-			}
-			looked++
-			lines = append(lines, place{queue, afterTask(at, t)})
 		}
 		return nil
 	})
-	for queue, w := range oldest {
-		w.atLeast = more[queue]
-		oldest[queue] = w
-	}
 	return oldest, err
 }

@@ -160,6 +160,32 @@ func TestAgeThatMayBeTooLow(t *testing.T) {
 	})
 }
 
+// A queue with many lines takes nothing away from one with few: of that, all tasks are looked at that may be the oldest.
+func TestManyLinesDoNotHideTheOldestTaskOfAnotherQueue(t *testing.T) {
+	defer func(most int) { *service.MostHeads = most }(*service.MostHeads)
+	*service.MostHeads = 10
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		want := r.Submit(t, func(s *lessorv1.TaskSpec) { s.Queue = "few" }).GetTaskId()
+		for i := range 20 {
+			time.Sleep(time.Second)
+			r.Submit(t, func(s *lessorv1.TaskSpec) { s.Queue, s.FairnessKey = "many", fmt.Sprint(i) })
+		}
+		r.Submit(t, func(s *lessorv1.TaskSpec) { s.Queue, s.Priority = "few", 9 })
+		list, err := r.Admin.ListQueues(t.Context(), &lessorv1.ListQueuesRequest{})
+		if err != nil || len(list.GetQueues()) != 2 {
+			t.Fatalf("ListQueues has %v (%v)", list, err)
+		}
+		for _, q := range list.GetQueues() {
+			if q.GetName() == "few" && (q.GetOldestReadyTaskId() != want || q.GetOldestReadyAtLeast()) {
+				t.Errorf("queue few has the oldest task %s for at least: %v, want %s for certain", q.GetOldestReadyTaskId(), q.GetOldestReadyAtLeast(), want)
+			}
+			if q.GetName() == "many" && !q.GetOldestReadyAtLeast() {
+				t.Error("queue many has more lines than are looked at, and does not say so")
+			}
+		}
+	})
+}
+
 // threeScrapes returns the ages that three scrapes find, in whole seconds.
 func threeScrapes(t *testing.T, r *wiretest.Rig) map[string]bool {
 	t.Helper()
