@@ -82,7 +82,7 @@ var hostName = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9
 
 // checkHosts refuses a text that cannot be the name of a server, before any file is written. No client would trust a certificate with it.
 func checkHosts(hosts []string) error {
-	if len(hosts) == 0 {
+	if len(hosts) == 0 { // [] in the configuration file
 		return fail(exitUsage, "", "--host: must not be empty")
 	}
 	for _, host := range hosts {

@@ -108,12 +108,15 @@ func (m text) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	return m.own.ForType(target.Type()).Decode(ctx, target)
 }
 
-// emptyElement refuses a list with an element that is empty, which may be a variable of a script that is not set. Kong drops one at the end of a list.
+// emptyElement refuses a list that is empty, or has an empty element, which may be a variable of a script that is not set. Kong drops one at the end of a list.
 func emptyElement(ctx *kong.DecodeContext, target reflect.Value) error {
 	list, ok := ctx.Scan.Peek().Value.(string)
 	sep := ctx.Value.Tag.Sep
-	if !ok || list == "" || ctx.Value.Flag == nil || target.Kind() != reflect.Slice || sep == -1 {
+	if !ok || ctx.Value.Flag == nil || target.Kind() != reflect.Slice || sep == -1 {
 		return nil
+	}
+	if list == "" {
+		return errEmpty
 	}
 	if i := slices.Index(kong.SplitEscaped(list+string(sep), sep), ""); i >= 0 {
 		return fmt.Errorf("element %d of %q is empty", i+1, list)

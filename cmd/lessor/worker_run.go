@@ -65,7 +65,7 @@ func (c workerRunCmd) Run(a *app) error {
 	if err := checkJobs(c.Capabilities.Jobs); err != nil {
 		return err
 	}
-	if len(c.Queue) == 0 { // --queue "" is an empty list
+	if len(c.Queue) == 0 { // [] in the configuration file
 		return fail(exitUsage, "", "--queue: must not be empty")
 	}
 	if c.InlineLimit > maxInline {
