@@ -24,15 +24,18 @@ type testFlags struct {
 		Data string `default:"/default"`
 		Size int
 		Mode string `enum:"slow,fast" default:"slow"`
+		Hue  string
 	} `cmd:"" bare:""`
 	Get struct {
 		Addr string `shared:"" default:"default:1"`
 		All  bool   `typed:""`
 		Loud bool
+		Hue  string
 	} `cmd:""`
 	Addr struct { // has the name of a shared flag
 		Show struct {
 			Color string
+			Hue   string
 		} `cmd:""`
 	} `cmd:""`
 	Worker struct {
@@ -45,6 +48,8 @@ type testFlags struct {
 			Limit map[string]int
 			Has   map[string]float64
 			Ports []int
+			Colon string
+			Hue   string
 		} `cmd:""`
 	} `cmd:""`
 }
@@ -200,6 +205,11 @@ func TestInvalidFileIsRefusedWithItsLine(t *testing.T) {
 		"unknown key deeper":    {"worker:\n  run:\n    jobz: 4\n", `lessor.yaml:3: unknown key "worker.run.jobz"`},
 		"unknown key of one":    {"size: 4\n", `lessor.yaml:1: unknown key "size"; a similar one is serve.size`},
 		"unknown key of some":   {"loud: true\n", `lessor.yaml:1: unknown key "loud"; similar ones are get.loud, worker.run.loud`},
+		"unknown key of many":   {"hue: red\n", `lessor.yaml:1: unknown key "hue"; similar ones are addr.show.hue, get.hue, serve.hue and 1 more`},
+		"known on top":          {"serve: {addr: x}\n", `lessor.yaml:1: unknown key "serve.addr"; a similar one is addr`},
+		"similar in its place":  {"worker: {run: {color: red}}\n", `lessor.yaml:1: unknown key "worker.run.color"; a similar one is worker.run.colon`},
+		"similar elsewhere":     {"adr.show.color: red\n", `lessor.yaml:1: unknown key "adr.show.color"; a similar one is addr.show.color`},
+		"only for commands":     {"serve: {all: true}\n", `lessor.yaml:1: unknown key "serve.all"`},
 		"of another command":    {"worker: {run: {wait: soon}}", `lessor.yaml:1: key "worker.run.wait": expected duration but got "soon": time: invalid duration "soon"`},
 		"not a number":          {"serve:\n  size: many\n", `lessor.yaml:2: key "serve.size": expected a valid 64 bit int but got "many"`},
 		"not one of the words":  {"serve:\n  mode: swift\n", `lessor.yaml:2: key "serve.mode": "swift" is not one of slow, fast`},

@@ -106,25 +106,43 @@ func newGrammar(root *kong.Node, own *kong.Flag) grammar {
 	return g
 }
 
-// meant returns words about which keys may be meant by one that is none: the same in other sections, or else the most similar one.
+// mostSame is how many keys of the same name are shown for one that is none.
+const mostSame = 3
+
+// meant returns words about which keys may be meant by one that is none: the most similar one of its section, or else those of the same name in other
+// sections, or else the most similar one of all. Keys that are only for the command line cannot be meant.
 func (g grammar) meant(path []string) string {
-	keys, same := make(map[string]string, len(g.flags)), []string{}
-	for name := range g.flags {
-		keys[name] = name
-		if strings.HasSuffix(name, "."+path[len(path)-1]) {
-			same = append(same, name)
+	name, key := join(path), path[len(path)-1]
+	section := strings.TrimSuffix(name, key)
+	all, own, same := make(map[string]string), make(map[string]string), []string{}
+	for known, flags := range g.flags {
+		if slices.ContainsFunc(flags, isTyped) {
+			continue
+		}
+		all[known] = known
+		if rest, inside := strings.CutPrefix(known, section); inside && !strings.Contains(rest, ".") {
+			own[known] = known
+		}
+		if known == key || strings.HasSuffix(known, "."+key) {
+			same = append(same, known)
 		}
 	}
-	switch key := similar(join(path), keys); {
-	case len(same) > 1:
-		slices.Sort(same)
-		return "; similar ones are " + strings.Join(same, ", ")
+	slices.Sort(same)
+	near := similar(name, own)
+	if near == "" && len(same) == 0 {
+		near = similar(name, all)
+	}
+	switch {
+	case near != "":
+		return "; a similar one is " + near
+	case len(same) == 0:
+		return ""
 	case len(same) == 1:
 		return "; a similar one is " + same[0]
-	case key != "":
-		return "; a similar one is " + key
+	case len(same) > mostSame:
+		return fmt.Sprintf("; similar ones are %s and %d more", strings.Join(same[:mostSame], ", "), len(same)-mostSame)
 	}
-	return ""
+	return "; similar ones are " + strings.Join(same, ", ")
 }
 
 func join(path []string) string { return strings.Join(path, ".") }
