@@ -715,7 +715,8 @@ func TestSince(t *testing.T) {
 	})
 }
 
-// The list of workers has those of the workspace, or all of them with their workspaces. It goes on until it has one.
+// The list of workers has those of the workspace, or all of them with their workspaces. It goes on until it has one. Only the first page can say that there is
+// none: what it does not show may be on a page before it.
 func TestWorkersOfAWorkspace(t *testing.T) {
 	page := func(number string) *lessorv1.ListWorkersResponse {
 		switch number {
@@ -730,15 +731,23 @@ func TestWorkersOfAWorkspace(t *testing.T) {
 	a.reply = func(request proto.Message) (proto.Message, error) {
 		return page(request.(*lessorv1.ListWorkersRequest).GetPageToken()), nil
 	}
+	const theirs, all = `aria-current="true">workspace ws<`, `aria-current="true">all workspaces<`
 	for query, c := range map[string]struct {
 		calls    int
 		has, not []string
 	}{
-		"workspace=ws":               {2, []string{">near<", "page=2&amp;workspace=ws", `aria-current="true">workspace ws<`, `href="/ui/workers?of=all&amp;workspace=ws">all workspaces<`}, []string{">far<", ">other<"}},
-		"workspace=ws&page=2":        {1, []string{"No worker of the workspace ws has a session", "--queue mail --workspace=<bdi>ws</bdi> -- cat"}, []string{"next page"}},
-		"workspace=other":            {1, []string{">far<", "page=1&amp;workspace=other"}, []string{">near<"}},
-		"workspace=ws&of=all":        {1, []string{">far<", `<a href="/ui/?workspace=other">other</a>`, "of=all&amp;page=1&amp;workspace=ws", `aria-current="true">all workspaces<`}, []string{">near<"}},
-		"workspace=ws&of=all&page=2": {1, []string{"No worker has a session"}, []string{"next page"}},
+		"workspace=ws": {
+			2, []string{">near<", "page=2&amp;workspace=ws", theirs, `href="/ui/workers?of=all&amp;workspace=ws">all workspaces<`}, []string{">far<", ">other<"},
+		},
+		"workspace=ws&page=2": {1, []string{"No more workers"}, []string{"No worker", "lessor worker run", "next page"}},
+		"workspace=other":     {1, []string{">far<", "page=1&amp;workspace=other"}, []string{">near<"}},
+		"workspace=none&page=": {
+			3, []string{"No worker of the workspace none has a session", "--queue mail --workspace=<bdi>none</bdi> -- cat"}, []string{"No more", "next page"},
+		},
+		"workspace=ws&of=all": {
+			1, []string{">far<", `<a href="/ui/?workspace=other">other</a>`, "of=all&amp;page=1&amp;workspace=ws", all}, []string{">near<"},
+		},
+		"workspace=ws&of=all&page=2": {1, []string{"No more workers"}, []string{"No worker", "lessor worker run", "next page"}},
 		"of=some":                    {0, []string{"of: is all or empty, and not some"}, nil},
 	} {
 		a.calls = nil
@@ -756,6 +765,10 @@ func TestWorkersOfAWorkspace(t *testing.T) {
 				t.Errorf("%s: the page has %s:\n%s", query, text, body)
 			}
 		}
+	}
+	a.reply = func(proto.Message) (proto.Message, error) { return &lessorv1.ListWorkersResponse{}, nil }
+	if body := get(t, a, "/ui/workers?of=all").Body.String(); !strings.Contains(body, "No worker has a session") || !strings.Contains(body, "--queue mail -- cat") {
+		t.Errorf("the page does not say how to start the first worker:\n%s", body)
 	}
 }
 

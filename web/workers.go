@@ -35,14 +35,16 @@ func (p *pages) workers(r *http.Request) (view, error) {
 	}
 	return view{Title: "Workers", Template: "workers", Live: true, Data: struct {
 		sessions
-		Of   []choice
-		Next string
+		Of    []choice
+		Later bool // it is not the first page
+		Next  string
 	}{
 		sessions{workers.GetWorkers(), workspace, all},
 		[]choice{
 			{"workspace " + workspace, link("/ui/workers", "workspace", workspace), !all},
 			{"all workspaces", link("/ui/workers", "workspace", workspace, "of", everywhere), all},
 		},
+		query.Get("page") != "",
 		next(r, workers.GetNextPageToken(), nil),
 	}}, nil
 }
