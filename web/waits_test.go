@@ -112,11 +112,14 @@ func TestAgeOfTheOldestTaskMayBeTooLow(t *testing.T) {
 	for path, shown := range map[string]string{"/ui/": `">≥3h</a>`, "/ui/queue?name=q": "READY for ≥3h"} {
 		for _, atLeast := range []bool{true, false} {
 			queue := &lessorv1.Queue{Name: "q", Ready: 1, OldestReady: durationpb.New(3 * time.Hour), OldestReadyTaskId: "t", OldestReadyAtLeast: atLeast}
-			a := queueOf(queue, nil)
+			a := queueOf(queue, map[string]*lessorv1.Finding{"t": {}})
 			a.by[lessorv1.AdminService_ListQueues_FullMethodName] = &lessorv1.ListQueuesResponse{Queues: []*lessorv1.Queue{queue}}
 			body := get(t, a, path).Body.String()
 			if strings.Contains(body, shown) != atLeast || strings.Contains(body, "may have waited for longer") != atLeast {
 				t.Errorf("oldest_ready_at_least is %v, and %s has:\n%s", atLeast, path, body)
+			}
+			if path != "/ui/" && strings.Contains(body, "READY the longest of those looked at: ") != atLeast {
+				t.Errorf("oldest_ready_at_least is %v, and the page heads its task with:\n%s", atLeast, body)
 			}
 		}
 	}
