@@ -114,7 +114,7 @@ func (ss *Session) envelope(f *Frame) (why, remedy string) {
 		return "", "" // handle refuses a frame that could not be decoded
 	}
 	if t := m.GetTenant(); t != ss.who.Tenant && (first || t != "") {
-		if first {
+		if first && t != "" {
 			ss.asksTenant.Store(true)
 			ss.log.Info("a worker was told the tenant of its credential, since it has stated another one", "stated", convert.Clip(t, maxWords))
 		}
