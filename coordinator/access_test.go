@@ -194,8 +194,8 @@ func TestTokensBelongToTheirTenant(t *testing.T) {
 
 // If no operator of the host tenant has a valid token, as when its name is misspelled, the log of the start says so and what to do. With client certificates, which
 // are not known before they are shown, it is no warning.
-func TestHostTenantForWhichNobodyCanAct(t *testing.T) {
-	const nobody, certificates = "nobody can act for the host tenant", `"names":"lessor://acme/operator/SUBJECT"`
+func TestHostTenantWithoutAnOperator(t *testing.T) {
+	const nobody, certificates = "so nobody can take backups", `"names":"lessor://acme/operator/SUBJECT"`
 	accepts := &tls.Config{MinVersion: tls.VersionTLS12, ClientCAs: x509.NewCertPool()}
 	again := &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return accepts, nil }}
 	for name, tt := range map[string]struct {

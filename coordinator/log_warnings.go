@@ -105,8 +105,8 @@ func (c *Coordinator) warnIfOpen(ctx context.Context, listen net.Addr) {
 		"tenant", gate.DefaultTenant, "listen", listen.String())
 }
 
-// warnIfHostless says in the log that nobody can act for the host tenant, if so: its name may be misspelled. Only an operator of the tenant issues its first
-// token, so this does not change by itself. Whether there is a client certificate is not known before it is shown.
+// warnIfHostless says in the log that no operator of the host tenant has a valid token, if so: its name may be misspelled. While the coordinator runs, only an
+// operator of a tenant issues tokens of it, so this does not change by itself. Whether there is a client certificate is not known before it is shown.
 func (c *Coordinator) warnIfHostless() {
 	host := c.cfg.HostTenant
 	if host == "" || c.gate.Open() || c.gate.Keyring().HasOperator(host, time.Now()) {
@@ -114,10 +114,10 @@ func (c *Coordinator) warnIfHostless() {
 	}
 	log := c.cfg.Logger.With("host_tenant", host)
 	if current := currentTLS(c.cfg.TLS); current != nil && current.ClientCAs != nil {
-		log.Info("no operator of the host tenant has a valid token: only a client certificate can act for it", "names", "lessor://"+host+"/operator/SUBJECT")
+		log.Info("no operator of the host tenant has a valid token, so only one with a client certificate can take backups", "names", "lessor://"+host+"/operator/SUBJECT")
 		return
 	}
-	log.Warn("nobody can act for the host tenant, and so take backups: no operator of it has a valid token. " +
+	log.Warn("no operator of the host tenant has a valid token, so nobody can take backups. " +
 		"Correct --host-tenant, or stop the coordinator and run lessor token create --data DIR --tenant NAME --role operator")
 }
 
