@@ -2491,7 +2491,8 @@ type GetStatusResponse struct {
 	Leases uint64 `protobuf:"varint,5,opt,name=leases,proto3" json:"leases,omitempty"`
 	// Open sessions of the tenant.
 	Sessions uint32 `protobuf:"varint,6,opt,name=sessions,proto3" json:"sessions,omitempty"`
-	// Size of the store in bytes. It is about all tenants: if there is a host tenant, only its callers are told, and others get 0.
+	// Size of the store in bytes. It is about all tenants: if there is a host tenant, only its callers are told; others get 0, and so does everybody
+	// if it is in memory.
 	StoreBytes uint64 `protobuf:"varint,7,opt,name=store_bytes,json=storeBytes,proto3" json:"store_bytes,omitempty"`
 	// True: no credentials are asked for, and everyone who reaches the listener is tenant "default".
 	Open bool `protobuf:"varint,8,opt,name=open,proto3" json:"open,omitempty"`
