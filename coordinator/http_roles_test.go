@@ -62,7 +62,8 @@ func TestWhoMayReadMetricsAndProfiles(t *testing.T) {
 // own queues are. What is not about all tenants stays open to every tenant.
 func TestHostTenantAloneReadsWhatIsAboutAll(t *testing.T) {
 	t.Attr("rules", "X2")
-	const ofMetrics = "/metrics is about all tenants, so it is only for the host tenant (serve --host-tenant), and the credential is of another one; /metrics/queues has the queues of its tenant\n"
+	const ofMetrics = "/metrics is about all tenants, so it is only for the host tenant (serve --host-tenant), and the credential is of another one; " +
+		"/metrics/queues has the queues of its tenant\n"
 	const ofProfiles = "/debug/pprof/ is about all tenants, so it is only for the host tenant (serve --host-tenant), and the credential is of another one\n"
 	wiretest.ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}, HostTenant: "host", Pprof: true}, func(t *testing.T, r *wiretest.Rig) {
 		for _, tt := range []struct {

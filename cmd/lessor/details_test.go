@@ -26,7 +26,8 @@ func TestNumbersOfAQueue(t *testing.T) {
 	if err := printQueue(&out, q); err != nil {
 		t.Fatal(err)
 	}
-	want := "queue:      q\nready:      5, 1 of them blocked by their concurrency key\noldest:     READY for 1h30m, t9\nblocker:    leased for 3h, t0000200000000001\n" +
+	want := "queue:      q\nready:      5, 1 of them blocked by their concurrency key\noldest:     READY for 1h30m, t9\n" +
+		"blocker:    leased for 3h, t0000200000000001\n" +
 		"scheduled:  2\nleased:     3\nended:      6 FAILED, 7 CANCELLED\nworkers:    4\npaused:     since " + clock(q.GetPausedAt()) + ": no tasks are granted\n"
 	if out.String() != want {
 		t.Errorf("the queue is\n%s\nwant\n%s", &out, want)
@@ -69,12 +70,18 @@ func TestOutputOfATask(t *testing.T) {
 		task       *lessorv1.Task
 		want, said string
 	}{
-		"output":              {&lessorv1.Task{State: completed, Output: []byte("x\n")}, "x\n", ""},
-		"and an artifact":     {&lessorv1.Task{State: completed, Output: []byte("x\n"), Artifacts: elsewhere}, "x\n", ""},
-		"empty":               {&lessorv1.Task{State: completed}, "", ""},
-		"an inline artifact":  {&lessorv1.Task{State: completed, Artifacts: []*lessorv1.Artifact{{Inline: true}}}, "", ""},
-		"only elsewhere":      {&lessorv1.Task{TaskId: "t1", State: completed, Artifacts: elsewhere}, "", "error: t1 has its output elsewhere: a.1, 9 B\nhint: read it there\n"},
-		"none, and never one": {&lessorv1.Task{TaskId: "t1", State: failed, FinishedAt: timestamppb.Now()}, "", "error: t1 is FAILED; it has no output\nhint: \"lessor task explain t1\" tells why\n"},
+		"output":             {&lessorv1.Task{State: completed, Output: []byte("x\n")}, "x\n", ""},
+		"and an artifact":    {&lessorv1.Task{State: completed, Output: []byte("x\n"), Artifacts: elsewhere}, "x\n", ""},
+		"empty":              {&lessorv1.Task{State: completed}, "", ""},
+		"an inline artifact": {&lessorv1.Task{State: completed, Artifacts: []*lessorv1.Artifact{{Inline: true}}}, "", ""},
+		"only elsewhere": {
+			&lessorv1.Task{TaskId: "t1", State: completed, Artifacts: elsewhere}, "",
+			"error: t1 has its output elsewhere: a.1, 9 B\nhint: read it there\n",
+		},
+		"none, and never one": {
+			&lessorv1.Task{TaskId: "t1", State: failed, FinishedAt: timestamppb.Now()}, "",
+			"error: t1 is FAILED; it has no output\nhint: \"lessor task explain t1\" tells why\n",
+		},
 	} {
 		var out, stderr strings.Builder
 		report(streams{err: &stderr}, writeOutput(&out, c.task))
@@ -144,12 +151,18 @@ func TestStandardErrorOfAFailedTaskIsShownOnce(t *testing.T) {
 		stack, last string
 	}{
 		"last lines have all": {
-			&lessorv1.Task{Feedback: []*lessorv1.FeedbackChunk{said("stdout", "row 1\n"), said("stderr", "reading\nbad\n")}, Error: &lessorv1.TaskError{Message: "exit status 65: bad", StackTrace: "reading\nbad\n"}},
+			&lessorv1.Task{
+				Feedback: []*lessorv1.FeedbackChunk{said("stdout", "row 1\n"), said("stderr", "reading\nbad\n")},
+				Error:    &lessorv1.TaskError{Message: "exit status 65: bad", StackTrace: "reading\nbad\n"},
+			},
 			"", "stdout: row 1\nstderr: reading\nstderr: bad",
 		},
 		"the message has all": {&lessorv1.Task{Error: &lessorv1.TaskError{Message: "exit status 1: bad", StackTrace: "bad\n"}}, "", ""},
 		"the stack has more": {
-			&lessorv1.Task{Feedback: []*lessorv1.FeedbackChunk{said("stderr", long), said("stdout", "end\n")}, Error: &lessorv1.TaskError{Message: "exit status 1: last", StackTrace: "first\n" + long}},
+			&lessorv1.Task{
+				Feedback: []*lessorv1.FeedbackChunk{said("stderr", long), said("stdout", "end\n")},
+				Error:    &lessorv1.TaskError{Message: "exit status 1: last", StackTrace: "first\n" + long},
+			},
 			"first\n" + long, "stdout: end",
 		},
 		"another stack": {

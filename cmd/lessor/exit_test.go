@@ -48,53 +48,164 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 		code int
 		want string
 	}{
-		"none":                   {nil, 0, ""},
-		"plain":                  {errors.New("something"), 1, "error: something\n"},
-		"failure":                {fmt.Errorf("around: %w", fail(5, "do that", "no %s", "way")), 5, "error: no way\nhint: do that\n"},
-		"without words":          {&failure{code: 1}, 1, ""},
-		"signal":                 {&interruptedError{signal: syscall.SIGTERM}, 143, "error: stopped by a signal: terminated\n"},
-		"broken pipe":            {fmt.Errorf("write: %w", syscall.EPIPE), 141, ""},
-		"no answer":              {context.DeadlineExceeded, 3, "error: no answer in time\n"},
-		"unreachable":            {status.Error(codes.Unavailable, dialing), 3, "error: cannot reach the coordinator: dial tcp 127.0.0.1:7420: connect: connection refused\nhint: is the coordinator running? start one with \"lessor serve\", or name another with --addr\n"},
-		"no TLS there":           {status.Error(codes.Unavailable, shaking+`tls: first record does not look like a TLS handshake"`), 3, "error: cannot reach the coordinator: it does not use TLS\nhint: leave out --tls, --tls-ca and --tls-cert, or start the coordinator with --tls-cert\n"},
-		"authority":              {status.Error(codes.Unavailable, shaking+`tls: failed to verify certificate: x509: certificate signed by unknown authority (possibly because of \"x509: no\")"`), 3, "error: cannot reach the coordinator: tls: failed to verify certificate: x509: certificate signed by unknown authority (possibly because of \"x509: no\")\nhint: set --tls-ca to the authority of its certificate; the certificate must be valid for the host of --addr\n"},
-		"too old":                {status.Error(codes.Unavailable, shaking+`tls: failed to verify certificate: x509: certificate has expired or is not yet valid: now"`), 3, "error: cannot reach the coordinator: tls: failed to verify certificate: x509: certificate has expired or is not yet valid: now\nhint: replace the certificate of the coordinator (serve --tls-cert), unless the clock of this machine is wrong\n"},
-		"own is too old":         {status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: remote error: tls: expired certificate"`), 3, "error: cannot reach the coordinator: it refuses the certificate of --tls-cert: it has expired or is not yet valid\nhint: replace it, unless the clock of the coordinator is wrong\n"},
-		"client's own":           {status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: remote error: tls: unknown certificate authority"`), 3, "error: cannot reach the coordinator: it refuses the connection: tls: unknown certificate authority\nhint: the authority of --tls-cert must be in the coordinator's --tls-client-ca\n"},
-		"client's own, cut off":  {status.Error(codes.Unavailable, shaking+`write tcp 127.0.0.1:2->127.0.0.1:1: write: broken pipe"`), 3, "error: cannot reach the coordinator: write tcp 127.0.0.1:2->127.0.0.1:1: write: broken pipe\nhint: " + hintCut + "\n"},
-		"client's own, cut late": {status.Error(codes.Unavailable, `write tcp 127.0.0.1:2->127.0.0.1:1: write: broken pipe`), 3, "error: cannot reach the coordinator: write tcp 127.0.0.1:2->127.0.0.1:1: write: broken pipe\nhint: " + hintCut + "\n"},
-		"client's own, no alert": {status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: write tcp 127.0.0.1:2->127.0.0.1:1: write: broken pipe"`), 3, "error: cannot reach the coordinator: write tcp 127.0.0.1:2->127.0.0.1:1: write: broken pipe\nhint: " + hintCut + "\n"},
-		"too large for a proxy":  {status.Error(codes.Unknown, `unexpected HTTP status code received from server: 413 (Request Entity Too Large); transport: received unexpected content-type "text/html"`), 2, "error: the message is too large for a proxy in between: it answers with HTTP status 413 (Request Entity Too Large)\nhint: raise the limit of the proxy, see docs/deployment.md, or send less\n"},
-		"behind a proxy":         {status.Error(codes.Unavailable, `unexpected HTTP status code received from server: 502 (Bad Gateway); transport: received unexpected content-type "text/html"`), 3, "error: a proxy in between cannot reach the coordinator: it answers with HTTP status 502 (Bad Gateway)\nhint: does the coordinator run, and does the proxy have its address? the log of the proxy may say more\n"},
-		"slow, behind a proxy":   {status.Error(codes.Unavailable, `unexpected HTTP status code received from server: 504 (Gateway Timeout); transport: received unexpected content-type "text/html"`), 3, "error: a proxy in between got no answer from the coordinator in time: it answers with HTTP status 504 (Gateway Timeout)\nhint: the coordinator may have done it anyway; check before you repeat the command\n"},
-		"TLS there":              {status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`), 3, "error: cannot reach the coordinator: the server at that address does not speak gRPC, or only with TLS\nhint: if it requires TLS, set --tls-ca to its authority; with --tls-cert, that authority must be in its --tls-client-ca\n"},
-		"HTTP there":             {status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: http2: failed reading the frame payload: http2: frame too large, note that the frame header looked like an HTTP/1.1 header"`), 3, "error: cannot reach the coordinator: the server at that address does not speak gRPC\nhint: --addr is the address of serve --listen, not of --http; a proxy in between must pass on gRPC\n"},
-		"HTTPS there":            {status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: remote error: tls: no application protocol"`), 3, "error: cannot reach the coordinator: the server at that address does not speak gRPC\nhint: --addr is the address of serve --listen, not of --http; a proxy in between must pass on gRPC\n"},
-		"stopped":                {status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: raw-read tcp 127.0.0.1:34144->127.0.0.1:18420: use of closed network connection"`), 3, "error: cannot reach the coordinator: the server at that address accepts connections but does not answer\nhint: the coordinator or its machine may be stopped or overloaded; its log may say more\n"},
-		"stopped, TLS":           {status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: context deadline exceeded"`), 3, "error: cannot reach the coordinator: the server at that address accepts connections but does not answer\nhint: the coordinator or its machine may be stopped or overloaded; its log may say more\n"},
-		"plain HTTP":             {status.Error(codes.Unimplemented, `unexpected HTTP status code received from server: 404 (Not Found); malformed header: missing HTTP content-type`), 3, "error: cannot reach the coordinator: the server at that address, or a proxy, does not speak gRPC: it answers with HTTP status 404 (Not Found)\nhint: --addr is the address of serve --listen, not of --http; a proxy in between must pass on gRPC\n"},
-		"cut by a proxy":         {status.Error(codes.Internal, "stream terminated by RST_STREAM with error code: INTERNAL_ERROR"), 3, "error: the connection to the coordinator was cut: stream terminated by RST_STREAM with error code: INTERNAL_ERROR\nhint: try again; if there is a proxy in between, docs/deployment.md says what it must do\n"},
-		"not found":              {status.Error(codes.NotFound, "no such task"), 4, "error: no such task\n"},
-		"wrapped":                {fmt.Errorf("around: %w", status.Error(codes.NotFound, "no such task")), 4, "error: no such task\n"},
-		"too large":              {status.Error(codes.ResourceExhausted, "grpc: received message larger than max (9000015 vs. 4194304)"), 2, "error: the message has 9000015 bytes; the limit is 4194304\n"},
-		"exists":                 {withDetail(t, codes.AlreadyExists, "key: is taken", taken), 1, "error: key: is taken\nhint: look at it with \"lessor task get t1\", or use another key\n"},
-		"internal":               {status.Error(codes.Internal, "internal error"), 1, "error: the coordinator failed: internal error\nhint: see the coordinator's log\n"},
-		"no such host":           {status.Error(codes.Unavailable, "name resolver error: produced zero addresses"), 3, "error: cannot reach the coordinator: the host name of --addr has no address\nhint: is the coordinator running? start one with \"lessor serve\", or name another with --addr\n"},
-		"wrong state":            {status.Error(codes.FailedPrecondition, "the task is READY"), 1, "error: the task is READY\n"},
-		"bad fields":             {withDetail(t, codes.InvalidArgument, "bad", bad), 2, "error: task.queue: must not be empty\nerror: task.payload: has 3 bytes; the limit is 2\n"},
-		"bad, no detail":         {status.Error(codes.InvalidArgument, "bad"), 2, "error: bad\n"},
-		"overloaded":             {withDetail(t, codes.ResourceExhausted, "too many", wait), 3, "error: the coordinator is overloaded: too many\nhint: try again in 3s\n"},
-		"engine busy":            {refusal.Status(engine.ErrOverloaded), 3, "error: the coordinator is overloaded: too many commands are waiting\nhint: try again in 200ms\n"},
-		"store failed":           {refusal.Status(engine.ErrStore), 3, "error: the coordinator is unavailable: the store failed\nhint: try again in 1s\n"},
-		"backup busy":            {refusal.Status(refusal.ErrBackupBusy), 3, "error: another backup is under way\nhint: try again in 10s\n"},
-		"disk full":              {refusal.Status(engine.ErrDiskFull), 3, "error: " + engine.ErrDiskFull.Error() + "\nhint: try again in 5s; the log of the coordinator says how much room it needs\n"},
-		"over the quota":         {withDetail(t, codes.ResourceExhausted, "too many tasks", quotaTasks), 3, "error: too many tasks\nhint: try again later; \"lessor status\" shows the quotas\n"},
-		"exists, no id":          {status.Error(codes.AlreadyExists, "is taken"), 1, "error: is taken\n"},
-		"conflict":               {status.Error(codes.Aborted, "another change came first"), 3, "error: another change came first\nhint: try again\n"},
-		"no answer yet":          {status.Error(codes.DeadlineExceeded, "too late"), 3, "error: no answer in time\nhint: the coordinator may have done it anyway; check before you repeat the command\n"},
-		"call cancelled":         {status.Error(codes.Canceled, "context canceled"), 1, "error: the call was cancelled\n"},
-		"unknown call":           {status.Error(codes.Unimplemented, "unknown method"), 1, "error: the coordinator does not know this call: unknown method\nhint: compare \"lessor version\" with \"lessor status\"\n"},
-		"serve stopped":          {serveError(context.Canceled), 0, ""},
+		"none":          {nil, 0, ""},
+		"plain":         {errors.New("something"), 1, "error: something\n"},
+		"failure":       {fmt.Errorf("around: %w", fail(5, "do that", "no %s", "way")), 5, "error: no way\nhint: do that\n"},
+		"without words": {&failure{code: 1}, 1, ""},
+		"signal":        {&interruptedError{signal: syscall.SIGTERM}, 143, "error: stopped by a signal: terminated\n"},
+		"broken pipe":   {fmt.Errorf("write: %w", syscall.EPIPE), 141, ""},
+		"no answer":     {context.DeadlineExceeded, 3, "error: no answer in time\n"},
+		"unreachable": {
+			status.Error(codes.Unavailable, dialing), 3,
+			"error: cannot reach the coordinator: dial tcp 127.0.0.1:7420: connect: connection refused\n" +
+				"hint: is the coordinator running? start one with \"lessor serve\", or name another with --addr\n",
+		},
+		"no TLS there": {
+			status.Error(codes.Unavailable, shaking+`tls: first record does not look like a TLS handshake"`), 3,
+			"error: cannot reach the coordinator: it does not use TLS\n" +
+				"hint: leave out --tls, --tls-ca and --tls-cert, or start the coordinator with --tls-cert\n",
+		},
+		"authority": {
+			status.Error(codes.Unavailable, shaking+`tls: failed to verify certificate: x509: certificate signed by unknown authority (possibly because of \"x509: no\")"`), 3,
+			"error: cannot reach the coordinator: tls: failed to verify certificate: x509: certificate signed by unknown authority (possibly because of \"x509: no\")\n" +
+				"hint: set --tls-ca to the authority of its certificate; the certificate must be valid for the host of --addr\n",
+		},
+		"too old": {
+			status.Error(codes.Unavailable, shaking+`tls: failed to verify certificate: x509: certificate has expired or is not yet valid: now"`), 3,
+			"error: cannot reach the coordinator: tls: failed to verify certificate: x509: certificate has expired or is not yet valid: now\n" +
+				"hint: replace the certificate of the coordinator (serve --tls-cert), unless the clock of this machine is wrong\n",
+		},
+		"own is too old": {
+			status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: remote error: tls: expired certificate"`), 3,
+			"error: cannot reach the coordinator: it refuses the certificate of --tls-cert: it has expired or is not yet valid\n" +
+				"hint: replace it, unless the clock of the coordinator is wrong\n",
+		},
+		"client's own": {
+			status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: remote error: tls: unknown certificate authority"`), 3,
+			"error: cannot reach the coordinator: it refuses the connection: tls: unknown certificate authority\n" +
+				"hint: the authority of --tls-cert must be in the coordinator's --tls-client-ca\n",
+		},
+		"client's own, cut off": {
+			status.Error(codes.Unavailable, shaking+`write tcp 127.0.0.1:2->127.0.0.1:1: write: broken pipe"`), 3,
+			"error: cannot reach the coordinator: write tcp 127.0.0.1:2->127.0.0.1:1: write: broken pipe\n" +
+				"hint: " + hintCut + "\n",
+		},
+		"client's own, cut late": {
+			status.Error(codes.Unavailable, `write tcp 127.0.0.1:2->127.0.0.1:1: write: broken pipe`), 3,
+			"error: cannot reach the coordinator: write tcp 127.0.0.1:2->127.0.0.1:1: write: broken pipe\n" +
+				"hint: " + hintCut + "\n",
+		},
+		"client's own, no alert": {
+			status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: write tcp 127.0.0.1:2->127.0.0.1:1: write: broken pipe"`), 3,
+			"error: cannot reach the coordinator: write tcp 127.0.0.1:2->127.0.0.1:1: write: broken pipe\n" +
+				"hint: " + hintCut + "\n",
+		},
+		"too large for a proxy": {
+			status.Error(codes.Unknown, `unexpected HTTP status code received from server: 413 (Request Entity Too Large); transport: received unexpected content-type "text/html"`), 2,
+			"error: the message is too large for a proxy in between: it answers with HTTP status 413 (Request Entity Too Large)\n" +
+				"hint: raise the limit of the proxy, see docs/deployment.md, or send less\n",
+		},
+		"behind a proxy": {
+			status.Error(codes.Unavailable, `unexpected HTTP status code received from server: 502 (Bad Gateway); transport: received unexpected content-type "text/html"`), 3,
+			"error: a proxy in between cannot reach the coordinator: it answers with HTTP status 502 (Bad Gateway)\n" +
+				"hint: does the coordinator run, and does the proxy have its address? the log of the proxy may say more\n",
+		},
+		"slow, behind a proxy": {
+			status.Error(codes.Unavailable, `unexpected HTTP status code received from server: 504 (Gateway Timeout); transport: received unexpected content-type "text/html"`), 3,
+			"error: a proxy in between got no answer from the coordinator in time: it answers with HTTP status 504 (Gateway Timeout)\n" +
+				"hint: the coordinator may have done it anyway; check before you repeat the command\n",
+		},
+		"TLS there": {
+			status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`), 3,
+			"error: cannot reach the coordinator: the server at that address does not speak gRPC, or only with TLS\n" +
+				"hint: if it requires TLS, set --tls-ca to its authority; with --tls-cert, that authority must be in its --tls-client-ca\n",
+		},
+		"HTTP there": {
+			status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: http2: failed reading the frame payload: http2: `+
+				`frame too large, note that the frame header looked like an HTTP/1.1 header"`), 3,
+			"error: cannot reach the coordinator: the server at that address does not speak gRPC\n" +
+				"hint: --addr is the address of serve --listen, not of --http; a proxy in between must pass on gRPC\n",
+		},
+		"HTTPS there": {
+			status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: remote error: tls: no application protocol"`), 3,
+			"error: cannot reach the coordinator: the server at that address does not speak gRPC\n" +
+				"hint: --addr is the address of serve --listen, not of --http; a proxy in between must pass on gRPC\n",
+		},
+		"stopped": {
+			status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: raw-read tcp 127.0.0.1:34144->127.0.0.1:18420: use of closed network connection"`), 3,
+			"error: cannot reach the coordinator: the server at that address accepts connections but does not answer\n" +
+				"hint: the coordinator or its machine may be stopped or overloaded; its log may say more\n",
+		},
+		"stopped, TLS": {
+			status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: context deadline exceeded"`), 3,
+			"error: cannot reach the coordinator: the server at that address accepts connections but does not answer\n" +
+				"hint: the coordinator or its machine may be stopped or overloaded; its log may say more\n",
+		},
+		"plain HTTP": {
+			status.Error(codes.Unimplemented, `unexpected HTTP status code received from server: 404 (Not Found); malformed header: missing HTTP content-type`), 3,
+			"error: cannot reach the coordinator: the server at that address, or a proxy, does not speak gRPC: it answers with HTTP status 404 (Not Found)\n" +
+				"hint: --addr is the address of serve --listen, not of --http; a proxy in between must pass on gRPC\n",
+		},
+		"cut by a proxy": {
+			status.Error(codes.Internal, "stream terminated by RST_STREAM with error code: INTERNAL_ERROR"), 3,
+			"error: the connection to the coordinator was cut: stream terminated by RST_STREAM with error code: INTERNAL_ERROR\n" +
+				"hint: try again; if there is a proxy in between, docs/deployment.md says what it must do\n",
+		},
+		"not found": {status.Error(codes.NotFound, "no such task"), 4, "error: no such task\n"},
+		"wrapped":   {fmt.Errorf("around: %w", status.Error(codes.NotFound, "no such task")), 4, "error: no such task\n"},
+		"too large": {
+			status.Error(codes.ResourceExhausted, "grpc: received message larger than max (9000015 vs. 4194304)"), 2,
+			"error: the message has 9000015 bytes; the limit is 4194304\n",
+		},
+		"exists": {
+			withDetail(t, codes.AlreadyExists, "key: is taken", taken), 1,
+			"error: key: is taken\n" +
+				"hint: look at it with \"lessor task get t1\", or use another key\n",
+		},
+		"internal": {status.Error(codes.Internal, "internal error"), 1, "error: the coordinator failed: internal error\nhint: see the coordinator's log\n"},
+		"no such host": {
+			status.Error(codes.Unavailable, "name resolver error: produced zero addresses"), 3,
+			"error: cannot reach the coordinator: the host name of --addr has no address\n" +
+				"hint: is the coordinator running? start one with \"lessor serve\", or name another with --addr\n",
+		},
+		"wrong state": {status.Error(codes.FailedPrecondition, "the task is READY"), 1, "error: the task is READY\n"},
+		"bad fields": {
+			withDetail(t, codes.InvalidArgument, "bad", bad), 2,
+			"error: task.queue: must not be empty\nerror: task.payload: has 3 bytes; the limit is 2\n",
+		},
+		"bad, no detail": {status.Error(codes.InvalidArgument, "bad"), 2, "error: bad\n"},
+		"overloaded":     {withDetail(t, codes.ResourceExhausted, "too many", wait), 3, "error: the coordinator is overloaded: too many\nhint: try again in 3s\n"},
+		"engine busy": {
+			refusal.Status(engine.ErrOverloaded), 3,
+			"error: the coordinator is overloaded: too many commands are waiting\n" +
+				"hint: try again in 200ms\n",
+		},
+		"store failed": {refusal.Status(engine.ErrStore), 3, "error: the coordinator is unavailable: the store failed\nhint: try again in 1s\n"},
+		"backup busy":  {refusal.Status(refusal.ErrBackupBusy), 3, "error: another backup is under way\nhint: try again in 10s\n"},
+		"disk full": {
+			refusal.Status(engine.ErrDiskFull), 3,
+			"error: " + engine.ErrDiskFull.Error() + "\n" +
+				"hint: try again in 5s; the log of the coordinator says how much room it needs\n",
+		},
+		"over the quota": {
+			withDetail(t, codes.ResourceExhausted, "too many tasks", quotaTasks), 3,
+			"error: too many tasks\n" +
+				"hint: try again later; \"lessor status\" shows the quotas\n",
+		},
+		"exists, no id": {status.Error(codes.AlreadyExists, "is taken"), 1, "error: is taken\n"},
+		"conflict":      {status.Error(codes.Aborted, "another change came first"), 3, "error: another change came first\nhint: try again\n"},
+		"no answer yet": {
+			status.Error(codes.DeadlineExceeded, "too late"), 3,
+			"error: no answer in time\n" +
+				"hint: the coordinator may have done it anyway; check before you repeat the command\n",
+		},
+		"call cancelled": {status.Error(codes.Canceled, "context canceled"), 1, "error: the call was cancelled\n"},
+		"unknown call": {
+			status.Error(codes.Unimplemented, "unknown method"), 1,
+			"error: the coordinator does not know this call: unknown method\n" +
+				"hint: compare \"lessor version\" with \"lessor status\"\n",
+		},
+		"serve stopped": {serveError(context.Canceled), 0, ""},
 		"damage met by a start": {
 			startError("d", fmt.Errorf("read the store: %w", &store.CommitError{Err: &store.DamagedError{Path: "d/lessor.db", Problem: "page 7 is missing"}})), 5,
 			"error: d/lessor.db is damaged or not a Lessor store: page 7 is missing\nhint: " + hintDamaged + "\n",
@@ -187,7 +298,8 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 		},
 		"newer store": {
 			storeError("d", &store.NewerFormatError{Have: 9, Want: 1}), 5,
-			"error: the store has format 9, but this version of Lessor reads only formats up to 1: use a newer version\nhint: it was not changed; start the version of lessor that wrote it, or a newer one\n",
+			"error: the store has format 9, but this version of Lessor reads only formats up to 1: use a newer version\n" +
+				"hint: it was not changed; start the version of lessor that wrote it, or a newer one\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

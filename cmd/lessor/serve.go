@@ -164,8 +164,8 @@ func serveAnnounced(a *app, co *coordinator.Coordinator, grpcLis, httpLis net.Li
 // the opening waits for another process to close the store, so that a start on a store in use logs nothing but the error.
 const longOpening = 2 * boltstore.DefaultLockTimeout
 
-// whileOpening handles signals, health probes and the patience of a service manager while the store is being opened, until opened is called. The opening may take minutes if the store is
-// checked. Nothing needs a graceful stop yet, so the first signal ends the process.
+// whileOpening handles signals, health probes and the patience of a service manager while the store is being opened, until opened is called. The opening
+// may take minutes if the store is checked. Nothing needs a graceful stop yet, so the first signal ends the process.
 func whileOpening(a *app, cfg coordinator.Config, httpLis net.Listener) (opened func()) {
 	release := context.AfterFunc(a.ctx, func() {
 		cfg.Logger.Info("stopped while the store was being opened", "cause", context.Cause(a.ctx))

@@ -96,7 +96,7 @@ func deniedHint(s *status.Status) string {
 	case "none":
 		return "whoever runs the coordinator names the tenant: lessor serve --host-tenant NAME; then use a credential of it"
 	case "another":
-		return "use a credential of the tenant that whoever runs the coordinator has named with lessor serve --host-tenant"
+		return "use a credential of the host tenant (serve --host-tenant); ask whoever runs the coordinator"
 	}
 	return hintRole
 }

@@ -108,7 +108,7 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 		`{"requirements": {"features": [], "features": []}}`:                  `requirements.features: is sent twice`,
 		`{"Queue": "a"}`:                                                      `Queue: has the wrong case; the field is queue`,
 		`{"requirements": {"Features": []}}`:                                  `requirements.Features: has the wrong case; the field is features`,
-		`{"requirement\u017f": {}}`:                                           "requirement\u017f: has the wrong case; the field is requirements", // package json would read a long s as an s
+		`{"requirement\u017f": {}}`:                                           "requirement\u017f: has the wrong case; the field is requirements", // json would read an s
 		`{"queues": "a"}`:                                                     `queues: is not a field of this request`,
 		`{"": 1}`:                                                             `"": is not a field of this request`,
 		`{"requirements": {"": 1}}`:                                           `requirements."": is not a field of this request`,

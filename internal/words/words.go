@@ -84,7 +84,7 @@ func Bytes(n uint64) string {
 	return fmt.Sprintf("%.1f %s", size, suffix)
 }
 
-// Age returns a span in its two largest units, 1m59s or 3d4h, without the second if there are none of it. What is left is cut off.
+// Age returns a span in its two largest units, 1m59s or 3d4h, without the smaller one if it would be 0. What is left is cut off.
 func Age(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Minute:

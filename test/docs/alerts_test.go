@@ -101,7 +101,8 @@ func TestAlertsFire(t *testing.T) {
 	if err != nil {
 		t.Skip("needs promtool")
 	}
-	if out, err := exec.CommandContext(t.Context(), promtool, "test", "rules", "testdata/alerts_test.yaml", "testdata/alerts_minutes_test.yaml").CombinedOutput(); err != nil {
+	test := exec.CommandContext(t.Context(), promtool, "test", "rules", "testdata/alerts_test.yaml", "testdata/alerts_minutes_test.yaml")
+	if out, err := test.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
