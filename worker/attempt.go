@@ -222,9 +222,19 @@ func (w *Worker) timerFired(a *attempt) {
 	a.setTimerLocked(now)
 }
 
-// cancelLocked is the first stage of a cancel: the context ends, the lease stays live, and the handler has until the end of the grace to return.
+// cancelLocked is the first stage of a cancel: the context ends, the lease stays live, and the handler has until the end of the grace to return. What is
+// told again can only move that end forward: it may have been counted from the arrival of a frame that was long under way.
 func (w *Worker) cancelLocked(a *attempt, reason string, graceEnds time.Time) {
-	if !a.held() || a.cancelled != nil {
+	if !a.held() {
+		return
+	}
+	if a.cancelled != nil {
+		if graceEnds.Before(a.cancelled.GraceEnds) {
+			sooner := *a.cancelled // the handler has the old one, which must not change
+			sooner.GraceEnds = graceEnds
+			a.cancelled = &sooner
+			a.graceTimer.Reset(time.Until(graceEnds))
+		}
 		return
 	}
 	a.cancelled = &StopError{Err: ErrCancelled, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, Detail: reason, GraceEnds: graceEnds}

@@ -57,7 +57,7 @@ type StopError struct {
 	// Detail is an explanation for people.
 	Detail string
 	// GraceEnds is with ErrCancelled when the grace ends; else it is zero. If the worker was not connected at the time of the cancel, that is sooner than in
-	// Task.CancelGrace.
+	// Task.CancelGrace. If the coordinator later says that the grace ends sooner than it seemed, Task.Confirm returns that, and Task.Lost is closed then.
 	GraceEnds time.Time
 }
 

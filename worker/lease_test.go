@@ -454,23 +454,28 @@ func TestCancelledButComplete(t *testing.T) {
 }
 
 // T7, A8: a handler that hears late of a cancel has what the coordinator says is left of the grace, not all of Task.CancelGrace, and the cause of its
-// context says when that ends. What an answer tells is counted from when its heartbeat was sent.
+// context says when that ends. What an answer tells is counted from when its heartbeat was sent. A frame or answer that says later that less is left is
+// heeded too: the first frame may have been long under way. Confirm then tells the earlier end.
 func TestRestOfTheGrace(t *testing.T) {
 	t.Attr("rules", "T7 A8")
 	const left, transit = 5 * time.Second, 2 * time.Second
 	answer := &lessorv1.LeaseAck{
 		Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl), ShouldCancel: true, CancelGraceLeft: durationpb.New(left),
 	}
+	cancel := func(s *stream, grace time.Duration) { s.cancel("t1", lessorv1.Reason_REASON_TASK_CANCELLED, grace) }
+	renew := func(s *stream) {
+		f := s.renewal()
+		time.Sleep(transit)
+		s.acknowledge(f, answer)
+	}
 	for name, test := range map[string]struct {
-		tell func(*stream)
-		want time.Duration // from when the handler is told
+		tell        func(*stream)
+		first, want time.Duration // from when the handler is told: the grace that the cause tells, and the whole grace
 	}{
-		"cancel frame": {func(s *stream) { s.cancel("t1", lessorv1.Reason_REASON_TASK_CANCELLED, left) }, left},
-		"answer": {func(s *stream) {
-			f := s.renewal()
-			time.Sleep(transit)
-			s.acknowledge(f, answer)
-		}, left - transit},
+		"cancel frame":          {func(s *stream) { cancel(s, left) }, left, left},
+		"answer":                {renew, left - transit, left - transit},
+		"frame with less":       {func(s *stream) { cancel(s, 6*left); cancel(s, 2*left); cancel(s, 3*left) }, 6 * left, 2 * left},
+		"then answer with less": {func(s *stream) { cancel(s, 6*left); cancel(s, 2*left); renew(s) }, 6 * left, left},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -481,8 +486,12 @@ func TestRestOfTheGrace(t *testing.T) {
 					<-ctx.Done()
 					told := time.Now()
 					stop, _ := errors.AsType[*worker.StopError](context.Cause(ctx))
-					if got := stop.GraceEnds.Sub(told); got != test.want {
-						t.Errorf("GraceEnds is in %v, want in %v", got, test.want)
+					if got := stop.GraceEnds.Sub(told); got != test.first {
+						t.Errorf("GraceEnds is in %v, want in %v", got, test.first)
+					}
+					err := task.Confirm(context.Background(), 0) // returns with the answer, or else with the loss of the lease
+					if stop, _ := errors.AsType[*worker.StopError](err); stop == nil || errors.Is(err, worker.ErrCancelled) && !stop.GraceEnds.Equal(told.Add(test.want)) {
+						t.Errorf("Confirm returns %#v, want ErrLeaseLost or that GraceEnds is in %v", err, test.want)
 					}
 					<-task.Lost()
 					if got := time.Since(told); got != test.want {

@@ -42,12 +42,12 @@ type Granted struct {
 
 // Notice tells the holder of a lease to stop.
 type Notice struct {
-	Task    lease.TaskID
-	LeaseID string
-	Reason  lease.Reason
-	Detail  string
-	Grace   time.Duration // 0: the lease is lost
-	Silent  bool          // the lease ended because its holder was silent: it gets no work until it sends a frame (W5, W9)
+	Task      lease.TaskID
+	LeaseID   string
+	Reason    lease.Reason
+	Detail    string
+	GraceEnds lease.Instant // when the holder must have stopped; 0: the lease is lost
+	Silent    bool          // the lease ended because its holder was silent: it gets no work until it sends a frame (W5, W9)
 }
 
 // Wants says which tasks a worker takes.

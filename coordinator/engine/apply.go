@@ -59,7 +59,7 @@ func (e *Engine) updateHolder(c *lease.Change) {
 		e.setHolder(e.sessions.find(c.New.Lease.Session), c.New.ID, c.New.Lease.Attempt) // the session is known: see judge
 	}
 	if c.CancelAsked {
-		e.notify(e.set.holderOf(c.New.ID), c.New, Notice{Reason: lease.TaskCancelled, Detail: c.New.Cancel.Reason, Grace: c.New.Spec.CancelGrace})
+		e.notify(e.set.holderOf(c.New.ID), c.New, Notice{Reason: lease.TaskCancelled, Detail: c.New.Cancel.Reason, GraceEnds: c.New.Lease.CancelBy})
 	}
 }
 

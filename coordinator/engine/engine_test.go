@@ -289,8 +289,9 @@ func TestCancelReachesTheHolder(t *testing.T) {
 			r.Fatal(err)
 		}
 		synctest.Wait()
-		if len(c.notices) != 1 || c.notices[0].Grace != lease.DefaultCancelGrace || c.notices[0].Detail != "enough" {
-			r.Errorf("the notices to the holder are %+v, want one with the grace %v and the reason %q", c.notices, lease.DefaultCancelGrace, "enough")
+		ends := r.Now().Serving.Add(lease.DefaultCancelGrace)
+		if len(c.notices) != 1 || c.notices[0].GraceEnds != ends || c.notices[0].Detail != "enough" {
+			r.Errorf("the notices to the holder are %+v, want one with the end of the grace, %v, and the reason %q", c.notices, ends, "enough")
 		}
 	})
 }

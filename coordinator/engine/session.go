@@ -68,8 +68,8 @@ func (e *Engine) repeatCancel(t *taker, id lease.TaskID) {
 	if task.Cancel == nil {
 		return
 	}
-	if left := task.Lease.CancelBy.Sub(e.now().Serving); left > 0 {
-		e.notify(t, task, Notice{Reason: lease.TaskCancelled, Detail: task.Cancel.Reason, Grace: left})
+	if ends := task.Lease.CancelBy; ends > e.now().Serving {
+		e.notify(t, task, Notice{Reason: lease.TaskCancelled, Detail: task.Cancel.Reason, GraceEnds: ends})
 	}
 }
 

@@ -92,7 +92,7 @@ func TestCancelReachesTheNextStream(t *testing.T) {
 			if len(c.notices) != 1 || c.notices[0].Task != id || c.notices[0].Reason != lease.TaskCancelled || c.notices[0].Detail != "enough" {
 				r.Fatalf("the notices to the next stream are %+v, want one with TASK_CANCELLED and the reason %q", c.notices, "enough")
 			}
-			if got, most := c.notices[0].Grace, lease.DefaultCancelGrace-away; got <= most-time.Second || got > most+time.Second {
+			if got, most := c.notices[0].GraceEnds.Sub(r.Now().Serving), lease.DefaultCancelGrace-away; got <= most-time.Second || got > most+time.Second {
 				r.Errorf("the grace is %v, want what is left of it, about %v", got, most)
 			}
 		})

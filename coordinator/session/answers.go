@@ -2,6 +2,9 @@ package session
 
 import (
 	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
@@ -100,17 +103,25 @@ func (o *outbox) cancelLate(reports []*lease.Report, answers []lease.Answer) {
 		if a.Verdict == lease.VerdictCancelled && a.Reason != lease.AlreadyReported {
 			o.cancel(&lessorv1.Cancel{
 				TaskId: reports[i].TaskID, LeaseId: reports[i].LeaseID, Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
-			})
+			}, 0)
 		}
 	}
 }
 
-// cancel queues a frame that tells the worker to stop the task of a lease.
-func (o *outbox) cancel(c *lessorv1.Cancel) {
-	o.push(func(lease.Now, convert.Tokens) *lessorv1.SessionResponse {
-		return &lessorv1.SessionResponse{Corr: c.GetTaskId(), Payload: &lessorv1.SessionResponse_Cancel{Cancel: c}}
+// cancel queues a frame that tells the worker to stop the task of a lease by graceEnds; 0: the lease is lost. The frame may wait for a stream, and be sent
+// again: its grace is what is left when it is sent (T7).
+func (o *outbox) cancel(c *lessorv1.Cancel, graceEnds lease.Instant) {
+	o.push(func(now lease.Now, _ convert.Tokens) *lessorv1.SessionResponse {
+		m := proto.CloneOf(c) // a stream that is stuck may still be sending an earlier one
+		if graceEnds != 0 {
+			m.Grace = convert.Span(max(graceEnds.Sub(now.Serving), leastGrace))
+		}
+		return &lessorv1.SessionResponse{Corr: m.GetTaskId(), Payload: &lessorv1.SessionResponse_Cancel{Cancel: m}}
 	})
 }
+
+// leastGrace is what a cancel that is sent after the end of the grace has: without a grace it would say that the lease is lost, which may not be decided yet.
+const leastGrace = time.Millisecond
 
 // drain queues a frame that tells the worker that it will get no more work (W10).
 func (o *outbox) drain(d *lessorv1.Drain) {

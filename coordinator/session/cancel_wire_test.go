@@ -42,6 +42,34 @@ func TestCancelReachesTheStream(t *testing.T) {
 	})
 }
 
+// T7, W8: a cancel that is sent again on the next stream of its session has the grace that is left then: workers count it from its arrival. After the end
+// of the grace, it still has a grace, because without one it would say that the lease is lost.
+func TestCancelThatIsSentAgainHasTheRestOfTheGrace(t *testing.T) {
+	t.Attr("rules", "T7 W8")
+	const grace = 30 * time.Second
+	for name, away := range map[string]time.Duration{"within the grace": 20 * time.Second, "after the grace": 40 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
+				worker, accept := r.OpenSessionWith(t, "w", 1, nil)
+				r.Submit(t, func(s *lessorv1.TaskSpec) { s.CancelGrace = durationpb.New(grace) })
+				a := worker.ReceiveAssignments(1)[0]
+				wiretest.WantCommitted(t, worker.Report(wiretest.Started(a)))
+				r.Cancel(t, a)
+				asked, first := time.Now(), worker.NextFrame()
+				wiretest.WantEqual(t, "the grace of the first cancel", first.GetCancel().GetGrace().AsDuration().String(), grace.String())
+				worker.Cut()
+				time.Sleep(away)
+				worker, _ = r.OpenSessionWith(t, "w", 1, wiretest.ResumeFrom(accept, first.GetSeq()-1))
+				again := worker.NextFrame()
+				wiretest.WantEqual(t, "the id of the frame that is sent again", again.GetId(), first.GetId())
+				left := max(grace-time.Since(asked), time.Millisecond)
+				wiretest.WantEqual(t, "its grace", again.GetCancel().GetGrace().AsDuration().String(), left.String())
+				worker.Ack(again)
+			})
+		})
+	}
+}
+
 // When a worker loses a lease, it gets a cancel without a grace that has the reason.
 func TestWorkerIsToldThatItsLeaseIsLost(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -96,7 +96,7 @@ func TestCloseWaitsForReservedItems(t *testing.T) {
 func TestWorkWaitsWhileADispatchWaits(t *testing.T) {
 	t.Attr("rules", "W11")
 	withOutbox(t, func(t *testing.T, o *outbox, w *streamWriter) {
-		o.cancel(&lessorv1.Cancel{})
+		o.cancel(&lessorv1.Cancel{}, 0)
 		if o.workWaits() {
 			t.Error("workWaits is true while only a cancel waits")
 		}
@@ -123,7 +123,7 @@ func TestForgottenOutboxTakesNothing(t *testing.T) {
 		o.forget()
 		o.put(waitingFrame{make: noFrame})
 		o.dispatch(grants(1))
-		o.cancel(&lessorv1.Cancel{})
+		o.cancel(&lessorv1.Cancel{}, 0)
 		if !o.waiting.empty() || o.size() != 0 {
 			t.Errorf("the outbox has %v, want nothing", o.waiting)
 		}

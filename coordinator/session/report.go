@@ -141,8 +141,8 @@ func (ss *Session) notify(notices []engine.Notice) {
 			ss.awaitsFrame.Store(true)
 		}
 		ss.out.cancel(&lessorv1.Cancel{
-			TaskId: n.Task.String(), LeaseId: n.LeaseID, Reason: lessorv1.Reason(n.Reason), Detail: n.Detail, Grace: convert.Span(n.Grace),
-		})
+			TaskId: n.Task.String(), LeaseId: n.LeaseID, Reason: lessorv1.Reason(n.Reason), Detail: n.Detail,
+		}, n.GraceEnds)
 	}
 }
 
