@@ -25,10 +25,12 @@ export class Attempt {
     return this.#stop.signal;
   }
 
-  // renewed counts a lease from before the request that renewed it: so it never seems to live longer than it does (A8).
-  renewed(askedAt, expiresIn) {
+  // renewed counts a lease from before the request that renewed it: so it never seems to live longer than it does (A8). In
+  // a cancel, it ends with what is left of the grace (T7), which may be 0, if that is earlier.
+  renewed(askedAt, { expiresIn, cancelGraceLeft }) {
     clearTimeout(this.#expiry);
-    const left = askedAt + millis(expiresIn) - performance.now();
+    const lives = Math.min(millis(expiresIn), millis(cancelGraceLeft ?? expiresIn));
+    const left = askedAt + lives - performance.now();
     this.#expiry = setTimeout(() => this.lost(this), left);
   }
 

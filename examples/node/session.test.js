@@ -179,6 +179,35 @@ test("a handler knows its attempt and its fencing token", async (t) => {
   assert.equal(line.last("reports").reports.reports[0].complete.output.toString(), "1 2097153");
 });
 
+test("a lease that is cancelled ends with the grace", async (t) => {
+  const told = (cancelGraceLeft) => ({
+    leaseId: "t1", kind: "REPORT_KIND_START", verdict: "VERDICT_COMMITTED", expiresIn: { seconds: 3600 }, shouldCancel: true, cancelGraceLeft,
+  });
+  for (const asked of ["start", "heartbeat"]) {
+    for (const [left, most] of [[null, undefined], [{ seconds: 0 }, 0], [{ seconds: 5 }, 5_000]]) {
+      let ended = false;
+      const { worker, waits, opened } = play(t, () => new Promise(() => {}));
+      worker.on("ended", () => { ended = true; });
+      const line = await opened();
+      line.accept();
+      line.dispatch("t1");
+      if (asked === "start") line.answer("reports", "verdicts", { verdicts: [told(left)] });
+      else {
+        line.answer("reports", "verdicts", committed("t1"));
+        line.say("cancel", { leaseId: "t1", grace: { seconds: 30 }, detail: "" });
+        line.answer("heartbeat", "heartbeatAck", { leases: [told(left)] });
+      }
+      assert.equal(ended, false);
+      assert.equal(waits.length, left ? 1 : 0);
+      if (left) {
+        assert.ok(waits[0] <= most && waits[0] > most - 1_000, `it waits ${waits[0]} ms for the end of the lease, want ${most}`);
+        await once(worker, "ended");
+      }
+      t.mock.restoreAll();
+    }
+  }
+});
+
 test("a verdict that an earlier stream has asked for does not date the lease", async (t) => {
   let ran = 0;
   const { opened } = play(t, () => ran++);

@@ -215,7 +215,7 @@ export class Worker extends EventEmitter {
       this.#discard(attempt, verdict.reason);
     } else if (!attempt.running && askedAt !== undefined) { // else it was sent on an earlier stream, and the start was repeated on this one
       attempt.running = true;
-      attempt.renewed(askedAt, verdict.expiresIn);
+      attempt.renewed(askedAt, verdict);
       if (verdict.shouldCancel) attempt.cancel(verdict.cancelReason);
       this.#schedule(); // it may ask for heartbeats sooner
       this.#execute(attempt);
@@ -300,7 +300,7 @@ export class Worker extends EventEmitter {
       const attempt = this.#attempts.get(ack.leaseId);
       if (!attempt || ack.error || askedAt === undefined) continue; // no verdict: the next heartbeat asks again
       if (ack.verdict === COMMITTED) {
-        attempt.renewed(askedAt, ack.expiresIn);
+        attempt.renewed(askedAt, ack);
         if (ack.shouldCancel && !attempt.cancelled) attempt.cancel(ack.cancelReason);
       } else if (ack.reason !== "REASON_ALREADY_REPORTED") {
         this.#discard(attempt, ack.reason);
