@@ -117,6 +117,19 @@ func TestReportContentIsConverted(t *testing.T) {
 	}
 }
 
+// V5, V13: an error without a category is converted to USER_CODE, and its repeat has the digest that builds which stored no category have recorded.
+func TestErrorWithoutCategoryIsUserCode(t *testing.T) {
+	t.Attr("rules", "V5 V13")
+	r := ParseFail(&lessorv1.FailRequest{Error: &lessorv1.TaskError{Message: "m"}}, &Intake{limits: lease.DefaultLimits()})
+	if r.Invalid != nil || r.Failure.Category != lease.UserCode {
+		t.Errorf("the report is %+v with the failure %+v, want a good one of USER_CODE", r, r.Failure)
+	}
+	stored := lease.Report{Kind: lease.KindFail, Failure: &lease.Failure{Message: "m"}}
+	if r.Digest() != stored.Digest() {
+		t.Error("the digest differs from that of a failure without a category, so a repeat across an upgrade would be DUPLICATE_REPORT")
+	}
+}
+
 // V13: a result that is converted to package lease and back has every field as it was sent.
 func TestResultSurvivesConversion(t *testing.T) {
 	t.Attr("rules", "V13")

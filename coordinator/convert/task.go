@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -137,10 +138,10 @@ func MissingEvents(t *lease.Task) uint32 {
 	return t.Dropped + 1
 }
 
-// ErrorProto converts the failure of an attempt.
+// ErrorProto converts the failure of an attempt. An older build has stored that a failure has no category, which means USER_CODE.
 func ErrorProto(f *lease.Failure) *lessorv1.TaskError {
 	return &lessorv1.TaskError{
-		Category: lessorv1.ErrorCategory(f.Category), Message: f.Message, StackTrace: f.Stack,
+		Category: lessorv1.ErrorCategory(cmp.Or(f.Category, lease.UserCode)), Message: f.Message, StackTrace: f.Stack,
 		Retryable: f.Retryable, RetryAfter: Span(f.RetryAfter),
 	}
 }

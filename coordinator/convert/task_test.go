@@ -197,6 +197,8 @@ func TestPartsOfATaskShowAllFields(t *testing.T) {
 				Category: lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT, Message: "m", StackTrace: "s", Retryable: &no, RetryAfter: durationpb.New(time.Second),
 			},
 		},
+		// as an older build has stored a failure without a category
+		{ErrorProto(&lease.Failure{Message: "m"}), &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE, Message: "m"}},
 		{
 			ProgressProto(&lease.Feedback{Attempt: 1, Fraction: 0.5, Stage: "s", Message: "m", Metrics: map[string]float64{"k": 1}}),
 			&lessorv1.Progress{Attempt: 1, Fraction: 0.5, Stage: "s", Message: "m", Metrics: map[string]float64{"k": 1}},

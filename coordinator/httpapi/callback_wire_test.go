@@ -110,6 +110,40 @@ func TestCallbacksTellHowAnAttemptEnded(t *testing.T) {
 	})
 }
 
+// T4: the error of a report that has no category, over HTTP or gRPC, is shown with the category USER_CODE, as it is judged.
+func TestErrorWithoutCategoryIsShownAsUserCode(t *testing.T) {
+	t.Attr("rules", "T4")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		for how, report := range map[string]func(a *lessorv1.Assignment){
+			"HTTP": func(a *lessorv1.Assignment) {
+				w.Callback("completed", a, `, "outcome": "FAILED", "error": {"message": "boom"}`).Want(t, http.StatusOK, "replayed", "")
+				w.Callback("completed", a, `, "outcome": "FAILED", "error": {"message": "boom", "category": "USER_CODE"}`).Want(t, http.StatusOK, "replayed", true)
+			},
+			"gRPC": func(a *lessorv1.Assignment) {
+				_, err := r.Workers.Fail(t.Context(), &lessorv1.FailRequest{
+					TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Error: &lessorv1.TaskError{Message: "boom"},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			},
+		} {
+			r.Submit(t, nil)
+			a := r.Lease(t)
+			report(a)
+			task := r.Get(t, a.GetTask().GetTaskId())
+			if c := task.GetError().GetCategory(); c != lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE {
+				t.Errorf("after a report over %s the task has an error of category %v, want USER_CODE", how, c)
+			}
+			shown, _ := w.Send(http.MethodGet, "/v1/tasks/"+task.GetTaskId(), "", "").Body["task"].(map[string]any)
+			if e, _ := shown["error"].(map[string]any); e["category"] != "USER_CODE" {
+				t.Errorf("after a report over %s the JSON API shows the error %v, want the category USER_CODE", how, e)
+			}
+		}
+	})
+}
+
 // V19, T10: a completed callback with startedAt needs no started before it: the history has the start.
 func TestCompletedCallbackThatSaysWhenItBegan(t *testing.T) {
 	t.Attr("rules", "V19 T10")
