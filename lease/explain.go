@@ -396,6 +396,20 @@ func countOf(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
+// ReadySince returns when a READY task became READY, by its history; 0 if the history does not have that event any more.
+func (t *Task) ReadySince() (at Wall) {
+	for _, e := range slices.Backward(t.Events()) {
+		if e.State != Ready {
+			return at
+		}
+		at = e.At
+	}
+	if t.Dropped > 0 {
+		return 0
+	}
+	return at
+}
+
 func ago(now Now, at Wall) time.Duration {
 	return time.Duration(max(now.Wall-at, 0)).Round(time.Millisecond)
 }

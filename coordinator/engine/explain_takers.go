@@ -17,7 +17,9 @@ func (e *Engine) workersFor(t *lease.Task) (f lease.Finding, passes bool) {
 	f = e.obstacle(q, t, a)
 	switch f.Code {
 	case lease.FoundNoWorker:
-		f.Since = q.left
+		if q.left != 0 {
+			f.Since = max(q.left, t.ReadySince()) // a worker without a session leaves when it is granted a task, which may be this one
+		}
 		f.Message += e.sinceStart()
 		return f, q.counts[countLeased] > 0
 	case lease.FoundNoWorkerForType, lease.FoundRequirements:

@@ -322,7 +322,7 @@ func (r *rig) wantFindings(id lease.TaskID, want ...lease.FindingCode) {
 }
 
 // S6: the time of a finding is when the reason began, or absent where nobody knows that; it is not the time at which the task became READY, which for the
-// clock of the leases moves with each restart.
+// clock of the leases moves with each restart. Only that no worker asks cannot keep a task waiting before it is READY.
 func TestExplainSaysSinceWhen(t *testing.T) {
 	t.Attr("rules", "S6")
 	run(t, func(r *rig) {
@@ -359,6 +359,19 @@ func TestExplainSaysSinceWhen(t *testing.T) {
 		time.Sleep(time.Hour)
 		r.setQueue(func(s *lease.Settings) { s.Paused = true })
 		wantSince(lease.FoundQueuePaused, r.Now().Wall)
+	})
+}
+
+// S6: no worker asks for a task that waited for its next attempt since the task is READY again, not since the worker was granted the attempt before.
+func TestExplainSaysSinceWhenNoWorkerAsksForARetry(t *testing.T) {
+	t.Attr("rules", "S6")
+	run(t, func(r *rig) {
+		r.failOnce(7 * time.Second)
+		ready := r.Now().Wall.Add(7 * time.Second)
+		time.Sleep(time.Minute)
+		if f := r.explain(lease.TaskID{Space: 1, Seq: 1}).Findings[0]; f.Code != lease.FoundNoWorker || f.Since != ready {
+			r.Errorf("the first finding is %+v, want code %d since %v", f, lease.FoundNoWorker, ready.Time())
+		}
 	})
 }
 
