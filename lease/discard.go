@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // recordRefusal adds a refused report to the history of the task, so that a reader can see later what the worker sent (T10). It records each
@@ -113,7 +114,11 @@ func (s *step) adopt(c Adopt) error {
 	case t.Lease != nil:
 		return &StateError{Task: t.ID, State: t.State(), Why: "a result can be adopted only while no worker holds the task"}
 	case t.Outcome != nil:
-		return &StateError{Task: t.ID, State: t.State(), Why: "a result can be adopted only while the round has no outcome"}
+		why := "a result can be adopted only while the round has no outcome"
+		if t.Rest != Completed {
+			why += "; pause its queue, so that no worker takes the task, and retry it first"
+		}
+		return &StateError{Task: t.ID, State: t.State(), Why: why}
 	}
 	attempt := c.Attempt
 	if n := len(t.Discarded); attempt == 0 && n > 0 {
@@ -123,7 +128,7 @@ func (s *step) adopt(c Adopt) error {
 		s.change.Result = s.view.Discarded(t.ID, attempt)
 	}
 	if s.change.Result == nil {
-		return &StateError{Task: t.ID, State: t.State(), Why: "no discarded result" + ofAttempt(c.Attempt) + " is kept"}
+		return &StateError{Task: t.ID, State: t.State(), Why: "no discarded result" + ofAttempt(c.Attempt) + " is kept" + t.keptAttempts()}
 	}
 	t = s.write()
 	s.finish(Completed, NoReason, s.now.Wall)
@@ -137,4 +142,16 @@ func ofAttempt(attempt uint32) string {
 		return ""
 	}
 	return fmt.Sprintf(" of attempt %d", attempt)
+}
+
+// keptAttempts names the attempts whose discarded results are kept, for the end of a sentence; it is empty if there are none.
+func (t *Task) keptAttempts() string {
+	if len(t.Discarded) == 0 {
+		return ""
+	}
+	var attempts []string
+	for i := range t.Discarded {
+		attempts = append(attempts, fmt.Sprint(t.Discarded[i].Attempt))
+	}
+	return "; attempts whose results are kept: " + strings.Join(attempts, ", ")
 }
