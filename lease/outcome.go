@@ -110,7 +110,11 @@ func (s *step) fail(r *Report) Answer {
 		s.countFailure(r.Failure, s.now)
 	}
 	category := cmp.Or(r.Failure.Category, UserCode)
-	s.note(EventFailed, s.now.Wall, l.Worker, None, category.String()+": "+r.Failure.Message)
+	said := category.String()
+	if category == CategoryCancelled && s.task.Cancel == nil {
+		said += ", though nobody had asked for a cancel"
+	}
+	s.note(EventFailed, s.now.Wall, l.Worker, None, said+": "+r.Failure.Message)
 	return s.recordVerdict(r)
 }
 

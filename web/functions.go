@@ -27,6 +27,7 @@ var functions = template.FuncMap{
 	"attempts":   words.Attempts,
 	"error":      words.Error,
 	"errorLabel": words.ErrorLabel,
+	"errorText":  words.ErrorMessage,
 	"artifact":   words.Artifact,
 	"event":      words.Event,
 	"why":        words.Why,

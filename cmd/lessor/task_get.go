@@ -140,7 +140,7 @@ func (d details) addLease(t *lessorv1.Task) {
 
 func (d details) addResult(t *lessorv1.Task) {
 	if e := t.GetError(); e != nil {
-		d.add(words.ErrorLabel(t), words.Name(e.GetCategory())+": "+e.GetMessage())
+		d.add(words.ErrorLabel(t), words.Name(e.GetCategory())+": "+words.ErrorMessage(t))
 		d.add("stack", stackOf(t))
 	}
 	d.add("stopped during", t.GetCancelledDuringPhase())

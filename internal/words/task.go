@@ -101,7 +101,7 @@ func Attempts(t *lessorv1.Task) string {
 
 // Error says in one line why a task has not succeeded. If it ended for a reason of its own, the error of its last failed attempt is an older matter.
 func Error(t *lessorv1.Task) string {
-	text := t.GetError().GetMessage()
+	text := ErrorMessage(t)
 	switch {
 	case t.GetState() == lessorv1.TaskState_TASK_STATE_COMPLETED:
 		text = ""
@@ -127,6 +127,16 @@ func attemptTimedOut(t *lessorv1.Task) bool {
 // FailedByError reports whether the error of the last failed attempt is why the task has failed.
 func FailedByError(t *lessorv1.Task) bool {
 	return t.GetState() == lessorv1.TaskState_TASK_STATE_FAILED && t.GetReason() == lessorv1.Reason_REASON_UNSPECIFIED
+}
+
+// ErrorMessage returns the message of the error of the last failed attempt. If the task has failed by the report of a cancel, nobody had cancelled it, or it
+// would be CANCELLED: the message, which is that of the worker, may claim otherwise.
+func ErrorMessage(t *lessorv1.Task) string {
+	text := t.GetError().GetMessage()
+	if FailedByError(t) && t.GetError().GetCategory() == lessorv1.ErrorCategory_ERROR_CATEGORY_CANCELLED {
+		text = strings.TrimSuffix("its worker reported a cancel that nobody had asked for: "+text, ": ")
+	}
+	return text
 }
 
 // ErrorLabel names the error of the last failed attempt, which is that of the task only if the task has failed by it.

@@ -105,7 +105,13 @@ func TestErrorOfATaskInAListIsThatOfItsState(t *testing.T) {
 			}
 		}
 	}
+	stopped := &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_CANCELLED, Message: "stopped by a cancel"}
 	for want, task := range map[string]*lessorv1.Task{
+		"its worker reported a cancel that nobody had asked for: stopped by a cancel": {State: lessorv1.TaskState_TASK_STATE_FAILED, Error: stopped},
+		"its worker reported a cancel that nobody had asked for": {
+			State: lessorv1.TaskState_TASK_STATE_FAILED, Error: &lessorv1.TaskError{Category: stopped.GetCategory()},
+		},
+		"TASK_CANCELLED":        {State: lessorv1.TaskState_TASK_STATE_CANCELLED, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, Error: stopped},
 		"":                      {State: lessorv1.TaskState_TASK_STATE_COMPLETED, Error: earlier},
 		"encoder crashed":       {State: lessorv1.TaskState_TASK_STATE_FAILED, Error: earlier},
 		"HEARTBEAT_TIMEOUT":     {State: lessorv1.TaskState_TASK_STATE_FAILED, Error: earlier, Reason: lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT},
