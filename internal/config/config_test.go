@@ -199,6 +199,16 @@ func TestEnvironmentNamesTheFile(t *testing.T) {
 	}
 }
 
+func TestEmptyNameOfTheFileIsRefusedOnTheCommandLine(t *testing.T) {
+	t.Setenv("LESSOR_CONFIG", "")
+	if _, err := parseTest(t, "", "get"); err != nil {
+		t.Errorf("with an empty LESSOR_CONFIG: %v; want that no file is read", err)
+	}
+	if _, err := parseTest(t, "", "--config", "", "get"); err == nil || err.Error() != "--config: must not be empty" {
+		t.Errorf("with an empty --config: %v; want that it must not be empty", err)
+	}
+}
+
 func TestInvalidFileIsRefusedWithItsLine(t *testing.T) {
 	for name, test := range map[string]struct{ file, want string }{
 		"unknown key":           {"addr: x\nadr: y\n", `lessor.yaml:2: unknown key "adr"; a similar one is addr`},

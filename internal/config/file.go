@@ -20,10 +20,15 @@ import (
 // File is the type of the flag that names the configuration file. The flag itself cannot be set in the file.
 type File string
 
-// BeforeResolve reads the file. Its values apply to the flags that neither the command line nor the environment sets. The error is an *Error.
+// BeforeResolve reads the file. Its values apply to the flags that neither the command line nor the environment sets. The error is an *Error, except for an
+// empty name on the command line: that is probably an unset variable of a script, and the settings of its file, perhaps those of security, would be missing.
+// An empty environment variable names no file.
 func (f File) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 	name, _ := ctx.FlagValue(trace.Flag).(File)
-	if name == "" {
+	switch {
+	case name == "" && PlaceOf(ctx, trace.Flag) == CommandLine:
+		return fmt.Errorf("--%s: must not be empty", trace.Flag.Name)
+	case name == "":
 		return nil
 	}
 	root, err := parse(string(name))
