@@ -18,8 +18,8 @@ type sessionFlags struct {
 
 // healthFlags say when a worker counts as not well (W9).
 type healthFlags struct {
-	Mem            float64           `type:"positive" placeholder:"PERCENT" help:"Give a worker no new work while its memory is this full, until it is 5 points lower (90)."`
-	Disk           float64           `type:"positive" placeholder:"PERCENT" help:"Give a worker no new work while its disk is this full, until it is 5 points lower (95)."`
+	Mem            float64           `type:"positive" placeholder:"PERCENT" help:"Give a worker no new work while its memory is this full, until it is 5 points lower (90); more than 100 means never."`
+	Disk           float64           `type:"positive" placeholder:"PERCENT" help:"Give a worker no new work while its disk is this full, until it is 5 points lower (95); more than 100 means never."`
 	Missed         int               `type:"positive" placeholder:"N" help:"Missed heartbeats after which a session is lost (3)."`
 	SaturatedAfter time.Duration     `type:"positive" placeholder:"DURATION" help:"Time with all slots in use after which a worker is shown as saturated (1m)."`
 	Tenant         map[string]string `placeholder:"TENANT.KEY=VALUE" help:"One of these thresholds for the workers of one tenant: acme.mem=80, with mem, disk, missed or saturated-after. Repeatable."`
