@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/lessor-dev/lessor/internal/strictjson"
 )
 
 // contentEncoding is the header of a compressed body. The API refuses compressed bodies, because a few bytes could expand to very many.
@@ -16,7 +18,7 @@ const contentEncoding = "Content-Encoding"
 // body reads the body of a request.
 func (a *api) body(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
 	if coding := strings.Join(r.Header.Values(contentEncoding), ", "); coding != "" && !strings.EqualFold(coding, "identity") {
-		return nil, invalid(contentEncoding, "is %.20q; send the body without an encoding", coding)
+		return nil, invalid(contentEncoding, "is %q; send the body without an encoding", strictjson.Clip(coding))
 	}
 	if r.ContentLength > a.MaxBody && asksFirst(r) {
 		return nil, tooLong(a.MaxBody)

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/strictjson"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -63,7 +64,7 @@ func (a *api) completed(w http.ResponseWriter, r *http.Request, h Holder) *probl
 	case "":
 		return rejected(invalid("outcome", "is missing; it is SUCCEEDED, FAILED or CANCELLED"), lease.KindComplete)
 	default:
-		return rejected(invalid("outcome", "is %.20q; it is SUCCEEDED, FAILED or CANCELLED", m.Outcome), lease.KindComplete)
+		return rejected(invalid("outcome", "is %q; it is SUCCEEDED, FAILED or CANCELLED", strictjson.Clip(m.Outcome)), lease.KindComplete)
 	}
 	if field := m.misplaced(); field != "" {
 		return rejected(invalid(field, "cannot be sent with the outcome %s", m.Outcome), said)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/strictjson"
 )
 
 // Names of server-sent events.
@@ -90,7 +91,7 @@ func lastEventID(r *http.Request) (uint64, *problem) {
 	}
 	after, err := strconv.ParseUint(sent, 10, 64)
 	if err != nil {
-		return 0, invalid("Last-Event-ID", "is %.40q, which is not the id of an event", sent)
+		return 0, invalid("Last-Event-ID", "is %q, which is not the id of an event", strictjson.Clip(sent))
 	}
 	return after, nil
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/strictjson"
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
@@ -47,7 +48,7 @@ func categoryOf(field, name string) (lessorv1.ErrorCategory, *problem) {
 }
 
 func unknownCategory(field, name string) *problem {
-	return invalid(field, "is %.20q, which is not a known category; they are %s", name, strings.Join(words.CategoryNames(), ", "))
+	return invalid(field, "is %q, which is not a known category; they are %s", strictjson.Clip(name), strings.Join(words.CategoryNames(), ", "))
 }
 
 // artifact describes a result that is stored elsewhere.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/strictjson"
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
@@ -140,7 +141,7 @@ func (a *affinity) proto() (*lessorv1.Affinity, *problem) {
 	}
 	mode, known := words.AffinityModeNamed(a.Mode)
 	if a.Mode != "" && !known {
-		return nil, invalid("affinity.mode", "is %.20q; it is STICKY or PREFERRED", a.Mode)
+		return nil, invalid("affinity.mode", "is %q; it is STICKY or PREFERRED", strictjson.Clip(a.Mode))
 	}
 	return &lessorv1.Affinity{Key: a.Key, Mode: mode, Ttl: a.TTLMs.span()}, nil
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/strictjson"
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
@@ -44,14 +45,14 @@ func (m *conditions) proto() (*lessorv1.TaskFilter, *problem) {
 	for i, name := range m.States {
 		state, known := words.StateNamed(name)
 		if !known {
-			return nil, invalid(fmt.Sprintf("states[%d]", i), "is %.20q, which is not a state; they are %s", name, strings.Join(words.StateNames(), ", "))
+			return nil, invalid(fmt.Sprintf("states[%d]", i), "is %q, which is not a state; they are %s", strictjson.Clip(name), strings.Join(words.StateNames(), ", "))
 		}
 		f.States = append(f.States, state)
 	}
 	for i, name := range m.Reasons {
 		reason, known := words.EndReasonNamed(name)
 		if !known {
-			return nil, invalid(fmt.Sprintf("reasons[%d]", i), "is %.30q, for which no task ends; the reasons are %s", name, strings.Join(words.EndReasonNames(), ", "))
+			return nil, invalid(fmt.Sprintf("reasons[%d]", i), "is %q, for which no task ends; the reasons are %s", strictjson.Clip(name), strings.Join(words.EndReasonNames(), ", "))
 		}
 		f.Reasons = append(f.Reasons, reason)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/strictjson"
 	"github.com/lessor-dev/lessor/internal/turn"
 )
 
@@ -82,7 +83,7 @@ func (m *listRequest) filter() (*lessorv1.TaskFilter, *problem) {
 		field := fmt.Sprintf("labels[%d]", i)
 		key, value, isPair := strings.Cut(label, "=")
 		if !isPair {
-			return nil, invalid(field, "is %.40q; a label is written as key=value", label)
+			return nil, invalid(field, "is %q; a label is written as key=value", strictjson.Clip(label))
 		}
 		if _, twice := f.GetLabels()[key]; twice {
 			return nil, invalid(field, "has a key that is sent twice")

@@ -169,7 +169,7 @@ func (s *scanner) number(at *place, text string, t reflect.Type) *Error {
 	case !isFloat && strings.ContainsAny(text, "eE"):
 		want += ", without an exponent"
 	}
-	return refuse(at.path(), "is %.20s; it must be %s", text, want)
+	return refuse(at.path(), "is %s; it must be %s", Clip(text), want)
 }
 
 // withoutFraction returns the number that was just read without a fraction of zeros, and puts spaces in place of that in the body. Many languages write a
@@ -277,9 +277,8 @@ func (p *place) path() string {
 	name := p.name
 	if name == "" {
 		name = `""` // else it would be the object around it
-	} else if len(name) > 64 {
-		name = strings.ToValidUTF8(name[:64], "") + "..."
 	}
+	name = Clip(name)
 	if outer == "" {
 		return name
 	}

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -71,6 +72,15 @@ func Unmarshal(body []byte, into any, strict Strictness, pause func()) *Error {
 		return refuse("", "%s: %v", doesNotFit, err)
 	}
 	return nil
+}
+
+// Clip returns the text of a caller as an error shows it: at most 64 bytes, cut between two characters, and then with … at its end.
+func Clip(text string) string {
+	const most = 64
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
 // doesNotFit is the problem if package json refuses a body that the scanner has accepted. It should not occur, because it names no field; FuzzUnmarshal looks
