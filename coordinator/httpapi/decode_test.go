@@ -52,6 +52,19 @@ func TestNullMeansNotSent(t *testing.T) {
 	}
 }
 
+// S4: a category that must be one is refused with the words that the caller knows, also if it is empty.
+func TestEmptyCategoryIsRefusedByItsName(t *testing.T) {
+	t.Attr("rules", "S4")
+	_, p := (&retryPolicy{NonRetryableCategories: []string{"TIMEOUT", ""}}).proto()
+	const want = `retryPolicy.nonRetryableCategories[1]: is "", which is not a known category; they are USER_CODE, `
+	if p == nil || !strings.HasPrefix(p.body.Message, want) {
+		t.Errorf("the problem is %+v, want one that begins with %s", p, want)
+	}
+	if m, p := (&taskError{}).proto(); p != nil || m.GetCategory() != 0 {
+		t.Errorf("an error without a category becomes %v (%+v), want one of no category", m, p)
+	}
+}
+
 // X5: a long body waits while others are parsed. A short one does not.
 func TestLongBodiesTakeTurns(t *testing.T) {
 	t.Attr("rules", "X5")

@@ -22,10 +22,13 @@ func (e *taskError) proto() (*lessorv1.TaskError, *problem) {
 	if e == nil {
 		return nil, nil
 	}
-	category, p := categoryOf("error.category", e.Category)
+	category, known := words.CategoryNamed(e.Category)
+	if !known && e.Category != "" {
+		return nil, unknownCategory("error.category", e.Category)
+	}
 	return &lessorv1.TaskError{
 		Category: category, Message: e.Message, StackTrace: e.StackTrace, Retryable: e.Retryable, RetryAfter: e.RetryAfterMs.span(),
-	}, p
+	}, nil
 }
 
 func taskErrorOf(m *lessorv1.TaskError) *taskError {
@@ -36,15 +39,6 @@ func taskErrorOf(m *lessorv1.TaskError) *taskError {
 		Category: enum(m.GetCategory(), "ERROR_CATEGORY_"), Message: m.GetMessage(), StackTrace: m.GetStackTrace(), Retryable: m.Retryable,
 		RetryAfterMs: millisOf(m.GetRetryAfter()),
 	}
-}
-
-// categoryOf reads a category; an empty name is UNSPECIFIED.
-func categoryOf(field, name string) (lessorv1.ErrorCategory, *problem) {
-	c, known := words.CategoryNamed(name)
-	if !known && name != "" {
-		return 0, unknownCategory(field, name)
-	}
-	return c, nil
 }
 
 func unknownCategory(field, name string) *problem {

@@ -119,9 +119,9 @@ func (r *retryPolicy) proto() (*lessorv1.RetryPolicy, *problem) {
 		BackoffMultiplier: r.BackoffMultiplier, MaxBackoff: r.MaxBackoffMs.span(),
 	}
 	for i, name := range r.NonRetryableCategories {
-		category, p := categoryOf(fmt.Sprintf("retryPolicy.nonRetryableCategories[%d]", i), name)
-		if p != nil {
-			return nil, p
+		category, known := words.CategoryNamed(name)
+		if !known {
+			return nil, unknownCategory(fmt.Sprintf("retryPolicy.nonRetryableCategories[%d]", i), name)
 		}
 		m.NonRetryableCategories = append(m.NonRetryableCategories, category)
 	}
