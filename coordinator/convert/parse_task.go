@@ -144,6 +144,9 @@ func ParseFilter(f *Fields, m *lessorv1.TaskFilter) Filter {
 		}
 	}
 	f.Count("filter.labels", len(out.labels), f.Limits.Labels)
+	if _, empty := out.labels[""]; empty { // no task has such a label
+		f.Fail("filter.labels", "has an empty key")
+	}
 	return out
 }
 

@@ -248,6 +248,7 @@ func TestFilterIsChecked(t *testing.T) {
 		{"a category that is not set", &lessorv1.TaskFilter{ErrorCategories: []lessorv1.ErrorCategory{0}}, "filter.error_categories[0]", "is not set"},
 		{"too many reasons", &lessorv1.TaskFilter{Reasons: make([]lessorv1.Reason, 22)}, "filter.reasons", "the limit is 21"},
 		{"workspace over", &lessorv1.TaskFilter{WorkspaceId: text(257)}, "filter.workspace_id", "the limit is 256"},
+		{"label key empty", &lessorv1.TaskFilter{Labels: map[string]string{"": "v"}}, "filter.labels", "has an empty key"},
 		{"labels over", &lessorv1.TaskFilter{Labels: labels(65)}, "filter.labels", "the limit is 64"},
 		{"every state", state(1, 2, 3, 4, 5, 6, 7, 8), "", ""},
 		{"unknown state", state(1, 9), "filter.states[1]", "is 9"},
