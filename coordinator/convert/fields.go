@@ -86,17 +86,16 @@ func (f *Fields) TaskID(value string) (id lease.TaskID, known bool) {
 	return lease.ParseTaskID(value)
 }
 
-// longestSpan is the longest duration that fits into a time.Duration, in seconds. Every limit is far below it.
-const longestSpan = math.MaxInt64 / int64(time.Second)
-
-// Span reads a duration, which must not be negative. An absent one is 0.
+// Span reads a duration, which must not be negative. An absent one is 0. One that does not fit into a time.Duration becomes the longest that does: every limit
+// is far below it, so the field is refused with its limit, or cut to that, as any that is too long.
 func (f *Fields) Span(name string, d *durationpb.Duration) time.Duration {
+	seconds, nanos := d.GetSeconds(), int64(d.GetNanos())
 	switch {
 	case d == nil:
 		return 0
-	case d.CheckValid() != nil || d.GetSeconds() >= longestSpan:
-		f.Fail(name, "is not a valid duration: %d s and %d ns", d.GetSeconds(), d.GetNanos())
-	case d.GetSeconds() < 0 || d.GetNanos() < 0:
+	case nanos <= -int64(time.Second) || nanos >= int64(time.Second) || seconds > 0 && nanos < 0 || seconds < 0 && nanos > 0:
+		f.Fail(name, "is not a valid duration: %d s and %d ns", seconds, nanos)
+	case seconds < 0 || nanos < 0:
 		f.Fail(name, "is %v; it cannot be negative", d.AsDuration())
 	}
 	return d.AsDuration()

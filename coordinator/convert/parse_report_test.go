@@ -79,7 +79,8 @@ func TestBadFieldsAreNotedInTheReport(t *testing.T) {
 		{"report_id at the limit", release(&lessorv1.ReleaseRequest{ReportId: text(256)}), "", ""},
 		{"report_id of a release over", release(&lessorv1.ReleaseRequest{ReportId: text(257)}), "report_id", "the limit is 256"},
 		{"delay negative", release(&lessorv1.ReleaseRequest{Delay: durationpb.New(-time.Second)}), "delay", "negative"},
-		{"delay invalid", release(&lessorv1.ReleaseRequest{Delay: &durationpb.Duration{Seconds: math.MaxInt64}}), "delay", "not a valid duration"},
+		{"delay invalid", release(&lessorv1.ReleaseRequest{Delay: &durationpb.Duration{Seconds: 1, Nanos: -1}}), "delay", "not a valid duration"},
+		{"retry_after of any length", fail(failure(&lessorv1.TaskError{RetryAfter: &durationpb.Duration{Seconds: math.MaxInt64}})), "", ""},
 		{"reason over", release(&lessorv1.ReleaseRequest{Reason: text(1025)}), "reason", "the limit is 1024"},
 		{"empty item", parseReport(&lessorv1.Report{}, in), "report", "must not be empty"},
 	} {

@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -74,7 +75,13 @@ func TestRotateKeyRetiresTheOlderKeys(t *testing.T) {
 	for _, tt := range []struct {
 		retire *durationpb.Duration
 		lasts  time.Duration
-	}{{nil, time.Hour}, {durationpb.New(time.Minute), time.Minute}, {durationpb.New(0), 0}, {durationpb.New(2 * time.Hour), time.Hour}} {
+	}{
+		{nil, time.Hour},
+		{durationpb.New(time.Minute), time.Minute},
+		{durationpb.New(0), 0},
+		{durationpb.New(2 * time.Hour), time.Hour},
+		{&durationpb.Duration{Seconds: math.MaxInt64}, time.Hour},
+	} {
 		t.Run(fmt.Sprint(tt.retire.AsDuration(), tt.retire == nil), func(t *testing.T) {
 			asOperator(t, func(ctx context.Context, t *testing.T, r *wiretest.Rig, service lessorv1.AuthServiceClient) {
 				rotated, err := service.RotateKey(ctx, &lessorv1.RotateKeyRequest{})
