@@ -45,9 +45,12 @@ type parts struct {
 	mac                  []byte
 }
 
+// LooksLikeToken reports whether a text begins as a token of this package does. It verifies nothing.
+func LooksLikeToken(text string) bool { return strings.HasPrefix(text, tokenPrefix) }
+
 // split takes a token apart.
 func split(token string) (p parts, ok bool) {
-	if len(token) > maxToken || !strings.HasPrefix(token, tokenPrefix) {
+	if len(token) > maxToken || !LooksLikeToken(token) {
 		return parts{}, false
 	}
 	last := strings.LastIndexByte(token, '.')

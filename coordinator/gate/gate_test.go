@@ -347,12 +347,14 @@ func TestRequestsOverHTTP(t *testing.T) {
 	})
 }
 
-// H1: a request for a callback without a task token is told which header to send; one with a wrong task token is told that the token is wrong.
+// H1: a request for a callback without a task token is told which header to send; one with a wrong task token is told that the token is wrong, and one with a
+// credential in its place that it is none, whether the credential is good or not.
 func TestTaskTokenIsAskedFor(t *testing.T) {
 	t.Attr("rules", "H1")
 	g, _, _ := newGate(t, quota.Config{}, true)
 	for header, want := range map[string]string{
 		"": "send the header Authorization", "Basic dTpw": "send the header Authorization", "Bearer lst_x": "was not issued by this coordinator",
+		"Bearer lsr_x": "is a credential, not the task token",
 	} {
 		ctx := t.Context()
 		if header != "" {

@@ -17,6 +17,7 @@ import (
 var (
 	errNoTaskToken = refusal.New(codes.Unauthenticated, refusal.CodeToken, "no task token was sent; send the header Authorization: Bearer <task_token>", nil)
 	errTaskToken   = refusal.New(codes.Unauthenticated, refusal.CodeToken, "the task token was not issued by this coordinator, it has expired, or the credential of its worker was revoked", nil)
+	errNotTheToken = refusal.New(codes.Unauthenticated, refusal.CodeToken, "this is a credential, not the task token of the assignment; send the header Authorization: Bearer <task_token>", nil)
 )
 
 // routeRule says who may use a route of the HTTP API. The zero rule admits nobody.
@@ -76,7 +77,10 @@ func (g *Gate) admitHolder(ctx context.Context) (context.Context, error) {
 		return nil, errNoTaskToken
 	}
 	in, said, ok := g.openToken(ctx, token)
-	if !ok {
+	switch {
+	case !ok && auth.LooksLikeToken(token):
+		return nil, errNotTheToken
+	case !ok:
 		return nil, errTaskToken
 	}
 	logging.AddFields(ctx, logging.Fields{"tenant", said.Tenant, "id", said.Task.String()})
