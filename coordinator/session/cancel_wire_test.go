@@ -70,6 +70,27 @@ func TestCancelThatIsSentAgainHasTheRestOfTheGrace(t *testing.T) {
 	}
 }
 
+// So does one that is sent again on the same stream, because the worker has not acknowledged it.
+func TestCancelThatIsNotAcknowledgedHasTheRestOfTheGrace(t *testing.T) {
+	t.Attr("rules", "T7 W6")
+	wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
+		const grace = 30 * time.Second
+		worker := r.OpenSession(t, "w", 1)
+		r.Submit(t, func(s *lessorv1.TaskSpec) { s.CancelGrace = durationpb.New(grace) })
+		a := worker.ReceiveAssignments(1)[0]
+		wiretest.WantCommitted(t, worker.Report(wiretest.Started(a)))
+		worker.KeepRepeats.Store(true)
+		r.Cancel(t, a)
+		asked, first := time.Now(), worker.NextFrame()
+		for range 3 {
+			again := worker.NextFrame()
+			wiretest.WantEqual(t, "the id of the frame that is sent again", again.GetId(), first.GetId())
+			wiretest.WantEqual(t, "its grace", again.GetCancel().GetGrace().AsDuration().String(), (grace - time.Since(asked)).String())
+		}
+		worker.Ack(first)
+	})
+}
+
 // When a worker loses a lease, it gets a cancel without a grace that has the reason.
 func TestWorkerIsToldThatItsLeaseIsLost(t *testing.T) {
 	for name, tt := range map[string]struct {
