@@ -62,7 +62,7 @@ func TestManagerIsTold(t *testing.T) {
 	}
 	addr := strings.TrimPrefix(told[1], "STATUS=serving gRPC on ")
 	follow := startLessor(t, nil, os.Stderr, "standby", "run", "--data", t.TempDir(), "--addr", addr, "--log-level", "error")
-	m.wants("READY=1", "STATUS=to follow 127.0.0.1")
+	m.wants("READY=1", "STATUS=connecting to 127.0.0.1")
 	m.wants("STATUS=following 127.0.0.1")
 	stop(t, follow)
 	m.wants("STOPPING=1", "STATUS=stopping")

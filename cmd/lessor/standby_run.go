@@ -76,7 +76,7 @@ func (c standbyRunCmd) Run(a *app) error {
 		if err != nil {
 			return storeError(c.Data, err)
 		}
-		tellReady(log, "to follow "+c.Addr)
+		tellReady(log, "connecting to "+c.Addr)
 		defer context.AfterFunc(a.ctx, func() { tellStopping(log) })()
 		return errors.Join(c.follow(a, cl, place, httpLis, log), place.Close())
 	})
