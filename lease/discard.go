@@ -8,9 +8,16 @@ import (
 )
 
 // recordRefusal adds a refused report to the history of the task, so that a reader can see later what the worker sent (T10). It records each
-// combination of lease, kind and reason once, because a worker may repeat a report without end. It returns the answer unchanged.
+// combination of lease, kind and reason once, because a worker may repeat a report without end. Under a live lease, the report acknowledges the grant
+// (W5). It returns the answer unchanged.
 func (s *step) recordRefusal(r *Report, k Ticket, a Answer) Answer {
-	if !s.issuedForTask(k) || r.Kind == KindAck || a.Reason == AlreadyReported { // AlreadyReported is normal: a heartbeat crossed the report
+	if !s.issuedForTask(k) {
+		return a
+	}
+	if _, ended := s.leaseEnded(k); !ended && s.acknowledge() { // whoever reports, however badly, has the lease
+		s.note(EventAcknowledged, s.now.Wall, s.task.Lease.Worker, NoReason, "by a refused "+r.Kind.String())
+	}
+	if r.Kind == KindAck || a.Reason == AlreadyReported { // AlreadyReported is normal: a heartbeat crossed the report
 		return a
 	}
 	detail := a.Detail

@@ -86,8 +86,11 @@ func (m *model) rejectMalformed(tenant string, r *lease.Report, genuine bool, at
 }
 
 // recordRefusal adds the refusal of a report to the history, once for each lease, kind and reason (T10). It keeps the first result that came after the
-// end of its lease (V15).
+// end of its lease (V15). Under a live lease, the report acknowledges the grant (W5).
 func (m *model) recordRefusal(t *modelTask, attempt uint32, r *lease.Report, a lease.Answer) {
+	if l := m.leaseOf(r); l != nil && l == t.live && m.issued[r.LeaseID].epoch == m.epoch {
+		t.acknowledge()
+	}
 	if r.Kind == lease.KindAck || a.Reason == lease.AlreadyReported {
 		return
 	}
