@@ -60,8 +60,8 @@ func (c roleCheck) inBrowser(asks auth.Role) func(http.Handler) http.Handler {
 func (c roleCheck) require(asks auth.Role, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := httpapi.AsCall(r)
-		path := strings.TrimSuffix(strings.TrimPrefix(r.Pattern, "GET "), "{$}") // people read it
-		in, leave, err := c.gate.Request(ctx, path, asks, c.aboutAll)
+		route := strings.TrimSuffix(r.Pattern, "{$}") // people read it
+		in, leave, err := c.gate.Request(ctx, strings.TrimPrefix(route, "GET "), asks, c.aboutAll)
 		if err == nil {
 			defer leave()
 			serveUntilEnded(w, r.WithContext(in), next)
@@ -77,7 +77,7 @@ func (c roleCheck) require(asks auth.Role, next http.Handler) http.Handler {
 			w.Header().Set("WWW-Authenticate", cmp.Or(c.challenge, "Bearer"))
 		}
 		c.log.Log(ctx, level, "request refused", append([]any{
-			"type", r.Pattern, "peer.address", r.RemoteAddr, "status", code, "code", refusal.CodeOf(err), "error", told.Message(),
+			"type", route, "peer.address", r.RemoteAddr, "status", code, "code", refusal.CodeOf(err), "error", told.Message(),
 		}, logging.ExtractFields(ctx)...)...)
 		answer(w, code, told.Message()+"\n")
 	})

@@ -188,6 +188,18 @@ func TestRefusalsOverHTTPAreLoggedAndAudited(t *testing.T) {
 	})
 }
 
+// X4: the log of a refused request names its path as people know it, without the pattern by which the server finds a page whose path ends in a slash.
+func TestLogNamesPathsAsPeopleDo(t *testing.T) {
+	t.Attr("rules", "X4")
+	wiretest.ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}}, func(t *testing.T, r *wiretest.Rig) {
+		for _, path := range []string{"/ui/", "/ui/tasks", "/metrics"} {
+			r.Log.Reset()
+			r.HTTP.Handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+			wiretest.WantContains(t, "the log", r.Log.String(), `"msg":"request refused","type":"GET `+path+`"`)
+		}
+	})
+}
+
 // X5: too many HTTP requests with bad credentials from one address are delayed, and beyond that refused with 429. All paths count together, and the
 // refusals with 429 leave nothing in the log. A request with a good credential from the same address is not delayed.
 func TestBadCredentialsOverHTTPAreDelayed(t *testing.T) {
