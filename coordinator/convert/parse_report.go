@@ -192,8 +192,10 @@ func parseArtifacts(f *Fields, sent []*lessorv1.Artifact) []lease.Artifact {
 	return all
 }
 
-// ParseMetrics checks the gauges of a report, heartbeat or item of feedback.
+// ParseMetrics checks the gauges of a report, heartbeat or item of feedback. It removes one without a name: nobody could ask for it, and to refuse the report
+// would lose its result.
 func ParseMetrics(f *Fields, sent map[string]float64) map[string]float64 {
+	delete(sent, "")
 	f.Count("metrics", len(sent), maxMetrics)
 	for name := range sent {
 		f.ID("metrics", name)

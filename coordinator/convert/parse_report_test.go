@@ -148,6 +148,37 @@ func TestResultSurvivesConversion(t *testing.T) {
 	}
 }
 
+// A gauge without a name is left out and does not count. No report is refused for it: its result would be lost, or its lease not be renewed.
+func TestGaugeWithoutANameIsLeftOut(t *testing.T) {
+	sent := func(n int) map[string]float64 {
+		all := gauges(n)
+		all[""] = 1
+		return all
+	}
+	wantGauges := func(name string, got map[string]float64, err *lease.FieldError, n int) {
+		t.Helper()
+		if _, nameless := got[""]; err != nil || nameless || len(got) != n {
+			t.Errorf("%s has %d gauges, one without a name: %t, and is refused with %v; want %d good ones", name, len(got), nameless, err, n)
+		}
+	}
+	for _, n := range []int{0, 1, maxMetrics} {
+		in := &Intake{limits: lease.DefaultLimits()}
+		done := ParseComplete(&lessorv1.CompleteRequest{Metrics: sent(n)}, in)
+		wantGauges("a Complete", done.Result.Metrics, done.Invalid, n)
+		failed := ParseFail(&lessorv1.FailRequest{Error: &lessorv1.TaskError{}, Metrics: sent(n)}, in)
+		wantGauges("a Fail", failed.Failure.Metrics, failed.Invalid, n)
+		feed, err := ParseFeedback(&lessorv1.FeedbackItem{TaskId: "t", LeaseId: "l", Metrics: sent(n)}, in.limits)
+		wantGauges("feedback", feed.Metrics, err, n)
+		beat := &lessorv1.HeartbeatRequest{Metrics: sent(n)}
+		renewal := ParseHeartbeat(beat, in)
+		feed, shown := HeartbeatFeed(beat)
+		wantGauges("a heartbeat", feed.Metrics, renewal.Invalid, n)
+		if shown != (n > 0) {
+			t.Errorf("a heartbeat with %d gauges that have a name is shown to watchers: %t", n, shown)
+		}
+	}
+}
+
 // The reports of a frame come in its order, and none has anything of another one. Those that close an attempt note whether they say when it began.
 func TestReportsOfAFrame(t *testing.T) {
 	began := timestamppb.Now()

@@ -1722,9 +1722,10 @@ type WorkerHeartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// False: the worker wants no new work.
 	Healthy bool `protobuf:"varint,1,opt,name=healthy,proto3" json:"healthy,omitempty"`
-	// Gauges of the worker: cpu_pct, mem_pct, disk_pct (0 to 100), inflight ... At most 64. A heartbeat without any leaves the last ones in force.
-	// While memory or disk is nearly full the worker gets no new work, until a heartbeat says that it is not any more (W9). inflight is how many
-	// tasks run, to show whether the worker is SATURATED; without it, the leases of the heartbeat count.
+	// Gauges of the worker: cpu_pct, mem_pct, disk_pct (0 to 100), inflight ... At most 64, with names of at most 256 bytes; one without a
+	// name is ignored. A heartbeat without any leaves the last ones in force. While memory or disk is nearly full the worker gets no new work, until a
+	// heartbeat says that it is not any more (W9). inflight is how many tasks run, to show whether the worker is SATURATED; without it, the leases of the
+	// heartbeat count.
 	Metrics map[string]float64 `protobuf:"bytes,2,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// Leases to renew; at most 1,000.
 	Leases        []*HeartbeatRequest `protobuf:"bytes,3,rep,name=leases,proto3" json:"leases,omitempty"`
@@ -2711,7 +2712,7 @@ type FeedbackItem struct {
 	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
 	// Pieces of output, in order per channel; at most 256.
 	Chunks []*FeedbackChunk `protobuf:"bytes,6,rep,name=chunks,proto3" json:"chunks,omitempty"`
-	// Gauges of the attempt. At most 64, with names of at most 256 bytes.
+	// Gauges of the attempt. At most 64, with names of at most 256 bytes; one without a name is ignored.
 	Metrics map[string]float64 `protobuf:"bytes,7,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// True if progress really is 0; without it, 0 means not reported.
 	ZeroProgress  bool `protobuf:"varint,8,opt,name=zero_progress,json=zeroProgress,proto3" json:"zero_progress,omitempty"`
