@@ -21,7 +21,8 @@ const (
 	Expired      Problem = "expired"
 	Unknown      Problem = "unknown" // signed by the right key, but not in the store: the store was restored, or the token ended long ago
 	Revoked      Problem = "revoked"
-	Conflict     Problem = "conflict" // the token and the certificate of one caller name different tenants
+	Misplaced    Problem = "misplaced" // it is a task token, which is for callbacks alone
+	Conflict     Problem = "conflict"  // the token and the certificate of one caller name different tenants
 )
 
 var problemWords = map[Problem]string{
@@ -33,7 +34,9 @@ var problemWords = map[Problem]string{
 	Expired:      "the credential has expired",
 	Unknown:      "the token is not known to this coordinator",
 	Revoked:      "the credential was revoked",
-	Conflict:     "the token and the client certificate belong to different tenants",
+	Misplaced: "this is a task token, not a credential; it is only for the callbacks of its task over HTTP " +
+		"(POST /v1/tasks/{task_id}/started, heartbeat and completed)",
+	Conflict: "the token and the client certificate belong to different tenants",
 }
 
 // Problems returns all problems, in no order.

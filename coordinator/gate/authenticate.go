@@ -12,6 +12,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/coordinator/tasktoken"
 )
 
 // Auth says which credentials the coordinator requires.
@@ -44,7 +45,10 @@ func (g *Gate) authenticate(token string, conn *tls.ConnectionState) (Identity, 
 		return certified, nil
 	}
 	who, err := g.keyring.Verify(token, time.Now())
-	if err == nil && named && certified.Tenant != who.Tenant {
+	switch {
+	case err != nil && tasktoken.LooksLikeToken(token):
+		err = &auth.Error{Problem: auth.Misplaced}
+	case err == nil && named && certified.Tenant != who.Tenant:
 		err = &auth.Error{Problem: auth.Conflict}
 	}
 	if !named {

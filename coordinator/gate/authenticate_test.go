@@ -105,6 +105,8 @@ func TestCertificates(t *testing.T) {
 		"a token of another tenant":    {optional, token, certifiedConn(t, "lessor://evil/worker/w"), "", auth.Conflict},
 		"a token and two names":        {optional, token, certifiedConn(t, "lessor://acme/worker/w", "lessor://evil/operator/w"), "", auth.Malformed},
 		"a bad token and a good name":  {optional, "x", certifiedConn(t, "lessor://acme/worker/w"), "", auth.Malformed},
+		"a task token":                 {optional, "lst_x", nil, "", auth.Misplaced},
+		"a task token and a good name": {optional, "lst_x", certifiedConn(t, "lessor://acme/worker/w"), "", auth.Misplaced},
 		"required, and not there":      {required, same, nil, "", "certificate"},
 		"required, and not verified":   {required, same, unverified, "", "certificate"},
 		"required, without a token":    {required, "", certifiedConn(t, "lessor://acme/worker/w"), "acme worker w", ""},

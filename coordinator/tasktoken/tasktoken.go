@@ -79,6 +79,9 @@ func (s *Signer) Issue(now lease.Now, h lease.Holding, credential string, leaseE
 	return string(p.text), expires
 }
 
+// LooksLikeToken reports whether a text begins as a task token does. It verifies nothing.
+func LooksLikeToken(text string) bool { return strings.HasPrefix(text, prefix) }
+
 // Open returns what a token says; ok is false unless this store issued it and it has not ended. Whether its credential was revoked is for the caller to check.
 func (s *Signer) Open(now lease.Now, token string) (c Claims, ok bool) {
 	body, ours := strings.CutPrefix(token, prefix)

@@ -51,10 +51,10 @@ var arrows = map[string][]string{
 	"coordinator/preauth": {"coordinator/quota", "coordinator/refusal", "internal/turn", anyModule},
 	// Package recvlimit counts bytes on connections, and knows neither callers nor calls.
 	"coordinator/recvlimit": {anyModule},
-	// The gate decides who may make which call, and knows nothing of how the calls are served.
+	// The gate decides who may make which call, and knows nothing of how the calls are served. It tells credentials and task tokens apart.
 	"coordinator/gate": {
 		"lease", "store", "gen", "coordinator/audit", "coordinator/auth", "coordinator/convert", "coordinator/engine", "coordinator/preauth",
-		"coordinator/quota", "coordinator/refusal", "internal/every", "internal/turn", anyModule,
+		"coordinator/quota", "coordinator/refusal", "coordinator/tasktoken", "internal/every", "internal/turn", anyModule,
 	},
 	// The quotas count what a tenant uses, and know nothing of what it is.
 	"coordinator/quota": {},

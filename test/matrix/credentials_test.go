@@ -43,6 +43,7 @@ func (e *environment) credentials() []credential {
 	all := []credential{
 		{name: "none", problem: auth.Missing},
 		{name: "malformed", headers: bearer("secret"), problem: auth.Malformed},
+		{name: "a task token", headers: bearer(e.tokens[acme+" task"]), problem: auth.Misplaced},
 		{name: "of another scheme", headers: []string{"Basic " + e.tokens[acme+" operator"]}, problem: auth.Malformed},
 		{name: "sent twice", headers: append(bearer(e.tokens[acme+" operator"]), bearer(e.tokens[evil+" operator"])...), problem: auth.Malformed},
 		{name: "expired", headers: bearer(e.tokens["expired"]), problem: auth.Expired, owned: true},
