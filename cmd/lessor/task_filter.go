@@ -97,7 +97,7 @@ func parseCategories(names []string) ([]lessorv1.ErrorCategory, error) {
 // parseNames reads names of values of an enum, with or without its prefix, in any case.
 func parseNames[E any](names []string, named func(string) (E, bool), refused func(name string) error) (values []E, err error) {
 	for _, name := range names {
-		value, known := named(strings.ToUpper(name))
+		value, known := named(name)
 		if !known {
 			return nil, refused(name)
 		}

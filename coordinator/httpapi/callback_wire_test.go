@@ -84,7 +84,8 @@ func TestProgressOfHeartbeats(t *testing.T) {
 	})
 }
 
-// H2, T4, T7: in the answer to a report, finalState is how the report ended the attempt, and taskState is the state that the task has then.
+// H2, T4, T7: in the answer to a report, finalState is how the report ended the attempt, and taskState is the state that the task has then. The outcome and the
+// category may come in any case.
 func TestCallbacksTellHowAnAttemptEnded(t *testing.T) {
 	t.Attr("rules", "H2 T4 T7")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -94,7 +95,10 @@ func TestCallbacksTellHowAnAttemptEnded(t *testing.T) {
 		w.Callback("completed", a, `, "outcome": "FAILED", "error": {"category": "USER_CODE", "message": "KeyError", "stackTrace": "..."}`).
 			Want(t, http.StatusOK, "finalState", "FAILED", "taskState", "SCHEDULED")
 		time.Sleep(2 * time.Second)
-		w.Callback("completed", r.Lease(t), `, "outcome": "FAILED", "error": {"category": "ERROR_CATEGORY_INFRASTRUCTURE", "retryable": false}`).
+		w.Callback("completed", r.Lease(t), `, "outcome": "FAILED", "error": {"category": "ERROR_CATEGORY_INFRASTRUCTURE"}`).
+			Want(t, http.StatusOK, "finalState", "FAILED", "taskState", "SCHEDULED")
+		time.Sleep(3 * time.Second)
+		w.Callback("completed", r.Lease(t), `, "outcome": "failed", "error": {"category": "Infrastructure", "retryable": false}`).
 			Want(t, http.StatusOK, "finalState", "FAILED", "taskState", "FAILED", "retryAt", "")
 		r.Submit(t, nil)
 		a = r.Lease(t)

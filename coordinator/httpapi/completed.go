@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -56,15 +57,15 @@ func (a *api) completed(w http.ResponseWriter, r *http.Request, h Holder) *probl
 	if p := a.read(w, r, h, &m, &m.claim, lease.KindComplete); p != nil {
 		return p
 	}
-	said, judge := lease.KindFail, a.didNot
-	switch m.Outcome {
+	said, judge, sent := lease.KindFail, a.didNot, m.Outcome
+	switch m.Outcome = strings.ToUpper(sent); m.Outcome {
 	case outcomeSucceeded:
 		said, judge = lease.KindComplete, a.succeeded
 	case outcomeFailed, outcomeCancelled:
 	case "":
 		return rejected(invalid("outcome", "is missing; it is SUCCEEDED, FAILED or CANCELLED"), lease.KindComplete)
 	default:
-		return rejected(invalid("outcome", "is %q; it is SUCCEEDED, FAILED or CANCELLED", strictjson.Clip(m.Outcome)), lease.KindComplete)
+		return rejected(invalid("outcome", "is %q; it is SUCCEEDED, FAILED or CANCELLED", strictjson.Clip(sent)), lease.KindComplete)
 	}
 	if field := m.misplaced(); field != "" {
 		return rejected(invalid(field, "cannot be sent with the outcome %s", m.Outcome), said)

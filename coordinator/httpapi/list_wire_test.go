@@ -50,6 +50,7 @@ func TestListOverHTTP(t *testing.T) {
 			"states=COMPLETED":                           "a",
 			"states=COMPLETED&states=READY":              "a b c d",
 			"states=TASK_STATE_COMPLETED":                "a",
+			"states=completed":                           "a",
 			"reasons=REASON_START_TIMEOUT":               "",
 			"errorCategories=ERROR_CATEGORY_TIMEOUT":     "",
 			"states=READY&labels=odd=":                   "c",

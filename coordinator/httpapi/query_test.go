@@ -76,7 +76,7 @@ func TestBadParameters(t *testing.T) {
 		{http.MethodGet, "/v1/tasks?pageSize=1,2", "", "pageSize", "it must be a number"},
 		{http.MethodGet, "/v1/tasks?pageSize=4294967296", "", "pageSize", "it must be a whole number from 0 to 4294967295"},
 		{http.MethodGet, "/v1/tasks?states=READY,LEASED", "", "states[0]", "is not a state; they are SCHEDULED, READY"},
-		{http.MethodGet, "/v1/tasks?states=READY&states=ready", "", "states[1]", "is not a state"},
+		{http.MethodGet, "/v1/tasks?states=READY&states=reedy", "", "states[1]", "is not a state"},
 		{http.MethodGet, "/v1/tasks?states=TASK_STATE_SCHEDULED_SOON", "", "states[0]", `is \"TASK_STATE_SCHEDULED_SOON\", which`},
 		{http.MethodGet, "/v1/tasks?states=" + strings.Repeat("é", 33), "", "states[0]", `is \"` + strings.Repeat("é", 32) + `…\", which`},
 		{http.MethodGet, "/v1/tasks?states=" + strings.Repeat("é", 32), "", "states[0]", `is \"` + strings.Repeat("é", 32) + `\", which`},

@@ -22,12 +22,12 @@ func valuesOf[E ~int32](names map[int32]string) (all []E) {
 	return all
 }
 
-// numberOf returns the number of the value of an enum that has a name, with or without the prefix of the enum; 0 if there is none.
+// numberOf returns the number of the value of an enum that has a name, with or without the prefix of the enum and in any case; 0 if there is none.
 func numberOf(values map[string]int32, prefix, name string) int32 {
-	return values[prefix+strings.TrimPrefix(name, prefix)]
+	return values[prefix+strings.TrimPrefix(strings.ToUpper(name), prefix)]
 }
 
-// StateNamed returns the state with a name that Name returns, or with its name in the protos; ok is false if there is none.
+// StateNamed returns the state with a name that Name returns, or with its name in the protos, in any case; ok is false if there is none.
 func StateNamed(name string) (s lessorv1.TaskState, ok bool) {
 	s = lessorv1.TaskState(numberOf(lessorv1.TaskState_value, "TASK_STATE_", name))
 	return s, s != 0

@@ -40,11 +40,12 @@ func TestAgeOfTheOldestTask(t *testing.T) {
 	}
 }
 
-// The value of an enum is found by its name in the protos, too. What only has the prefix, or says nothing, is not found.
+// The value of an enum is found by its name in the protos, too, and in any case. What only has the prefix, or says nothing, is not found.
 func TestValueOfAName(t *testing.T) {
 	for name, want := range map[string]lessorv1.TaskState{
 		"READY": lessorv1.TaskState_TASK_STATE_READY, "TASK_STATE_READY": lessorv1.TaskState_TASK_STATE_READY,
-		"": 0, "TASK_STATE_": 0, "UNSPECIFIED": 0, "TASK_STATE_UNSPECIFIED": 0, "TASK_STATE_TASK_STATE_READY": 0, "REASON_READY": 0, "ready": 0,
+		"ready": lessorv1.TaskState_TASK_STATE_READY, "task_State_Ready": lessorv1.TaskState_TASK_STATE_READY,
+		"": 0, "TASK_STATE_": 0, "UNSPECIFIED": 0, "TASK_STATE_UNSPECIFIED": 0, "TASK_STATE_TASK_STATE_READY": 0, "REASON_READY": 0,
 	} {
 		if got, ok := StateNamed(name); got != want || ok != (want != 0) {
 			t.Errorf("the state %q is %v (%v), want %v", name, got, ok, want)
