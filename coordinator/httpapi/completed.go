@@ -113,7 +113,7 @@ func (a *api) didNot(w http.ResponseWriter, r *http.Request, h Holder, m *comple
 	}
 	if m.Outcome == outcomeCancelled {
 		if m.Error == nil {
-			m.Error = &taskError{Message: "stopped by a cancel"}
+			m.Error = &taskError{Message: "reported without an error"} // not that a cancel stopped it: perhaps nobody has asked for one
 		}
 		m.Error.Category = outcomeCancelled
 	}
