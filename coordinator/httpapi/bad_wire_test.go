@@ -6,9 +6,11 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -518,5 +520,34 @@ func TestMethods(t *testing.T) {
 			t.Errorf("the task is %v, want READY", task.GetState())
 		}
 		w.Send(http.MethodGet, "/openapi.json", "", "").Want(t, http.StatusOK, "openapi", "3.1.0")
+	})
+}
+
+// S4: the error about a number that does not fit its field names the limits that the call behind the route has.
+func TestLimitsOfNumbersAreThoseOfTheCalls(t *testing.T) {
+	t.Attr("rules", "S4")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		for _, c := range []struct {
+			field, method, path, body string
+			most                      int
+		}{
+			{"pageSize", http.MethodGet, "/v1/tasks?pageSize=%d", "", 1000},
+			{"maxTasks", http.MethodPost, "/v1/leases", `{"workerId": "w", "queues": ["empty"], "maxTasks": %d}`, 1000},
+			{"concurrencyLimit", http.MethodPost, "/v1/tasks", `{"queue": "q", "concurrencyKey": "k", "concurrencyLimit": %d}`, lease.MaxConcurrency},
+			{"retryPolicy.maxAttempts", http.MethodPost, "/v1/tasks", `{"queue": "q", "retryPolicy": {"maxAttempts": %d}}`, lease.MaxBudget},
+			{"retryPolicy.maxLosses", http.MethodPost, "/v1/tasks", `{"queue": "q", "retryPolicy": {"maxLosses": %d}}`, lease.MaxBudget},
+		} {
+			send := func(n int) wiretest.HTTPResponse {
+				return w.Send(c.method, strings.Replace(c.path, "%d", strconv.Itoa(n), 1), "", strings.Replace(c.body, "%d", strconv.Itoa(n), 1))
+			}
+			for _, n := range []int{-1, math.MaxUint32 + 1} {
+				send(n).Want(t, http.StatusBadRequest, "field", c.field, "message", fmt.Sprintf("%s: is %d; it must be a whole number from 0 to %d", c.field, n, c.most))
+			}
+			send(c.most+1).Want(t, http.StatusBadRequest, "field", c.field, "message", fmt.Sprintf("%s: is %d; the limit is %d", c.field, c.most+1, c.most))
+			if got := send(c.most); got.StatusCode/100 != 2 {
+				t.Errorf("%s of %d: status %d, want that it is accepted: %s", c.field, c.most, got.StatusCode, got.Text)
+			}
+		}
 	})
 }

@@ -13,7 +13,7 @@ type leaseRequest struct {
 	WorkerID     string        `json:"workerId"`
 	WorkspaceID  string        `json:"workspaceId"`
 	Queues       []string      `json:"queues"`
-	MaxTasks     uint32        `json:"maxTasks"`
+	MaxTasks     items         `json:"maxTasks"`
 	WaitMs       millis        `json:"waitMs"`
 	Capabilities *capabilities `json:"capabilities"`
 	RequestID    string        `json:"requestId"`
@@ -81,7 +81,7 @@ func (a *api) lease(w http.ResponseWriter, r *http.Request) *problem {
 	}
 	hurry := patient(w)
 	granted, err := a.workers.Lease(r.Context(), &lessorv1.LeaseRequest{
-		WorkerId: m.WorkerID, WorkspaceId: m.WorkspaceID, Queues: m.Queues, MaxTasks: m.MaxTasks, Wait: m.WaitMs.span(),
+		WorkerId: m.WorkerID, WorkspaceId: m.WorkspaceID, Queues: m.Queues, MaxTasks: uint32(m.MaxTasks), Wait: m.WaitMs.span(),
 		Capabilities: m.Capabilities.proto(), RequestId: m.RequestID, Packages: m.Packages,
 	})
 	hurry()

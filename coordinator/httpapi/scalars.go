@@ -11,6 +11,8 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // instant is a wall time; the zero value means no time.
@@ -51,6 +53,25 @@ func instantOf(ts *timestamppb.Timestamp) instant {
 
 // millis is a duration in whole milliseconds.
 type millis int64
+
+// Limits returns the least span, and the greatest number that fits; see strictjson.Limited. The fields have limits of their own, far below that.
+func (millis) Limits() (least int64, most uint64) { return 0, math.MaxInt64 }
+
+// Numbers of which the gRPC calls accept fewer than fit; see strictjson.Limited.
+type (
+	items  uint32 // tasks of a lease, or items of a page
+	budget uint32 // failures or losses
+	leases uint32 // of a concurrency key
+)
+
+// Limits returns the limits of package convert, which a client does not know.
+func (items) Limits() (least int64, most uint64) { return 0, 1000 }
+
+// Limits returns those of a RetryPolicy.
+func (budget) Limits() (least int64, most uint64) { return 0, lease.MaxBudget }
+
+// Limits returns those of concurrency_limit.
+func (leases) Limits() (least int64, most uint64) { return 0, lease.MaxConcurrency }
 
 // span converts m to a proto duration, and 0 to nil. The gRPC call checks the limits.
 func (m millis) span() *durationpb.Duration {

@@ -35,15 +35,15 @@ type spec struct {
 	ResourceRefs        []resourceRef     `json:"resourceRefs,omitempty"`
 	Affinity            *affinity         `json:"affinity,omitempty"`
 	ConcurrencyKey      string            `json:"concurrencyKey,omitempty"`
-	ConcurrencyLimit    uint32            `json:"concurrencyLimit,omitempty"`
+	ConcurrencyLimit    leases            `json:"concurrencyLimit,omitempty"`
 	FairnessKey         string            `json:"fairnessKey,omitempty"`
 	TraceMeta           *traceMeta        `json:"traceMeta,omitempty"`
 	Traceparent         string            `json:"traceparent,omitempty"`
 }
 
 type retryPolicy struct {
-	MaxAttempts            uint32   `json:"maxAttempts,omitempty"`
-	MaxLosses              uint32   `json:"maxLosses,omitempty"`
+	MaxAttempts            budget   `json:"maxAttempts,omitempty"`
+	MaxLosses              budget   `json:"maxLosses,omitempty"`
 	InitialBackoffMs       millis   `json:"initialBackoffMs,omitzero"`
 	BackoffMultiplier      float64  `json:"backoffMultiplier,omitempty"`
 	MaxBackoffMs           millis   `json:"maxBackoffMs,omitzero"`
@@ -99,7 +99,7 @@ func (s *spec) proto() (*lessorv1.TaskSpec, *problem) {
 		AttemptTimeout: s.AttemptTimeoutMs.span(), StartTimeout: s.StartTimeoutMs.span(), RetryPolicy: policy,
 		HeartbeatInterval: s.HeartbeatIntervalMs.span(), HeartbeatTimeout: s.HeartbeatTimeoutMs.span(), CancelGrace: s.CancelGracePeriodMs.span(),
 		Retention: s.RetentionMs.span(), Labels: s.Labels, Requirements: s.Requirements.proto(), Affinity: near,
-		ConcurrencyKey: s.ConcurrencyKey, ConcurrencyLimit: s.ConcurrencyLimit, FairnessKey: s.FairnessKey, TraceMeta: s.TraceMeta.proto(),
+		ConcurrencyKey: s.ConcurrencyKey, ConcurrencyLimit: uint32(s.ConcurrencyLimit), FairnessKey: s.FairnessKey, TraceMeta: s.TraceMeta.proto(),
 		Traceparent: s.Traceparent,
 	}
 	for _, r := range s.ResourceRefs {
@@ -115,7 +115,7 @@ func (r *retryPolicy) proto() (*lessorv1.RetryPolicy, *problem) {
 		return nil, nil
 	}
 	m := &lessorv1.RetryPolicy{
-		MaxAttempts: r.MaxAttempts, MaxLosses: r.MaxLosses, InitialBackoff: r.InitialBackoffMs.span(),
+		MaxAttempts: uint32(r.MaxAttempts), MaxLosses: uint32(r.MaxLosses), InitialBackoff: r.InitialBackoffMs.span(),
 		BackoffMultiplier: r.BackoffMultiplier, MaxBackoff: r.MaxBackoffMs.span(),
 	}
 	for i, name := range r.NonRetryableCategories {

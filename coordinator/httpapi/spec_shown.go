@@ -14,7 +14,7 @@ func specOf(m *lessorv1.TaskSpec) spec {
 		RetryPolicy:         retryPolicyOf(m.GetRetryPolicy()),
 		HeartbeatIntervalMs: millisOf(m.GetHeartbeatInterval()), HeartbeatTimeoutMs: millisOf(m.GetHeartbeatTimeout()),
 		CancelGracePeriodMs: millisOf(m.GetCancelGrace()), RetentionMs: millisOf(m.GetRetention()),
-		Labels: m.GetLabels(), ConcurrencyKey: m.GetConcurrencyKey(), ConcurrencyLimit: m.GetConcurrencyLimit(), FairnessKey: m.GetFairnessKey(),
+		Labels: m.GetLabels(), ConcurrencyKey: m.GetConcurrencyKey(), ConcurrencyLimit: leases(m.GetConcurrencyLimit()), FairnessKey: m.GetFairnessKey(),
 		Traceparent: m.GetTraceparent(),
 	}
 	s.Payload, s.PayloadBase64 = shown(m.GetPayload())
@@ -43,7 +43,7 @@ func retryPolicyOf(m *lessorv1.RetryPolicy) *retryPolicy {
 		return nil
 	}
 	r := &retryPolicy{
-		MaxAttempts: m.GetMaxAttempts(), MaxLosses: m.GetMaxLosses(), InitialBackoffMs: millisOf(m.GetInitialBackoff()),
+		MaxAttempts: budget(m.GetMaxAttempts()), MaxLosses: budget(m.GetMaxLosses()), InitialBackoffMs: millisOf(m.GetInitialBackoff()),
 		BackoffMultiplier: m.GetBackoffMultiplier(), MaxBackoffMs: millisOf(m.GetMaxBackoff()),
 	}
 	for _, c := range m.GetNonRetryableCategories() {

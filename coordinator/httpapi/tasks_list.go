@@ -15,7 +15,7 @@ import (
 type listRequest struct {
 	conditions
 	Labels      []string `json:"labels"`
-	PageSize    uint32   `json:"pageSize"`
+	PageSize    items    `json:"pageSize"`
 	PageToken   string   `json:"pageToken"`
 	NewestFirst bool     `json:"newestFirst"`
 }
@@ -38,7 +38,7 @@ func (a *api) list(w http.ResponseWriter, r *http.Request) *problem {
 		return a.misread(r, lessorv1.TaskService_ListTasks_FullMethodName, &lessorv1.ListTasksRequest{}, p)
 	}
 	page, err := a.tasks.ListTasks(r.Context(), &lessorv1.ListTasksRequest{
-		Filter: filter, PageSize: m.PageSize, PageToken: m.PageToken, NewestFirst: m.NewestFirst,
+		Filter: filter, PageSize: uint32(m.PageSize), PageToken: m.PageToken, NewestFirst: m.NewestFirst,
 	})
 	if err != nil {
 		return failed(err)

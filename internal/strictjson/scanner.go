@@ -158,10 +158,10 @@ func (s *scanner) number(at *place, text string, t reflect.Type) *Error {
 		want = fmt.Sprintf("a number of %d bits", bits)
 	case t.Kind() >= reflect.Uint && t.Kind() <= reflect.Uint64:
 		_, err = strconv.ParseUint(text, 10, bits)
-		want = fmt.Sprintf("a whole number from 0 to %d", ^uint64(0)>>(64-bits))
+		want = wholeNumber(t, 0, ^uint64(0)>>(64-bits))
 	default:
 		_, err = strconv.ParseInt(text, 10, bits)
-		want = fmt.Sprintf("a whole number from %d to %d", int64(-1)<<(bits-1), int64(^(uint64(1)<<63))>>(64-bits))
+		want = wholeNumber(t, int64(-1)<<(bits-1), ^uint64(0)>>(65-bits))
 	}
 	switch {
 	case err == nil:
@@ -170,6 +170,14 @@ func (s *scanner) number(at *place, text string, t reflect.Type) *Error {
 		want += ", without an exponent"
 	}
 	return refuse(at.path(), "is %s; it must be %s", Clip(text), want)
+}
+
+// wholeNumber says which whole numbers a type may be, if it can hold those from least to most.
+func wholeNumber(t reflect.Type, least int64, most uint64) string {
+	if limited, ok := reflect.Zero(t).Interface().(Limited); ok {
+		least, most = limited.Limits()
+	}
+	return fmt.Sprintf("a whole number from %d to %d", least, most)
 }
 
 // withoutFraction returns the number that was just read without a fraction of zeros, and puts spaces in place of that in the body. Many languages write a

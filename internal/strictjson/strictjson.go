@@ -36,6 +36,12 @@ const (
 	Strict  Strictness = true
 )
 
+// Limited is a type of whole numbers of which the server takes fewer than the type can hold. The error about a number that does not fit the type names these
+// limits, so that it does not offer numbers that would be refused next. Those between are read: whoever takes them checks them.
+type Limited interface {
+	Limits() (least int64, most uint64)
+}
+
 // Error is why a body is refused.
 type Error struct {
 	Field   string // its path, such as labels.a or queues[1]; "" is the whole body

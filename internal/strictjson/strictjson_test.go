@@ -23,6 +23,7 @@ type request struct {
 	Share            float32           `json:"share"`
 	RetentionMs      millis            `json:"retentionMs"`
 	All              bool              `json:"all"`
+	Slots            *slots            `json:"slots"`
 	RunAt            day               `json:"runAt,omitzero"`
 	PayloadBase64    []byte            `json:"payloadBase64"`
 	Payload          json.RawMessage   `json:"payload"`
@@ -44,6 +45,11 @@ type embedded struct {
 }
 
 type millis int64
+
+// slots are limited.
+type slots uint32
+
+func (slots) Limits() (least int64, most uint64) { return 0, 64 }
 
 // day reads itself.
 type day struct{ time.Time }
@@ -93,6 +99,9 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 		`{"concurrencyLimit": -1}`:                      `concurrencyLimit: is -1; it must be a whole number from 0 to 4294967295`,
 		`{"concurrencyLimit": 4294967296}`:              `concurrencyLimit: is 4294967296; it must be a whole number from 0 to 4294967295`,
 		`{"concurrencyLimit": 4294967295, "priority": -2147483648, "retentionMs": 9223372036854775807}`: ``,
+		`{"slots": -1}`:                              `slots: is -1; it must be a whole number from 0 to 64`,
+		`{"slots": 4294967296}`:                      `slots: is 4294967296; it must be a whole number from 0 to 64`,
+		`{"slots": 65}`:                              ``, // whoever takes it refuses it
 		`{"priority": -2147483649}`:                  `priority: is -2147483649; it must be a whole number from -2147483648 to 2147483647`,
 		`{"retentionMs": 1e3}`:                       `retentionMs: is 1e3; it must be a whole number from -9223372036854775808 to 9223372036854775807, without an exponent`,
 		`{"retentionMs": 1.0e3}`:                     `retentionMs: is 1.0e3; it must be a whole number from -9223372036854775808 to 9223372036854775807, without an exponent`,
