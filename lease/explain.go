@@ -169,7 +169,7 @@ func (t *Task) describeLastEnd() string {
 		switch {
 		case e.Attempt != t.Last.Attempt:
 		case e.Type == EventFailed:
-			return attempt + "failed (" + clip(strings.TrimSuffix(e.Detail, ": "), 200) + ")"
+			return attempt + "failed (" + Clip(strings.TrimSuffix(e.Detail, ": "), 200) + ")"
 		case e.Type == EventReleased:
 			return attempt + "was released by its worker"
 		}

@@ -55,7 +55,7 @@ func (s *Settings) check(l Limits) *FieldError {
 			err = bad("", "is %v; the range is %v to %v", w, MinWeight, MaxWeight)
 		}
 		if err != nil {
-			err.Field = fmt.Sprintf("fairness_weights[%q]", clip(key, 40))
+			err.Field = fmt.Sprintf("fairness_weights[%q]", Clip(key, 40))
 			return err
 		}
 	}

@@ -127,7 +127,7 @@ func (r *Requirements) check(most int, zero bool, l Limits) *FieldError {
 		if k == "" {
 			return bad("resources", "has an empty key")
 		}
-		field := fmt.Sprintf("resources[%q]", clip(k, 40))
+		field := fmt.Sprintf("resources[%q]", Clip(k, 40))
 		if err := CheckID(field, k, l); err != nil {
 			return err
 		}

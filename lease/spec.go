@@ -221,10 +221,10 @@ func checkLabels(field string, labels map[string]string, most int, l Limits) *Fi
 			return bad(field, "has an empty key")
 		}
 		if len(k) > l.ID {
-			return bad(field, "key %q has %d bytes; the limit is %d", clip(k, 40), len(k), l.ID)
+			return bad(field, "key %q has %d bytes; the limit is %d", Clip(k, 40), len(k), l.ID)
 		}
 		if v := labels[k]; len(v) > l.ID {
-			return bad(field, "the value of key %q has %d bytes; the limit is %d", clip(k, 40), len(v), l.ID)
+			return bad(field, "the value of key %q has %d bytes; the limit is %d", Clip(k, 40), len(v), l.ID)
 		}
 	}
 	return nil
@@ -241,9 +241,10 @@ func CheckID(field, value string, l Limits) *FieldError {
 	return nil
 }
 
-func clip(s string, n int) string {
-	if len(s) <= n {
+// Clip cuts a text to at most that many bytes, between two characters, and adds "..." if it cuts.
+func Clip(s string, most int) string {
+	if len(s) <= most {
 		return s
 	}
-	return strings.ToValidUTF8(s[:n], "") + "..."
+	return strings.ToValidUTF8(s[:most], "") + "..."
 }

@@ -295,13 +295,13 @@ func TestFillDoesNotChangeMaps(t *testing.T) {
 	}
 }
 
-// clip cuts a text off after a number of bytes, never within a character, and shows that by "...".
+// Clip cuts a text off after a number of bytes, never within a character, and shows that by "...".
 func TestClip(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"", ""}, {"four", "four"}, {"fives", "five..."}, {"abcé", "abc..."}, // the last byte that fits is half of the é
 	} {
-		if got := clip(c.in, 4); got != c.want {
-			t.Errorf("clip(%q, 4) = %q, want %q", c.in, got, c.want)
+		if got := Clip(c.in, 4); got != c.want {
+			t.Errorf("Clip(%q, 4) = %q, want %q", c.in, got, c.want)
 		}
 	}
 }

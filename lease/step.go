@@ -90,7 +90,7 @@ func (s *step) note(typ EventType, at Wall, actor string, reason Reason, detail 
 // record gives an event its sequence number and adds it: to the live lease if there is one, else to the task. The history is trimmed during a lease too,
 // because refusals can add events without end: a result that is kept may drop another one, which can then be reported and kept again.
 func (s *step) record(e Event) {
-	e.Seq, e.Detail, e.State = s.view.NextSeq(s.task.ID.Space), clip(e.Detail, maxDetail), s.task.State()
+	e.Seq, e.Detail, e.State = s.view.NextSeq(s.task.ID.Space), Clip(e.Detail, maxDetail), s.task.State()
 	if s.task.Lease != nil {
 		l := s.writeLease()
 		l.Events = append(l.Events, e)

@@ -38,7 +38,7 @@ func (s *step) refuseSpec(spec int, err error) {
 // error is an *ExistsError: that task has another spec.
 func (s *step) existing(c Submit, i int, seen map[string]int) (*Task, error) {
 	key := c.Specs[i].IdempotencyKey
-	refusal := &ExistsError{Field: "idempotency_key", Key: clip(key, 64)}
+	refusal := &ExistsError{Field: "idempotency_key", Key: Clip(key, 64)}
 	var task *Task
 	var digest Digest
 	if j, ok := seen[key]; ok {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -238,12 +237,4 @@ func Workspace(field, id string, l lease.Limits) (string, *lease.FieldError) {
 		return DefaultWorkspace, nil
 	}
 	return id, lease.CheckID(field, id, l)
-}
-
-// Clip cuts a text to at most that many bytes, between two characters, and adds "..." if it cuts.
-func Clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "..."
 }

@@ -23,19 +23,6 @@ func TestUnder(t *testing.T) {
 	}
 }
 
-// Clip cuts between two characters.
-func TestClip(t *testing.T) {
-	for _, tt := range []struct {
-		text string
-		most int
-		want string
-	}{{"", 0, ""}, {"abc", 3, "abc"}, {"abcd", 3, "abc..."}, {"a\u00e9", 2, "a..."}, {"a\u00e9b", 3, "a\u00e9..."}} {
-		if got := Clip(tt.text, tt.most); got != tt.want {
-			t.Errorf("%q is cut to %d bytes as %q, want %q", tt.text, tt.most, got, tt.want)
-		}
-	}
-}
-
 // Requests that name the same queues share the memory of the names. Names that are refused are not kept, since they may be long.
 func TestNamesOfQueuesAreShared(t *testing.T) {
 	parse := func(name string) (got string, ok bool) {

@@ -116,7 +116,7 @@ func (g *Gate) turnAway(ctx context.Context, who Identity, method string, req an
 func (g *Gate) AuditPackage(ctx context.Context, worker string, end *lessorv1.PkgEvent, code string, asked bool) {
 	a := newEntry(ctx, Identify(ctx), packageEvent, nil)
 	a.Object, a.Corr, a.Outcome = lease.PackageID(end.GetName(), end.GetVersion()), end.GetOperationId(), cmp.Or(code, records.OutcomeOK)
-	a.Detail = convert.Clip(words(&lessorv1.PackageResult{WorkerId: worker, Status: end.GetStatus()}), maxAuditDetail)
+	a.Detail = lease.Clip(words(&lessorv1.PackageResult{WorkerId: worker, Status: end.GetStatus()}), maxAuditDetail)
 	if asked {
 		g.recordSoon(a)
 	} else {
@@ -160,7 +160,7 @@ func describe(a *records.Audit, req proto.Message) {
 	m := excerpt(req.ProtoReflect())
 	take := func(into *string, m protoreflect.Message, name protoreflect.Name) {
 		if f := m.Descriptor().Fields().ByName(name); f != nil && m.Has(f) {
-			*into = convert.Clip(strings.ToValidUTF8(m.Get(f).String(), "\uFFFD"), maxAuditID) // an entry with other text could not be sent
+			*into = lease.Clip(strings.ToValidUTF8(m.Get(f).String(), "\uFFFD"), maxAuditID) // an entry with other text could not be sent
 			m.Clear(f)
 		}
 	}
@@ -180,7 +180,7 @@ func describe(a *records.Audit, req proto.Message) {
 		}
 		m.Set(f, protoreflect.ValueOfString(where))
 	}
-	a.Detail = convert.Clip(words(m.Interface()), maxAuditDetail)
+	a.Detail = lease.Clip(words(m.Interface()), maxAuditDetail)
 }
 
 // excerpt returns a copy of a message that begins with the same words as the message, as far as an entry keeps them: of a list or a map it has only the first

@@ -15,9 +15,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
-	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // X4: docs/security.md names the audited calls.
@@ -56,7 +56,7 @@ func TestEntriesOfLongRequests(t *testing.T) {
 		&lessorv1.BatchDeleteTasksRequest{Filter: &lessorv1.TaskFilter{Type: "t", States: states}, Force: true},
 	} {
 		short := excerpt(req.ProtoReflect()).Interface()
-		clip := func(m proto.Message) string { return convert.Clip(words(m), maxAuditDetail) }
+		clip := func(m proto.Message) string { return lease.Clip(words(m), maxAuditDetail) }
 		if got, want := clip(short), clip(req); got != want || proto.Size(short) > proto.Size(req)/5 {
 			t.Errorf("the entry says %q, and looks at %d of %d bytes; want %q", got, proto.Size(short), proto.Size(req), want)
 		}

@@ -54,7 +54,7 @@ func (s *taskService) answer(t *lease.Task) (*lessorv1.Task, error) {
 		return nil, refusal.Status(err)
 	}
 	if m.Error != nil {
-		m.Error.Message, m.Error.StackTrace = convert.Clip(m.Error.Message, maxMessage), ""
+		m.Error.Message, m.Error.StackTrace = lease.Clip(m.Error.Message, maxMessage), ""
 	}
 	return m, nil
 }

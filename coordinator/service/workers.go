@@ -126,7 +126,7 @@ const maxFaultText = 256
 // which the caller holds by its task token, and is added to the history of the task.
 func (s *Services) RejectMalformed(ctx context.Context, task lease.TaskID, leaseID string, said lease.Kind, wrong *lease.FieldError) error {
 	who := gate.Identify(ctx)
-	wrong = &lease.FieldError{Field: convert.Clip(wrong.Field, maxFaultText), Problem: convert.Clip(wrong.Problem, maxFaultText)}
+	wrong = &lease.FieldError{Field: lease.Clip(wrong.Field, maxFaultText), Problem: lease.Clip(wrong.Problem, maxFaultText)}
 	_, err := s.shared.Engine.Judge(ctx, who.Tenant, []*lease.Report{{Kind: said, TaskID: task.String(), LeaseID: leaseID, Invalid: wrong}})
 	if err != nil {
 		return refusal.Status(err)

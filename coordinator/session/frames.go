@@ -116,9 +116,9 @@ func (ss *Session) envelope(f *Frame) (why, remedy string) {
 	if t := m.GetTenant(); t != ss.who.Tenant && (first || t != "") {
 		if first && t != "" {
 			ss.asksTenant.Store(true)
-			ss.log.Info("a worker was told the tenant of its credential, since it has stated another one", "stated", convert.Clip(t, maxWords))
+			ss.log.Info("a worker was told the tenant of its credential, since it has stated another one", "stated", lease.Clip(t, maxWords))
 		}
-		return fmt.Sprintf("tenant: is %q; it must be %q, the tenant of the caller", convert.Clip(t, maxWords), ss.who.Tenant),
+		return fmt.Sprintf("tenant: is %q; it must be %q, the tenant of the caller", lease.Clip(t, maxWords), ss.who.Tenant),
 			"send that tenant, or connect with a credential of the tenant that you mean"
 	}
 	s := m.GetSender()
@@ -217,7 +217,7 @@ func (ss *Session) work(m *lessorv1.SessionRequest, kind frameKind, next session
 // workerError handles an error frame of the worker.
 func (ss *Session) workerError(m *lessorv1.SessionRequest) {
 	e := m.GetError()
-	ss.log.Warn("worker reports an error", "corr", m.GetCorr(), "code", convert.Clip(e.GetCode(), maxWords), "message", convert.Clip(e.GetMessage(), maxWords))
+	ss.log.Warn("worker reports an error", "corr", m.GetCorr(), "code", lease.Clip(e.GetCode(), maxWords), "message", lease.Clip(e.GetMessage(), maxWords))
 	switch {
 	case ss.member == nil:
 	case e.GetCode() == refusal.CodeSeqGap:
@@ -240,7 +240,7 @@ func (ss *Session) workerError(m *lessorv1.SessionRequest) {
 // goodbye gives back all leases of the session and ends it (W9).
 func (ss *Session) goodbye(m *lessorv1.SessionRequest) bool {
 	ss.leave(true)
-	ss.log.Info("goodbye", "reason", convert.Clip(m.GetGoodbye().GetReason(), maxWords))
+	ss.log.Info("goodbye", "reason", lease.Clip(m.GetGoodbye().GetReason(), maxWords))
 	return false
 }
 

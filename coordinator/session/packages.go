@@ -63,11 +63,11 @@ func (ss *Session) packageEvent(corr string, m *lessorv1.PkgEvent) {
 	code := m.GetCode()
 	switch {
 	case m.GetStatus() != failed && code != "":
-		f.Fail("pkg_event.code", "is %q; only a package that is FAILED has a code", convert.Clip(code, maxWords))
+		f.Fail("pkg_event.code", "is %q; only a package that is FAILED has a code", lease.Clip(code, maxWords))
 	case m.GetStatus() == failed && code == "":
 		code = refusal.CodeInternal
 	case code != "" && code != refusal.CodePkgInvalid && code != refusal.CodePkgPermission && code != refusal.CodeInternal:
-		f.Fail("pkg_event.code", "is %q; it must be %s, %s or %s", convert.Clip(code, maxWords), refusal.CodePkgInvalid, refusal.CodePkgPermission, refusal.CodeInternal)
+		f.Fail("pkg_event.code", "is %q; it must be %s, %s or %s", lease.Clip(code, maxWords), refusal.CodePkgInvalid, refusal.CodePkgPermission, refusal.CodeInternal)
 	}
 	var about *packagePart
 	if f.Err == nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // register handles a register frame: which work the worker wants. The first one makes the session a member of the engine; a later one replaces
@@ -166,7 +167,7 @@ func (ss *Session) drains(m *lessorv1.Drain, next sessionState) {
 	ss.in.said = ss.health.selfReport
 	ss.mu.Unlock()
 	if !again {
-		why := []any{"reason", convert.Clip(m.GetReason(), maxWords)}
+		why := []any{"reason", lease.Clip(m.GetReason(), maxWords)}
 		if until := m.GetDeadline(); until.IsValid() {
 			why = append(why, "deadline", until.AsTime())
 		}

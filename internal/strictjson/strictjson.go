@@ -80,13 +80,14 @@ func Unmarshal(body []byte, into any, strict Strictness, pause func()) *Error {
 	return nil
 }
 
-// Clip returns the text of a caller as an error shows it: at most 64 bytes, cut between two characters, and then with … at its end.
+// Clip returns the text of a caller as an error shows it: at most 64 bytes, cut between two characters, and then with "..." at
+// its end, as lease.Clip has it.
 func Clip(text string) string {
 	const most = 64
 	if len(text) <= most {
 		return text
 	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
+	return strings.ToValidUTF8(text[:most], "") + "..."
 }
 
 // doesNotFit is the problem if package json refuses a body that the scanner has accepted. It should not occur, because it names no field; FuzzUnmarshal looks
