@@ -24,6 +24,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/sendlimit"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/uncompressed"
 	"github.com/lessor-dev/lessor/internal/wire"
 )
 
@@ -76,18 +77,19 @@ func (c *Coordinator) newGRPC(through chain) *grpc.Server {
 	return grpc.NewServer(options...)
 }
 
-// register adds the services to the gRPC server and to within, which serves calls from within the process. The gRPC handlers are wrapped, see reqcodec.Guard.
+// register adds the services to the gRPC server and to within, which serves calls from within the process. The gRPC handlers are wrapped, see
+// reqcodec.Guard and uncompressed.Server.
 func (c *Coordinator) register(within *local) {
-	s := c.services
-	c.grpc.RegisterService(c.submitLimiter.Unary(reqcodec.Guard(&lessorv1.TaskService_ServiceDesc, true, nil)), s.Tasks)
-	c.grpc.RegisterService(reqcodec.Guard(&lessorv1.WorkerService_ServiceDesc, false, s.MalformedReports()), s.Workers)
-	c.grpc.RegisterService(reqcodec.Guard(&lessorv1.AdminService_ServiceDesc, true, nil), s.Admin)
-	c.grpc.RegisterService(reqcodec.Guard(&lessorv1.AuthService_ServiceDesc, true, nil), s.Auth)
+	s, server := c.services, uncompressed.Server{Server: c.grpc}
+	server.RegisterService(c.submitLimiter.Unary(reqcodec.Guard(&lessorv1.TaskService_ServiceDesc, true, nil)), s.Tasks)
+	server.RegisterService(reqcodec.Guard(&lessorv1.WorkerService_ServiceDesc, false, s.MalformedReports()), s.Workers)
+	server.RegisterService(reqcodec.Guard(&lessorv1.AdminService_ServiceDesc, true, nil), s.Admin)
+	server.RegisterService(reqcodec.Guard(&lessorv1.AuthService_ServiceDesc, true, nil), s.Auth)
 	within.RegisterService(&lessorv1.TaskService_ServiceDesc, s.Tasks)
 	within.RegisterService(&lessorv1.WorkerService_ServiceDesc, s.Workers)
 	within.RegisterService(&lessorv1.AdminService_ServiceDesc, s.Admin)
-	healthv1.RegisterHealthServer(c.grpc, c.health)
-	reflection.Register(c.grpc)
+	healthv1.RegisterHealthServer(server, c.health)
+	reflection.Register(server)
 	c.health.SetServingStatus("", healthv1.HealthCheckResponse_NOT_SERVING)
 }
 

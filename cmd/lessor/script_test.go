@@ -62,6 +62,7 @@ func (l leakCheck) Run() int {
 //	coordinator DIR [ARG...]  starts lessor serve with its data in DIR, and sets LESSOR_ADDR once it listens
 //	late QUEUE OUTPUT         takes a task, lets its lease expire, and reports the output of the first attempt too late
 //	installer NAME QUEUE      plays a worker that installs packages, until the end of the script
+//	compressed                makes each call of that coordinator compressed, which must be refused
 //	private FILE              checks that only its owner may read and write a file
 //	receiver                  takes in spans, which the commands export from then on
 //	spans FILE                writes what spans there are
@@ -78,6 +79,7 @@ func TestScripts(t *testing.T) {
 			"coordinator": startCoordinator,
 			"late":        reportLate,
 			"shutdown":    shutdownCoordinator,
+			"compressed":  callCompressed,
 			"private":     isPrivate,
 			"receiver":    startReceiver,
 			"spans":       writeSpans,

@@ -36,7 +36,7 @@ var arrows = map[string][]string{
 	"gen": {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/planetscale/vtprotobuf"},
 
 	// The coordinator is the process: it puts the parts together, and listens.
-	"coordinator": {"lease", "store", "gen", "internal/every", "internal/turn", "internal/wire", "web", anyModule},
+	"coordinator": {"lease", "store", "gen", "internal/every", "internal/turn", "internal/uncompressed", "internal/wire", "web", anyModule},
 	// Tests look at the parts of a coordinator, and at nothing else of it.
 	"coordinator/internal/inside": {
 		"coordinator/engine", "coordinator/gate", "coordinator/quota", "coordinator/service", "coordinator/session", "coordinator/submitlimit",
@@ -114,6 +114,8 @@ var arrows = map[string][]string{
 	"internal": {"gen", anyModule},
 	// It knows nothing but the time.
 	"internal/every": {},
+	// Servers of the coordinator and of the command refuse compressed calls with it.
+	"internal/uncompressed": {"google.golang.org/grpc"},
 	// The SDK and the command both give calls up with it.
 	"internal/await": {},
 	// The coordinator, the SDK and the command carry traces on with it.
@@ -137,7 +139,7 @@ var arrows = map[string][]string{
 	// Running a program for each task is an ordinary worker that uses the SDK.
 	"internal/execworker": {"worker", "internal"},
 	// Workers are checked against a real coordinator.
-	"internal/workercheck": {"coordinator", "gen", "internal/detail", "internal/process", "store/memstore", anyModule},
+	"internal/workercheck": {"coordinator", "gen", "internal/detail", "internal/process", "internal/uncompressed", "store/memstore", anyModule},
 	// The benchmark is a client of a coordinator. It also measures a store without a coordinator.
 	"internal/bench": {"worker", "gen", "lease", "store", anyModule},
 

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/uncompressed"
 )
 
 // fate is what becomes of something that was said.
@@ -107,7 +108,7 @@ const maxMessage = 64 << 20
 
 func (t *tap) server() *grpc.Server {
 	pings := keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true} // as with a coordinator: docs/workers.md, the channel
-	return grpc.NewServer(grpc.UnknownServiceHandler(t.carry), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+	return grpc.NewServer(grpc.UnknownServiceHandler(uncompressed.Stream(t.carry)), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.KeepaliveEnforcementPolicy(pings))
 }
 
