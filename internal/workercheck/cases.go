@@ -61,6 +61,10 @@ var cases = []testCase{
 		name: "cancel", rules: "K6 T7", expected: "stops what was cancelled within the grace, and reports it as a failure CANCELLED", run: cancel,
 	},
 	{
+		name: "cancel-unheard", rules: "K2 K6", run: cancelUnheard,
+		expected: "stops within the grace also while it hears nothing, and obeys when it hears that the grace is over",
+	},
+	{
 		name: "cancel-early", rules: "K2 T7", expected: "does not begin what was cancelled before its start, and takes other work", starts: true, run: cancelEarly,
 	},
 	{

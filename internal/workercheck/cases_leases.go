@@ -29,6 +29,42 @@ func cancel(r *rig) error {
 	return r.worksOn()
 }
 
+// cancelUnheard is for workers that wait for the coordinator to say that the grace is over.
+func cancelUnheard(r *rig) error {
+	r.set(faults{parts: true})
+	a, err := r.begin(r.cfg.Long, lasting)
+	if err != nil {
+		return err
+	}
+	over := time.Now().Add(cancelGrace)
+	if err := r.cancelTask(a.task); err != nil {
+		return err
+	}
+	if err := r.await("it was not told to stop: it did not ask about its lease", func() bool { return !a.stopping.IsZero() }); err != nil {
+		return err
+	}
+	if err := r.pause(time.Until(over) + crossing); err != nil {
+		return err
+	}
+	var stopped bool
+	r.rec.look(func() { stopped = len(a.outcomes()) > 0 })
+	if !stopped {
+		return wrong("it goes on with %v after the cancel grace of %v, in which it heard no more: it must count that by itself", a, cancelGrace)
+	}
+	r.down() // what was not carried is lost with the connections
+	r.set(faults{})
+	r.grpc.up()
+	r.http.up()
+	r.rec.note("(the grace is over, and the network is up)")
+	if err := r.await("it did not repeat its report, which got no answer", func() bool { return !a.lost.IsZero() }); err != nil {
+		return err
+	}
+	if err := r.quiet(a, r.rec.gone(a), "it was told that the grace was over"); err != nil {
+		return err
+	}
+	return r.worksAfter(fmt.Sprintf("it was told that the grace for %v was over before its report came; it must take other work", a))
+}
+
 func cancelEarly(r *rig) error {
 	var early atomic.Pointer[attempt]
 	var failed error

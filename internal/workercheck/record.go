@@ -56,6 +56,8 @@ type attempt struct {
 	words   []*word
 	// lost is when the worker was told that the lease is lost; zero: it was not.
 	lost time.Time
+	// stopping is when the worker was told to stop within a grace; zero: it was not.
+	stopping time.Time
 }
 
 func (a *attempt) String() string { return fmt.Sprintf("%s, attempt %d", a.task, a.number) }
@@ -208,6 +210,31 @@ func (r *record) cancel(lease, reason string) {
 		a.lose()
 		r.add("coordinator: cancel of %s: %s", a, reason)
 	}
+}
+
+// stop: the worker is told to stop within a grace. The attempt may be nil: one that it does not know.
+func (r *record) stop(a *attempt, grace time.Duration) {
+	if a == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a.stopping.IsZero() {
+		a.stopping = time.Now()
+	}
+	r.add("coordinator: cancel of %v, grace %v", a, grace)
+}
+
+// ofLease returns the attempt with the lease; nil: the worker was told of none.
+func (r *record) ofLease(lease string) (a *attempt) {
+	r.look(func() { a = r.leases[lease] })
+	return a
+}
+
+// toldToStop reports whether the worker was told to stop some attempt within a grace.
+func (r *record) toldToStop() (is bool) {
+	r.look(func() { is = slices.ContainsFunc(r.attempts, func(a *attempt) bool { return !a.stopping.IsZero() }) })
+	return is
 }
 
 func (a *attempt) lose() {

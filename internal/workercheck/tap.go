@@ -46,6 +46,9 @@ type faults struct {
 	busy func() time.Duration
 	// twice makes every dispatch come twice.
 	twice bool
+	// parts: once the worker was told to stop an attempt within a grace, nothing that it says about attempts reaches the coordinator, and nothing more
+	// comes to it on a stream. So it must know by itself when the grace is over.
+	parts bool
 	// distort changes what the worker is told.
 	distort *distortion
 }
@@ -72,7 +75,13 @@ func (t *tap) now() faults {
 	return t.faults
 }
 
+// parted reports whether worker and coordinator hear no more of each other.
+func (t *tap) parted() bool { return t.now().parts && t.rec.toldToStop() }
+
 func (t *tap) hear(w *word) fate {
+	if t.parted() {
+		return refuse
+	}
 	if f := t.now(); w != nil && f.hear != nil {
 		return f.hear(w)
 	}
@@ -125,7 +134,8 @@ func (t *tap) carry(_ any, near grpc.ServerStream) error {
 	if err != nil {
 		return err
 	}
-	if method.FullName() == "lessor.v1.WorkerService.Session" {
+	c := &call{tap: t, near: near, method: method, session: method.FullName() == "lessor.v1.WorkerService.Session"}
+	if c.session {
 		t.rec.note("worker: opens a stream")
 		defer t.rec.note("(the stream ends)")
 	}
@@ -138,7 +148,7 @@ func (t *tap) carry(_ any, near grpc.ServerStream) error {
 	if err != nil {
 		return err
 	}
-	c := &call{tap: t, near: near, far: far, method: method}
+	c.far = far
 	go func() {
 		if err := c.up(); err != nil {
 			end(err) // ends down, too
@@ -170,10 +180,11 @@ func methodOf(name string) (protoreflect.MethodDescriptor, error) {
 // call is one call under way.
 type call struct {
 	*tap
-	near   grpc.ServerStream
-	far    grpc.ClientStream
-	method protoreflect.MethodDescriptor
-	said   atomic.Pointer[word] // what a unary call says; nil: nothing about an attempt
+	near    grpc.ServerStream
+	far     grpc.ClientStream
+	method  protoreflect.MethodDescriptor
+	session bool                 // the call is a stream
+	said    atomic.Pointer[word] // what a unary call says; nil: nothing about an attempt
 }
 
 // up carries what the worker sends. Its error ends the call.
@@ -188,6 +199,9 @@ func (c *call) up() error {
 		}
 		if err := c.hearMessage(m); err != nil {
 			return err
+		}
+		if c.session && c.parted() {
+			continue
 		}
 		if err := c.far.SendMsg(m); err != nil && !errors.Is(err, io.EOF) { // EOF: down gets the reason
 			return err
@@ -204,6 +218,9 @@ func (c *call) down() error {
 		}
 		if err != nil {
 			return err
+		}
+		if c.session && c.parted() {
+			continue
 		}
 		cut := c.tellMessage(m)
 		if cut != nil {
@@ -321,6 +338,9 @@ func (c *call) hearReport(m report, by way) error {
 	switch c.hear(w) {
 	case refuse:
 		c.rec.answer(w, lessorv1.Verdict_VERDICT_UNSPECIFIED, "", "the coordinator cannot be reached")
+		if by == stream && c.parted() {
+			return nil // up goes no further
+		}
 		return errCut
 	case spoil:
 		const wrong = 1000
@@ -414,7 +434,7 @@ func (c *call) tellFrame(m *lessorv1.SessionResponse) error {
 		if p.Cancel.GetGrace() == nil {
 			c.rec.cancel(p.Cancel.GetLeaseId(), nameOf(p.Cancel.GetReason()))
 		} else {
-			c.rec.note("coordinator: cancel of %s, grace %v", p.Cancel.GetTaskId(), p.Cancel.GetGrace().AsDuration())
+			c.rec.stop(c.rec.ofLease(p.Cancel.GetLeaseId()), p.Cancel.GetGrace().AsDuration())
 		}
 	case *lessorv1.SessionResponse_Drain:
 		c.rec.note("coordinator: drain")
@@ -441,6 +461,12 @@ type verdict interface {
 	GetReason() lessorv1.Reason
 }
 
+// cancelling is a verdict that may tell the worker to stop.
+type cancelling interface {
+	GetShouldCancel() bool
+	GetCancelGraceLeft() *durationpb.Duration
+}
+
 // tellVerdict records the verdict on w, which may be nil.
 func (c *call) tellVerdict(w *word, v verdict) error {
 	switch c.tell(w) {
@@ -458,6 +484,9 @@ func (c *call) tellVerdict(w *word, v verdict) error {
 		}
 	}
 	c.rec.answer(w, v.GetVerdict(), nameOf(v.GetReason()), "")
+	if cancel, ok := v.(cancelling); ok && w != nil && v.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED && cancel.GetShouldCancel() {
+		c.rec.stop(w.attempt, cancel.GetCancelGraceLeft().AsDuration())
+	}
 	return nil
 }
 

@@ -126,7 +126,11 @@ func (t *webTap) callback(w http.ResponseWriter, r *http.Request) {
 	}
 	said, body := t.listen(r, body)
 	a := t.forward(r, body)
-	var told struct{ Verdict, Reason string }
+	var told struct {
+		Verdict, Reason   string
+		ShouldCancel      bool
+		CancelGraceLeftMs int64
+	}
 	_ = json.Unmarshal(a.body.Bytes(), &told) // no verdict, then
 	v := lessorv1.Verdict(lessorv1.Verdict_value["VERDICT_"+told.Verdict])
 	if t.tell(said) == lose {
@@ -134,6 +138,9 @@ func (t *webTap) callback(w http.ResponseWriter, r *http.Request) {
 		cutHTTP()
 	}
 	t.rec.answer(said, v, told.Reason, "")
+	if said != nil && v == lessorv1.Verdict_VERDICT_COMMITTED && told.ShouldCancel {
+		t.rec.stop(said.attempt, time.Duration(told.CancelGraceLeftMs)*time.Millisecond)
+	}
 	t.send(w, a)
 }
 

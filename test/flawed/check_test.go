@@ -62,7 +62,7 @@ func show(res workercheck.Result) string {
 // A worker that keeps the rules passes.
 func TestGoodWorkerPasses(t *testing.T) {
 	// The one that speaks by the stream does only what these cases need. The SDK, and the examples, pass all.
-	byStream := []string{"work", "no-verdict", "item-error", "network-down", "stop", "crash", "away", "dispatch-twice", "newer", "drain", "term-idle", "term-busy", "term-cut"}
+	byStream := []string{"work", "cancel", "cancel-unheard", "no-verdict", "item-error", "network-down", "stop", "crash", "away", "dispatch-twice", "newer", "drain", "term-idle", "term-busy", "term-cut"}
 	for speaks, cases := range map[string][]string{calls: nil, stream: byStream} {
 		t.Run(speaks, func(t *testing.T) {
 			t.Parallel()
@@ -111,6 +111,10 @@ func TestFlawsAreFound(t *testing.T) {
 		{"rejected", calls, "repeats verdicts", "which was REJECTED"},
 		{"cancel", calls, "ignores cancel", "it did not stop within"},
 		{"cancel", calls, "other category", "is CANCELLED"},
+		{"cancel-unheard", calls, "asks twice", "it goes on with"},
+		{"cancel-unheard", calls, "gives up", "it did not repeat its report"},
+		{"cancel-unheard", calls, "repeats late", "after it was told that the grace was over"},
+		{"cancel-unheard", stream, "ignores cancel", "it goes on with"},
 		{"cancel-early", calls, "begins anyway,ignores loss", "after it was told not to begin"},
 		{"lease-lost", calls, "ignores loss,ignores cancel", "after it was told that its lease is lost"},
 		{"lease-lost", calls, "works on", "it must stop that work, and take other: it did not take"},

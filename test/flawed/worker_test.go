@@ -56,7 +56,7 @@ func runFlawedWorker(args []string) (code int) {
 	}
 	w.client = lessorv1.NewWorkerServiceClient(conn)
 	if speaks == stream {
-		(&flawedStream{flawedWorker: w, results: map[string]*lessorv1.CompleteRequest{}, running: map[string]string{}}).run(queue)
+		(&flawedStream{flawedWorker: w, results: map[string]*lessorv1.Report{}, running: map[string]string{}, stops: map[string]chan struct{}{}}).run(queue)
 	} else {
 		var threads sync.WaitGroup
 		threads.Go(func() { w.run(queue) })
@@ -123,7 +123,7 @@ func (w *flawedWorker) wait(err error) time.Duration {
 // execute does one attempt.
 func (w *flawedWorker) execute(a *lessorv1.Assignment) {
 	id, leaseID := a.GetTask().GetTaskId(), a.GetLeaseId()
-	var cancelled bool
+	var cancelled, told bool
 	if !w.has("no starts") {
 		res, err := w.client.Start(context.Background(), &lessorv1.StartRequest{TaskId: id, LeaseId: leaseID})
 		if err == nil && res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED && !w.has("begins anyway") {
@@ -154,7 +154,8 @@ func (w *flawedWorker) execute(a *lessorv1.Assignment) {
 				}
 				return
 			}
-			cancelled = res.GetShouldCancel() && !w.has("ignores cancel")
+			asked := res.GetShouldCancel() && !w.has("ignores cancel")
+			cancelled, told = asked && (told || !w.has("asks twice")), asked
 			expires = res.GetExpiresAt().AsTime()
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -166,7 +167,7 @@ func (w *flawedWorker) execute(a *lessorv1.Assignment) {
 	case cancelled && !w.has("other category"):
 		category = lessorv1.ErrorCategory_ERROR_CATEGORY_CANCELLED
 	}
-	for tries := 0; tries < 20 || w.has("hammers"); tries++ {
+	for tries := 0; tries < 50 || w.has("hammers"); tries++ {
 		output := []byte(payload)
 		if w.has("other content") {
 			output = fmt.Appendf(output, " %d", tries)
@@ -181,6 +182,10 @@ func (w *flawedWorker) execute(a *lessorv1.Assignment) {
 			v, failed = w.client.Complete(context.Background(), &lessorv1.CompleteRequest{TaskId: id, LeaseId: leaseID, ReportId: "r", Output: output}, grpc.WaitForReady(true))
 		}
 		if failed == nil && v.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED && w.has("repeats verdicts") && tries < 2 || failed == nil && w.has("repeats all") && tries < 1 {
+			continue
+		}
+		if failed == nil && v.GetVerdict() == lessorv1.Verdict_VERDICT_CANCELLED && w.has("repeats late") {
+			time.Sleep(200 * time.Millisecond)
 			continue
 		}
 		if failed == nil || w.has("gives up") {
@@ -212,8 +217,9 @@ type flawedStream struct {
 	mu      sync.Mutex
 	out     lessorv1.WorkerService_SessionClient
 	frames  int
-	running map[string]string                    // task ids by lease
-	results map[string]*lessorv1.CompleteRequest // without a verdict, by lease
+	running map[string]string           // task ids by lease
+	stops   map[string]chan struct{}    // closed by a cancel, by lease
+	results map[string]*lessorv1.Report // without a verdict, by lease
 	drained bool
 	told    bool // the coordinator knows that it drains
 }
@@ -314,8 +320,8 @@ func (s *flawedStream) take(m *lessorv1.SessionResponse, queue string) {
 		}}})
 		s.told = s.told && s.has("forgets drain")
 		s.drainAfterSignal()
-		for _, c := range s.results {
-			s.report(&lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: proto.CloneOf(c)}})
+		for _, said := range s.results {
+			s.report(proto.CloneOf(said))
 		}
 	case m.GetDispatch() != nil:
 		for _, a := range m.GetDispatch().GetAssignments() {
@@ -326,17 +332,21 @@ func (s *flawedStream) take(m *lessorv1.SessionResponse, queue string) {
 			if s.running[a.GetLeaseId()] == "" && s.results[a.GetLeaseId()] == nil || s.has("executes twice") {
 				s.running[a.GetLeaseId()] = a.GetTask().GetTaskId()
 				s.report(&lessorv1.Report{Report: &lessorv1.Report_Start{Start: &lessorv1.StartRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()}}})
-				go s.do(a)
+				stop := make(chan struct{})
+				s.stops[a.GetLeaseId()] = stop
+				go s.do(a, stop)
 			}
 		}
 	case m.GetVerdicts() != nil:
 		for _, v := range m.GetVerdicts().GetVerdicts() {
-			if c := s.results[v.GetLeaseId()]; v.GetError() != nil && c != nil && !s.has("gives up") {
-				s.report(&lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: proto.CloneOf(c)}})
-			} else if v.GetKind() == lessorv1.ReportKind_REPORT_KIND_COMPLETE {
+			if said := s.results[v.GetLeaseId()]; v.GetError() != nil && said != nil && !s.has("gives up") {
+				s.report(proto.CloneOf(said))
+			} else if v.GetKind() != lessorv1.ReportKind_REPORT_KIND_START {
 				delete(s.results, v.GetLeaseId())
 			}
 		}
+	case m.GetCancel() != nil:
+		s.cancel(m.GetCancel())
 	case m.GetDrain() != nil:
 		s.drained = true
 		if s.has("aborts") {
@@ -349,14 +359,37 @@ func (s *flawedStream) report(r *lessorv1.Report) {
 	s.send(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Reports{Reports: &lessorv1.Reports{Reports: []*lessorv1.Report{r}}}})
 }
 
+// cancel stops an attempt, which then reports that, or forgets one whose lease is lost.
+func (s *flawedStream) cancel(m *lessorv1.Cancel) {
+	lease := m.GetLeaseId()
+	if stop := s.stops[lease]; stop != nil && !s.has("ignores cancel") {
+		close(stop)
+		delete(s.stops, lease)
+	}
+	if m.GetGrace() == nil {
+		delete(s.running, lease)
+		delete(s.results, lease)
+	}
+}
+
 // do does one attempt.
-func (s *flawedStream) do(a *lessorv1.Assignment) {
+func (s *flawedStream) do(a *lessorv1.Assignment, stop <-chan struct{}) {
+	id, lease := a.GetTask().GetTaskId(), a.GetLeaseId()
 	seconds, _ := strconv.ParseFloat(string(a.GetTask().GetSpec().GetPayload()), 64)
-	time.Sleep(time.Duration(seconds*float64(time.Second)) + time.Millisecond)
+	said := &lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: &lessorv1.CompleteRequest{TaskId: id, LeaseId: lease, ReportId: "r"}}}
+	select {
+	case <-time.After(time.Duration(seconds*float64(time.Second)) + time.Millisecond):
+	case <-stop:
+		stopped := &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_CANCELLED, Message: "cancelled"}
+		said = &lessorv1.Report{Report: &lessorv1.Report_Fail{Fail: &lessorv1.FailRequest{TaskId: id, LeaseId: lease, ReportId: "r", Error: stopped}}}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &lessorv1.CompleteRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), ReportId: "r"}
-	s.results[a.GetLeaseId()] = c
-	delete(s.running, a.GetLeaseId())
-	s.report(&lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: proto.CloneOf(c)}})
+	if s.running[lease] == "" && !s.has("executes twice") {
+		return // the lease is lost
+	}
+	delete(s.running, lease)
+	delete(s.stops, lease)
+	s.results[lease] = said
+	s.report(proto.CloneOf(said))
 }
