@@ -115,15 +115,12 @@ func newGrammar(root *kong.Node, own *kong.Flag) grammar {
 const mostSame = 3
 
 // meant returns words about which keys may be meant by one that is none: the most similar one of its section, or else those of the same name in other
-// sections, or else the most similar one of all. Keys that are only for the command line cannot be meant.
-func (g grammar) meant(path []string) string {
+// sections, or else the most similar one of all. If it holds keys and values, it may be a section that is meant.
+func (g grammar) meant(path []string, holdsKeys bool) string {
 	name, key := join(path), path[len(path)-1]
 	section := strings.TrimSuffix(name, key)
 	all, own, same := make(map[string]string), make(map[string]string), []string{}
-	for known, flags := range g.flags {
-		if slices.ContainsFunc(flags, isTyped) {
-			continue
-		}
+	for known := range g.keys(holdsKeys) {
 		all[known] = known
 		if rest, inside := strings.CutPrefix(known, section); inside && !strings.Contains(rest, ".") {
 			own[known] = known
@@ -148,6 +145,23 @@ func (g grammar) meant(path []string) string {
 		return fmt.Sprintf("; similar ones are %s and %d more", strings.Join(same[:mostSame], ", "), len(same)-mostSame)
 	}
 	return "; similar ones are " + strings.Join(same, ", ")
+}
+
+// keys returns the names of the keys that a file may have, without those that are only for the command line; with those of their sections, if asked for.
+func (g grammar) keys(sections bool) map[string]bool {
+	names := make(map[string]bool)
+	for name, flags := range g.flags {
+		if slices.ContainsFunc(flags, isTyped) {
+			continue
+		}
+		names[name] = true
+		for i, c := range name {
+			if sections && c == '.' {
+				names[name[:i]] = true
+			}
+		}
+	}
+	return names
 }
 
 func join(path []string) string { return strings.Join(path, ".") }
@@ -191,7 +205,7 @@ func (g grammar) readKey(key, value *yaml.Node, path []string, given values) *Er
 		return g.read(value, path, given)
 	}
 	if flags == nil {
-		return &Error{Line: key.Line, Problem: fmt.Sprintf("unknown key %q", name) + g.meant(path)}
+		return &Error{Line: key.Line, Problem: fmt.Sprintf("unknown key %q", name) + g.meant(path, value.Kind == yaml.MappingNode)}
 	}
 	for _, flag := range flags {
 		if isTyped(flag) {
