@@ -21,7 +21,7 @@ import (
 
 // cli is the grammar of the command line.
 type cli struct {
-	Config config.File `type:"bytes" placeholder:"FILE" env:"LESSOR_CONFIG" help:"Read settings from this YAML file; see docs/configuration.md."`
+	Config config.File `type:"bytes" placeholder:"FILE" env:"LESSOR_CONFIG" help:"Read settings from this YAML file; its keys are flags, such as addr: HOST:PORT and serve: {data: DIR}."`
 	JSON   bool        `name:"json" help:"Print JSON: one object per line for lists and streams."`
 
 	ShowVersion versionFlag `name:"version" help:"Show the version and exit."`

@@ -80,10 +80,13 @@ func explain(err error) *failure {
 	return fail(exitFailed, "", "%v", err)
 }
 
+// hintConfig says what a configuration file has to those who have only the program.
+const hintConfig = "--config or $LESSOR_CONFIG names this file; its keys are the flags that lessor COMMAND --help shows, such as addr: HOST:PORT and serve: {data: DIR}"
+
 // usageOf explains an error of parsing the arguments, the environment or the configuration file.
 func usageOf(err error) error {
 	if broken, ok := errors.AsType[*config.Error](err); ok {
-		return fail(exitUsage, "--config or $LESSOR_CONFIG names this file; docs/configuration.md lists its keys", "%v", broken)
+		return fail(exitUsage, hintConfig, "%v", broken)
 	}
 	if written, ok := errors.AsType[*fs.PathError](err); ok && written.Op == "write" { // the text of --help or --version
 		return written
