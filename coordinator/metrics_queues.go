@@ -26,6 +26,9 @@ const mostWorkspaces = 20
 // and has the same number of series however many queues there are. It is a client of AdminService, like the page.
 type queueMetrics struct{ admin lessorv1.AdminServiceClient }
 
+// mayBeTooLow is a part of the HELP of ages of the oldest READY task, for which each scrape looks at a limited number of tasks.
+const mayBeTooLow = " If there are many lines of tasks, not all are looked at, and it may be too low."
+
 var (
 	queueLabels    = []string{"workspace", "queue"}
 	queueTasksDesc = prometheus.NewDesc("lessor_queue_tasks", "Tasks of the queue that have not ended, by state; PARKED are READY but held back by their concurrency key.",
@@ -33,7 +36,7 @@ var (
 	queueKeptDesc = prometheus.NewDesc("lessor_queue_kept_tasks", "Tasks of the queue that have ended and are there until their retention is over, by state.",
 		append([]string{"state"}, queueLabels...), nil)
 	queueOldestDesc = prometheus.NewDesc("lessor_queue_oldest_ready_seconds",
-		"How long the task of the queue has been READY that has been so the longest; PARKED ones are left out. 0 if none is.", queueLabels, nil)
+		"How long the task of the queue has been READY that has been so the longest; PARKED ones are left out. 0 if none is."+mayBeTooLow, queueLabels, nil)
 	queueBlockerDesc = prometheus.NewDesc("lessor_queue_oldest_blocker_seconds",
 		"How long the oldest lease has been live that holds a concurrency key for which tasks of the queue are PARKED; 0 if none is.", queueLabels, nil)
 	queueTakersDesc = prometheus.NewDesc("lessor_queue_takers", "Workers and requests that wait for tasks of the queue or work on them.", queueLabels, nil)

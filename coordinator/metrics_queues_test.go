@@ -74,6 +74,19 @@ func TestMetricsOfQueues(t *testing.T) {
 	})
 }
 
+// Whoever sees only the metrics reads there that the age of the oldest READY task may be too low.
+func TestOldestReadySaysThatItMayBeTooLow(t *testing.T) {
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		r.Submit(t, nil)
+		for path, name := range map[string]string{"/metrics": "lessor_oldest_ready_seconds", "/metrics/queues": "lessor_queue_oldest_ready_seconds"} {
+			_, help, _ := strings.Cut(wiretest.GetPath(t, r, path, http.StatusOK), "# HELP "+name+" ")
+			if help, _, _ = strings.Cut(help, "\n"); !strings.HasSuffix(help, "If there are many lines of tasks, not all are looked at, and it may be too low.") {
+				t.Errorf("HELP of %s is %q", name, help)
+			}
+		}
+	})
+}
+
 // One scrape shows a limited number of queues, and says if there are more. Bad requests are refused like others.
 func TestMetricsOfManyQueues(t *testing.T) {
 	defer func(most int) { *coordinator.MostMeasured = most }(*coordinator.MostMeasured)

@@ -24,7 +24,7 @@ func (c *Coordinator) watchParts() {
 	logDropped := prometheus.CounterOpts{Name: "lessor_log_lines_dropped_total", Help: "Lines of the log that were dropped: nobody took them, or they could not be written."}
 	m.registry.MustRegister(prometheus.NewCounterFunc(logDropped, func() float64 { return float64(cfg.LogDropped()) }))
 	m.gauge("lessor_sessions_active", "Open sessions of workers.", func() float64 { return float64(c.sessions.Len()) })
-	m.gauge("lessor_oldest_ready_seconds", "How long the task has been READY that has been so the longest; PARKED ones are left out.",
+	m.gauge("lessor_oldest_ready_seconds", "How long the task has been READY that has been so the longest; PARKED ones are left out."+mayBeTooLow,
 		service.NewOldestReady(c.feed, c.engine.Now, cfg.Logger).Seconds)
 	m.gauge("lessor_submits_waiting", "Submits that are not read because those under way take all the room.", func() float64 {
 		_, waiting := c.submitLimiter.Usage()
