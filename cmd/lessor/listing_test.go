@@ -38,14 +38,14 @@ func listedTask() *lessorv1.Task {
 func TestDetailOfAListedTask(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	in := func(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(now.Add(d)) }
-	failed := &lessorv1.TaskError{Message: "exit status 1"}
+	failed := &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE, Message: "exit status 1"}
 	for want, task := range map[string]*lessorv1.Task{
-		"":                          {State: lessorv1.TaskState_TASK_STATE_READY, RetryAt: in(-time.Second)},
-		"worker gpu-1":              {State: lessorv1.TaskState_TASK_STATE_RUNNING, Lease: &lessorv1.LeaseInfo{WorkerId: "gpu-1"}},
-		"due in 5m":                 {State: lessorv1.TaskState_TASK_STATE_SCHEDULED, RetryAt: in(5 * time.Minute)},
-		"due in 2s; exit status 1":  {State: lessorv1.TaskState_TASK_STATE_SCHEDULED, RetryAt: in(2 * time.Second), Error: failed},
-		"worker w-1; exit status 1": {State: lessorv1.TaskState_TASK_STATE_LEASED, Lease: &lessorv1.LeaseInfo{WorkerId: "w-1"}, Error: failed},
-		"exit status 1":             {State: lessorv1.TaskState_TASK_STATE_FAILED, Error: failed},
+		"":                                     {State: lessorv1.TaskState_TASK_STATE_READY, RetryAt: in(-time.Second)},
+		"worker gpu-1":                         {State: lessorv1.TaskState_TASK_STATE_RUNNING, Lease: &lessorv1.LeaseInfo{WorkerId: "gpu-1"}},
+		"due in 5m":                            {State: lessorv1.TaskState_TASK_STATE_SCHEDULED, RetryAt: in(5 * time.Minute)},
+		"due in 2s; USER_CODE: exit status 1":  {State: lessorv1.TaskState_TASK_STATE_SCHEDULED, RetryAt: in(2 * time.Second), Error: failed},
+		"worker w-1; USER_CODE: exit status 1": {State: lessorv1.TaskState_TASK_STATE_LEASED, Lease: &lessorv1.LeaseInfo{WorkerId: "w-1"}, Error: failed},
+		"USER_CODE: exit status 1":             {State: lessorv1.TaskState_TASK_STATE_FAILED, Error: failed},
 	} {
 		if got := taskDetail(task, now); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -23,7 +23,7 @@ const listedByDefault = 100
 
 // Help is shown below the flags.
 func (taskListCmd) Help() string {
-	return `DETAIL is the worker that has the task, or when the task is due, and the last error. TASK KEY is the --task-key of its submit.
+	return `DETAIL is the worker that has the task, or when the task is due, and the last error with its category. TASK KEY is the --task-key of its submit.
 
 Examples:
   lessor task list --queue mail --state FAILED --newest-first

@@ -99,9 +99,12 @@ func Attempts(t *lessorv1.Task) string {
 		t.GetFailures(), policy.GetMaxAttempts(), t.GetLosses(), policy.GetMaxLosses())
 }
 
-// Error says in one line why a task has not succeeded. If it ended for a reason of its own, the error of its last failed attempt is an older matter.
+// Error says in one line why a task has not succeeded, beginning with the category of an error. If it ended for a reason of its own, the error of its last failed attempt is an older matter.
 func Error(t *lessorv1.Task) string {
-	text := ErrorMessage(t)
+	var text string
+	if e := t.GetError(); e != nil {
+		text = strings.TrimSuffix(Name(e.GetCategory())+": "+ErrorMessage(t), ": ")
+	}
 	switch {
 	case t.GetState() == lessorv1.TaskState_TASK_STATE_COMPLETED:
 		text = ""

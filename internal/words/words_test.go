@@ -89,7 +89,7 @@ func TestSilenceBeginsWithTheLastMessage(t *testing.T) {
 
 // The error of a task in a list is that of its state. A task that ended at its attempt_timeout has the same reason as one whose deadline passed, and says which.
 func TestErrorOfATaskInAListIsThatOfItsState(t *testing.T) {
-	earlier := &lessorv1.TaskError{Message: "encoder crashed\nat frame 7"}
+	earlier := &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE, Message: "encoder crashed\nat frame 7"}
 	at := func(seconds int64) *timestamppb.Timestamp { return &timestamppb.Timestamp{Seconds: seconds} }
 	late := func(deadline *timestamppb.Timestamp) *lessorv1.Task {
 		return &lessorv1.Task{
@@ -108,15 +108,16 @@ func TestErrorOfATaskInAListIsThatOfItsState(t *testing.T) {
 	}
 	stopped := &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_CANCELLED, Message: "stopped by a cancel"}
 	for want, task := range map[string]*lessorv1.Task{
-		"its worker reported a cancel that nobody had asked for: stopped by a cancel": {State: lessorv1.TaskState_TASK_STATE_FAILED, Error: stopped},
-		"its worker reported a cancel that nobody had asked for": {
+		"CANCELLED: its worker reported a cancel that nobody had asked for: stopped by a cancel": {State: lessorv1.TaskState_TASK_STATE_FAILED, Error: stopped},
+		"CANCELLED: its worker reported a cancel that nobody had asked for": {
 			State: lessorv1.TaskState_TASK_STATE_FAILED, Error: &lessorv1.TaskError{Category: stopped.GetCategory()},
 		},
-		"TASK_CANCELLED":        {State: lessorv1.TaskState_TASK_STATE_CANCELLED, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, Error: stopped},
-		"":                      {State: lessorv1.TaskState_TASK_STATE_COMPLETED, Error: earlier},
-		"encoder crashed":       {State: lessorv1.TaskState_TASK_STATE_FAILED, Error: earlier},
-		"HEARTBEAT_TIMEOUT":     {State: lessorv1.TaskState_TASK_STATE_FAILED, Error: earlier, Reason: lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT},
-		"TASK_CANCELLED: wrong": {State: lessorv1.TaskState_TASK_STATE_CANCELLED, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, CancelReason: "wrong\ninput"},
+		"TASK_CANCELLED":             {State: lessorv1.TaskState_TASK_STATE_CANCELLED, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, Error: stopped},
+		"":                           {State: lessorv1.TaskState_TASK_STATE_COMPLETED, Error: earlier},
+		"USER_CODE: encoder crashed": {State: lessorv1.TaskState_TASK_STATE_FAILED, Error: earlier},
+		"DATA_QUALITY":               {State: lessorv1.TaskState_TASK_STATE_FAILED, Error: &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_DATA_QUALITY}},
+		"HEARTBEAT_TIMEOUT":          {State: lessorv1.TaskState_TASK_STATE_FAILED, Error: earlier, Reason: lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT},
+		"TASK_CANCELLED: wrong":      {State: lessorv1.TaskState_TASK_STATE_CANCELLED, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, CancelReason: "wrong\ninput"},
 	} {
 		if got := Error(task); got != want {
 			t.Errorf("got %q, want %q", got, want)
