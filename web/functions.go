@@ -51,7 +51,7 @@ var functions = template.FuncMap{
 	"argument":   argument,
 	"printed":    printed,
 	"age":        func(d *durationpb.Duration) string { return words.Age(d.AsDuration()) },
-	"percent":    func(fraction float64) string { return fmt.Sprintf("%.0f %%", fraction*100) },
+	"percent":    words.Percent,
 }
 
 // when returns how far a time is from now, with the time itself as its title; "" if there is none.

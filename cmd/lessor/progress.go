@@ -7,11 +7,12 @@ import (
 	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // progressText returns the progress and the metrics of an attempt in words.
 func progressText(p *lessorv1.Progress) string {
-	text := fmt.Sprintf("%.0f %%", p.GetFraction()*100)
+	text := words.Percent(p.GetFraction())
 	for _, word := range []string{p.GetStage(), p.GetMessage()} {
 		if word != "" {
 			text += " " + word

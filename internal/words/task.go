@@ -150,6 +150,17 @@ func ErrorLabel(t *lessorv1.Task) string {
 	return "last error"
 }
 
+// tenths is the fraction below which a percentage has a decimal: the progress of a long task is seen to move.
+const tenths = 0.1
+
+// Percent returns a fraction from 0 to 1 as a percentage.
+func Percent(fraction float64) string {
+	if fraction > 0 && fraction < tenths {
+		return fmt.Sprintf("%.1f %%", fraction*100)
+	}
+	return fmt.Sprintf("%.0f %%", fraction*100)
+}
+
 // Artifact says what a result is and where it lies.
 func Artifact(a *lessorv1.Artifact) string {
 	text := fmt.Sprintf("%s, %s", a.GetResourceId(), Bytes(uint64(a.GetSizeBytes())))

@@ -172,6 +172,15 @@ func TestAge(t *testing.T) {
 	}
 }
 
+// The progress of a task that takes days is seen to move from its first hour on.
+func TestPercent(t *testing.T) {
+	for fraction, want := range map[float64]string{0: "0 %", 0.0002: "0.0 %", 0.004: "0.4 %", 0.0996: "10.0 %", 0.1: "10 %", 0.126: "13 %", 1: "100 %"} {
+		if got := Percent(fraction); got != want {
+			t.Errorf("%v: %q, want %q", fraction, got, want)
+		}
+	}
+}
+
 // Two texts that look the same are not shown the same.
 func TestVisible(t *testing.T) {
 	for text, want := range map[string]string{
