@@ -184,6 +184,9 @@ var leaseEndings = []leaseEnding{
 	{"reported", nil, func(t *testing.T, _ *wiretest.Rig, w *wiretest.HTTPClient, a *lessorv1.Assignment) {
 		w.Callback("completed", a, succeeded+`, "output": 1`).Want(t, http.StatusOK)
 	}, http.StatusConflict, []any{"error", "task_already_terminal", "state", "SUCCEEDED", "verdict", "CANCELLED", "reason", "ALREADY_REPORTED"}},
+	{"reported, and the task tried again", nil, func(t *testing.T, _ *wiretest.Rig, w *wiretest.HTTPClient, a *lessorv1.Assignment) {
+		w.Callback("completed", a, `, "outcome": "FAILED", "error": {"category": "USER_CODE"}`).Want(t, http.StatusOK, "taskState", "SCHEDULED")
+	}, http.StatusConflict, []any{"error", "task_already_terminal", "state", "SCHEDULED", "verdict", "CANCELLED", "reason", "ALREADY_REPORTED"}},
 	{"reported, and the task deleted", nil, func(t *testing.T, r *wiretest.Rig, w *wiretest.HTTPClient, a *lessorv1.Assignment) {
 		w.Callback("completed", a, succeeded+`, "output": 1`).Want(t, http.StatusOK)
 		if _, err := r.Tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: a.GetTask().GetTaskId()}); err != nil {
@@ -242,7 +245,7 @@ func TestCallbacksAreToldThatTheLeaseHasEnded(t *testing.T) {
 				late := w.Callback("completed", a, succeeded+`, "output": "late"`)
 				if strings.HasPrefix(c.name, "reported") {
 					late.Want(t, http.StatusConflict, "error", "task_already_terminal", "reason", "DUPLICATE_REPORT", "verdict", "REJECTED",
-						"state", "SUCCEEDED", "code", "E.RESULT.DUPLICATE")
+						"state", c.want[3], "code", "E.RESULT.DUPLICATE")
 					return
 				}
 				late.Want(t, c.status, c.want...)

@@ -44,7 +44,7 @@ var ownWords = map[string]string{
 	"ProblemBody.receivedAttempt":  "With attempt_mismatch: attempt of the caller.",
 	"ProblemBody.retryAfterMs":     "How long to wait before the request is repeated, unchanged.",
 	"ProblemBody.serverTime":       "Coordinator's wall clock.",
-	"ProblemBody.state":            "With task_already_terminal: state of the task, with SUCCEEDED for COMPLETED.",
+	"ProblemBody.state":            "With task_already_terminal: state of the task, with SUCCEEDED for COMPLETED. It is not final if the attempt alone is over, as after a failure that is retried.",
 	"ProblemBody.taskId":           "With a conflict: task that has the idempotencyKey, or whose state does not allow the request.",
 	"ProblemBody.taskState":        "State of the task.",
 	"ProblemBody.verdict":          "CANCELLED or REJECTED; null if there is no verdict, and nothing has changed.",
