@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lessor-dev/lessor/coordinator"
@@ -429,6 +430,10 @@ func TestStatusAndQueues(t *testing.T) {
 		if end := time.Now().Add(time.Hour); err != nil || st.GetOpen() || !st.GetCredentialEndsAt().AsTime().Equal(end) {
 			t.Errorf("with credentials the status is %v (%v), want open to be false, and the end of the token at %v", st, err, end)
 		}
+		want := &lessorv1.Holder{Tenant: "acme", Role: lessorv1.Role_ROLE_VIEWER, Subject: "acme-viewer"}
+		if got := st.GetHolder(); !proto.Equal(got, want) {
+			t.Errorf("the holder of the credential is %v, want %v", got, want)
+		}
 	})
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		ctx, started := t.Context(), time.Now()
@@ -439,7 +444,7 @@ func TestStatusAndQueues(t *testing.T) {
 		r.Submit(t, nil)
 		r.Lease(t)
 		st, err := r.Admin.GetStatus(ctx, &lessorv1.GetStatusRequest{})
-		if err != nil || st.GetLeases() != 1 || st.GetVersion() != "test" || !st.GetOpen() || st.GetEpoch() == 0 || !st.GetStartedAt().AsTime().Equal(started) || st.GetCredentialEndsAt() != nil {
+		if err != nil || st.GetLeases() != 1 || st.GetVersion() != "test" || !st.GetOpen() || st.GetEpoch() == 0 || !st.GetStartedAt().AsTime().Equal(started) || st.GetCredentialEndsAt() != nil || st.GetHolder() != nil {
 			t.Errorf("status is %v (%v), want one lease, version test, no credentials asked for and none that ends, an epoch, and the start at %v", st, err, started)
 		}
 		var names []string

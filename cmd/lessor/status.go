@@ -49,14 +49,24 @@ func (c statusCmd) Run(a *app) error {
 		}
 		d.add("access", accessText(s.GetOpen()))
 		d.add("host tenant", s.GetHostTenant())
-		if ends := s.GetCredentialEndsAt(); ends != nil {
-			d.add("your credential", "good until "+clock(ends)+", for "+words.Span(ends.AsTime().Sub(s.GetServerTime().AsTime())))
-		}
+		d.add("your credential", credentialText(s))
 		for _, q := range s.GetQuotas() {
 			d.add("quota of "+q.GetLimit()+", "+q.GetOf(), quotaText(q))
 		}
 		return d.flush()
 	})
+}
+
+// credentialText says whose the credential of the call is, and until when it is valid, as far as that is told.
+func credentialText(s *lessorv1.GetStatusResponse) string {
+	var parts []string
+	if h := s.GetHolder(); h != nil {
+		parts = append(parts, fmt.Sprintf("%s %s of tenant %s", strings.ToLower(words.Name(h.GetRole())), h.GetSubject(), h.GetTenant()))
+	}
+	if ends := s.GetCredentialEndsAt(); ends != nil {
+		parts = append(parts, "good until "+clock(ends)+", for "+words.Span(ends.AsTime().Sub(s.GetServerTime().AsTime())))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // storeText says how large the store is, and how much it can grow where that is told.

@@ -34,6 +34,10 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 	if !who.Until.IsZero() {
 		ends = lease.WallOf(who.Until)
 	}
+	var holder *lessorv1.Holder
+	if !s.Gate.Open() {
+		holder = &lessorv1.Holder{Tenant: who.Tenant, Role: convert.RoleProto(who.Role), Subject: who.Subject}
+	}
 	var standbys []standby.Status
 	var waits bool
 	var wait *durationpb.Duration
@@ -61,7 +65,7 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 		Leases: has.Leased, Sessions: uint32(s.Sessions.CountOf(tenant)), StoreBytes: size, DiskFull: s.DiskFull(),
 		GrantsStopped: s.DiskSpent(), StoreGone: s.StoreGone(), Open: s.Gate.Open(), Quotas: quotasProto(s.Quotas.Usage(who.Caller()), has.Unended()),
 		CredentialEndsAt: convert.Stamp(ends), Standbys: standbysProto(standbys), WaitsForStandby: waits, StandbyWait: wait, DiskFreeBytes: free,
-		HostTenant: host,
+		HostTenant: host, Holder: holder,
 	}, nil
 }
 

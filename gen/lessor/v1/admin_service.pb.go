@@ -2516,7 +2516,9 @@ type GetStatusResponse struct {
 	// Free space of the disk of the store, in bytes; unset if it is unknown. Only for the same callers as standbys.
 	DiskFreeBytes *uint64 `protobuf:"varint,18,opt,name=disk_free_bytes,json=diskFreeBytes,proto3,oneof" json:"disk_free_bytes,omitempty"`
 	// The host tenant (serve --host-tenant), to its own callers. Empty to those of other tenants, and if there is none.
-	HostTenant    string `protobuf:"bytes,19,opt,name=host_tenant,json=hostTenant,proto3" json:"host_tenant,omitempty"`
+	HostTenant string `protobuf:"bytes,19,opt,name=host_tenant,json=hostTenant,proto3" json:"host_tenant,omitempty"`
+	// What the credential of the call says of its holder; unset if the call needs none.
+	Holder        *Holder `protobuf:"bytes,20,opt,name=holder,proto3" json:"holder,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2677,6 +2679,77 @@ func (x *GetStatusResponse) GetHostTenant() string {
 	return ""
 }
 
+func (x *GetStatusResponse) GetHolder() *Holder {
+	if x != nil {
+		return x.Holder
+	}
+	return nil
+}
+
+// Holder is what a credential, a token or a certificate, says of who holds it.
+type Holder struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Tenant in which the holder is.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// What the holder may do.
+	Role Role `protobuf:"varint,2,opt,name=role,proto3,enum=lessor.v1.Role" json:"role,omitempty"`
+	// Who the holder is, for histories and logs.
+	Subject       string `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Holder) Reset() {
+	*x = Holder{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Holder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Holder) ProtoMessage() {}
+
+func (x *Holder) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Holder.ProtoReflect.Descriptor instead.
+func (*Holder) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *Holder) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *Holder) GetRole() Role {
+	if x != nil {
+		return x.Role
+	}
+	return Role_ROLE_UNSPECIFIED
+}
+
+func (x *Holder) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
 // Standby is a standby that follows.
 type Standby struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2698,7 +2771,7 @@ type Standby struct {
 
 func (x *Standby) Reset() {
 	*x = Standby{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[31]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2710,7 +2783,7 @@ func (x *Standby) String() string {
 func (*Standby) ProtoMessage() {}
 
 func (x *Standby) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[31]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2723,7 +2796,7 @@ func (x *Standby) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Standby.ProtoReflect.Descriptor instead.
 func (*Standby) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{31}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Standby) GetName() string {
@@ -2786,7 +2859,7 @@ type Quota struct {
 
 func (x *Quota) Reset() {
 	*x = Quota{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[32]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2798,7 +2871,7 @@ func (x *Quota) String() string {
 func (*Quota) ProtoMessage() {}
 
 func (x *Quota) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[32]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2811,7 +2884,7 @@ func (x *Quota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quota.ProtoReflect.Descriptor instead.
 func (*Quota) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{32}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Quota) GetLimit() string {
@@ -2851,7 +2924,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[33]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2863,7 +2936,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[33]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2876,7 +2949,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{33}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{34}
 }
 
 // BackupResponse is a part of the copy: once begin, then data until all is there, then end. A stream without end is no backup.
@@ -2896,7 +2969,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[34]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2908,7 +2981,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[34]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2921,7 +2994,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{34}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BackupResponse) GetPart() isBackupResponse_Part {
@@ -3002,7 +3075,7 @@ type BackupBegin struct {
 
 func (x *BackupBegin) Reset() {
 	*x = BackupBegin{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[35]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3014,7 +3087,7 @@ func (x *BackupBegin) String() string {
 func (*BackupBegin) ProtoMessage() {}
 
 func (x *BackupBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[35]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3027,7 +3100,7 @@ func (x *BackupBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupBegin.ProtoReflect.Descriptor instead.
 func (*BackupBegin) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{35}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BackupBegin) GetFormat() uint32 {
@@ -3078,7 +3151,7 @@ type BackupEnd struct {
 
 func (x *BackupEnd) Reset() {
 	*x = BackupEnd{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[36]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3090,7 +3163,7 @@ func (x *BackupEnd) String() string {
 func (*BackupEnd) ProtoMessage() {}
 
 func (x *BackupEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[36]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3103,7 +3176,7 @@ func (x *BackupEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupEnd.ProtoReflect.Descriptor instead.
 func (*BackupEnd) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{36}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *BackupEnd) GetBytes() uint64 {
@@ -3133,7 +3206,7 @@ type ConfirmBackupRequest struct {
 
 func (x *ConfirmBackupRequest) Reset() {
 	*x = ConfirmBackupRequest{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[37]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3145,7 +3218,7 @@ func (x *ConfirmBackupRequest) String() string {
 func (*ConfirmBackupRequest) ProtoMessage() {}
 
 func (x *ConfirmBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[37]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3158,7 +3231,7 @@ func (x *ConfirmBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmBackupRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmBackupRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{37}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ConfirmBackupRequest) GetBackupId() string {
@@ -3184,7 +3257,7 @@ type ConfirmBackupResponse struct {
 
 func (x *ConfirmBackupResponse) Reset() {
 	*x = ConfirmBackupResponse{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[38]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3196,7 +3269,7 @@ func (x *ConfirmBackupResponse) String() string {
 func (*ConfirmBackupResponse) ProtoMessage() {}
 
 func (x *ConfirmBackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[38]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3209,7 +3282,7 @@ func (x *ConfirmBackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmBackupResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmBackupResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{38}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{39}
 }
 
 // FollowStoreRequest is what a standby says: start once, first, then ack as often as it likes.
@@ -3228,7 +3301,7 @@ type FollowStoreRequest struct {
 
 func (x *FollowStoreRequest) Reset() {
 	*x = FollowStoreRequest{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[39]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3240,7 +3313,7 @@ func (x *FollowStoreRequest) String() string {
 func (*FollowStoreRequest) ProtoMessage() {}
 
 func (x *FollowStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[39]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3253,7 +3326,7 @@ func (x *FollowStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowStoreRequest.ProtoReflect.Descriptor instead.
 func (*FollowStoreRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{39}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *FollowStoreRequest) GetPart() isFollowStoreRequest_Part {
@@ -3317,7 +3390,7 @@ type FollowStart struct {
 
 func (x *FollowStart) Reset() {
 	*x = FollowStart{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[40]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3329,7 +3402,7 @@ func (x *FollowStart) String() string {
 func (*FollowStart) ProtoMessage() {}
 
 func (x *FollowStart) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[40]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3342,7 +3415,7 @@ func (x *FollowStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowStart.ProtoReflect.Descriptor instead.
 func (*FollowStart) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{40}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FollowStart) GetName() string {
@@ -3386,7 +3459,7 @@ type StoreCursor struct {
 
 func (x *StoreCursor) Reset() {
 	*x = StoreCursor{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[41]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3398,7 +3471,7 @@ func (x *StoreCursor) String() string {
 func (*StoreCursor) ProtoMessage() {}
 
 func (x *StoreCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[41]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3411,7 +3484,7 @@ func (x *StoreCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreCursor.ProtoReflect.Descriptor instead.
 func (*StoreCursor) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{41}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StoreCursor) GetKeyspace() uint32 {
@@ -3439,7 +3512,7 @@ type FollowAck struct {
 
 func (x *FollowAck) Reset() {
 	*x = FollowAck{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[42]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3451,7 +3524,7 @@ func (x *FollowAck) String() string {
 func (*FollowAck) ProtoMessage() {}
 
 func (x *FollowAck) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[42]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3464,7 +3537,7 @@ func (x *FollowAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowAck.ProtoReflect.Descriptor instead.
 func (*FollowAck) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{42}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *FollowAck) GetPosition() *StorePosition {
@@ -3492,7 +3565,7 @@ type FollowStoreResponse struct {
 
 func (x *FollowStoreResponse) Reset() {
 	*x = FollowStoreResponse{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[43]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3504,7 +3577,7 @@ func (x *FollowStoreResponse) String() string {
 func (*FollowStoreResponse) ProtoMessage() {}
 
 func (x *FollowStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[43]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3517,7 +3590,7 @@ func (x *FollowStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowStoreResponse.ProtoReflect.Descriptor instead.
 func (*FollowStoreResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{43}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *FollowStoreResponse) GetPart() isFollowStoreResponse_Part {
@@ -3594,7 +3667,7 @@ type FollowBegin struct {
 
 func (x *FollowBegin) Reset() {
 	*x = FollowBegin{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[44]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3606,7 +3679,7 @@ func (x *FollowBegin) String() string {
 func (*FollowBegin) ProtoMessage() {}
 
 func (x *FollowBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[44]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3619,7 +3692,7 @@ func (x *FollowBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowBegin.ProtoReflect.Descriptor instead.
 func (*FollowBegin) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{44}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *FollowBegin) GetFormat() uint32 {
@@ -3654,7 +3727,7 @@ type StoreChanges struct {
 
 func (x *StoreChanges) Reset() {
 	*x = StoreChanges{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[45]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3666,7 +3739,7 @@ func (x *StoreChanges) String() string {
 func (*StoreChanges) ProtoMessage() {}
 
 func (x *StoreChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[45]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3679,7 +3752,7 @@ func (x *StoreChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreChanges.ProtoReflect.Descriptor instead.
 func (*StoreChanges) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{45}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *StoreChanges) GetChanges() []*StoreChange {
@@ -3706,7 +3779,7 @@ type StoreChange struct {
 
 func (x *StoreChange) Reset() {
 	*x = StoreChange{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[46]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3718,7 +3791,7 @@ func (x *StoreChange) String() string {
 func (*StoreChange) ProtoMessage() {}
 
 func (x *StoreChange) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[46]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3731,7 +3804,7 @@ func (x *StoreChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreChange.ProtoReflect.Descriptor instead.
 func (*StoreChange) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{46}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *StoreChange) GetKeyspace() uint32 {
@@ -3779,7 +3852,7 @@ type StoreMark struct {
 
 func (x *StoreMark) Reset() {
 	*x = StoreMark{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[47]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3791,7 +3864,7 @@ func (x *StoreMark) String() string {
 func (*StoreMark) ProtoMessage() {}
 
 func (x *StoreMark) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[47]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3804,7 +3877,7 @@ func (x *StoreMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreMark.ProtoReflect.Descriptor instead.
 func (*StoreMark) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{47}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *StoreMark) GetPosition() *StorePosition {
@@ -3848,7 +3921,7 @@ type StorePosition struct {
 
 func (x *StorePosition) Reset() {
 	*x = StorePosition{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[48]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3860,7 +3933,7 @@ func (x *StorePosition) String() string {
 func (*StorePosition) ProtoMessage() {}
 
 func (x *StorePosition) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[48]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3873,7 +3946,7 @@ func (x *StorePosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorePosition.ProtoReflect.Descriptor instead.
 func (*StorePosition) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{48}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *StorePosition) GetRun() uint64 {
@@ -3894,7 +3967,7 @@ var File_lessor_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1dlessor/v1/admin_service.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15lessor/v1/audit.proto\x1a\x16lessor/v1/report.proto\x1a\x17lessor/v1/session.proto\x1a\x14lessor/v1/task.proto\x1a\x1clessor/v1/task_service.proto\"\xde\a\n" +
+	"\x1dlessor/v1/admin_service.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15lessor/v1/audit.proto\x1a\x1clessor/v1/auth_service.proto\x1a\x16lessor/v1/report.proto\x1a\x17lessor/v1/session.proto\x1a\x14lessor/v1/task.proto\x1a\x1clessor/v1/task_service.proto\"\xde\a\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x14\n" +
@@ -4094,7 +4167,7 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	" \x01(\rR\bsessions\x12\x16\n" +
 	"\x06tokens\x18\v \x01(\rR\x06tokens\x12(\n" +
 	"\x06quotas\x18\f \x03(\v2\x10.lessor.v1.QuotaR\x06quotas\"\x12\n" +
-	"\x10GetStatusRequest\"\xf7\x05\n" +
+	"\x10GetStatusRequest\"\xa2\x06\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\rR\x05epoch\x129\n" +
@@ -4119,8 +4192,13 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"store_gone\x18\x11 \x01(\bR\tstoreGone\x12+\n" +
 	"\x0fdisk_free_bytes\x18\x12 \x01(\x04H\x00R\rdiskFreeBytes\x88\x01\x01\x12\x1f\n" +
 	"\vhost_tenant\x18\x13 \x01(\tR\n" +
-	"hostTenantB\x12\n" +
-	"\x10_disk_free_bytes\"\xf1\x01\n" +
+	"hostTenant\x12)\n" +
+	"\x06holder\x18\x14 \x01(\v2\x11.lessor.v1.HolderR\x06holderB\x12\n" +
+	"\x10_disk_free_bytes\"_\n" +
+	"\x06Holder\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12#\n" +
+	"\x04role\x18\x02 \x01(\x0e2\x0f.lessor.v1.RoleR\x04role\x12\x18\n" +
+	"\asubject\x18\x03 \x01(\tR\asubject\"\xf1\x01\n" +
 	"\aStandby\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12=\n" +
 	"\fconnected_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\vconnectedAt\x12\x1a\n" +
@@ -4242,7 +4320,7 @@ func file_lessor_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_lessor_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_lessor_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_lessor_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_lessor_v1_admin_service_proto_goTypes = []any{
 	(WorkerState)(0),                 // 0: lessor.v1.WorkerState
 	(WorkerHealth)(0),                // 1: lessor.v1.WorkerHealth
@@ -4277,140 +4355,144 @@ var file_lessor_v1_admin_service_proto_goTypes = []any{
 	(*Tenant)(nil),                   // 30: lessor.v1.Tenant
 	(*GetStatusRequest)(nil),         // 31: lessor.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),        // 32: lessor.v1.GetStatusResponse
-	(*Standby)(nil),                  // 33: lessor.v1.Standby
-	(*Quota)(nil),                    // 34: lessor.v1.Quota
-	(*BackupRequest)(nil),            // 35: lessor.v1.BackupRequest
-	(*BackupResponse)(nil),           // 36: lessor.v1.BackupResponse
-	(*BackupBegin)(nil),              // 37: lessor.v1.BackupBegin
-	(*BackupEnd)(nil),                // 38: lessor.v1.BackupEnd
-	(*ConfirmBackupRequest)(nil),     // 39: lessor.v1.ConfirmBackupRequest
-	(*ConfirmBackupResponse)(nil),    // 40: lessor.v1.ConfirmBackupResponse
-	(*FollowStoreRequest)(nil),       // 41: lessor.v1.FollowStoreRequest
-	(*FollowStart)(nil),              // 42: lessor.v1.FollowStart
-	(*StoreCursor)(nil),              // 43: lessor.v1.StoreCursor
-	(*FollowAck)(nil),                // 44: lessor.v1.FollowAck
-	(*FollowStoreResponse)(nil),      // 45: lessor.v1.FollowStoreResponse
-	(*FollowBegin)(nil),              // 46: lessor.v1.FollowBegin
-	(*StoreChanges)(nil),             // 47: lessor.v1.StoreChanges
-	(*StoreChange)(nil),              // 48: lessor.v1.StoreChange
-	(*StoreMark)(nil),                // 49: lessor.v1.StoreMark
-	(*StorePosition)(nil),            // 50: lessor.v1.StorePosition
-	nil,                              // 51: lessor.v1.Queue.FairnessWeightsEntry
-	nil,                              // 52: lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
-	nil,                              // 53: lessor.v1.Worker.MetricsEntry
-	nil,                              // 54: lessor.v1.WorkerFilter.LabelsEntry
-	(*timestamppb.Timestamp)(nil),    // 55: google.protobuf.Timestamp
-	(*RetryPolicy)(nil),              // 56: lessor.v1.RetryPolicy
-	(*durationpb.Duration)(nil),      // 57: google.protobuf.Duration
-	(*BatchResult)(nil),              // 58: lessor.v1.BatchResult
-	(*WorkerInfo)(nil),               // 59: lessor.v1.WorkerInfo
-	(*Capabilities)(nil),             // 60: lessor.v1.Capabilities
-	(*Drain)(nil),                    // 61: lessor.v1.Drain
-	(*Package)(nil),                  // 62: lessor.v1.Package
-	(PackageStatus)(0),               // 63: lessor.v1.PackageStatus
-	(*ListAuditEventsRequest)(nil),   // 64: lessor.v1.ListAuditEventsRequest
-	(*ListAuditEventsResponse)(nil),  // 65: lessor.v1.ListAuditEventsResponse
+	(*Holder)(nil),                   // 33: lessor.v1.Holder
+	(*Standby)(nil),                  // 34: lessor.v1.Standby
+	(*Quota)(nil),                    // 35: lessor.v1.Quota
+	(*BackupRequest)(nil),            // 36: lessor.v1.BackupRequest
+	(*BackupResponse)(nil),           // 37: lessor.v1.BackupResponse
+	(*BackupBegin)(nil),              // 38: lessor.v1.BackupBegin
+	(*BackupEnd)(nil),                // 39: lessor.v1.BackupEnd
+	(*ConfirmBackupRequest)(nil),     // 40: lessor.v1.ConfirmBackupRequest
+	(*ConfirmBackupResponse)(nil),    // 41: lessor.v1.ConfirmBackupResponse
+	(*FollowStoreRequest)(nil),       // 42: lessor.v1.FollowStoreRequest
+	(*FollowStart)(nil),              // 43: lessor.v1.FollowStart
+	(*StoreCursor)(nil),              // 44: lessor.v1.StoreCursor
+	(*FollowAck)(nil),                // 45: lessor.v1.FollowAck
+	(*FollowStoreResponse)(nil),      // 46: lessor.v1.FollowStoreResponse
+	(*FollowBegin)(nil),              // 47: lessor.v1.FollowBegin
+	(*StoreChanges)(nil),             // 48: lessor.v1.StoreChanges
+	(*StoreChange)(nil),              // 49: lessor.v1.StoreChange
+	(*StoreMark)(nil),                // 50: lessor.v1.StoreMark
+	(*StorePosition)(nil),            // 51: lessor.v1.StorePosition
+	nil,                              // 52: lessor.v1.Queue.FairnessWeightsEntry
+	nil,                              // 53: lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	nil,                              // 54: lessor.v1.Worker.MetricsEntry
+	nil,                              // 55: lessor.v1.WorkerFilter.LabelsEntry
+	(*timestamppb.Timestamp)(nil),    // 56: google.protobuf.Timestamp
+	(*RetryPolicy)(nil),              // 57: lessor.v1.RetryPolicy
+	(*durationpb.Duration)(nil),      // 58: google.protobuf.Duration
+	(*BatchResult)(nil),              // 59: lessor.v1.BatchResult
+	(*WorkerInfo)(nil),               // 60: lessor.v1.WorkerInfo
+	(*Capabilities)(nil),             // 61: lessor.v1.Capabilities
+	(*Drain)(nil),                    // 62: lessor.v1.Drain
+	(*Package)(nil),                  // 63: lessor.v1.Package
+	(PackageStatus)(0),               // 64: lessor.v1.PackageStatus
+	(Role)(0),                        // 65: lessor.v1.Role
+	(*ListAuditEventsRequest)(nil),   // 66: lessor.v1.ListAuditEventsRequest
+	(*ListAuditEventsResponse)(nil),  // 67: lessor.v1.ListAuditEventsResponse
 }
 var file_lessor_v1_admin_service_proto_depIdxs = []int32{
-	55, // 0: lessor.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	56, // 0: lessor.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
 	3,  // 1: lessor.v1.Queue.rate_limit:type_name -> lessor.v1.RateLimit
-	56, // 2: lessor.v1.Queue.retry_policy:type_name -> lessor.v1.RetryPolicy
-	51, // 3: lessor.v1.Queue.fairness_weights:type_name -> lessor.v1.Queue.FairnessWeightsEntry
-	57, // 4: lessor.v1.Queue.oldest_ready:type_name -> google.protobuf.Duration
-	55, // 5: lessor.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
-	57, // 6: lessor.v1.Queue.oldest_blocker:type_name -> google.protobuf.Duration
+	57, // 2: lessor.v1.Queue.retry_policy:type_name -> lessor.v1.RetryPolicy
+	52, // 3: lessor.v1.Queue.fairness_weights:type_name -> lessor.v1.Queue.FairnessWeightsEntry
+	58, // 4: lessor.v1.Queue.oldest_ready:type_name -> google.protobuf.Duration
+	56, // 5: lessor.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
+	58, // 6: lessor.v1.Queue.oldest_blocker:type_name -> google.protobuf.Duration
 	2,  // 7: lessor.v1.GetQueueResponse.queue:type_name -> lessor.v1.Queue
 	3,  // 8: lessor.v1.UpdateQueueRequest.rate_limit:type_name -> lessor.v1.RateLimit
-	56, // 9: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
-	52, // 10: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	57, // 9: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
+	53, // 10: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
 	2,  // 11: lessor.v1.UpdateQueueResponse.queue:type_name -> lessor.v1.Queue
-	58, // 12: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
+	59, // 12: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
 	2,  // 13: lessor.v1.ListQueuesResponse.queues:type_name -> lessor.v1.Queue
-	59, // 14: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
+	60, // 14: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
 	0,  // 15: lessor.v1.Worker.state:type_name -> lessor.v1.WorkerState
-	60, // 16: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
-	55, // 17: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
-	55, // 18: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
-	53, // 19: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
+	61, // 16: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
+	56, // 17: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
+	56, // 18: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
+	54, // 19: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
 	1,  // 20: lessor.v1.Worker.health:type_name -> lessor.v1.WorkerHealth
-	61, // 21: lessor.v1.Worker.drain:type_name -> lessor.v1.Drain
-	62, // 22: lessor.v1.Worker.packages:type_name -> lessor.v1.Package
+	62, // 21: lessor.v1.Worker.drain:type_name -> lessor.v1.Drain
+	63, // 22: lessor.v1.Worker.packages:type_name -> lessor.v1.Package
 	12, // 23: lessor.v1.GetWorkerResponse.workers:type_name -> lessor.v1.Worker
-	55, // 24: lessor.v1.DrainWorkerRequest.deadline:type_name -> google.protobuf.Timestamp
+	56, // 24: lessor.v1.DrainWorkerRequest.deadline:type_name -> google.protobuf.Timestamp
 	12, // 25: lessor.v1.DrainWorkerResponse.workers:type_name -> lessor.v1.Worker
-	57, // 26: lessor.v1.KickWorkerRequest.retry_after:type_name -> google.protobuf.Duration
+	58, // 26: lessor.v1.KickWorkerRequest.retry_after:type_name -> google.protobuf.Duration
 	12, // 27: lessor.v1.KickWorkerResponse.workers:type_name -> lessor.v1.Worker
-	54, // 28: lessor.v1.WorkerFilter.labels:type_name -> lessor.v1.WorkerFilter.LabelsEntry
+	55, // 28: lessor.v1.WorkerFilter.labels:type_name -> lessor.v1.WorkerFilter.LabelsEntry
 	19, // 29: lessor.v1.InstallPackageRequest.workers:type_name -> lessor.v1.WorkerFilter
-	57, // 30: lessor.v1.InstallPackageRequest.wait:type_name -> google.protobuf.Duration
+	58, // 30: lessor.v1.InstallPackageRequest.wait:type_name -> google.protobuf.Duration
 	24, // 31: lessor.v1.InstallPackageResponse.operation:type_name -> lessor.v1.PackageOperation
 	19, // 32: lessor.v1.UninstallPackageRequest.workers:type_name -> lessor.v1.WorkerFilter
-	57, // 33: lessor.v1.UninstallPackageRequest.wait:type_name -> google.protobuf.Duration
+	58, // 33: lessor.v1.UninstallPackageRequest.wait:type_name -> google.protobuf.Duration
 	24, // 34: lessor.v1.UninstallPackageResponse.operation:type_name -> lessor.v1.PackageOperation
 	25, // 35: lessor.v1.PackageOperation.results:type_name -> lessor.v1.PackageResult
-	63, // 36: lessor.v1.PackageResult.status:type_name -> lessor.v1.PackageStatus
+	64, // 36: lessor.v1.PackageResult.status:type_name -> lessor.v1.PackageStatus
 	12, // 37: lessor.v1.ListWorkersResponse.workers:type_name -> lessor.v1.Worker
 	30, // 38: lessor.v1.ListTenantsResponse.tenants:type_name -> lessor.v1.Tenant
-	34, // 39: lessor.v1.Tenant.quotas:type_name -> lessor.v1.Quota
-	55, // 40: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	55, // 41: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
-	34, // 42: lessor.v1.GetStatusResponse.quotas:type_name -> lessor.v1.Quota
-	55, // 43: lessor.v1.GetStatusResponse.credential_ends_at:type_name -> google.protobuf.Timestamp
-	33, // 44: lessor.v1.GetStatusResponse.standbys:type_name -> lessor.v1.Standby
-	57, // 45: lessor.v1.GetStatusResponse.standby_wait:type_name -> google.protobuf.Duration
-	55, // 46: lessor.v1.Standby.connected_at:type_name -> google.protobuf.Timestamp
-	57, // 47: lessor.v1.Standby.behind:type_name -> google.protobuf.Duration
-	37, // 48: lessor.v1.BackupResponse.begin:type_name -> lessor.v1.BackupBegin
-	38, // 49: lessor.v1.BackupResponse.end:type_name -> lessor.v1.BackupEnd
-	55, // 50: lessor.v1.BackupBegin.taken_at:type_name -> google.protobuf.Timestamp
-	42, // 51: lessor.v1.FollowStoreRequest.start:type_name -> lessor.v1.FollowStart
-	44, // 52: lessor.v1.FollowStoreRequest.ack:type_name -> lessor.v1.FollowAck
-	50, // 53: lessor.v1.FollowStart.position:type_name -> lessor.v1.StorePosition
-	43, // 54: lessor.v1.FollowStart.copied:type_name -> lessor.v1.StoreCursor
-	50, // 55: lessor.v1.FollowAck.position:type_name -> lessor.v1.StorePosition
-	46, // 56: lessor.v1.FollowStoreResponse.begin:type_name -> lessor.v1.FollowBegin
-	47, // 57: lessor.v1.FollowStoreResponse.changes:type_name -> lessor.v1.StoreChanges
-	49, // 58: lessor.v1.FollowStoreResponse.mark:type_name -> lessor.v1.StoreMark
-	48, // 59: lessor.v1.StoreChanges.changes:type_name -> lessor.v1.StoreChange
-	50, // 60: lessor.v1.StoreMark.position:type_name -> lessor.v1.StorePosition
-	43, // 61: lessor.v1.StoreMark.copied:type_name -> lessor.v1.StoreCursor
-	10, // 62: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
-	4,  // 63: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
-	6,  // 64: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
-	8,  // 65: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
-	26, // 66: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
-	13, // 67: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
-	15, // 68: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
-	17, // 69: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
-	20, // 70: lessor.v1.AdminService.InstallPackage:input_type -> lessor.v1.InstallPackageRequest
-	22, // 71: lessor.v1.AdminService.UninstallPackage:input_type -> lessor.v1.UninstallPackageRequest
-	64, // 72: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
-	28, // 73: lessor.v1.AdminService.ListTenants:input_type -> lessor.v1.ListTenantsRequest
-	31, // 74: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
-	35, // 75: lessor.v1.AdminService.Backup:input_type -> lessor.v1.BackupRequest
-	39, // 76: lessor.v1.AdminService.ConfirmBackup:input_type -> lessor.v1.ConfirmBackupRequest
-	41, // 77: lessor.v1.AdminService.FollowStore:input_type -> lessor.v1.FollowStoreRequest
-	11, // 78: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
-	5,  // 79: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
-	7,  // 80: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
-	9,  // 81: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
-	27, // 82: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
-	14, // 83: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
-	16, // 84: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
-	18, // 85: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
-	21, // 86: lessor.v1.AdminService.InstallPackage:output_type -> lessor.v1.InstallPackageResponse
-	23, // 87: lessor.v1.AdminService.UninstallPackage:output_type -> lessor.v1.UninstallPackageResponse
-	65, // 88: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
-	29, // 89: lessor.v1.AdminService.ListTenants:output_type -> lessor.v1.ListTenantsResponse
-	32, // 90: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
-	36, // 91: lessor.v1.AdminService.Backup:output_type -> lessor.v1.BackupResponse
-	40, // 92: lessor.v1.AdminService.ConfirmBackup:output_type -> lessor.v1.ConfirmBackupResponse
-	45, // 93: lessor.v1.AdminService.FollowStore:output_type -> lessor.v1.FollowStoreResponse
-	78, // [78:94] is the sub-list for method output_type
-	62, // [62:78] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	35, // 39: lessor.v1.Tenant.quotas:type_name -> lessor.v1.Quota
+	56, // 40: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	56, // 41: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
+	35, // 42: lessor.v1.GetStatusResponse.quotas:type_name -> lessor.v1.Quota
+	56, // 43: lessor.v1.GetStatusResponse.credential_ends_at:type_name -> google.protobuf.Timestamp
+	34, // 44: lessor.v1.GetStatusResponse.standbys:type_name -> lessor.v1.Standby
+	58, // 45: lessor.v1.GetStatusResponse.standby_wait:type_name -> google.protobuf.Duration
+	33, // 46: lessor.v1.GetStatusResponse.holder:type_name -> lessor.v1.Holder
+	65, // 47: lessor.v1.Holder.role:type_name -> lessor.v1.Role
+	56, // 48: lessor.v1.Standby.connected_at:type_name -> google.protobuf.Timestamp
+	58, // 49: lessor.v1.Standby.behind:type_name -> google.protobuf.Duration
+	38, // 50: lessor.v1.BackupResponse.begin:type_name -> lessor.v1.BackupBegin
+	39, // 51: lessor.v1.BackupResponse.end:type_name -> lessor.v1.BackupEnd
+	56, // 52: lessor.v1.BackupBegin.taken_at:type_name -> google.protobuf.Timestamp
+	43, // 53: lessor.v1.FollowStoreRequest.start:type_name -> lessor.v1.FollowStart
+	45, // 54: lessor.v1.FollowStoreRequest.ack:type_name -> lessor.v1.FollowAck
+	51, // 55: lessor.v1.FollowStart.position:type_name -> lessor.v1.StorePosition
+	44, // 56: lessor.v1.FollowStart.copied:type_name -> lessor.v1.StoreCursor
+	51, // 57: lessor.v1.FollowAck.position:type_name -> lessor.v1.StorePosition
+	47, // 58: lessor.v1.FollowStoreResponse.begin:type_name -> lessor.v1.FollowBegin
+	48, // 59: lessor.v1.FollowStoreResponse.changes:type_name -> lessor.v1.StoreChanges
+	50, // 60: lessor.v1.FollowStoreResponse.mark:type_name -> lessor.v1.StoreMark
+	49, // 61: lessor.v1.StoreChanges.changes:type_name -> lessor.v1.StoreChange
+	51, // 62: lessor.v1.StoreMark.position:type_name -> lessor.v1.StorePosition
+	44, // 63: lessor.v1.StoreMark.copied:type_name -> lessor.v1.StoreCursor
+	10, // 64: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
+	4,  // 65: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
+	6,  // 66: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
+	8,  // 67: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
+	26, // 68: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
+	13, // 69: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
+	15, // 70: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
+	17, // 71: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
+	20, // 72: lessor.v1.AdminService.InstallPackage:input_type -> lessor.v1.InstallPackageRequest
+	22, // 73: lessor.v1.AdminService.UninstallPackage:input_type -> lessor.v1.UninstallPackageRequest
+	66, // 74: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
+	28, // 75: lessor.v1.AdminService.ListTenants:input_type -> lessor.v1.ListTenantsRequest
+	31, // 76: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
+	36, // 77: lessor.v1.AdminService.Backup:input_type -> lessor.v1.BackupRequest
+	40, // 78: lessor.v1.AdminService.ConfirmBackup:input_type -> lessor.v1.ConfirmBackupRequest
+	42, // 79: lessor.v1.AdminService.FollowStore:input_type -> lessor.v1.FollowStoreRequest
+	11, // 80: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
+	5,  // 81: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
+	7,  // 82: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
+	9,  // 83: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
+	27, // 84: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
+	14, // 85: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
+	16, // 86: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
+	18, // 87: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
+	21, // 88: lessor.v1.AdminService.InstallPackage:output_type -> lessor.v1.InstallPackageResponse
+	23, // 89: lessor.v1.AdminService.UninstallPackage:output_type -> lessor.v1.UninstallPackageResponse
+	67, // 90: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
+	29, // 91: lessor.v1.AdminService.ListTenants:output_type -> lessor.v1.ListTenantsResponse
+	32, // 92: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
+	37, // 93: lessor.v1.AdminService.Backup:output_type -> lessor.v1.BackupResponse
+	41, // 94: lessor.v1.AdminService.ConfirmBackup:output_type -> lessor.v1.ConfirmBackupResponse
+	46, // 95: lessor.v1.AdminService.FollowStore:output_type -> lessor.v1.FollowStoreResponse
+	80, // [80:96] is the sub-list for method output_type
+	64, // [64:80] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_admin_service_proto_init() }
@@ -4419,22 +4501,23 @@ func file_lessor_v1_admin_service_proto_init() {
 		return
 	}
 	file_lessor_v1_audit_proto_init()
+	file_lessor_v1_auth_service_proto_init()
 	file_lessor_v1_report_proto_init()
 	file_lessor_v1_session_proto_init()
 	file_lessor_v1_task_proto_init()
 	file_lessor_v1_task_service_proto_init()
 	file_lessor_v1_admin_service_proto_msgTypes[4].OneofWrappers = []any{}
 	file_lessor_v1_admin_service_proto_msgTypes[30].OneofWrappers = []any{}
-	file_lessor_v1_admin_service_proto_msgTypes[34].OneofWrappers = []any{
+	file_lessor_v1_admin_service_proto_msgTypes[35].OneofWrappers = []any{
 		(*BackupResponse_Begin)(nil),
 		(*BackupResponse_Data)(nil),
 		(*BackupResponse_End)(nil),
 	}
-	file_lessor_v1_admin_service_proto_msgTypes[39].OneofWrappers = []any{
+	file_lessor_v1_admin_service_proto_msgTypes[40].OneofWrappers = []any{
 		(*FollowStoreRequest_Start)(nil),
 		(*FollowStoreRequest_Ack)(nil),
 	}
-	file_lessor_v1_admin_service_proto_msgTypes[43].OneofWrappers = []any{
+	file_lessor_v1_admin_service_proto_msgTypes[44].OneofWrappers = []any{
 		(*FollowStoreResponse_Begin)(nil),
 		(*FollowStoreResponse_Changes)(nil),
 		(*FollowStoreResponse_Mark)(nil),
@@ -4445,7 +4528,7 @@ func file_lessor_v1_admin_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_admin_service_proto_rawDesc), len(file_lessor_v1_admin_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   53,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
