@@ -139,8 +139,8 @@ func (ss *Session) envelope(f *Frame) (why, remedy string) {
 	return "", ""
 }
 
-// refuse answers a bad frame, or a bad item of a frame, with an error frame, and adds a fine; the session goes on. The frame or item must not have changed
-// anything. It returns false if the stream has ended.
+// refuse answers a bad frame, or a bad item of a frame, with an error frame, and adds a fine; the session goes on. The frame or item must not have
+// changed anything. It returns false if the stream has ended.
 func (ss *Session) refuse(corr, code, message, remediation string) bool {
 	ss.fines.add(1)
 	if !ss.asksTenant.Load() {
@@ -150,6 +150,7 @@ func (ss *Session) refuse(corr, code, message, remediation string) bool {
 	if ss.out == nil {
 		return ss.sendUnnumbered(errorFrame(corr, e))
 	}
+	ss.in.refused()
 	ss.out.unpause() // as in takeInOrder
 	ss.out.replyError(corr, e)
 	return true

@@ -51,6 +51,7 @@ func (ss *Session) mayPass(corr string) bool {
 	if err != nil {
 		ended := refusal.Status(err)
 		ss.fines.add(1)
+		ss.in.refused() // the worker may send it again after the wait
 		ss.out.replyError(corr, &lessorv1.Error{
 			Code: refusal.CodeOf(ended), Message: err.Error(), Remediation: "send less feedback, or ask for a larger quota", RetryAfter: refusal.WaitOf(ended),
 		})

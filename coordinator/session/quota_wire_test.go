@@ -12,10 +12,10 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// X5, W14: feedback over the quota of frames is refused with a wait, and accepted after this wait. Watchers are told at once that they miss it. Heartbeats and
-// reports are always accepted.
+// X5, W14, W6: feedback over the quota of frames is refused with a wait, and the same frame is accepted after this wait. Watchers are told at once
+// that they miss it. Heartbeats and reports are always accepted.
 func TestQuotaOfFrames(t *testing.T) {
-	t.Attr("rules", "X5 W14")
+	t.Attr("rules", "X5 W14 W6")
 	wiretest.WithQuotas(t, quota.Limits{Frames: quota.Rate{PerSecond: 1, Burst: 5}}, func(t *testing.T, r *wiretest.Rig) {
 		r.SubmitAll(t, 1)
 		worker := r.OpenSession(t, "w", 1)
@@ -23,16 +23,17 @@ func TestQuotaOfFrames(t *testing.T) {
 		watch := func() func() []*lessorv1.WatchTaskResponse {
 			return wiretest.WatchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: work[0].GetTask().GetTaskId()})
 		}
-		sendFeedback := func() string {
+		feedback := func() *lessorv1.SessionRequest {
 			item := wiretest.Feedback(work[0], "half way")
-			return worker.Send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{item, item}})
+			return worker.NewFrame(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{item, item}})
 		}
 		refusals, all := watch(), watch()
 		for range 2 { // handshake, register and acknowledgement used 3 of the 5 frames
-			sendFeedback()
+			worker.SendFrame(feedback())
 		}
 		worker.WantNoFrame()
-		corr := sendFeedback()
+		over := feedback()
+		corr := worker.SendFrame(over)
 		m := worker.NextFrame()
 		refused := wiretest.WantPayload[*lessorv1.Error](worker, m)
 		if m.GetCorr() != corr || refused.GetCode() != "E.QUOTA.FRAMES" || refused.GetRetryAfter().AsDuration() != time.Second {
@@ -41,7 +42,7 @@ func TestQuotaOfFrames(t *testing.T) {
 		wiretest.WantEqual(t, "the watch", wiretest.EventNames(refusals()), "SUBMITTED GRANTED ACKNOWLEDGED progress progress progress progress missed(0,2)")
 		wiretest.WantContains(t, "metrics", wiretest.GetPath(t, r, "/metrics", http.StatusOK), "lessor_feedback_dropped_total 2")
 		time.Sleep(refused.GetRetryAfter().AsDuration())
-		sendFeedback()
+		worker.SendFrame(over)
 		worker.WantNoFrame()
 		wiretest.WantEqual(t, "the end of the watch", strings.SplitN(wiretest.EventNames(all()), " ", 8)[7], "missed(0,2) progress progress")
 		for range 20 {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// maxRecent is how many frames a session remembers (W6).
+// maxRecent is how many frames a session remembers (W6). Refused ones are not among them.
 const maxRecent = 1024
 
 // recent remembers the newest frames by id and corr, so that a frame that is sent twice has an effect only once (W6), also with another seq or with none.

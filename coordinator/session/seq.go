@@ -9,7 +9,7 @@ type incoming struct {
 	next   uint64   // seq of the next sequenced frame
 	gap    uint64   // highest seq that was dropped because frame next is missing; 0: none is missing
 	recent recent
-	sum    uint64 // hash of the frame that is being handled, if recent must remember it; else 0
+	sum    uint64 // hash of the frame that is being handled, if recent must remember it when it is taken; else 0
 	said   selfReport
 }
 
@@ -96,7 +96,11 @@ func (in *incoming) judgeEarly(seq uint64) order {
 	return early
 }
 
-// taken records that a frame was handled.
+// refused is called if the frame that is being handled changes nothing. It is not remembered: a repeat of it is no duplicate but is refused again,
+// and a correction may come under the same id.
+func (in *incoming) refused() { in.sum = 0 }
+
+// taken records that a frame was handled, or refused: that uses up its seq, too (W7).
 func (in *incoming) taken(m *lessorv1.SessionRequest) {
 	in.advance(m.GetSeq())
 	if in.sum != 0 {

@@ -1,6 +1,8 @@
 package session_test
 
 import (
+	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -93,18 +95,108 @@ func TestRefusedFramesCountInTheSequence(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		worker := r.OpenSession(t, "w", 1)
 		worker.WantError(worker.SendFrame(numberedFrame(worker, 1, &lessorv1.Capacity{MaxParallel: convert.MaxParallel + 1})), refusal.CodeInvalid, "capacity")
-		raw, err := proto.Marshal(numberedFrame(worker, 2, &lessorv1.Error{Message: "word"}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		raw[len(raw)-1] = 0xff
-		if err := worker.Stream.SendMsg(wiretest.RawBytes(raw)); err != nil {
-			t.Fatal(err)
-		}
+		sendUndecodable(worker, numberedFrame(worker, 2, nil))
 		wiretest.NextPayload[*lessorv1.Error](worker)
 		worker.SendFrame(numberedFrame(worker, 3, &lessorv1.Capacity{MaxParallel: 7}))
 		if n := slots(worker); n != 7 {
 			t.Errorf("%d slots, want 7", n)
+		}
+	})
+}
+
+// sendUndecodable sends a frame without a payload, and with one that cannot be decoded.
+func sendUndecodable(worker *wiretest.Worker, m *lessorv1.SessionRequest) {
+	worker.T.Helper()
+	wrong := proto.CloneOf(m)
+	wiretest.SetPayload(wrong, &lessorv1.Error{Message: "word"})
+	raw, err := proto.Marshal(wrong)
+	if err != nil {
+		worker.T.Fatal(err)
+	}
+	raw[len(raw)-1] = 0xff
+	if err := worker.Stream.SendMsg(wiretest.RawBytes(raw)); err != nil {
+		worker.T.Fatal(err)
+	}
+}
+
+// W6, W7: a frame that was refused is not remembered. An identical repeat is refused again, and a correction under the same id is handled. All of
+// them use up their seq.
+func TestRefusedFrameIsNotRemembered(t *testing.T) {
+	t.Attr("rules", "W6 W7")
+	unknown := wiretest.Started(&lessorv1.Assignment{Task: &lessorv1.Task{TaskId: "unknown"}, LeaseId: "forged"})
+	reports := func(n int) proto.Message {
+		return &lessorv1.Reports{Reports: slices.Repeat([]*lessorv1.Report{unknown}, n)}
+	}
+	for name, frame := range map[string]struct {
+		wrong, corrected proto.Message // wrong is nil: it cannot be decoded
+		code, word       string
+		between          proto.Message // must come before the correction
+	}{
+		"reports before register": {reports(1), reports(1), refusal.CodeUnknown, "not allowed in the state HANDSHAKING", wiretest.Registration(1)},
+		"too many reports":        {reports(1001), reports(1), refusal.CodeInvalid, "reports.reports: has 1001 items", nil},
+		"undecodable":             {nil, reports(1), refusal.CodeInvalid, "cannot be read", nil},
+		"register":                {&lessorv1.Register{}, wiretest.Registration(7), refusal.CodeInvalid, "register.queues", nil},
+		"capacity":                {&lessorv1.Capacity{MaxParallel: 1 << 31}, &lessorv1.Capacity{MaxParallel: 7}, refusal.CodeInvalid, "capacity", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+				for _, numbered := range []bool{false, true} {
+					worker := r.OpenStream(t, fmt.Sprint("w", numbered))
+					worker.Handshake()
+					seq := uint64(0)
+					send := func(m *lessorv1.SessionRequest, payload proto.Message) {
+						if m.Payload = nil; payload != nil {
+							wiretest.SetPayload(m, payload)
+						}
+						if seq++; numbered {
+							m.Seq = seq
+						}
+						if payload == nil {
+							sendUndecodable(worker, m)
+						} else {
+							worker.SendFrame(m)
+						}
+					}
+					if _, opens := frame.corrected.(*lessorv1.Register); !opens && frame.between == nil {
+						send(worker.NewFrame(nil), wiretest.Registration(1))
+					}
+					m := worker.NewFrame(nil)
+					for range 2 {
+						send(m, frame.wrong)
+						worker.WantError(m.GetId(), frame.code, frame.word)
+					}
+					if frame.between != nil {
+						send(worker.NewFrame(nil), frame.between)
+					}
+					send(m, frame.corrected)
+					if _, answered := frame.corrected.(*lessorv1.Reports); answered {
+						wiretest.NextPayload[*lessorv1.Verdicts](worker)
+					} else if n := slots(worker); n != 7 {
+						t.Errorf("%d slots after the correction, want 7", n)
+					}
+					send(m, frame.corrected) // which was taken
+					wantAck(worker, m.GetId())
+					worker.WantNoFrame()
+				}
+			})
+		})
+	}
+}
+
+// W6: refused frames are not among the 1,024 frames that are remembered.
+func TestRefusedFramesTakeNoPlace(t *testing.T) {
+	t.Attr("rules", "W6")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		first := worker.NewFrame(&lessorv1.Capacity{MaxParallel: 2})
+		worker.SendFrame(first)
+		for range maxRecent - 1 {
+			worker.WantError(worker.Send(&lessorv1.Capacity{MaxParallel: 1 << 31}), refusal.CodeInvalid, "capacity")
+			worker.Send(&lessorv1.Capacity{MaxParallel: 1})
+		}
+		wantAck(worker, worker.SendFrame(first))
+		if n := slots(worker); n != 1 {
+			t.Errorf("%d slots after a repeat of the oldest of the last %d frames that were taken, want 1", n, maxRecent)
 		}
 	})
 }

@@ -210,7 +210,8 @@ func (ReportKind) EnumDescriptor() ([]byte, []int) {
 //	{"id":"2","register":{"queues":["q"],"capabilities":{"concurrency":{"max_parallel":1}}}}
 type SessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the frame, unique within the session; acks and errors refer to it. At most 256 bytes.
+	// Name of the frame, unique within the session; acks and errors refer to it. At most 256 bytes. A frame that is sent again has the same id, and has no
+	// effect if it was taken before (W6). A frame that was refused with an error was not taken: a repeat is refused again, and a correction may have its id.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Sender's wall clock; recorded only.
 	Ts *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=ts,proto3" json:"ts,omitempty"`
@@ -220,7 +221,8 @@ type SessionRequest struct {
 	Sender *Sender `protobuf:"bytes,4,opt,name=sender,proto3" json:"sender,omitempty"`
 	// What the frame is about, for example a task id. Optional; at most 256 bytes.
 	Corr string `protobuf:"bytes,5,opt,name=corr,proto3" json:"corr,omitempty"`
-	// Rises by one per sequenced frame, from Accept.next_seq on (W7). 0: not sequenced; such a frame is told apart by (id, corr) alone (W6).
+	// Rises by one per sequenced frame, from Accept.next_seq on (W7). A refused frame uses up its seq; a correction has the next one. 0: not sequenced; such
+	// a frame is told apart by (id, corr) alone (W6).
 	Seq uint64 `protobuf:"varint,6,opt,name=seq,proto3" json:"seq,omitempty"`
 	// Acknowledges a frame, or asks for an acknowledgement of this one.
 	Ack *Ack `protobuf:"bytes,7,opt,name=ack,proto3" json:"ack,omitempty"`
@@ -759,7 +761,7 @@ type SessionResponse_Drain struct {
 }
 
 type SessionResponse_Error struct {
-	// A frame was wrong; nothing was changed by it.
+	// A frame was wrong; nothing was changed by it, and its id may be used again.
 	Error *Error `protobuf:"bytes,22,opt,name=error,proto3,oneof"`
 }
 
