@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
@@ -31,7 +32,11 @@ type feedbackQueue struct {
 	inEngine int                            // bytes of the parts that the engine has; 0: it has none
 }
 
-// feedback passes progress and output of running attempts to the engine. They are volatile.
+// maxNamed is how many wrong items of a feedback frame its error names.
+const maxNamed = 10
+
+// feedback passes progress and output of running attempts to the engine. They are volatile. The items are independent, since they may be about
+// different tasks: those that are wrong are dropped, and one error names them.
 func (ss *Session) feedback(corr string, m *lessorv1.Feedback) {
 	if !ss.mayPass(corr) {
 		ss.srv.Registry.dropped.Add(float64(len(m.GetItems())))
@@ -43,15 +48,34 @@ func (ss *Session) feedback(corr string, m *lessorv1.Feedback) {
 		return
 	}
 	var feeds []engine.Feed
+	var problems []string
 	for i, item := range m.GetItems() {
 		feed, err := convert.ParseFeedback(item, ss.srv.Limits)
-		if err != nil {
-			ss.refuse(corr, refusal.CodeInvalid, err.Under(fmt.Sprintf("feedback.items[%d]", i)).Error(), "")
-			continue
+		switch {
+		case err == nil:
+			feeds = append(feeds, feed)
+		case len(problems) < maxNamed:
+			problems = append(problems, err.Under(fmt.Sprintf("feedback.items[%d]", i)).Error())
 		}
-		feeds = append(feeds, feed)
+	}
+	if len(problems) > 0 {
+		ss.refuseItems(corr, problems, len(m.GetItems())-len(feeds), len(feeds))
 	}
 	ss.feeds.add(ss.srv.Engine.ResolveFeeds(ss.who.Tenant, feeds))
+}
+
+// refuseItems tells the worker that items of a feedback frame are wrong. problems are those of the first ones. If no item is good, the frame changes
+// nothing.
+func (ss *Session) refuseItems(corr string, problems []string, wrong, good int) {
+	message := strings.Join(problems, "; ")
+	if more := wrong - len(problems); more > 0 {
+		message += fmt.Sprintf("; and %d more", more)
+	}
+	if good == 0 {
+		ss.refuse(corr, refusal.CodeInvalid, message, "correct the items and send them again")
+		return
+	}
+	ss.answerError(corr, refusal.CodeInvalid, message, fmt.Sprintf("correct the items and send them in another frame; the other %d were taken", good))
 }
 
 // countsOf returns news that tells watchers how many items they miss, without their content: one for each lease, so that it takes little room.

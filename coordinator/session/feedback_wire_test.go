@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -164,6 +165,45 @@ func TestBadFeedbackIsRefused(t *testing.T) {
 			synctest.Wait()
 			wiretest.WantEqual(t, "the stage", r.Get(t, a.GetTask().GetTaskId()).GetProgress().GetStage(), field)
 		}
+	})
+}
+
+// W6, W14: the items of a feedback frame are independent. One error names the wrong ones, as far as there is room. The others are taken, and so is
+// the frame, which adds nothing if it comes again. If all items are wrong, the frame is refused, and may come again corrected.
+func TestWrongItemsOfFeedback(t *testing.T) {
+	t.Attr("rules", "W6 W14")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 2)
+		r.SubmitAll(t, 2)
+		work := worker.ReceiveAssignments(2)
+		wrong, good := wiretest.Feedback(work[0], "wrong"), wiretest.Feedback(work[1], "good", "a")
+		wrong.Progress = 7
+		wantChunks := func(when string, want int) {
+			t.Helper()
+			synctest.Wait()
+			if n := len(r.Get(t, good.GetTaskId()).GetFeedback()); n != want {
+				t.Errorf("%s the task has %d chunks of output, want %d", when, n, want)
+			}
+		}
+		m := worker.NewFrame(&lessorv1.Feedback{Items: append(slices.Repeat([]*lessorv1.FeedbackItem{wrong}, 12), good, wrong, good)})
+		e := worker.WantError(worker.SendFrame(m), refusal.CodeInvalid, "feedback.items[0].progress: is 7; the range is 0 to 1; feedback.items[1].")
+		if all := e.GetMessage(); strings.Count(all, "is 7") != 10 || !strings.HasSuffix(all, "; and 3 more") {
+			t.Errorf("the error says %q, want ten items and 3 more", all)
+		}
+		wiretest.WantContains(t, "the remedy", e.GetRemediation(), "the other 2 were taken")
+		worker.WantNoFrame()
+		wantChunks("after the frame", 2)
+		wantAck(worker, worker.SendFrame(m))
+		wantChunks("after a repeat", 2)
+
+		m = worker.NewFrame(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{wrong}})
+		for range 2 {
+			worker.WantError(worker.SendFrame(m), refusal.CodeInvalid, "feedback.items[0].progress: is 7")
+		}
+		m.GetFeedback().Items[0] = good
+		worker.SendFrame(m)
+		worker.WantNoFrame()
+		wantChunks("after the correction", 3)
 	})
 }
 

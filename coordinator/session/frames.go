@@ -139,9 +139,17 @@ func (ss *Session) envelope(f *Frame) (why, remedy string) {
 	return "", ""
 }
 
-// refuse answers a bad frame, or a bad item of a frame, with an error frame, and adds a fine; the session goes on. The frame or item must not have
-// changed anything. It returns false if the stream has ended.
+// refuse answers a bad frame with an error frame, and adds a fine; the session goes on. The frame must not have changed anything. It returns false if
+// the stream has ended.
 func (ss *Session) refuse(corr, code, message, remediation string) bool {
+	if ss.out != nil {
+		ss.in.refused()
+	}
+	return ss.answerError(corr, code, message, remediation)
+}
+
+// answerError is like refuse, for a frame that counts as taken.
+func (ss *Session) answerError(corr, code, message, remediation string) bool {
 	ss.fines.add(1)
 	if !ss.asksTenant.Load() {
 		ss.log.Warn("frame refused", "corr", corr, "code", code, "problem", message)
@@ -150,7 +158,6 @@ func (ss *Session) refuse(corr, code, message, remediation string) bool {
 	if ss.out == nil {
 		return ss.sendUnnumbered(errorFrame(corr, e))
 	}
-	ss.in.refused()
 	ss.out.unpause() // as in takeInOrder
 	ss.out.replyError(corr, e)
 	return true

@@ -761,7 +761,7 @@ type SessionResponse_Drain struct {
 }
 
 type SessionResponse_Error struct {
-	// A frame was wrong; nothing was changed by it, and its id may be used again.
+	// A frame was wrong; nothing was changed by it, and its id may be used again. Only of a feedback frame, some items may have been taken.
 	Error *Error `protobuf:"bytes,22,opt,name=error,proto3,oneof"`
 }
 
@@ -2653,7 +2653,9 @@ func (x *Cancel) GetGrace() *durationpb.Duration {
 	return nil
 }
 
-// Feedback is progress and output of running attempts. It is not durable and may be dropped, oldest first.
+// Feedback is progress and output of running attempts. It is not durable and may be dropped, oldest first. Items are independent: wrong ones are
+// dropped, and one error names the first ten of them; the others are taken. Correct items go into another frame. If all are wrong, the frame is
+// refused.
 type Feedback struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The items; at most 1,000.
