@@ -86,7 +86,7 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			c, session := r.join("i", 5)
 			r.submit(specWithKey("disk", 1))
 			g := c.grants()[0]
-			r.Refuse(home.Tenant, session, g.Task.ID.String(), g.LeaseID)
+			_ = r.Refuse(home.Tenant, session, g.Task.ID.String(), g.LeaseID)
 		}},
 		{name: "a worker that does not read", code: lease.FoundWorkersBusy, words: "does not read", setup: func(r *rig) {
 			c := &testSession{}

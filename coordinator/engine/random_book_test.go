@@ -434,7 +434,9 @@ func (w *world) saysOf(who string, g Granted, how int) {
 	case 6:
 		w.feed(who, Feed{TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Stage: who})
 	case 7:
-		w.Refuse(who, session, g.Task.ID.String(), g.LeaseID)
+		if err := w.Refuse(who, session, g.Task.ID.String(), g.LeaseID); !errors.Is(err, ErrNotHeld) {
+			w.Errorf("tenant %q refuses task %v of %v: %v", who, g.Task.ID, spaceOf(g.Task), err)
+		}
 	default:
 		kind := pick(w, lease.KindStart, lease.KindHeartbeat, lease.KindAck, lease.KindRelease)
 		of := lease.Report{Kind: kind, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Session: session}

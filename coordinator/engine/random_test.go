@@ -443,7 +443,7 @@ func (w *world) otherSpace(space Space) Space {
 
 func (w *world) refuses() {
 	if h, g, ok := w.anyLease(false); ok && h != nil {
-		w.Refuse(g.Task.Tenant, h.Session, g.Task.ID.String(), g.LeaseID)
+		_ = w.Refuse(g.Task.Tenant, h.Session, g.Task.ID.String(), g.LeaseID)
 		w.note("refuse %v by %s", g.Task.ID, h.Session)
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +17,7 @@ func TestRefusalWaitsForTheLoop(t *testing.T) {
 		g := c.grants()[0]
 		r.overload(time.Minute)
 		began := time.Now()
-		r.Refuse(home.Tenant, c.Session, g.Task.ID.String(), g.LeaseID)
+		_ = r.Refuse(home.Tenant, c.Session, g.Task.ID.String(), g.LeaseID)
 		if took := time.Since(began); took < time.Minute {
 			r.Errorf("a refusal waited for %v, want at least a minute, for which the loop stood still", took)
 		}
@@ -27,7 +28,9 @@ func TestRefusalWaitsForTheLoop(t *testing.T) {
 // no other task of the key, it also gives the session no work for coolDownTime, and then again.
 func TestRefusedTask(t *testing.T) {
 	refuse := func(r *rig, c *testSession, g Granted) {
-		r.Refuse(home.Tenant, c.Session, g.Task.ID.String(), g.LeaseID)
+		if err := r.Refuse(home.Tenant, c.Session, g.Task.ID.String(), g.LeaseID); err != nil {
+			r.Errorf("the refusal of a task with a key has the error %v", err)
+		}
 		synctest.Wait()
 	}
 	run(t, func(r *rig) {
@@ -64,5 +67,40 @@ func TestRefusedTask(t *testing.T) {
 		r.wantGranted(c, "k", "k", "other")
 		r.want(r.sayBy(c.Session, lease.KindComplete, c.grants()[0]), lease.VerdictCommitted, lease.None)
 		r.wantGranted(c, "k", "k", "other", "k")
+	})
+}
+
+// A refusal that changes nothing says why: the task has no concurrency key, or its lease is not one of the session. If the lease has ended, the
+// worker has what it wants.
+func TestRefusalThatChangesNothing(t *testing.T) {
+	run(t, func(r *rig) {
+		c, other := r.worker("w", 10, nil), r.worker("other", 0, nil)
+		r.submit(work())
+		r.submitWith(withKey("k", 5))
+		plain, keyed := c.grants()[0], c.grants()[1]
+		for _, refusal := range []struct {
+			what         string
+			session      string
+			task, leased Granted
+			want         error
+		}{
+			{"without a key", c.Session, plain, plain, ErrNoKey},
+			{"by another session", other.Session, keyed, keyed, ErrNotHeld},
+			{"by no session", "none", keyed, keyed, ErrNotHeld},
+			{"under the lease of another task", c.Session, keyed, plain, ErrNotHeld},
+			{"under a forged lease", c.Session, keyed, Granted{LeaseID: "forged"}, ErrNotHeld},
+		} {
+			if err := r.Refuse(home.Tenant, refusal.session, refusal.task.Task.ID.String(), refusal.leased.LeaseID); !errors.Is(err, refusal.want) {
+				r.Errorf("the error of a refusal %s is %v, want %v", refusal.what, err, refusal.want)
+			}
+		}
+		for _, g := range []Granted{plain, keyed} { // both leases have lived on, and the session gets work
+			r.want(r.sayBy(c.Session, lease.KindComplete, g), lease.VerdictCommitted, lease.None)
+			if err := r.Refuse(home.Tenant, c.Session, g.Task.ID.String(), g.LeaseID); err != nil {
+				r.Errorf("the refusal of a lease that has ended has the error %v", err)
+			}
+		}
+		r.submit(work())
+		r.wantGranted(c, "", "k", "")
 	})
 }

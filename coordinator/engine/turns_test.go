@@ -300,7 +300,7 @@ func TestCallsTakeTheTurnOfTheirTenant(t *testing.T) {
 		"Queues": func(ctx context.Context, e *Engine) { _, _ = e.Queues(ctx, home, "", 1, 0) },
 		"Record": func(_ context.Context, e *Engine) { _ = e.Record(records.Audit{Tenant: tenant}) },
 		"Refuse": func(_ context.Context, e *Engine) {
-			e.Refuse(tenant, m.Session, task, e.LeaseID(lease.Holding{Tenant: tenant, Ticket: held}))
+			_ = e.Refuse(tenant, m.Session, task, e.LeaseID(lease.Holding{Tenant: tenant, Ticket: held}))
 		},
 		"Replace": func(_ context.Context, e *Engine) { e.Replace(tenant, "i") },
 		"Resize":  func(_ context.Context, e *Engine) { e.Resize(m, 2) },

@@ -1,12 +1,14 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 
 	"google.golang.org/grpc/codes"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -234,14 +236,27 @@ func (ss *Session) workerError(m *lessorv1.SessionRequest) {
 			ss.reset(refusal.CodeSeqGap, fmt.Sprintf("the frame with seq %d is not stored: it is too old, or was never sent", e.GetExpectedSeq()), 0)
 		}
 	case e.GetCode() == refusal.CodeConcurrency:
-		f := convert.Fields{Limits: ss.srv.Limits}
-		f.Required("error.task_id", e.GetTaskId())
-		f.Required("error.lease_id", e.GetLeaseId())
-		if f.Err != nil {
-			ss.refuse(m.GetId(), refusal.CodeInvalid, f.Err.Error(), "name the task that the worker refuses, and its lease")
-			return
+		ss.refusesKey(m.GetId(), e)
+	}
+}
+
+// refusesKey takes back a task that the worker refuses because of its concurrency key (W14).
+func (ss *Session) refusesKey(corr string, e *lessorv1.Error) {
+	f := convert.Fields{Limits: ss.srv.Limits}
+	f.Required("error.task_id", e.GetTaskId())
+	f.Required("error.lease_id", e.GetLeaseId())
+	remedy := "name the task that the worker refuses, and its lease"
+	if f.Err == nil {
+		switch err := ss.srv.Engine.Refuse(ss.who.Tenant, ss.id, e.GetTaskId(), e.GetLeaseId()); {
+		case errors.Is(err, engine.ErrNoKey):
+			f.Fail("error.task_id", "%v, so no other one can be in its way", err)
+			remedy = "report a release to give the task back"
+		case err != nil:
+			f.Fail("error.lease_id", "%v", err)
 		}
-		ss.srv.Engine.Refuse(ss.who.Tenant, ss.id, e.GetTaskId(), e.GetLeaseId())
+	}
+	if f.Err != nil {
+		ss.refuse(corr, refusal.CodeInvalid, f.Err.Error(), remedy)
 	}
 }
 

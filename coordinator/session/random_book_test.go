@@ -318,6 +318,7 @@ func (b *book) take(t *talk, f *lessorv1.SessionRequest) {
 		if t.wanted = p.Error.GetExpectedSeq(); t.wanted > t.last {
 			t.wanted = 0 // it was not said yet
 		}
+		t.refused[f.GetId()] = p.Error.GetCode() == refusal.CodeConcurrency // without a key, or another session holds the lease
 		return
 	case *lessorv1.SessionRequest_Goodbye:
 		t.over, t.gone = true, true

@@ -12,14 +12,15 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// refuseTask sends the error with which a worker refuses a task because of its concurrency key.
-func refuseTask(worker *wiretest.Worker, a *lessorv1.Assignment) {
+// refuseTask sends the error with which a worker refuses a task because of its concurrency key, and returns the id of its frame.
+func refuseTask(worker *wiretest.Worker, a *lessorv1.Assignment) string {
 	worker.T.Helper()
-	worker.Send(&lessorv1.Error{Code: refusal.CodeConcurrency, TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
+	return worker.Send(&lessorv1.Error{Code: refusal.CodeConcurrency, TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
 }
 
 // W14, T5: a worker may refuse a task because it already runs a task with the same concurrency key. The refused task goes to another worker at once, and
-// the refusal counts neither as a loss nor as a failure.
+// the refusal counts neither as a loss nor as a failure. A refusal under a lease that the session does not hold changes nothing, and the answer says
+// so.
 func TestRefusedTaskGoesToAnotherWorker(t *testing.T) {
 	t.Attr("rules", "W14 T5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -36,13 +37,17 @@ func TestRefusedTaskGoesToAnotherWorker(t *testing.T) {
 		second := other.ReceiveAssignments(1)[0]
 		other.Send(&lessorv1.Capacity{MaxParallel: 0})
 		other.WantNoFrame()
-		refuseTask(other, runs) // it does not hold this lease: nothing happens
 		worker.Send(&lessorv1.Capacity{MaxParallel: 2})
-		refuseTask(other, &lessorv1.Assignment{Task: runs.GetTask(), LeaseId: second.GetLeaseId()})
-		refuseTask(other, &lessorv1.Assignment{Task: second.GetTask(), LeaseId: "forged"})
+		for _, wrong := range []*lessorv1.Assignment{
+			runs, {Task: runs.GetTask(), LeaseId: second.GetLeaseId()}, {Task: second.GetTask(), LeaseId: "forged"},
+		} {
+			other.WantError(refuseTask(other, wrong), refusal.CodeInvalid, "error.lease_id: the session holds no such lease of the task")
+		}
 		other.WantNoFrame()
 		refuseTask(other, second)
 		wantLeaseEnded(other, second, lessorv1.Reason_REASON_REVOKED)
+		refuseTask(other, second) // of which it is rid
+		other.WantNoFrame()
 		again := worker.ReceiveAssignments(1)[0]
 		if again.GetAttempt() != 2 || again.GetTask().GetFailures() != 0 || again.GetTask().GetLosses() != 0 {
 			t.Errorf("the other worker got %v, want attempt 2 without losses and failures", again)
@@ -65,6 +70,26 @@ func TestRefusalWithoutALeaseIsAnswered(t *testing.T) {
 		worker.WantError(id, refusal.CodeInvalid, "error.task_id: must not be empty")
 		refuseTask(worker, a)
 		wantLeaseEnded(worker, a, lessorv1.Reason_REASON_REVOKED)
+	})
+}
+
+// W14: a worker cannot refuse a task that has no concurrency key, because no other task can be in its way. The answer says so, and the worker keeps
+// its lease.
+func TestRefusalOfATaskWithoutAKey(t *testing.T) {
+	t.Attr("rules", "W14")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		id := r.Submit(t, nil).GetTaskId()
+		a := worker.ReceiveAssignments(1)[0]
+		e := worker.WantError(refuseTask(worker, a), refusal.CodeInvalid, "error.task_id: the task has no concurrency key")
+		wiretest.WantContains(t, "the remedy", e.GetRemediation(), "release")
+		worker.WantNoFrame()
+		for _, h := range r.Get(t, id).GetHistory() {
+			if h.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_LEASE_ENDED {
+				t.Errorf("the history has %v", h)
+			}
+		}
+		wiretest.WantCommitted(t, worker.Report(wiretest.Completed(a, "")))
 	})
 }
 

@@ -286,7 +286,8 @@ func (p *peer) dispatched(l *line, d *lessorv1.Dispatch) {
 		known := p.working[a.GetLeaseId()]
 		p.working[a.GetLeaseId()] = known || !l.mute
 		p.mu.Unlock()
-		if rng := p.w.fate("refuse" + a.GetLeaseId()); !known && !p.w.calm.Load() && one(rng, 40) {
+		keyed := a.GetTask().GetSpec().GetConcurrencyKey() != ""
+		if rng := p.w.fate("refuse" + a.GetLeaseId()); keyed && !known && !p.w.calm.Load() && one(rng, 40) {
 			p.w.busy.Go(func() { p.refuse(l, a) })
 			continue
 		}

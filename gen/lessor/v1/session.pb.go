@@ -210,8 +210,9 @@ func (ReportKind) EnumDescriptor() ([]byte, []int) {
 //	{"id":"2","register":{"queues":["q"],"capabilities":{"concurrency":{"max_parallel":1}}}}
 type SessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the frame, unique within the session; acks and errors refer to it. At most 256 bytes. A frame that is sent again has the same id, and has no
-	// effect if it was taken before (W6). A frame that was refused with an error was not taken: a repeat is refused again, and a correction may have its id.
+	// Name of the frame, unique within the session; acks and errors refer to it. At most 256 bytes. A frame that is sent again has the same id, and has
+	// no effect if it was taken before (W6). One that was refused with an error was not taken: a repeat is refused again, and a correction may have its
+	// id.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Sender's wall clock; recorded only.
 	Ts *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=ts,proto3" json:"ts,omitempty"`
@@ -221,8 +222,8 @@ type SessionRequest struct {
 	Sender *Sender `protobuf:"bytes,4,opt,name=sender,proto3" json:"sender,omitempty"`
 	// What the frame is about, for example a task id. Optional; at most 256 bytes.
 	Corr string `protobuf:"bytes,5,opt,name=corr,proto3" json:"corr,omitempty"`
-	// Rises by one per sequenced frame, from Accept.next_seq on (W7). A refused frame uses up its seq; a correction has the next one. 0: not sequenced; such
-	// a frame is told apart by (id, corr) alone (W6).
+	// Rises by one per sequenced frame, from Accept.next_seq on (W7). A refused frame uses up its seq; a correction has the next one. 0: not sequenced;
+	// such a frame is told apart by (id, corr) alone (W6).
 	Seq uint64 `protobuf:"varint,6,opt,name=seq,proto3" json:"seq,omitempty"`
 	// Acknowledges a frame, or asks for an acknowledgement of this one.
 	Ack *Ack `protobuf:"bytes,7,opt,name=ack,proto3" json:"ack,omitempty"`
@@ -471,7 +472,8 @@ type SessionRequest_Drain struct {
 
 type SessionRequest_Error struct {
 	// Something went wrong at the worker; it is logged. Two codes do more: after E.RESULT.SEQ_GAP the coordinator sends its frames again from
-	// expected_seq on, or resets the session if it no longer has them; E.CMD.CONCURRENCY_VIOLATION refuses a task, which is requeued at once (W12).
+	// expected_seq on, or resets the session if it no longer has them; E.CMD.CONCURRENCY_VIOLATION refuses a task because the worker runs another one
+	// of its concurrency key: it is requeued at once (W14). If the task has no key, or the session does not hold the lease, the answer is an error.
 	Error *Error `protobuf:"bytes,23,opt,name=error,proto3,oneof"`
 }
 
