@@ -74,6 +74,24 @@ func TestRetryPolicyIsFilledFieldByField(t *testing.T) {
 			RetryPolicy{MaxAttempts: 5, MaxLosses: 3, InitialBackoff: time.Hour, Multiplier: 2, MaxBackoff: time.Hour},
 		},
 		{
+			"a max_backoff below the queue's initial_backoff",
+			RetryPolicy{MaxBackoff: time.Second},
+			RetryPolicy{InitialBackoff: 100 * time.Second, MaxBackoff: time.Hour},
+			RetryPolicy{MaxAttempts: 5, MaxLosses: 3, InitialBackoff: time.Second, Multiplier: 2, MaxBackoff: time.Second},
+		},
+		{
+			"an initial_backoff above the queue's max_backoff",
+			RetryPolicy{InitialBackoff: 100 * time.Second},
+			RetryPolicy{InitialBackoff: time.Second, MaxBackoff: 2 * time.Second},
+			RetryPolicy{MaxAttempts: 5, MaxLosses: 3, InitialBackoff: 100 * time.Second, Multiplier: 2, MaxBackoff: 100 * time.Second},
+		},
+		{
+			"an initial_backoff of the queue above the default max_backoff",
+			RetryPolicy{},
+			RetryPolicy{InitialBackoff: time.Hour},
+			RetryPolicy{MaxAttempts: 5, MaxLosses: 3, InitialBackoff: time.Hour, Multiplier: 2, MaxBackoff: time.Hour},
+		},
+		{
 			"a max_backoff below the default initial_backoff",
 			RetryPolicy{MaxBackoff: time.Millisecond},
 			RetryPolicy{},

@@ -596,18 +596,19 @@ func (RefusedKind) EnumDescriptor() ([]byte, []int) {
 }
 
 // RetryPolicy decides how often a task is tried and how long it waits in between (T3-T5). A field that is zero on a task takes the value that the
-// queue has at the time of the submit; if that is zero, too, the default.
+// queue has at the time of the submit; if that is zero, too, the default. If initial_backoff would then be longer than max_backoff, the one that the
+// task has set holds, and the other becomes equal: with only a max_backoff of 1 s, a task in a queue with an initial_backoff of 100 s waits 1 s.
 type RetryPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Failures after which the task is FAILED. Default 5; 1 means no retry; at most 1,000,000.
 	MaxAttempts uint32 `protobuf:"varint,1,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
 	// Lost leases after which the task is FAILED and quarantined. Default 3; at most 1,000,000.
 	MaxLosses uint32 `protobuf:"varint,2,opt,name=max_losses,json=maxLosses,proto3" json:"max_losses,omitempty"`
-	// Wait after the first failure. Default 1 s, or max_backoff if that is set and shorter; 0 < d <= 24 h.
+	// Wait after the first failure. Default 1 s; a shorter max_backoff lowers it, unless the task has set it. 0 < d <= 24 h.
 	InitialBackoff *durationpb.Duration `protobuf:"bytes,3,opt,name=initial_backoff,json=initialBackoff,proto3" json:"initial_backoff,omitempty"`
 	// Factor from one wait to the next. Default 2; 1 <= f <= 100.
 	BackoffMultiplier float64 `protobuf:"fixed64,4,opt,name=backoff_multiplier,json=backoffMultiplier,proto3" json:"backoff_multiplier,omitempty"`
-	// Longest wait. Default 5 min, or initial_backoff if that is longer; at least initial_backoff, at most 7 days.
+	// Longest wait. Default 5 min; a longer initial_backoff of the task raises it, unless the task set it. At least initial_backoff, at most 7 days.
 	MaxBackoff *durationpb.Duration `protobuf:"bytes,5,opt,name=max_backoff,json=maxBackoff,proto3" json:"max_backoff,omitempty"`
 	// Categories that are never retried, whatever TaskError.retryable says; at most 6. Empty: retryable or the category's default decides (T4).
 	NonRetryableCategories []ErrorCategory `protobuf:"varint,6,rep,packed,name=non_retryable_categories,json=nonRetryableCategories,proto3,enum=lessor.v1.ErrorCategory" json:"non_retryable_categories,omitempty"`
