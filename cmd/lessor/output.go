@@ -26,16 +26,12 @@ func printJSON(w io.Writer, m proto.Message, leftOut ...string) error {
 	if err != nil {
 		return fmt.Errorf("writing JSON: %w", err)
 	}
-	if raw, err = omitFields(raw, leftOut); err != nil {
-		return fmt.Errorf("writing JSON: %w", err)
-	}
 	// protojson adds spaces at random, so that nobody depends on its output. Scripts need a stable form.
 	var line bytes.Buffer
 	if err := json.Compact(&line, raw); err != nil {
 		return fmt.Errorf("writing JSON: %w", err)
 	}
-	line.WriteByte('\n')
-	_, err = w.Write(line.Bytes())
+	_, err = w.Write(append(omitFields(line.Bytes(), leftOut), '\n'))
 	return err
 }
 
