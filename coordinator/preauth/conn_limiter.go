@@ -59,6 +59,7 @@ type ConnLimiter struct {
 	evicted     *prometheus.CounterVec
 	failures    *tlsFailures
 	log         *slog.Logger
+	paced       *pacedLog
 
 	mu         sync.Mutex
 	open       int
@@ -82,8 +83,9 @@ func NewConnLimiter(c Connections, credentials bool, log *slog.Logger) *ConnLimi
 	for _, limit := range []string{"all", "address"} {
 		evicted.WithLabelValues(limit)
 	}
+	paced := newPacedLog(log)
 	return &ConnLimiter{
-		Connections: c, credentials: credentials, refused: turnedAway, evicted: evicted, failures: newTLSFailures(log), log: log,
+		Connections: c, credentials: credentials, refused: turnedAway, evicted: evicted, failures: newTLSFailures(paced), log: log, paced: paced,
 		ofPeer: map[string]int{}, handshakes: map[string]int{},
 	}
 }
@@ -121,15 +123,30 @@ func (l limitedListener) Accept() (net.Conn, error) {
 		full, out := l.limiter.enter(in)
 		if full != "" && out == nil {
 			l.limiter.refused.WithLabelValues(full).Inc()
+			l.limiter.tell("connection closed: there are too many", full, conn)
 			_ = conn.Close() // nothing was sent or read yet, so an error does not matter
 			continue
 		}
 		if out != nil {
 			l.limiter.evicted.WithLabelValues(full).Inc()
+			l.limiter.tell("connection without a valid credential closed: there are too many", full, out)
 			_ = out.Close() // its server reads the error, too
 		}
 		return in.lean(), nil
 	}
+}
+
+// tell logs that a connection is closed because of a limit: the caller sees only that it ends, and no call of it is ever counted.
+func (lim *ConnLimiter) tell(message, limit string, conn net.Conn) {
+	value, flag := lim.Most, "--max-connections"
+	switch limit {
+	case "address":
+		value, flag = lim.MostOfPeer, "--max-connections-of-address"
+	case "handshakes":
+		value, flag = lim.HandshakesOfPeer, "--max-handshakes-of-address"
+	}
+	lim.paced.tell(slog.LevelWarn, message, limit,
+		slog.String("peer.address", conn.RemoteAddr().String()), slog.String("limit", limit), slog.Int("value", value), slog.String("flag", flag))
 }
 
 // enter counts a connection until it is closed. If a limit is reached, full is its name, and out is a connection that is counted no longer and has to be
@@ -193,6 +210,7 @@ func (h handshakes) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthIn
 	peer := addressKey(conn.RemoteAddr())
 	if !h.limiter.begin(peer) {
 		h.limiter.refused.WithLabelValues("handshakes").Inc()
+		h.limiter.tell("connection closed: too many TLS handshakes are under way", "handshakes", conn)
 		return nil, nil, errHandshakes
 	}
 	defer h.limiter.end(peer)

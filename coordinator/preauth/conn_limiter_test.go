@@ -103,6 +103,56 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
+// X5: the log names the limit and the address of a connection that is closed because there are too many, since its caller sees only that it ends. Once in ten
+// seconds for each limit is enough: anybody can cause that at any rate.
+func TestConnectionsOverTheLimitsAreInTheLog(t *testing.T) {
+	t.Attr("rules", "X5")
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		d := NewConnLimiter(Connections{Most: 2, MostOfPeer: 1, HandshakesOfPeer: 0}, true, slog.New(slog.NewTextHandler(&log, nil)))
+		lis := make(connListener, 1)
+		go func() {
+			for {
+				if _, err := d.Listener(lis).Accept(); err != nil {
+					return
+				}
+			}
+		}()
+		come := func(ip string, lines ...string) {
+			t.Helper()
+			log.Reset()
+			conn, _ := connFrom(t, ip)
+			lis <- conn
+			synctest.Wait()
+			if got := log.String(); len(lines) == 0 && got != "" || strings.Count(got, "\n") > 1 {
+				t.Errorf("%s: the log has %q, want %q", ip, got, lines)
+			}
+			for _, want := range lines {
+				if !strings.Contains(log.String(), want) {
+					t.Errorf("%s: the log has %q, want %q", ip, &log, want)
+				}
+			}
+		}
+		come("192.0.2.1")
+		const refused, evicted = "connection closed: there are too many", "connection without a valid credential closed: there are too many"
+		come("192.0.2.1", "level=WARN", refused, "peer.address=192.0.2.1:", "limit=address", "value=1", "flag=--max-connections-of-address")
+		come("192.0.2.1")
+		come("198.51.100.1")
+		come("203.0.113.1", "level=WARN", refused, "peer.address=203.0.113.1:", "limit=all", "value=2", "flag=--max-connections")
+		time.Sleep(tellInterval)
+		come("203.0.113.1", "level=WARN", evicted, "peer.address=192.0.2.1:", "limit=all", "value=2")
+		come("203.0.113.1", "level=WARN", refused, "peer.address=203.0.113.1:", "limit=address", "left_out=1")
+		close(lis)
+
+		log.Reset()
+		conn, _ := connFrom(t, "192.0.2.1")
+		_, _, err := d.Handshakes(insecure.NewCredentials()).ServerHandshake(conn)
+		if !errors.Is(err, errHandshakes) || !strings.Contains(log.String(), "peer.address=192.0.2.1:0 limit=handshakes value=0 flag=--max-handshakes-of-address") {
+			t.Errorf("too many handshakes: %v, the log has %q, want a line that names the limit", err, &log)
+		}
+	})
+}
+
 // X5: a connection that does not use TCP, such as that of a unix socket, has no address. So no limit of an address applies to it or to its handshake.
 func TestConnectionsWithoutAddress(t *testing.T) {
 	t.Attr("rules", "X5")
@@ -276,7 +326,7 @@ func TestHandshakesThatFailAreInTheLog(t *testing.T) {
 			if n := strings.Count(log.String(), "level=DEBUG"); n != all || strings.Count(log.String(), "\n") != all {
 				t.Errorf("at %v the log has %d lines of a flood, want %d: %s", level, n, all, &log)
 			}
-			time.Sleep(handshakeLogInterval)
+			time.Sleep(tellInterval)
 			fail(none, "level=WARN", "left_out=99")
 			fail(other, "level=INFO", "left_out=99")
 			if got, want := counts(t, d.HandshakesFailed()), map[string]float64{badClientCertificate: 101, otherFailure: 101}; !maps.Equal(got, want) {

@@ -11,6 +11,7 @@
 //	call_limiter.go           how many calls without a valid credential may be under way, until their message has been read
 //	tls_conn.go               closes connections whose client certificate has ended
 //	tls_failures.go           counts and logs TLS handshakes that fail
+//	paced_log.go              logs some of the events that anybody can cause
 //	attempts.go               how fast such calls are answered
 //	address.go                the address by which all this is counted
 package preauth
