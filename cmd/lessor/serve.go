@@ -92,6 +92,7 @@ func (c serveCmd) Run(a *app) error {
 	}
 	a.warnStrays(log)
 	warnExposed(log, "--tls-key", c.Access.Key)
+	c.Max.warnFewFiles(log, openFiles())
 	spans, flush, err := a.traces("lessor", log)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log/slog"
 	"math"
 	"strconv"
 	"strings"
@@ -36,11 +37,28 @@ func (f maxFlags) connections() preauth.Connections {
 
 // connectionsWith returns how many connections a process with so many open files has by default. 0 means the default of the coordinator.
 func connectionsWith(files int) int {
-	may := max(files-keptBack, files/2)
+	may := roomFor(files)
 	if files == 0 || may >= preauth.DefaultConnections {
 		return 0
 	}
-	return max(may, 1)
+	return may
+}
+
+// roomFor returns for how many connections a process with so many open files has room.
+func roomFor(files int) int { return max(files-keptBack, files/2, 1) }
+
+// warnFewFiles logs a warning if the process may open too few files for the connections that are asked for, or so few that the default is tiny. 0 files means
+// that it is not known.
+func (f maxFlags) warnFewFiles(log *slog.Logger, files int) {
+	const raise = "raise the limit of open files (ulimit -n, LimitNOFILE)"
+	room := roomFor(files)
+	switch {
+	case files == 0:
+	case f.Connections > room:
+		log.Warn("--max-connections is more than this process has files for; "+raise, "max_connections", f.Connections, "files", files, "room_for", room)
+	case f.Connections == 0 && files < 2*keptBack:
+		log.Warn("few connections may be open, because this process may open few files; "+raise, "max_connections", room, "files", files)
+	}
 }
 
 // credentialKey stands between the tenant and the name of the limit in a quota for each credential of the tenant.

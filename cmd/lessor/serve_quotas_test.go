@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log/slog"
 	"math"
 	"reflect"
 	"strings"
@@ -60,6 +61,33 @@ func TestDefaultOfConnections(t *testing.T) {
 	for files, want := range map[int]int{0: 0, 1: 1, 64: 32, 500: 250, 1000: 500, 1024: 524, 20_000: 19_500, 50_500: 0, 1 << 20: 0} {
 		if got := connectionsWith(files); got != want {
 			t.Errorf("with %d open files: %d connections, want %d", files, got, want)
+		}
+	}
+}
+
+// X5: the log says at the start if the process may open so few files that hardly any connections fit, or fewer than were asked for: later, a caller who is
+// refused sees only that the connection ends.
+func TestFewFilesAreInTheLog(t *testing.T) {
+	t.Attr("rules", "X5")
+	for _, tt := range []struct {
+		asked, files int
+		want         string
+	}{
+		{0, 0, ""},
+		{0, 1000, ""},
+		{0, 1 << 20, ""},
+		{0, 999, "max_connections=499 files=999"},
+		{0, 40, "max_connections=20 files=40"},
+		{60_000, 0, ""},
+		{20, 40, ""},
+		{21, 40, "max_connections=21 files=40 room_for=20"},
+		{500, 1000, ""},
+		{60_000, 60_499, "max_connections=60000 files=60499 room_for=59999"},
+	} {
+		var log strings.Builder
+		maxFlags{Connections: tt.asked}.warnFewFiles(slog.New(slog.NewTextHandler(&log, nil)), tt.files)
+		if got := log.String(); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) || got != "" && !strings.Contains(got, "ulimit -n") {
+			t.Errorf("--max-connections %d with %d files: the log has %q, want %q", tt.asked, tt.files, got, tt.want)
 		}
 	}
 }
