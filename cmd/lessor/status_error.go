@@ -206,8 +206,11 @@ func tooLarge(s *status.Status) (size, limit string, ok bool) {
 // endOfQuoted returns what the end of a quoted text stands for.
 func endOfQuoted(s string) string { return strings.ReplaceAll(strings.TrimSuffix(s, `"`), `\"`, `"`) }
 
-const hintCut = "if it requires TLS, set --tls-ca to its authority; with --tls-cert, it may have refused that certificate: the authority must be in the coordinator's " +
-	"--tls-client-ca; the log of the coordinator tells. Otherwise it was stopped, or something in between cuts connections"
+const (
+	hintFull = "too many connections may be open, in total or from this address (serve --max-connections, --max-connections-of-address)"
+	hintCut  = "if it requires TLS, set --tls-ca to its authority; with --tls-cert, it may have refused that certificate: the authority must be in the coordinator's " +
+		"--tls-client-ca. Or " + hintFull + ". The log of the coordinator tells. Otherwise it was stopped, or something in between cuts connections"
+)
 
 // dialProblem returns the part of gRPC's nested message about a failed connection that helps the user, and a hint what to do.
 func dialProblem(message string) (problem, hint string) {
@@ -218,7 +221,7 @@ func dialProblem(message string) (problem, hint string) {
 	}
 	_, handshake, _ := strings.Cut(message, "authentication handshake failed: ")
 	handshake = endOfQuoted(handshake)
-	cut := strings.Contains(message, "broken pipe") || strings.Contains(message, "connection reset by peer")
+	cut := strings.Contains(message, "broken pipe") || strings.Contains(message, "connection reset by peer") || handshake == "EOF"
 	switch {
 	case strings.HasSuffix(handshake, "deadline exceeded"), strings.Contains(message, "server preface") && strings.Contains(message, "use of closed network connection"):
 		return "the server at that address accepts connections but does not answer", "the coordinator or its machine may be stopped or overloaded; its log may say more"
@@ -243,7 +246,7 @@ func dialProblem(message string) (problem, hint string) {
 		_, alert, _ := strings.Cut(message, "remote error: ")
 		return "it refuses the connection: " + endOfQuoted(alert), "the authority of --tls-cert must be in the coordinator's --tls-client-ca"
 	case strings.Contains(message, "server preface"):
-		return noGRPC + ", or only with TLS", "if it requires TLS, set --tls-ca to its authority; with --tls-cert, that authority must be in its --tls-client-ca"
+		return noGRPC + ", or only with TLS", "if it requires TLS, set --tls-ca to its authority; with --tls-cert, that authority must be in its --tls-client-ca. Or " + hintFull + "; the log of the coordinator tells"
 	}
 	return message, running
 }
