@@ -123,14 +123,14 @@ func (f *follower) sweep(ctx context.Context) (open int64, err error) {
 	return open, err
 }
 
-// printRest prints the lines that have ended and were not printed yet. It only counts those after a gap: an output that could not be written or, with inOrder,
-// a line that has not ended. It returns no error if it cannot reach the coordinator, because the run already ends for another reason.
-func (f *follower) printRest(ctx context.Context, inOrder bool) error {
+// printRest prints the lines that have ended and were not printed yet. It only counts those after a gap: an output that could not be written or, with
+// untilOpen, a line that has not ended. It returns no error if it cannot reach the coordinator, because the run already ends for another reason.
+func (f *follower) printRest(ctx context.Context, untilOpen bool) error {
 	gap := f.screen.outputFailed()
 	err := f.each(ctx, func(task *lessorv1.Task) error {
 		switch {
 		case !words.Final(task.GetState()):
-			gap = gap || inOrder
+			gap = gap || untilOpen
 		case !gap:
 			_, err := f.printIfEnded(ctx, task.GetTaskId())
 			return err

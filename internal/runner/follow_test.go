@@ -1305,12 +1305,17 @@ func TestRunEndsWithItsContext(t *testing.T) {
 }
 
 // The worker ends together with the run, and lines end while it stops. The run prints them before it returns: all of them, or, in the order of the input,
-// those before the first line that has not ended. The summary counts all that have ended.
+// those before the first line that has not ended, unless no later process prints the others. The summary counts all that have ended.
 func TestStoppedRunPrintsTheLinesThatEndedMeanwhile(t *testing.T) {
-	for keepOrder, want := range map[bool]string{false: "<a><b><d>", true: "<a><b>"} {
+	for _, tt := range []struct {
+		keepOrder, temporary bool
+		want                 string
+	}{
+		{false, false, "<a><b><d>"}, {false, true, "<a><b><d>"}, {true, false, "<a><b>"}, {true, true, "<a><b><d>"},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			fake := newFakeCoordinator()
-			r := startRun(t, fake, t.TempDir(), 4, keepOrder)
+			r := startRunAfter(t, fake, t.TempDir(), 4, tt.keepOrder, func(job *Job) { job.temporary = tt.temporary })
 			fake.end(1, completed)
 			synctest.Wait()
 			fake.mu.Lock()
@@ -1319,7 +1324,7 @@ func TestStoppedRunPrintsTheLinesThatEndedMeanwhile(t *testing.T) {
 			fake.end(2, completed)
 			fake.end(4, completed)
 			r.cancel(errKilled)
-			r.finish(want)
+			r.finish(tt.want)
 			if r.err == nil || r.err.Error() != errKilled.Error() || r.summary != (Summary{Lines: 4, Done: 3, Missing: 1}) {
 				t.Errorf("summary %+v, error %v, want 3 lines done, 1 left, and %v", r.summary, r.err, errKilled)
 			}

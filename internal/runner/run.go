@@ -76,7 +76,8 @@ func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
 	if err != nil { // the worker has ended, too: print the lines that it finished while it stopped
 		last, stop := context.WithTimeout(context.WithoutCancel(ctx), lastSweepTimeout)
 		defer stop()
-		err = errors.Join(err, r.follow.printRest(last, cfg.KeepOrder))
+		resumable := !j.temporary // the next process prints the lines after one that has not ended; of another run, nobody would see them
+		err = errors.Join(err, r.follow.printRest(last, cfg.KeepOrder && resumable))
 	}
 	summary := r.follow.summary
 	summary.Lines, summary.Missing = j.Lines(), r.follow.printed.left()
