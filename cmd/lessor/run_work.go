@@ -283,11 +283,20 @@ func (r *runWork) noteStopped(summary runner.Summary, err error) {
 	if _, signal := errors.AsType[*interruptedError](err); !signal && !r.cut || summary.Lines == 0 {
 		return
 	}
-	text := summary.Stopped()
+	if r.json {
+		_ = r.encode(summary) // the run ends with a better error
+		return
+	}
+	text := summary.String()
 	if r.Data == "" {
 		text += "; without --data nothing of it is remembered: the same command begins with the first line"
 	}
 	r.screen.Note("%s", text)
+}
+
+// encode prints the summary for programs.
+func (r *runWork) encode(summary runner.Summary) error {
+	return json.NewEncoder(r.screen).Encode(summary)
 }
 
 // noteGone prints what it means that the store was moved or removed. The run goes on: what it has is still in the open file.
@@ -309,7 +318,7 @@ func (r *runWork) noteNoNewWork(why string) {
 // conclude prints the summary. If lines failed, the exit code says so too.
 func (r *runWork) conclude(summary runner.Summary, took time.Duration) error {
 	if r.json {
-		if err := json.NewEncoder(r.screen).Encode(summary); err != nil {
+		if err := r.encode(summary); err != nil {
 			return err
 		}
 	} else {

@@ -152,7 +152,7 @@ func TestRetryOfTheRestEndsWithTheRun(t *testing.T) {
 			})
 			r.cancel(errKilled)
 			r.finish("")
-			if !errors.Is(r.err, errKilled) || r.summary != (Summary{Lines: 2, Missing: 2}) {
+			if !errors.Is(r.err, errKilled) || r.summary != (Summary{Lines: 2, Left: 2, Stopped: true}) {
 				t.Errorf("summary %+v, error %v; want that of the end", r.summary, r.err)
 			}
 		})

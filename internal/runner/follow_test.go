@@ -526,7 +526,7 @@ func TestRunAwaitsItsWorkersIfItsOutputFails(t *testing.T) {
 			fake.end(4, completed)
 			workersEnd()
 			<-ended
-			if want := (Summary{Lines: 4, Done: 2, Failed: 1, Missing: 1}); summary != want || !errors.Is(err, errDiskFull) || out.writes != 1 {
+			if want := (Summary{Lines: 4, Done: 2, Failed: 1, Left: 1, Stopped: true}); summary != want || !errors.Is(err, errDiskFull) || out.writes != 1 {
 				t.Errorf("keep order %t: summary %+v, error %v, %d writes, want %+v, the error of the output and one write", keepOrder, summary, err, out.writes, want)
 			}
 		})
@@ -1325,7 +1325,7 @@ func TestStoppedRunPrintsTheLinesThatEndedMeanwhile(t *testing.T) {
 			fake.end(4, completed)
 			r.cancel(errKilled)
 			r.finish(tt.want)
-			if r.err == nil || r.err.Error() != errKilled.Error() || r.summary != (Summary{Lines: 4, Done: 3, Missing: 1}) {
+			if r.err == nil || r.err.Error() != errKilled.Error() || r.summary != (Summary{Lines: 4, Done: 3, Left: 1, Stopped: true}) {
 				t.Errorf("summary %+v, error %v, want 3 lines done, 1 left, and %v", r.summary, r.err, errKilled)
 			}
 		})

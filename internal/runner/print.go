@@ -179,6 +179,8 @@ type Summary struct {
 	Retried   int64 `json:"retried"`   // attempts beyond the first of each line
 	Missing   int64 `json:"missing"`   // lines whose tasks somebody deleted
 	Unprinted int64 `json:"unprinted"` // lines that are done, but whose outputs are on another worker
+	Left      int64 `json:"left"`      // lines that are not known to have ended; none, unless the run was stopped
+	Stopped   bool  `json:"stopped"`   // it was stopped, by a signal for example, before it could print all lines
 }
 
 func (s *Summary) add(task *lessorv1.Task) {
@@ -198,13 +200,11 @@ func CountLines(n int64) string {
 	return fmt.Sprintf("%d lines", n)
 }
 
-// Stopped returns, as one line for people, how far a run came that was stopped.
-func (s Summary) Stopped() string {
-	return fmt.Sprintf("%s: %d done, %d failed, %d left", CountLines(s.Lines), s.Done, s.Failed, s.Missing)
-}
-
 // String returns the summary as one line for people.
 func (s Summary) String() string {
+	if s.Stopped {
+		return fmt.Sprintf("%s: %d done, %d failed, %d left", CountLines(s.Lines), s.Done, s.Failed, s.Left)
+	}
 	text := fmt.Sprintf("%s: %d done, %d failed, %d retried", CountLines(s.Lines), s.Done, s.Failed, s.Retried)
 	if s.Missing > 0 {
 		text += fmt.Sprintf(", %d deleted by somebody", s.Missing)

@@ -44,11 +44,11 @@ type Config struct {
 var errOver = errors.New("the run is over")
 
 // Run submits the lines and prints each when it has ended. It prints all lines, also those that ended while an earlier process worked on the run. It
-// returns when nothing is left to print, or with ctx's cause if ctx ends first; the summary then counts as missing what is left to run. The caller must run the workers. After RetryFailed has left lines, nothing is
-// printed before all of them are open: they would count as failed.
+// returns when nothing is left to print, or with ctx's cause if ctx ends first; the summary then counts what is
+// left to run. The caller must run the workers. After RetryFailed has left lines, nothing is printed before all of them are open: they would count as failed.
 func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
 	if err := j.retryLeft(ctx, cfg.Tasks); err != nil {
-		return Summary{Lines: j.Lines(), Missing: j.Lines()}, cmp.Or(context.Cause(ctx), err)
+		return Summary{Lines: j.Lines(), Left: j.Lines(), Stopped: true}, cmp.Or(context.Cause(ctx), err)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(errOver)
@@ -80,7 +80,12 @@ func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
 		err = errors.Join(err, r.follow.printRest(last, cfg.KeepOrder && resumable))
 	}
 	summary := r.follow.summary
-	summary.Lines, summary.Missing = j.Lines(), r.follow.printed.left()
+	summary.Lines, summary.Stopped = j.Lines(), err != nil
+	if summary.Stopped {
+		summary.Left = r.follow.printed.left()
+	} else {
+		summary.Missing = r.follow.printed.left()
+	}
 	return summary, err
 }
 
