@@ -29,7 +29,7 @@ type runCmd struct {
 	KeepOrder   bool          `short:"k" help:"Print the outputs in the order of the lines."`
 	MaxAttempts uint32        `type:"positive" placeholder:"N" help:"Failures after which a line has failed for good (5); 1 is no retry."`
 	Timeout     time.Duration `type:"positive" placeholder:"DURATION" help:"Longest time of one attempt, at least 100ms (no limit); then it is stopped and has failed; what it printed counts."`
-	RetryFailed bool          `typed:"" help:"Run the lines again that have failed for good in an earlier start."`
+	RetryFailed bool          `typed:"" help:"Run the lines again that have failed for good in an earlier start, or were cancelled or deleted."`
 	Force       bool          `typed:"" help:"If --data holds another run, discard that and begin this one; if it holds this run, resume as without the flag."`
 
 	Addr         string        `type:"nonempty" placeholder:"HOST:PORT" help:"Use this coordinator instead of an embedded one."`

@@ -168,8 +168,15 @@ func (r *runWork) resume(alive context.Context, cl *client) error {
 	return nil
 }
 
-// retryFailed opens the failed lines again.
+// retryFailed opens the failed lines again, and has those submitted again whose tasks are gone.
 func (r *runWork) retryFailed(ctx context.Context, cl *client) error {
+	deleted, err := r.job.RestoreDeleted(ctx, cl.tasks)
+	if err != nil {
+		return err
+	}
+	if deleted > 0 {
+		r.screen.Note("submitting again what was deleted: %s", runner.CountLines(deleted))
+	}
 	opened, left, err := r.job.RetryFailed(ctx, cl.tasks)
 	if err != nil {
 		return err
@@ -324,8 +331,12 @@ func (r *runWork) conclude(summary runner.Summary, took time.Duration) error {
 	} else {
 		r.screen.Note("%v, in %v", summary, took.Round(time.Millisecond))
 	}
-	if !summary.OK() {
-		return &failure{code: exitFailed}
+	if summary.OK() {
+		return nil
 	}
-	return nil
+	f := &failure{code: exitFailed}
+	if r.Data != "" && !r.json && summary.Done < summary.Lines {
+		f.hint = "the same command with --retry-failed runs again what has failed, was cancelled or deleted"
+	}
+	return f
 }

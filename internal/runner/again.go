@@ -9,12 +9,11 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// RetryFailed opens the lines again that have failed for good, and returns how many it has opened. Lines that somebody cancelled stay cancelled. Call it
-// before the worker begins, so that no line is opened that fails only then. left are the lines for which the tenant's quota of tasks has no room yet;
-// Run opens them as tasks end.
+// RetryFailed opens the lines again that have failed for good or were cancelled, and returns how many it has opened. Call it before the worker begins, so
+// that no line is opened that fails only then. left are the lines for which the tenant's quota of tasks has no room yet; Run opens them as tasks end.
 func (j *Job) RetryFailed(ctx context.Context, tasks lessorv1.TaskServiceClient) (opened uint64, left int64, err error) {
 	req := &lessorv1.BatchRetryTasksRequest{Filter: j.failed()}
-	j.before.failed = j.before.cancelled // the others will not have ended any more when Run begins to print
+	j.before.failed = 0 // they will not have ended any more when Run begins to print
 	for {
 		var answer *lessorv1.BatchRetryTasksResponse
 		noRoom, err := callForRoom(ctx, func() (err error) { // a repeat opens the rest
@@ -35,9 +34,12 @@ func (j *Job) RetryFailed(ctx context.Context, tasks lessorv1.TaskServiceClient)
 	}
 }
 
-// failed selects the lines that have failed for good.
+// failed selects the lines that have failed for good or were cancelled. What else has the id of the run, because a command has submitted it, is in another
+// queue.
 func (j *Job) failed() *lessorv1.TaskFilter {
-	return j.manifest.filter(lessorv1.TaskState_TASK_STATE_FAILED)
+	filter := j.manifest.filter(lessorv1.TaskState_TASK_STATE_FAILED, lessorv1.TaskState_TASK_STATE_CANCELLED)
+	filter.Queue = j.RunID()
+	return filter
 }
 
 // markFailed marks the failed lines as those that RetryFailed has left, and returns how many they are.

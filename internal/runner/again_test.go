@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,9 @@ import (
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
+
+// retried are the states of the lines that are opened again.
+var retried = []lessorv1.TaskState{failed, cancelled}
 
 // retryRecorder is a coordinator that opens two lines with each call. The token of a page is the number of lines before it.
 type retryRecorder struct {
@@ -42,8 +46,8 @@ func TestRetryFailedOpensAllFailedLines(t *testing.T) {
 		}
 		for _, req := range r.asked {
 			f := req.GetFilter()
-			if f.GetRunId() != j.RunID() || f.GetWorkspaceId() != "w" || len(f.GetStates()) != 1 || f.GetStates()[0] != lessorv1.TaskState_TASK_STATE_FAILED {
-				t.Errorf("asked for %v, want the tasks of this run that are FAILED", f)
+			if f.GetRunId() != j.RunID() || f.GetQueue() != j.RunID() || f.GetWorkspaceId() != "w" || !slices.Equal(f.GetStates(), retried) {
+				t.Errorf("asked for %v, want the lines of this run that are FAILED or CANCELLED", f)
 			}
 		}
 	})
@@ -57,13 +61,15 @@ func TestRetryFailedEndsIfItIsRefused(t *testing.T) {
 	}
 }
 
-// BatchRetryTasks opens the tasks that have failed, as far as the quota of tasks has room for them.
-func (f *fakeCoordinator) BatchRetryTasks(context.Context, *lessorv1.BatchRetryTasksRequest, ...grpc.CallOption) (*lessorv1.BatchRetryTasksResponse, error) {
+// BatchRetryTasks opens the tasks that have failed or were cancelled, if the filter asks for them, as far as the quota of tasks has room for them.
+func (f *fakeCoordinator) BatchRetryTasks(
+	_ context.Context, req *lessorv1.BatchRetryTasksRequest, _ ...grpc.CallOption,
+) (*lessorv1.BatchRetryTasksResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	result := &lessorv1.BatchResult{}
 	for _, task := range f.tasks {
-		if task.GetState() != failed {
+		if !slices.Contains(req.GetFilter().GetStates(), task.GetState()) {
 			continue
 		}
 		if f.quota > 0 && f.open() >= f.quota {
@@ -86,7 +92,7 @@ func (f *fakeCoordinator) RetryTask(ctx context.Context, req *lessorv1.RetryTask
 		return nil, status.FromContextError(ctx.Err()).Err()
 	case err != nil:
 		return nil, err
-	case f.tasks[i].GetState() != failed:
+	case !slices.Contains(retried, f.tasks[i].GetState()):
 		return nil, status.Error(codes.FailedPrecondition, "it has not failed")
 	case f.open() >= f.quota:
 		return nil, errNoRoom()
@@ -104,7 +110,7 @@ func TestRetryFailedAsTheQuotaHasRoom(t *testing.T) {
 			fake, dir := newFakeCoordinator(), t.TempDir()
 			r := startRun(t, fake, dir, 6, keepOrder)
 			for line := range 6 {
-				fake.end(line+1, failed)
+				fake.end(line+1, retried[line%2])
 			}
 			r.finish("")
 			fake.quota = 2

@@ -10,8 +10,7 @@ import (
 // endedBefore is what earlier processes have done of a run.
 type endedBefore struct {
 	counts
-	cancelled int64     // among those that failed
-	last      time.Time // when the last of these lines ended, by the clock of the coordinator
+	last time.Time // when the last of these lines ended, by the clock of the coordinator
 }
 
 // CountEnded counts the lines that ended while earlier processes worked on the run. Call it before RetryFailed and before the worker begins. Without it, the
@@ -23,9 +22,6 @@ func (j *Job) CountEnded(ctx context.Context, tasks lessorv1.TaskServiceClient) 
 	err = eachTask(ctx, tasks, final, func(task *lessorv1.Task) error {
 		if seen.mark(LineOf(task)) {
 			j.before.add(task)
-			if task.GetState() == lessorv1.TaskState_TASK_STATE_CANCELLED {
-				j.before.cancelled++
-			}
 			if at := task.GetFinishedAt().AsTime(); at.After(j.before.last) {
 				j.before.last = at
 			}

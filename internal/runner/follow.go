@@ -127,7 +127,7 @@ func (f *follower) sweep(ctx context.Context) (open int64, err error) {
 // untilOpen, a line that has not ended. It returns no error if it cannot reach the coordinator, because the run already ends for another reason.
 func (f *follower) printRest(ctx context.Context, untilOpen bool) error {
 	gap := f.screen.outputFailed()
-	err := f.each(ctx, func(task *lessorv1.Task) error {
+	err := f.eachInOrder(ctx, func(task *lessorv1.Task) error {
 		switch {
 		case !words.Final(task.GetState()):
 			gap = gap || untilOpen
@@ -165,7 +165,7 @@ func (f *follower) printInOrder(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	for f.printed.left() > 0 {
-		err := f.each(ctx, func(task *lessorv1.Task) error { return f.printWhenEnded(ctx, task.GetTaskId()) })
+		err := f.eachInOrder(ctx, func(task *lessorv1.Task) error { return f.printWhenEnded(ctx, task.GetTaskId()) })
 		if err != nil || f.printed.left() == 0 {
 			return err
 		}
@@ -214,7 +214,34 @@ func (f *follower) await(ctx context.Context, taskID string) error {
 	}
 }
 
-// each visits the tasks of the lines that were not printed, in the order of the input. It leaves out tasks of the run that are no lines of it, such as those
+// eachInOrder is each in the order of the input, also if lines were submitted again: a list has their tasks after the others.
+func (f *follower) eachInOrder(ctx context.Context, visit func(*lessorv1.Task) error) error {
+	if !f.job.manifest.Unordered {
+		return f.each(ctx, visit)
+	}
+	next := int64(1)
+	return f.each(ctx, func(task *lessorv1.Task) error {
+		for line := LineOf(task); next < line; next++ {
+			if err := f.visitLine(ctx, next, visit); err != nil {
+				return err
+			}
+		}
+		next = max(next, LineOf(task)+1)
+		return visit(task)
+	})
+}
+
+// visitLine visits the task of a line, if it has one and was not printed.
+func (f *follower) visitLine(ctx context.Context, line int64, visit func(*lessorv1.Task) error) error {
+	if !f.printed.lacks(line) {
+		return nil
+	}
+	filter := f.job.manifest.filter()
+	filter.IdempotencyKey = idempotencyKey(f.job.RunID(), line)
+	return eachTask(ctx, f.tasks, filter, visit)
+}
+
+// each visits the tasks of the lines that were not printed, in the order of their submit. It leaves out tasks of the run that are no lines of it, such as those
 // that a command has submitted with LESSOR_RUN_ID.
 func (f *follower) each(ctx context.Context, visit func(*lessorv1.Task) error) error {
 	return eachTask(ctx, f.tasks, f.job.manifest.filter(), func(task *lessorv1.Task) error {

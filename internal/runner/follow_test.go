@@ -172,7 +172,8 @@ func (f *fakeCoordinator) ListTasks(_ context.Context, req *lessorv1.ListTasksRe
 	to := min(from+2, len(f.tasks))
 	page := &lessorv1.ListTasksResponse{}
 	for _, task := range f.tasks[from:to] {
-		if states := req.GetFilter().GetStates(); task != nil && (len(states) == 0 || slices.Contains(states, task.GetState())) {
+		states, key := req.GetFilter().GetStates(), req.GetFilter().GetIdempotencyKey()
+		if task != nil && (len(states) == 0 || slices.Contains(states, task.GetState())) && (key == "" || key == task.GetSpec().GetIdempotencyKey()) {
 			page.Tasks = append(page.Tasks, proto.CloneOf(task))
 		}
 	}
@@ -370,6 +371,7 @@ func (f *fakeCoordinator) endStreams(err error) {
 const (
 	completed = lessorv1.TaskState_TASK_STATE_COMPLETED
 	failed    = lessorv1.TaskState_TASK_STATE_FAILED
+	cancelled = lessorv1.TaskState_TASK_STATE_CANCELLED
 )
 
 // testRun is a run with the lines a, b, c ... on a fakeCoordinator.
@@ -710,6 +712,10 @@ func TestDeletedLinesEndTheRunAsMissing(t *testing.T) {
 			}
 			if got, want := r.summary.String(), "4 lines: 2 done, 0 failed, 0 retried, 2 deleted by somebody"; got != want {
 				t.Errorf("the summary says %q, want %q", got, want)
+			}
+			const want = "line 2 deleted: \"b\": the coordinator has no task of it any more\nline 4 deleted: \"d\": the coordinator has no task of it any more\n"
+			if got := r.errs.String(); got != want {
+				t.Errorf("standard error has %q, want %q", got, want)
 			}
 		})
 	}

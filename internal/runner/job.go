@@ -29,6 +29,8 @@ type Job struct {
 	temporary bool
 	// left are the failed lines that RetryFailed has left; nil: none.
 	left *marks
+	// there are the lines that have tasks, if RestoreDeleted has found that some have none; else nil.
+	there *marks
 	// before is what CountEnded has counted, without what RetryFailed opens.
 	before endedBefore
 }
@@ -171,6 +173,12 @@ func (j *Job) Spool() execworker.Spool { return execworker.OwnSpool(j.path("spoo
 // saveSubmitted records in the manifest that every line was submitted to a coordinator in this epoch.
 func (j *Job) saveSubmitted(epoch uint32) error {
 	j.manifest.Submitted, j.manifest.Epoch = true, epoch
+	return j.manifest.write(j.path("run.json"))
+}
+
+// saveUnordered records in the manifest that lines are submitted again, before that begins.
+func (j *Job) saveUnordered() error {
+	j.manifest.Unordered = true
 	return j.manifest.write(j.path("run.json"))
 }
 

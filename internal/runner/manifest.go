@@ -58,6 +58,8 @@ type manifest struct {
 	Submitted bool `json:"submitted"`
 	// Epoch of the coordinator when the lines were submitted; see Config.Epoch. 0 if it is not known.
 	Epoch uint32 `json:"epoch,omitempty"`
+	// Unordered is true if lines were submitted again, so the order of the tasks may not be that of the lines.
+	Unordered bool `json:"unordered,omitempty"`
 }
 
 // ManifestError means that run.json is damaged or of a newer version.

@@ -29,7 +29,7 @@ type Config struct {
 	// KeepOrder prints the lines in the order of the input, not in the order in which they end.
 	KeepOrder bool
 	// Record writes a task that has ended, instead of its output; failed is the name of the file with what the last attempt of a failed one has printed, which is
-	// there if it has printed anything here. Nil: the output is printed.
+	// there if it has printed anything here. A line whose task is gone is a task without a state. Nil: the output is printed.
 	Record func(w io.Writer, t *lessorv1.Task, failed string) error
 	// BarWidth returns how many columns the progress bar may have. Nil: no bar.
 	BarWidth func() int
@@ -66,6 +66,9 @@ func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
 		follow = r.follow.printInOrder
 	}
 	err := follow(ctx)
+	if err == nil {
+		err = r.follow.reportDeleted()
+	}
 	if cfg.Screen.outputFailed() {
 		r.awaitWorkers(ctx, err)
 	} else if cause := context.Cause(ctx); cause != nil {

@@ -2,9 +2,6 @@ package runner
 
 import (
 	"context"
-	"errors"
-	"io"
-	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -73,19 +70,21 @@ func newSubmitter(j *Job, cfg Config) *submitter {
 	s.full = sync.OnceFunc(func() {
 		cfg.Screen.Note("the tenant's quota of tasks is used up: lines are submitted as tasks end")
 	})
-	if j.manifest.Submitted {
+	if j.manifest.Submitted && (j.there == nil || j.there.count > 0) {
 		close(s.begun)
+	}
+	if j.manifest.Submitted && j.there == nil {
 		close(s.done)
 	}
 	return s
 }
 
-// run submits, in order, every line that may not have been submitted before.
+// run submits, in order, every line that may not have been submitted before, or that RestoreDeleted has found.
 func (s *submitter) run(ctx context.Context) error {
 	if closed(s.done) {
 		return nil
 	}
-	if err := s.submitLines(ctx, func(int64) bool { return true }); err != nil {
+	if err := s.submitLines(ctx, func(number int64) bool { return s.job.there == nil || !s.job.there.has(number) }); err != nil {
 		return err
 	}
 	close(s.done)
@@ -108,6 +107,11 @@ func (s *submitter) submitLines(ctx context.Context, choose func(number int64) b
 	if err != nil {
 		return err
 	}
+	if s.job.manifest.Submitted {
+		if err := s.job.saveUnordered(); err != nil {
+			return err
+		}
+	}
 	if err := s.submitChosen(ctx, choose); err != nil {
 		return err
 	}
@@ -115,27 +119,16 @@ func (s *submitter) submitLines(ctx context.Context, choose func(number int64) b
 }
 
 func (s *submitter) submitChosen(ctx context.Context, choose func(number int64) bool) error {
-	f, err := os.Open(s.job.path("input"))
+	err := s.job.eachLine(func(number int64, line []byte) error {
+		if !choose(number) {
+			return nil
+		}
+		return s.add(ctx, number, line)
+	})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }()
-	lines := newLineReader(f, s.job.manifest.Options.Nulls)
-	for {
-		line, err := lines.next()
-		if errors.Is(err, io.EOF) {
-			return s.flush(ctx)
-		}
-		if err != nil {
-			return err
-		}
-		if !choose(lines.number) {
-			continue
-		}
-		if err := s.add(ctx, lines.number, line); err != nil {
-			return err
-		}
-	}
+	return s.flush(ctx)
 }
 
 func (s *submitter) add(ctx context.Context, number int64, line []byte) error {
@@ -210,17 +203,21 @@ func nameLine(err error, tasks []*lessorv1.TaskSpec) error {
 // keyPrefix is what the idempotency keys of a run's lines begin with; the number of the line follows.
 func keyPrefix(runID string) string { return runID + "/" }
 
+func idempotencyKey(runID string, line int64) string {
+	return keyPrefix(runID) + strconv.FormatInt(line, 10)
+}
+
 // spec returns the spec of the task of one line. It must be the same in every process that works on the run (T1).
 func (j *Job) spec(number int64, line []byte) *lessorv1.TaskSpec {
-	m, key := j.manifest, strconv.FormatInt(number, 10)
+	m := j.manifest
 	spec := &lessorv1.TaskSpec{
 		WorkspaceId:    m.Options.Workspace,
 		Queue:          m.RunID,
 		Type:           TaskType,
 		Payload:        append([]byte(nil), line...),
 		RunId:          m.RunID,
-		TaskKey:        key,
-		IdempotencyKey: keyPrefix(m.RunID) + key,
+		TaskKey:        strconv.FormatInt(number, 10),
+		IdempotencyKey: idempotencyKey(m.RunID, number),
 		RetryPolicy:    &lessorv1.RetryPolicy{MaxAttempts: m.Options.MaxAttempts, MaxLosses: maxLosses},
 
 		Retention:         durationpb.New(embeddedRetention),

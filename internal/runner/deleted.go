@@ -1,0 +1,73 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// RestoreDeleted has Run submit the lines again whose tasks are gone, because somebody has deleted them or their retention is over. It returns how many they
+// are. Call it before the worker begins.
+func (j *Job) RestoreDeleted(ctx context.Context, tasks lessorv1.TaskServiceClient) (lines int64, err error) {
+	if !j.manifest.Submitted { // Run submits all lines, and what the coordinator has stays
+		return 0, nil
+	}
+	there := newMarks(j.Lines())
+	err = eachTask(ctx, tasks, j.manifest.filter(), func(task *lessorv1.Task) error {
+		there.mark(LineOf(task))
+		return nil
+	})
+	if err != nil || there.left() == 0 {
+		return 0, err
+	}
+	j.there = there
+	return there.left(), nil
+}
+
+// reportDeleted tells which lines will not be printed because their tasks are gone.
+func (f *follower) reportDeleted() error {
+	if f.printed.left() == 0 {
+		return nil
+	}
+	err := f.job.eachLine(func(number int64, line []byte) error {
+		if f.printed.has(number) {
+			return nil
+		}
+		task := &lessorv1.Task{Spec: f.job.spec(number, line)}
+		if f.record != nil {
+			return f.screen.output(func(w io.Writer) error { return f.record(w, task, "") })
+		}
+		f.screen.Note("line %d deleted: %s: the coordinator has no task of it any more", number, quoteLine(task))
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) { // the data directory was removed meanwhile; the summary has the number of these lines
+		return nil
+	}
+	return err
+}
+
+// eachLine visits the lines of the input. A line is valid until the next one.
+func (j *Job) eachLine(visit func(number int64, line []byte) error) error {
+	f, err := os.Open(j.path("input"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	lines := newLineReader(f, j.manifest.Options.Nulls)
+	for {
+		line, err := lines.next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := visit(lines.number, line); err != nil {
+			return err
+		}
+	}
+}
