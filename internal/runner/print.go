@@ -162,6 +162,9 @@ func quoteLine(task *lessorv1.Task) string {
 
 func whyFailed(task *lessorv1.Task) string {
 	text := quoteLine(task)
+	if task.GetState() == lessorv1.TaskState_TASK_STATE_CANCELLED && task.GetCancelRequestedAt() != nil {
+		return fmt.Sprintf("%s: %s (attempt %d)", text, whoCancelled(task), task.GetAttempt())
+	}
 	if message := task.GetError().GetMessage(); message != "" {
 		text += ": " + message
 	}
@@ -169,6 +172,20 @@ func whyFailed(task *lessorv1.Task) string {
 		text += ": " + words.Name(r)
 	}
 	return fmt.Sprintf("%s (attempt %d)", text, task.GetAttempt())
+}
+
+// whoCancelled says who cancelled a task, and the reason that they gave. The error of its last attempt only repeats the reason.
+func whoCancelled(task *lessorv1.Task) string {
+	by := "somebody"
+	for _, e := range task.GetHistory() { // which may have lost its beginning
+		if e.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_CANCEL_REQUESTED && e.GetActor() != "" {
+			by = e.GetActor()
+		}
+	}
+	if reason := task.GetCancelReason(); reason != "" {
+		return fmt.Sprintf("by %s: %s", by, reason)
+	}
+	return "by " + by
 }
 
 // Summary is how a run ended.

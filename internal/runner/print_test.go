@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -92,6 +94,32 @@ func TestLongLineIsCutWithAMark(t *testing.T) {
 	} {
 		if got := quoteLine(&lessorv1.Task{Spec: &lessorv1.TaskSpec{Payload: []byte(line)}}); got != want {
 			t.Errorf("%q is shown as %s, want %s", line, got, want)
+		}
+	}
+}
+
+// Of a cancelled line it says once who cancelled it and why, and not what its worker said about the same.
+func TestCancelledLineSaysWhoAndWhyOnce(t *testing.T) {
+	asked := func(actor string) *lessorv1.HistoryEvent {
+		return &lessorv1.HistoryEvent{Type: lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_CANCEL_REQUESTED, Actor: actor}
+	}
+	for want, tt := range map[string]struct {
+		reason  string
+		history []*lessorv1.HistoryEvent
+	}{
+		"by ann: not wanted": {"not wanted", []*lessorv1.HistoryEvent{asked("bob"), asked("ann"), {Actor: "worker"}}}, // bob had cancelled an earlier round
+		"by ann":             {"", []*lessorv1.HistoryEvent{asked("ann")}},
+		"by somebody":        {"", nil},
+	} {
+		task := testTask(cancelled, "")
+		task.CancelRequestedAt, task.CancelReason, task.History = timestamppb.Now(), tt.reason, tt.history
+		task.Reason, task.Error.Message = lessorv1.Reason_REASON_TASK_CANCELLED, "task cancelled: TASK_CANCELLED: not wanted"
+		var errs bytes.Buffer
+		if err := newTestPrinter(t, io.Discard, &errs).print(task); err != nil {
+			t.Error(err)
+		}
+		if got, want := errs.String(), "line 1 cancelled: \"a\": "+want+" (attempt 2)\n"; got != want {
+			t.Errorf("standard error has %q, want %q", got, want)
 		}
 	}
 }
