@@ -281,9 +281,9 @@ func sameFile(a, b io.Writer) bool {
 	return err1 != nil || err2 != nil || os.SameFile(first, second)
 }
 
-// barWidth returns the function for the width of the progress bar, or nil if nobody would see a bar.
+// barWidth returns the function for the width of the progress bar, or nil if nobody would see a bar: a dumb terminal shows the codes that remove one.
 func barWidth(w io.Writer) func() int {
-	if !isTerminal(w) {
+	if !isTerminal(w) || os.Getenv("TERM") == "dumb" {
 		return nil
 	}
 	return func() int {
