@@ -49,7 +49,8 @@ const WaitLimit = 48 * time.Hour
 // pipeBuffer is the size of the buffer of the in-memory connection in each direction, in bytes.
 const pipeBuffer = 1 << 20
 
-// TB is the part of testing.TB that this package needs; other test frameworks have these methods as well.
+// TB is the part of testing.TB that this package needs; other test frameworks have these methods as well. If it also has the method Deadline of testing.T,
+// calls that wait for a task fail shortly before that time.
 type TB interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -121,10 +122,10 @@ var (
 // limitWaiting ends calls that wait early enough before the deadline of the test to say what they wait for. Their context has no deadline, because the
 // coordinator would learn of it, and its own end of the call, which says nothing, often comes first.
 func (c *Coordinator) limitWaiting() (stop func()) {
-	at, ok, bubble := deadline(c.tb)
-	if bubble {
+	if inBubble() {
 		c.waitLimit = WaitLimit
 	}
+	at, ok := deadline(c.tb)
 	if !ok {
 		return func() {}
 	}
@@ -133,19 +134,25 @@ func (c *Coordinator) limitWaiting() (stop func()) {
 	return func() { timer.Stop() }
 }
 
-// deadline returns the deadline of the test, if it has one. In a bubble of synctest it has none: testing.T panics there.
-func deadline(tb TB) (at time.Time, ok, bubble bool) {
+// bubbleTime is a time that no clock shows outside of a bubble, because there were no bubbles yet, and no bubble reaches: each begins with the year 2000.
+var bubbleTime = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// inBubble reports whether the test is in a bubble of testing/synctest. The start of fake time is the only documented sign of one that does no harm:
+// synctest.Wait panics outside of a bubble, but in one it waits for all goroutines, and fails if another one waits already.
+func inBubble() bool { return time.Now().Before(bubbleTime) }
+
+// deadline returns the deadline of the test, if it has one. In a bubble of synctest that of testing.T has none: its method panics there.
+func deadline(tb TB) (at time.Time, ok bool) {
 	limited, ok := tb.(interface{ Deadline() (time.Time, bool) })
 	if !ok {
-		return time.Time{}, false, false
+		return time.Time{}, false
 	}
 	defer func() {
 		if recover() != nil {
-			at, ok, bubble = time.Time{}, false, true
+			at, ok = time.Time{}, false
 		}
 	}()
-	at, ok = limited.Deadline()
-	return at, ok, false
+	return limited.Deadline()
 }
 
 // serve starts a server on the store.

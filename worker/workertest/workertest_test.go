@@ -673,3 +673,32 @@ func TestWaitSaysWhyInABubble(t *testing.T) {
 		})
 	}
 }
+
+// A TB that has only the methods of TB is seen to be in a bubble as well, where WaitLimit applies, and where handlers have as long as in production to end
+// when their worker stops. Outside of one, there is no WaitLimit.
+func TestBubbleOfAnotherTB(t *testing.T) {
+	type other struct{ workertest.TB }
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(other{t})
+		w := c.Worker("q", worker.Config{})
+		w.HandleDefault(func(ctx context.Context, _ *worker.Task) ([]byte, error) {
+			select {
+			case <-time.After(10 * time.Second):
+				return nil, nil
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		})
+		stop := c.Run(w)
+		id := c.Submit(spec())
+		c.WaitState(id, running)
+		stop()
+		wantState(t, c.Task(id), completed)
+		if limit := c.ShortenWaitLimit(0); limit != workertest.WaitLimit {
+			t.Errorf("calls wait for at most %v, want %v", limit, workertest.WaitLimit)
+		}
+	})
+	if limit := workertest.Start(other{t}).ShortenWaitLimit(0); limit != 0 {
+		t.Errorf("outside of a bubble, calls wait for at most %v, want no limit", limit)
+	}
+}
