@@ -74,7 +74,12 @@ type Coordinator struct {
 	// waitLimit is how long a call waits for a task in a bubble of testing/synctest; 0: the test is in none.
 	waitLimit time.Duration
 
+	// turn has room for one call that starts or stops the server. It guards store, stop, served and over. It is no mutex, because the time of a bubble stands
+	// still while a goroutine waits for a mutex.
+	turn  chan struct{}
 	store *memstore.Store
+	// over: the test has ended.
+	over bool
 	// listener is the listener of the present server, to which conn connects.
 	listener atomic.Pointer[bufconn.Listener]
 	stop     context.CancelFunc
@@ -86,6 +91,7 @@ func Start(tb TB) *Coordinator {
 	tb.Helper()
 	c := &Coordinator{
 		tb:    tb,
+		turn:  make(chan struct{}, 1),
 		store: memstore.New(),
 		log:   slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
@@ -107,7 +113,7 @@ func Start(tb TB) *Coordinator {
 		stopTimer()
 		c.endWaiting(nil)
 		_ = c.producer.Close()
-		c.shutdown()
+		c.end()
 		_ = conn.Close()
 	})
 	return c
@@ -181,10 +187,24 @@ func (c *Coordinator) shutdown() {
 	}
 }
 
+// end stops the server for good.
+func (c *Coordinator) end() {
+	c.turn <- struct{}{}
+	defer func() { <-c.turn }()
+	c.over = true
+	c.shutdown()
+}
+
 // Restart stops the coordinator and starts it again with everything that was durable. Leases stay live (A9), and workers reconnect by
-// themselves.
+// themselves. It fails the test if the test has ended.
 func (c *Coordinator) Restart() {
 	c.tb.Helper()
+	c.turn <- struct{}{}
+	defer func() { <-c.turn }()
+	if c.over {
+		c.tb.Fatalf("workertest: Restart was called after the end of the test")
+		return
+	}
 	c.shutdown()
 	c.store = c.store.Reopen()
 	c.serve()

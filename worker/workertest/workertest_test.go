@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -701,4 +702,35 @@ func TestBubbleOfAnotherTB(t *testing.T) {
 	if limit := workertest.Start(other{t}).ShortenWaitLimit(0); limit != 0 {
 		t.Errorf("outside of a bubble, calls wait for at most %v, want no limit", limit)
 	}
+}
+
+// ending is a recorder whose test ends when end is called.
+type ending struct {
+	recorder
+	cleanups []func()
+}
+
+func (e *ending) Cleanup(f func()) { e.cleanups = append(e.cleanups, f) }
+
+func (e *ending) end() {
+	for _, f := range slices.Backward(e.cleanups) {
+		f()
+	}
+}
+
+// Restart after the end of the test says so, instead of waiting for ever. While the test ends, it does no harm.
+func TestRestartAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tb := &ending{recorder: recorder{T: t}}
+		c := workertest.Start(tb)
+		go c.Restart()
+		tb.end()
+		synctest.Wait()
+		tb.failures = nil
+		go c.Restart()
+		synctest.Wait()
+		if len(tb.failures) != 1 || !strings.Contains(tb.failures[0], "after the end of the test") {
+			t.Errorf("failures = %q, want one that says that the test has ended", tb.failures)
+		}
+	})
 }
