@@ -84,8 +84,10 @@ func (e *RejectedError) Error() string {
 
 // RefusedError ends Run: the coordinator refused to open a session, and another try would not help. Until a coordinator has accepted the
 // worker for the first time, a refusal by a proxy or by the source of credentials counts as well. After that, a refusal of the credential (E.AUTH...)
-// ends Run only if no valid credential comes within five minutes, and no lease of the worker lives any longer: a token that is renewed late costs no
-// work. Until then, Hooks.OnError gets the RefusedError of each try.
+// ends Run only if no valid credential comes within five minutes, and no lease of the worker lives any longer. Until then, handlers go on while their
+// leases live, and Hooks.OnError gets the RefusedError of each try. But nothing is renewed meanwhile: a lease that ends before the worker is let in
+// again is lost, and its task runs again. A new credential is used at the next try, which may be up to Config.MaxBackoff away, so renew one well before
+// it ends.
 type RefusedError struct {
 	// Code is a code of the session protocol such as E.SESSION.DENIED, or the name of a gRPC status code.
 	Code string

@@ -253,8 +253,8 @@ func TestEstablishedSessionIsOpenedAgain(t *testing.T) {
 	})
 }
 
-// A token that is renewed late costs no work: while its credential is refused, the handlers of a worker that was accepted before go on as long as their
-// leases live, and their outcomes are reported when the worker is let in again. OnError gets the refusal.
+// A token that is renewed late costs no work whose lease lives: while its credential is refused, the handlers of a worker that was accepted before go on as
+// long as their leases live, and their outcomes are reported when the worker is let in again. OnError gets the refusal.
 func TestCredentialThatIsRenewedLate(t *testing.T) {
 	for _, test := range []struct {
 		name       string
