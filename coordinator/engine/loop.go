@@ -142,7 +142,7 @@ func (e *Engine) sleep() time.Duration {
 		return 0
 	}
 	d := idleTick
-	if e.set.leases() > 0 {
+	if e.set.leases() > 0 && !e.cfg.FakeTime {
 		d = tick
 	}
 	if e.commitIsSlow() {

@@ -70,7 +70,7 @@ func (e *Engine) readClocks() {
 	if by := e.clocks.jump(); by.Abs() >= leastJump {
 		e.cfg.Events.WallClockSet(by) // nothing else follows from that: leases do not depend on the wall clock (A8)
 	}
-	if passed >= standstill && e.set.leases() > 0 {
+	if passed >= standstill && e.set.leases() > 0 && !e.cfg.FakeTime {
 		e.stalls.noteStandstill()
 		e.cfg.Events.StoodStill(passed)
 		e.giveBack(passed)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -59,4 +60,35 @@ func TestDelayCountsOnce(t *testing.T) {
 	check(second, 18, 3, 3)
 	s.noteExtension(time.Second)
 	check(second, 18, 3, 2)
+}
+
+// On fake time the loop does not wake for each tick while leases are live, and takes no rest for a standstill: a lease that nobody renews ends on time.
+func TestLoopRestsOnFakeTime(t *testing.T) {
+	cfg := Config{FakeTime: true}
+	cfg.Events.StoodStill = func(by time.Duration) { t.Errorf("the loop took a rest for a standstill of %v", by) }
+	runWith(t, cfg, func(r *rig) {
+		id := r.submit(work())[0].ID
+		r.lease(1, 0)
+		ends := time.Now().Add(lease.DefaultHeartbeatTimeout)
+		wakes, last := 0, r.clocks.last
+		for range 10 * time.Second / tick {
+			time.Sleep(tick)
+			synctest.Wait()
+			if r.clocks.last != last {
+				wakes, last = wakes+1, r.clocks.last
+			}
+		}
+		if wakes > 50 {
+			r.Errorf("in 10 s the loop read its clock %d times, want at most 50 times", wakes)
+		}
+		time.Sleep(time.Until(ends) - time.Nanosecond)
+		if state := r.version(id).State(); state != lease.Leased {
+			r.Errorf("before the end of its lease the task is %v, want LEASED", state)
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if state := r.version(id).State(); state == lease.Leased {
+			r.Error("at the end of its lease the task is still LEASED")
+		}
+	})
 }
