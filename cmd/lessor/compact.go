@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"syscall"
 
 	"github.com/lessor-dev/lessor/internal/words"
 	"github.com/lessor-dev/lessor/store"
@@ -22,8 +23,8 @@ func (compactCmd) Help() string {
 	return `Shrinks the file of a store: writes a copy without the free space inside the file, verifies the copy, and replaces the store with it in one step.
 Until then the store is unchanged. The disk must have room for both files.
 
-With --to the copy is a store of its own, in another directory, and the disk of the old one may be full. Serve only one of them from then on: two
-coordinators with copies of one store would grant the same tasks. Leases live on, as over a restart.
+With --to the copy is a store of its own, in another directory, and the disk of the old one may be full or read-only. Serve only one of them from
+then on: two coordinators with copies of one store would grant the same tasks. Leases live on, as over a restart.
 
 Examples:
   lessor compact /var/lib/lessor
@@ -89,6 +90,8 @@ func (c compactCmd) failure(err error) error {
 		return fail(exitCannotStart, hint, "no space left on the disk of %s", dir)
 	case errors.As(err, &target):
 		return storeError(c.To, target.Err)
+	case errors.Is(err, syscall.EROFS) && c.To == "":
+		return fail(exitCannotStart, "name a directory on another one with --to", "data directory %s is on a read-only file system", c.Data)
 	case errors.Is(err, fs.ErrNotExist):
 		return fail(exitCannotStart, "name the --data directory of lessor serve", "there is no store in %s", c.Data)
 	}

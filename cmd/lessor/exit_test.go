@@ -282,6 +282,10 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 			storeError("d", &os.PathError{Op: "open", Path: "d/lessor.db", Err: syscall.EROFS}), 5,
 			"error: data directory d is on a read-only file system\nhint: name a directory that can be written\n",
 		},
+		"compaction of a read-only store": {
+			compactCmd{Data: "d"}.failure(&os.PathError{Op: "open", Path: "d/lessor.db", Err: syscall.EROFS}), 5,
+			"error: data directory d is on a read-only file system\nhint: name a directory on another one with --to\n",
+		},
 		"read-only run": {
 			openError("d", &os.PathError{Op: "mkdir", Path: "d", Err: syscall.EROFS}), 5,
 			"error: data directory d is on a read-only file system\nhint: name a directory that can be written\n",

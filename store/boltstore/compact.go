@@ -23,7 +23,7 @@ const compactTx = 16 << 20
 //
 // Errors are those of Open, *store.NoRoomError, and those of check.
 func Compact(dir string, opts Options, check func(*Store) error) (before, after int64, err error) {
-	s, err := openToCompact(dir, opts.withDefaults())
+	s, err := openToCompact(dir, opts.withDefaults(), false)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -38,12 +38,15 @@ func Compact(dir string, opts Options, check func(*Store) error) (before, after 
 }
 
 // CompactTo makes the copy in another directory, which must be empty or missing, as Restore does, and does not change the store. It writes nothing to the disk of
-// the store that it needs, so that disk may be full. The copy, and directories that CompactTo makes, get the owner of the store. The copy has the same epoch: only
+// the store that it needs, so that disk may be full or read-only. The copy, and directories that CompactTo makes, get the owner of the store. The copy has the same epoch: only
 // one of the two may be served from now on.
 //
 // Errors are those of Compact, about the store in dir, and *TargetError.
 func CompactTo(dir, target string, opts Options, check func(*Store) error) (before, after int64, err error) {
-	s, err := openToCompact(dir, opts.withDefaults())
+	s, err := openToCompact(dir, opts.withDefaults(), false)
+	if errors.Is(err, syscall.EROFS) {
+		s, err = openToCompact(dir, opts.withDefaults(), true)
+	}
 	if err != nil {
 		return 0, 0, err
 	}
@@ -83,9 +86,10 @@ func (e *TargetError) Error() string { return e.Err.Error() }
 // Unwrap returns the error itself.
 func (e *TargetError) Unwrap() error { return e.Err }
 
-// openToCompact opens the store in dir, and checks that it is whole and not newer than this program.
-func openToCompact(dir string, opts Options) (*Store, error) {
-	s, err := openUnchecked(dir, opts)
+// openToCompact opens the store in dir, and checks that it is whole and not newer than this program. With readOnly it cannot take back a commit that a loss of
+// power cut off, and returns a *store.TornError.
+func openToCompact(dir string, opts Options, readOnly bool) (*Store, error) {
+	s, err := openUnchecked(dir, opts, readOnly)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +102,7 @@ func openToCompact(dir string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-func openUnchecked(dir string, opts Options) (*Store, error) {
+func openUnchecked(dir string, opts Options, readOnly bool) (*Store, error) {
 	if err := cmp.Or(refuseStandby(dir), refuseUnfinished(dir)); err != nil {
 		return nil, err
 	}
@@ -106,8 +110,12 @@ func openUnchecked(dir string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := opening{log: opts.Logger}
-	db, err := openBolt(path, boltOptions(opts), o.checkAtOnce)
+	bolt, o := boltOptions(opts), opening{log: opts.Logger}
+	check := o.checkAtOnce
+	if bolt.ReadOnly = readOnly; readOnly {
+		check = o.checkOnly
+	}
+	db, err := openBolt(path, bolt, check)
 	if err != nil {
 		return nil, err
 	}

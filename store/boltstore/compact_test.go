@@ -297,7 +297,7 @@ func TestOpenDuringCompact(t *testing.T) {
 // process alone.
 func TestCompactLeavesTheNextOwnerAlone(t *testing.T) {
 	dir := mostlyFreeStore(t)
-	s, err := openToCompact(dir, Options{}.withDefaults())
+	s, err := openToCompact(dir, Options{}.withDefaults(), false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -155,7 +155,7 @@ func TestCopyHasTheNewestCommit(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s, err = openToCompact(dir, Options{}.withDefaults())
+	s, err = openToCompact(dir, Options{}.withDefaults(), false)
 	if err != nil {
 		t.Fatal(err)
 	}

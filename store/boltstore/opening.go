@@ -46,8 +46,7 @@ func (o *opening) check(file *os.File) error {
 
 // checkAtOnce checks a store at once. If a loss of power may have cut off the newest commit, checkAtOnce takes it back, and logs that.
 func (o *opening) checkAtOnce(file *os.File) error {
-	o.file = file
-	err := checkFile(file)
+	err := o.checkOnly(file)
 	if !errors.As(err, new(*store.TornError)) {
 		return err
 	}
@@ -57,6 +56,12 @@ func (o *opening) checkAtOnce(file *os.File) error {
 	o.log.Warn("the last commit to the store was cut off by a loss of power and was taken back: it had not been acknowledged, unless the disk loses data that it reported as written",
 		"store", file.Name())
 	return nil
+}
+
+// checkOnly checks a store at once, and changes nothing.
+func (o *opening) checkOnly(file *os.File) error {
+	o.file = file
+	return checkFile(file)
 }
 
 // pinPages keeps the pages that the check in the background will read from being overwritten.
