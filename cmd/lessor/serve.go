@@ -371,8 +371,7 @@ func (c serveCmd) reserve(st store.Store, log *slog.Logger) (guarded store.Store
 	if c.Reserve == 0 {
 		return st, nil, reserve.Release(boltstore.DiskDir(c.Data))
 	}
-	reusable := func() int64 { return st.Stats().ReusableBytes }
-	kept = reserve.Open(boltstore.DiskDir(c.Data), int64(c.Reserve)<<20, reusable, log)
+	kept = reserve.Open(boltstore.DiskDir(c.Data), int64(c.Reserve)<<20, st.Stats, log)
 	return reserve.Guard(st, kept), kept, nil
 }
 

@@ -2,7 +2,8 @@
 // reserve is a file without content. If the disk has less free space than the size of that file, and the store has not as much free space inside, the reserve
 // reports that the disk is full, and the engine accepts no new tasks. If hardly any space is free, the reserve removes the file, and commits use its space. If
 // then, with the space of the file, less than its size is free again, the reserve reports that it is spent, and the engine grants no tasks: what is left is for
-// the reports of those that run. It creates the file again once there is enough free space.
+// the reports of those that run. It creates the file again once there is enough free space. A disk that the store itself has filled never gets it, since the
+// store does not shrink: there, new tasks are accepted without the file once the store has much free space inside.
 package reserve
 
 import (
@@ -13,6 +14,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/lessor-dev/lessor/store"
 )
 
 const (
@@ -32,7 +35,7 @@ const (
 type Reserve struct {
 	path      string
 	size      int64
-	reusable  func() int64 // free space inside the store, in bytes
+	stats     func() store.Stats
 	log       *slog.Logger
 	freeBytes func(dir string) (int64, error) // free space of the disk of dir, in bytes
 	allocate  func(file *os.File, size int64) error
@@ -71,10 +74,9 @@ func (c *condition) set(holds bool) (tell bool) {
 	return true
 }
 
-// Open opens the reserve of a data directory, which must exist. size is in bytes; reusable returns how many bytes commits can write without more space of the
-// disk. The caller holds the lock of the directory. If the disk has no space for the reserve, that is no error: Full then reports true.
-func Open(dir string, size int64, reusable func() int64, log *slog.Logger) *Reserve {
-	r := &Reserve{path: filepath.Join(dir, fileName), size: size, reusable: reusable, log: log, freeBytes: Free, allocate: allocate}
+// Open opens the reserve of a data directory, which must exist. size is in bytes; stats are those of the store. The caller holds the lock of the directory. If the disk has no space for the reserve, that is no error: Full then reports true.
+func Open(dir string, size int64, stats func() store.Stats, log *slog.Logger) *Reserve {
+	r := &Reserve{path: filepath.Join(dir, fileName), size: size, stats: stats, log: log, freeBytes: Free, allocate: allocate}
 	r.adopt()
 	if free, err := r.freeBytes(dir); err == nil && !r.reserved && r.mayMake(free) {
 		r.make()
@@ -166,8 +168,17 @@ func (r *Reserve) check() (made <-chan struct{}) {
 
 // mayMake reports whether there is room for the file, and it is time to try.
 func (r *Reserve) mayMake(free int64) bool {
-	return free >= 2*r.size && !time.Now().Before(r.pauseEnds)
+	return r.fits(free) && !time.Now().Before(r.pauseEnds)
 }
+
+// fits reports whether the file leaves enough of the disk: as much as it takes itself, or less if then there is room for new tasks.
+func (r *Reserve) fits(free int64) bool {
+	most := r.size + r.size/4
+	return free >= 2*r.size || free-r.size >= least(most) && r.reusable() >= most
+}
+
+// reusable is how many bytes commits can write without more space of the disk.
+func (r *Reserve) reusable() int64 { return r.stats().ReusableBytes }
 
 // checkLocked reports whether a commit may need the space of the file.
 func (r *Reserve) checkLocked() (short bool) {
@@ -194,20 +205,54 @@ func (r *Reserve) checkLocked() (short bool) {
 		}()
 	}
 	r.free = free
-	r.setFullLocked(!r.reserved || !r.roomLocked(free), free)
+	r.setFullLocked(r.awaitedLocked(free) || !r.roomLocked(free), free)
 	r.setSpentLocked(!r.reserved && !r.resultsFitLocked(free), free)
 	return short
 }
 
-// roomLocked reports whether there is room for new tasks: on the disk, or inside the store. Free space inside the store may be in pieces too small for a large
-// value, and then the file still grows; so it does not count when the disk is close to the point where the reserve is released.
+// awaitedLocked reports whether new tasks have to wait for the file: it is being made, or should be. If it cannot be made although there seems to be room, for
+// a quota for example, the free space is not what it seems.
+func (r *Reserve) awaitedLocked(free int64) bool {
+	return !r.reserved && (r.making != nil || r.fits(free))
+}
+
+// roomLocked reports whether there is room for new tasks: on the disk, or inside the store.
 func (r *Reserve) roomLocked(free int64) bool {
+	inside := r.insideLocked(free)
+	return inside <= 0 || r.reusable() >= inside
+}
+
+// insideLocked returns how much free space inside the store is enough for new tasks if the disk has that much. It may be more than the store has bytes.
+//
+// Beside the file of the reserve, space inside counts like that of the disk. But it may be in pieces too small for a large value, and then the file of the store
+// still grows. So if there is no file, or the disk is close to the point where it is removed, half of the space inside counts, and together with what is
+// free and what the file holds it has to be as much as the file and new tasks need on the disk. If the disk has hardly anything left by which the store could
+// grow, most of the store has to be free, too: then the pieces are large.
+func (r *Reserve) insideLocked(free int64) int64 {
 	enough := r.size
 	if r.full.holds {
 		enough += r.size / 4 // otherwise full would change again and again
 	}
-	return free >= enough || free >= enough*3/8 && r.reusable() >= enough
+	held := int64(0)
+	if r.reserved {
+		held = r.size
+	}
+	switch {
+	case r.reserved && free >= enough:
+		return 0
+	case r.reserved && free >= least(enough):
+		return enough
+	}
+	inside := 2 * (enough + r.size - held - free)
+	if free < least(enough) {
+		stats := r.stats()
+		inside = max(inside, (stats.FileBytes-stats.FreeBytes+stats.ReusableBytes)/4*3) // the rest of the file, behind its last page, has no space of the disk
+	}
+	return inside
 }
+
+// least is how much of the disk is free at least where the store may grow by new tasks, if that much is enough for them.
+func least(enough int64) int64 { return enough * 3 / 8 }
 
 // resultsFitLocked reports whether there is as much room for the results of tasks as the reserve had. Because of the pieces, only half of the free space inside
 // the store counts, but that always: the file never shrinks, so on a disk that the store has filled no other room comes back.
@@ -270,8 +315,10 @@ func (r *Reserve) setFullLocked(full bool, free int64) {
 	switch {
 	case !r.full.set(full):
 	case full:
+		stats := r.stats()
 		r.log.Warn("the disk is nearly full: new tasks are refused until there is room",
-			"free_bytes", free, "free_bytes_in_store", r.reusable(), "needed_bytes", r.neededLocked())
+			"free_bytes", free, "needed_bytes", r.neededLocked(),
+			"free_bytes_in_store", stats.ReusableBytes, "needed_bytes_in_store", r.insideLocked(free), "store_bytes", stats.FileBytes)
 	default:
 		r.log.Info("the disk has room again: new tasks are accepted", "free_bytes", free, "free_bytes_in_store", r.reusable())
 	}

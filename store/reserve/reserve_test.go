@@ -25,14 +25,17 @@ type disk struct {
 	log   bytes.Buffer
 	space int64 // free bytes on the disk, those that the file of the reserve takes included
 	inner int64 // free bytes inside the store
+	file  int64 // bytes of the store that were ever used; the file is larger
 }
 
 func open(t *testing.T, space int64) *disk {
 	t.Helper()
-	d := &disk{space: space}
+	d := &disk{space: space, file: 100 * size}
 	dir := t.TempDir()
 	d.Reserve = &Reserve{path: filepath.Join(dir, fileName), size: size, log: slog.New(slog.NewTextHandler(&d.log, nil)), allocate: allocate}
-	d.reusable = func() int64 { return d.inner }
+	d.stats = func() store.Stats {
+		return store.Stats{FileBytes: d.file + size, FreeBytes: d.inner + size, ReusableBytes: d.inner}
+	}
 	d.freeBytes = func(string) (int64, error) {
 		if info, err := os.Stat(d.path); err == nil {
 			return d.space - info.Size(), nil
@@ -144,8 +147,70 @@ func TestRoomInsideTheStore(t *testing.T) {
 		d.wantFull(t, size+size*3/8, false, true)
 		d.wantFull(t, size+size*3/8-1, true, true)
 		d.wantFull(t, little, false, true)
+		d.inner = size
 		d.wantFull(t, size+size/4-1, true, false)
 		d.wantFull(t, little, true, false)
+	})
+}
+
+// The file is made again where it leaves less of the disk than its own size, if with it there is room for new tasks. Other files may have gone that had filled
+// the disk, but not as much as the store has grown since.
+func TestFileIsMadeWhereTheStoreHasRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, 10*size)
+		d.inner = size + size/4 - 1
+		const most = size + (size+size/4)*3/8
+		d.wantFull(t, size, true, false)
+		d.wantFull(t, most, true, false)
+		d.inner++
+		d.wantFull(t, most-1, true, false)
+		d.wantFull(t, most, false, true)
+		d.wantFull(t, size+size*3/8, false, true)
+	})
+}
+
+// On a disk that the store has filled there is never room for the file again. Then half of the free space inside the store stands for it: with what is free
+// on the disk it has to be as much as the file and new tasks would need, and a quarter more to begin with.
+func TestRoomInsideTheStoreStandsForTheFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, 10*size)
+		const little = size / 2
+		want := func(inner int64, full bool) {
+			t.Helper()
+			d.inner = inner
+			d.wantFull(t, little, full, false)
+			if d.Spent() && !full {
+				t.Error("new tasks are accepted, and none are granted")
+			}
+		}
+		want(0, true)
+		want(2*(2*size+size/4-little)-2, true)
+		want(2*(2*size+size/4-little), false)
+		want(2*(2*size-little), false)
+		want(2*(2*size-little)-2, true)
+	})
+}
+
+// Where the disk has hardly anything left, new tasks need three quarters of the store: commits of large values must find pieces that are large enough, as the
+// store can no longer grow. This also holds if the file is there, and would be removed if less were free.
+func TestFullDiskNeedsAStoreThatIsMostlyFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, 10*size)
+		for _, c := range []struct {
+			space int64
+			held  bool
+		}{{size + size/4, true}, {size*3/8 - 1, false}, {0, false}} {
+			for _, full := range []bool{true, false, true} {
+				d.inner = d.file / 4 * 3
+				if full {
+					d.inner--
+				}
+				d.wantFull(t, c.space, full, c.held)
+			}
+		}
+		d.file = 4 * size // too small to have as much inside as the file of the reserve and new tasks need
+		d.inner = d.file
+		d.wantFull(t, 0, true, false)
 	})
 }
 
@@ -230,14 +295,15 @@ func TestChangesAreLoggedOnceAMinute(t *testing.T) {
 	})
 }
 
-func noneInside() int64 { return 0 }
+func noneInside() store.Stats { return store.Stats{} }
 
 // On a disk without room for the reserve, Full is true from the start and no file is made. The log says how much free space is needed.
 func TestDiskWithoutRoomIsFullFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 2*size-1)
 		d.wantFull(t, 2*size-1, true, false)
-		if want := fmt.Sprintf("free_bytes=%d free_bytes_in_store=0 needed_bytes=%d", 2*size-1, 2*size+size/4); !strings.Contains(d.log.String(), want) {
+		want := fmt.Sprintf("free_bytes=%d needed_bytes=%d free_bytes_in_store=0 needed_bytes_in_store=%d store_bytes=%d\n", 2*size-1, 2*size+size/4, 2*(size/4+1), d.file+size)
+		if !strings.Contains(d.log.String(), want) {
 			t.Errorf("the log does not say %q:\n%s", want, &d.log)
 		}
 		d.wantFull(t, 2*size+size/4, false, true)
@@ -315,7 +381,7 @@ func TestFileThatCannotBeMade(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, fileName, "below"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	r := &Reserve{path: filepath.Join(dir, fileName), size: size, reusable: noneInside, log: slog.New(slog.DiscardHandler), allocate: allocate}
+	r := &Reserve{path: filepath.Join(dir, fileName), size: size, stats: noneInside, log: slog.New(slog.DiscardHandler), allocate: allocate}
 	r.freeBytes = func(string) (int64, error) { return 10 * size, nil }
 	if !r.Full() {
 		t.Error("Full is false although there is no reserve")

@@ -66,7 +66,7 @@ func TestResultsFillTheDisk(t *testing.T) {
 	for range 600 {
 		f.ids = append(f.ids, submitOne(t, c))
 	}
-	first := f.workUntilStopped()
+	first := f.workUntilStopped(300 << 10)
 	f.checkNoGrants()
 	for range 2 {
 		_, err := lessorv1.NewTaskServiceClient(c.Conn()).BatchDeleteTasks(t.Context(), &lessorv1.BatchDeleteTasksRequest{
@@ -76,7 +76,7 @@ func TestResultsFillTheDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.awaitGrants()
-		if again := f.workUntilStopped(); again < first/3 {
+		if again := f.workUntilStopped(300 << 10); again < first/3 {
 			t.Fatalf("%d results filled the disk; after their tasks were deleted, %d others were committed, want at least a third", first, again)
 		}
 		f.checkNoGrants()
@@ -91,7 +91,7 @@ func TestStoreFillsItsDisk(t *testing.T) {
 	c := harness.NewCoordinator(t, filepath.Join(disk.Dir(), "data"))
 	start := func() { c.Start("--disk-reserve", "32MiB") }
 	start()
-	first := submitUntilFull(t, c)
+	first := submitUntilFull(t, c, 300<<10)
 	for _, then := range []func(){func() {}, func() { c.Kill(); start() }} {
 		time.Sleep(50 * time.Millisecond)
 		if free := disk.Free(); free >= 32<<20 {
@@ -102,7 +102,7 @@ func TestStoreFillsItsDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		then()
-		if again := submitUntilFull(t, c); again < first/2 {
+		if again := submitUntilFull(t, c, 300<<10); again < first/2 {
 			t.Errorf("%d tasks filled the disk; after they were deleted, %d were accepted, want at least half as many", first, again)
 		}
 	}
@@ -110,10 +110,45 @@ func TestStoreFillsItsDisk(t *testing.T) {
 	c.Verify()
 }
 
+// TestEmptiedStoreTakesTasks: tasks, and then their results, fill the disk, until the disk reserve is released and nothing is granted. The disk never has room for
+// the reserve again, because the file of the store does not shrink; but once all tasks are deleted, others are accepted and done, again and again.
+func TestEmptiedStoreTakesTasks(t *testing.T) {
+	disk := harness.NewDisk(t, 64)
+	data := filepath.Join(disk.Dir(), "data")
+	c := harness.NewCoordinator(t, data)
+	start := func() { c.Start("--disk-reserve", "8MiB") }
+	start()
+	f := &fullDisk{t: t, c: c}
+	first := 0
+	for round := range 6 {
+		accepted := submitUntilFull(t, c, 60<<10)
+		first = max(first, accepted)
+		if accepted < first/5 {
+			t.Fatalf("%d tasks filled the disk; after they were deleted, %d were accepted, want at least a fifth as many", first, accepted)
+		}
+		done := f.workUntilStopped(900 << 10)
+		stats, err := os.Stat(filepath.Join(data, "lessor.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("round %d: %d submitted, %d done; the store has %d MiB, and %d KiB of the disk are free", round, accepted, done, stats.Size()>>20, disk.Free()>>10)
+		if _, err := os.Stat(filepath.Join(data, "lessor.reserve")); done == 0 || err == nil {
+			t.Fatalf("%d tasks were done, and the disk reserve was not released", done)
+		}
+		f.deleteAll()
+		if round%2 == 1 {
+			c.Kill()
+			start()
+		}
+	}
+	c.Stop()
+	c.Verify()
+}
+
 // submitUntilFull submits tasks with large payloads until one is refused, and returns how many were accepted.
-func submitUntilFull(t *testing.T, c *harness.Coordinator) (accepted int) {
+func submitUntilFull(t *testing.T, c *harness.Coordinator, size int) (accepted int) {
 	t.Helper()
-	spec := &lessorv1.TaskSpec{Queue: patientQueue, Payload: make([]byte, 300<<10)}
+	spec := &lessorv1.TaskSpec{Queue: patientQueue, Payload: make([]byte, size)}
 	for ; accepted < 10_000; accepted++ {
 		_, err := lessorv1.NewTaskServiceClient(c.Conn()).SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: spec})
 		if status.Code(err) == codes.ResourceExhausted {
@@ -208,8 +243,8 @@ func (f *fullDisk) complete(a *lessorv1.Assignment, size int) {
 	}
 }
 
-// workUntilStopped leases tasks, eight at a time, and completes each with a result of 300 KiB, until no task is granted. It returns how many it has completed.
-func (f *fullDisk) workUntilStopped() (completed int) {
+// workUntilStopped leases tasks, eight at a time, and completes each with a result of that size, until no task is granted. It returns how many it has completed.
+func (f *fullDisk) workUntilStopped(size int) (completed int) {
 	f.t.Helper()
 	for {
 		all := f.ask(patientQueue, 8)
@@ -217,10 +252,26 @@ func (f *fullDisk) workUntilStopped() (completed int) {
 			return completed
 		}
 		for _, a := range all {
-			f.complete(a, 300<<10)
+			f.complete(a, size)
 			completed++
 		}
 	}
+}
+
+// deleteAll deletes the tasks that wait, and those that are done.
+func (f *fullDisk) deleteAll() {
+	f.t.Helper()
+	_, err := lessorv1.NewAdminServiceClient(f.c.Conn()).PurgeQueue(f.t.Context(), &lessorv1.PurgeQueueRequest{Name: patientQueue})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	_, err = lessorv1.NewTaskServiceClient(f.c.Conn()).BatchDeleteTasks(f.t.Context(), &lessorv1.BatchDeleteTasksRequest{
+		Filter: &lessorv1.TaskFilter{Queue: patientQueue},
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond) // the coordinator does not check the free space on each call
 }
 
 // checkNoGrants checks that no task is granted, and that the coordinator says why.
