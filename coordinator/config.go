@@ -50,9 +50,9 @@ type Config struct {
 	DiskFull func() bool
 	// DiskSpent reports whether it is so full that no tasks should be granted, either. nil: always false.
 	DiskSpent func() bool
-	// DiskRoom returns the free space of the disk of the store, and from how much on new tasks are accepted whatever room is inside the store, both in
-	// bytes. nil: unknown.
-	DiskRoom func() (free, needed int64)
+	// DiskRoom returns the free space of the disk of the store, from how much on new tasks are accepted whatever room is inside the store, and with how much
+	// room inside they are accepted if the disk has no more than now: all in bytes. nil: unknown.
+	DiskRoom func() (free, needed, inside int64)
 	// StoreGone reports whether the file of the store was moved or removed while it is open. nil: always false.
 	StoreGone func() bool
 	// LogDropped returns how many lines of the log were dropped since the start, for example because nobody took them. nil: none.

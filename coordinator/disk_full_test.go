@@ -90,11 +90,29 @@ func TestSpentDiskIsShown(t *testing.T) {
 	})
 }
 
+// While the disk is full, the status has how much room is missing, on the disk or inside the store; otherwise nothing is.
+func TestMissingRoomIsShown(t *testing.T) {
+	var full atomic.Bool
+	room := func() (free, needed, inside int64) { return 12345, 67800, 90000 }
+	wiretest.ServeWith(t, nil, coordinator.Config{DiskFull: full.Load, DiskRoom: room}, func(t *testing.T, r *wiretest.Rig) {
+		for _, is := range []bool{false, true} {
+			full.Store(is)
+			s, err := r.Admin.GetStatus(t.Context(), &lessorv1.GetStatusRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (s.DiskNeededBytes != nil) != is || (s.StoreNeededBytes != nil) != is || is && (s.GetDiskNeededBytes() != 67800 || s.GetStoreNeededBytes() != 90000) {
+				t.Errorf("with disk_full %v: %v", is, s)
+			}
+		}
+	})
+}
+
 // The metrics have the free space of the disk and how much of it is needed, or NaN where nobody knows; the status has what is free.
 func TestRoomOfTheDiskIsShown(t *testing.T) {
-	known := func() (free, needed int64) { return 12345, 678 }
+	known := func() (free, needed, inside int64) { return 12345, 678, 90 }
 	for _, c := range []struct {
-		room         func() (free, needed int64)
+		room         func() (free, needed, inside int64)
 		free, needed string
 	}{
 		{known, "12345", "678"},

@@ -55,7 +55,7 @@ func (c *Coordinator) watchDisk() {
 		if cfg.DiskRoom == nil {
 			return math.NaN(), math.NaN()
 		}
-		f, n := cfg.DiskRoom()
+		f, n, _ := cfg.DiskRoom()
 		return float64(f), float64(n)
 	}
 	m.gauge("lessor_disk_free_bytes", "Free space of the disk of the store; NaN if it is unknown.", func() float64 { free, _ := room(); return free })

@@ -196,7 +196,7 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 		"disk full": {
 			refusal.Status(engine.ErrDiskFull), 3,
 			"error: " + engine.ErrDiskFull.Error() + "\n" +
-				"hint: try again in 5s; the log of the coordinator says how much room it needs\n",
+				"hint: try again in 5s; \"lessor status\", to the host tenant, and the log of the coordinator say how much room it needs\n",
 		},
 		"over the quota": {
 			withDetail(t, codes.ResourceExhausted, "too many tasks", quotaTasks), 3,

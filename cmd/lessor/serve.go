@@ -125,9 +125,9 @@ func (c serveCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		cfg.DiskRoom = func() (free, needed int64) {
+		cfg.DiskRoom = func() (free, needed, inside int64) {
 			free, _ = reserve.Free(boltstore.DiskDir(c.Data)) // the next commit reports the fault of the disk
-			return free, 0
+			return free, 0, 0
 		}
 		if kept != nil {
 			cfg.DiskFull, cfg.DiskSpent, cfg.DiskRoom = kept.Full, kept.Spent, kept.Room

@@ -34,9 +34,9 @@ func (c statusCmd) Run(a *app) error {
 		}
 		switch {
 		case s.GetGrantsStopped():
-			d.add("disk", "almost full: new tasks are refused and none are granted until there is room")
+			d.add("disk", "almost full: new tasks are refused and none are granted until there is room"+roomText(s))
 		case s.GetDiskFull():
-			d.add("disk", "nearly full: new tasks are refused until there is room")
+			d.add("disk", "nearly full: new tasks are refused until there is room"+roomText(s))
 		}
 		for _, one := range s.GetStandbys() {
 			d.add("standby", one.GetName()+", "+standbyText(one))
@@ -67,6 +67,22 @@ func credentialText(s *lessorv1.GetStatusResponse) string {
 		parts = append(parts, "good until "+clock(ends)+", for "+words.Span(ends.AsTime().Sub(s.GetServerTime().AsTime())))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// roomText says how much room there is and how much new tasks need, where that is told.
+func roomText(s *lessorv1.GetStatusResponse) string {
+	if s.DiskNeededBytes == nil {
+		return ""
+	}
+	if s.GetStoreNeededBytes() == 0 {
+		return ": lessor.reserve is made first; if it cannot be, the log of the coordinator says why"
+	}
+	has := words.Bytes(s.GetDiskFreeBytes()) + " are free on the disk and " + words.Bytes(s.GetStoreFreeBytes()) + " inside the store; new tasks need " +
+		words.Bytes(s.GetDiskNeededBytes()) + " on the disk"
+	if s.GetStoreNeededBytes() > s.GetStoreBytes() {
+		return ": " + has + ", which deleting tasks cannot give: remove other files, or compact or move the store"
+	}
+	return ": " + has + ", or " + words.Bytes(s.GetStoreNeededBytes()) + " inside the store, where deleting tasks makes room"
 }
 
 // storeText says how large the store is, and how much it can grow where that is told.

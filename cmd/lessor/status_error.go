@@ -145,7 +145,7 @@ func exhaustedHint(s *status.Status) string {
 	case strings.HasPrefix(reason, "QUOTA_"):
 		hint += `; "lessor status" shows the quotas`
 	case reason == "STORE_DISK_FULL": // as a whole it need not be: a small one has no room for --disk-reserve
-		hint += "; the log of the coordinator says how much room it needs"
+		hint += `; "lessor status", to the host tenant, and the log of the coordinator say how much room it needs`
 	}
 	return hint
 }

@@ -41,19 +41,23 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 	var standbys []standby.Status
 	var waits bool
 	var wait *durationpb.Duration
-	var free *uint64
-	var size uint64
+	var free, needed, neededInside *uint64
+	var size, inside uint64
 	var host string
 	if s.Gate.SeesAll(who) {
-		size = uint64(s.Store.Stats().FileBytes)
+		stats := s.Store.Stats()
+		size, inside = uint64(stats.FileBytes), uint64(stats.ReusableBytes)
 	}
 	if s.Gate.Hosts(who) {
 		if !s.Gate.Open() {
 			host = tenant
 		}
 		if s.DiskRoom != nil {
-			bytes, _ := s.DiskRoom()
+			bytes, onDisk, inStore := s.DiskRoom()
 			free = new(uint64(bytes))
+			if s.DiskFull() {
+				needed, neededInside = new(uint64(onDisk)), new(uint64(inStore))
+			}
 		}
 		standbys, waits = s.Feed.Standbys(), s.Feed.Waits()
 		if s.StandbyWait > 0 {
@@ -65,7 +69,7 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 		Leases: has.Leased, Sessions: uint32(s.Sessions.CountOf(tenant)), StoreBytes: size, DiskFull: s.DiskFull(),
 		GrantsStopped: s.DiskSpent(), StoreGone: s.StoreGone(), Open: s.Gate.Open(), Quotas: quotasProto(s.Quotas.Usage(who.Caller()), has.Unended()),
 		CredentialEndsAt: convert.Stamp(ends), Standbys: standbysProto(standbys), WaitsForStandby: waits, StandbyWait: wait, DiskFreeBytes: free,
-		HostTenant: host, Holder: holder,
+		HostTenant: host, Holder: holder, StoreFreeBytes: inside, DiskNeededBytes: needed, StoreNeededBytes: neededInside,
 	}, nil
 }
 

@@ -106,11 +106,15 @@ func TestTenantsAreListedWithWhatTheyHave(t *testing.T) {
 }
 
 // X2: the size of the store is about all tenants: if there is a host tenant, its callers alone see it, and that their tenant is the host. Without one every tenant
-// sees the size, as it sees the metrics.
+// sees the size, as it sees the metrics. How much room there is and is missing is for callers of the host tenant only.
 func TestWhoSeesTheSizeOfTheStore(t *testing.T) {
 	t.Attr("rules", "X2")
 	for _, host := range []string{"host", ""} {
-		wiretest.ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}, HostTenant: host}, func(t *testing.T, r *wiretest.Rig) {
+		cfg := coordinator.Config{
+			Auth: &gate.Auth{}, HostTenant: host,
+			DiskFull: func() bool { return true }, DiskRoom: func() (free, needed, inside int64) { return 1, 2, 3 },
+		}
+		wiretest.ServeWith(t, nil, cfg, func(t *testing.T, r *wiretest.Rig) {
 			for _, tenant := range []string{"host", "acme"} {
 				for role := auth.Worker; role <= auth.Viewer; role <<= 1 {
 					token, _ := r.Issue(t, tenant, role)
@@ -118,6 +122,9 @@ func TestWhoSeesTheSizeOfTheStore(t *testing.T) {
 					hosts := tenant == host
 					if err != nil || (s.GetStoreBytes() > 0) != (hosts || host == "") || s.GetHostTenant() != map[bool]string{true: host}[hosts] {
 						t.Errorf("a %v of tenant %q, with the host tenant %q, sees %v (%v)", role, tenant, host, s, err)
+					}
+					if s.GetDiskFreeBytes() > 0 != hosts || s.GetDiskNeededBytes() > 0 != hosts || s.GetStoreNeededBytes() > 0 != hosts {
+						t.Errorf("a %v of tenant %q, with the host tenant %q, sees of the room %v", role, tenant, host, s)
 					}
 				}
 			}

@@ -40,8 +40,8 @@ type Deps struct {
 
 	// DiskFull, DiskSpent and StoreGone report why no tasks are accepted or granted at present.
 	DiskFull, DiskSpent, StoreGone func() bool
-	// DiskRoom returns the free space of the disk of the store, in bytes, and how much of it new tasks need. nil: unknown.
-	DiskRoom func() (free, needed int64)
+	// DiskRoom returns the free space of the disk of the store, in bytes, how much of it new tasks need, and how much room inside the store instead. nil: unknown.
+	DiskRoom func() (free, needed, inside int64)
 	// ShowBackups is told when the last backups ended: first by New, then after each.
 	ShowBackups func(records.Backups)
 	// Stopping is done when the coordinator begins to stop: then streams end, and unary calls that wait for work return.

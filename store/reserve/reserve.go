@@ -129,15 +129,20 @@ func (r *Reserve) now(c *condition) bool {
 }
 
 // Room returns the free space of the disk, and with how much new tasks are accepted although there is no room inside the store: both in bytes, without the
-// space of the reserve's file. While the disk is full, more is needed than before.
-func (r *Reserve) Room() (free, needed int64) {
+// space of the reserve's file. While the disk is full, more is needed than before. inside is how much free space inside the store is enough instead; if that
+// is more than the store has, only the disk can give the room; 0 while the disk is full means that new tasks wait for the file of the reserve.
+func (r *Reserve) Room() (free, needed, inside int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.refreshLocked()
+	needed = r.size
 	if r.full.holds {
-		return r.free, r.neededLocked()
+		needed = r.neededLocked()
 	}
-	return r.free, r.size
+	if !r.awaitedLocked(r.free) {
+		inside = max(0, r.insideLocked(r.free))
+	}
+	return r.free, needed, inside
 }
 
 // refreshLocked measures the free space if the last measurement is older than maxAge.

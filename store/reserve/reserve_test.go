@@ -99,7 +99,7 @@ func TestDiskFillsAndEmpties(t *testing.T) {
 }
 
 // Room returns the free space beside the file of the reserve, and how much of it new tasks need: the size of the file, a quarter more while the disk is full,
-// and the file itself while there is none.
+// and the file itself while there is none; and how much room inside the store they need otherwise.
 func TestRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 10*size)
@@ -107,21 +107,24 @@ func TestRoom(t *testing.T) {
 			space        int64
 			full, held   bool
 			free, needed int64
+			inside       int64
 		}{
-			{10 * size, false, true, 9 * size, size},
-			{2 * size, false, true, size, size},
-			{2*size - 1, true, true, size - 1, size + size/4},
-			{size + size/4 - 1, true, false, size + size/4 - 1, 2*size + size/4},
-			{3 * size, false, true, 2 * size, size},
+			{10 * size, false, true, 9 * size, size, 0},
+			{2 * size, false, true, size, size, 0},
+			{2*size - 1, true, true, size - 1, size + size/4, size + size/4},
+			{size + size/4, true, true, size / 4, size + size/4, d.file / 4 * 3},
+			{size + size/4 - 1, true, false, size + size/4 - 1, 2*size + size/4, 2*size + 2},
+			{0, true, false, 0, 2*size + size/4, d.file / 4 * 3},
+			{3 * size, false, true, 2 * size, size, 0},
 		} {
 			d.wantFull(t, c.space, c.full, c.held)
-			if free, needed := d.Room(); free != c.free || needed != c.needed {
-				t.Errorf("with %d bytes of space: Room = %d, %d, want %d, %d", c.space, free, needed, c.free, c.needed)
+			if free, needed, inside := d.Room(); free != c.free || needed != c.needed || inside != c.inside {
+				t.Errorf("with %d bytes of space: Room = %d, %d, %d, want %d, %d, %d", c.space, free, needed, inside, c.free, c.needed, c.inside)
 			}
 		}
 		d.space = 5 * size
 		time.Sleep(maxAge)
-		if free, _ := d.Room(); free != 4*size {
+		if free, _, _ := d.Room(); free != 4*size {
 			t.Errorf("with %d bytes of space: Room = %d, want a new measurement, %d", d.space, free, 4*size)
 		}
 	})

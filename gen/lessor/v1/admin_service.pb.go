@@ -2518,9 +2518,18 @@ type GetStatusResponse struct {
 	// The host tenant (serve --host-tenant), to its own callers. Empty to those of other tenants, and if there is none.
 	HostTenant string `protobuf:"bytes,19,opt,name=host_tenant,json=hostTenant,proto3" json:"host_tenant,omitempty"`
 	// What the credential of the call says of its holder; unset if the call needs none.
-	Holder        *Holder `protobuf:"bytes,20,opt,name=holder,proto3" json:"holder,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Holder *Holder `protobuf:"bytes,20,opt,name=holder,proto3" json:"holder,omitempty"`
+	// Free part of the store's file that commits use before it grows, in bytes. Only for those who are told store_bytes.
+	StoreFreeBytes uint64 `protobuf:"varint,21,opt,name=store_free_bytes,json=storeFreeBytes,proto3" json:"store_free_bytes,omitempty"`
+	// While disk_full is true: with how much free space of the disk submits are accepted again, in bytes; otherwise unset. Only for the same callers as
+	// disk_free_bytes.
+	DiskNeededBytes *uint64 `protobuf:"varint,22,opt,name=disk_needed_bytes,json=diskNeededBytes,proto3,oneof" json:"disk_needed_bytes,omitempty"`
+	// While disk_full is true: with how much of store_free_bytes submits are accepted again if the disk has no more than disk_free_bytes; otherwise unset.
+	// If it is more than store_bytes, deletions do not help; if it is 0, the disk has room, and the file of the disk reserve is made first. Only for the
+	// same callers.
+	StoreNeededBytes *uint64 `protobuf:"varint,23,opt,name=store_needed_bytes,json=storeNeededBytes,proto3,oneof" json:"store_needed_bytes,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
@@ -2684,6 +2693,27 @@ func (x *GetStatusResponse) GetHolder() *Holder {
 		return x.Holder
 	}
 	return nil
+}
+
+func (x *GetStatusResponse) GetStoreFreeBytes() uint64 {
+	if x != nil {
+		return x.StoreFreeBytes
+	}
+	return 0
+}
+
+func (x *GetStatusResponse) GetDiskNeededBytes() uint64 {
+	if x != nil && x.DiskNeededBytes != nil {
+		return *x.DiskNeededBytes
+	}
+	return 0
+}
+
+func (x *GetStatusResponse) GetStoreNeededBytes() uint64 {
+	if x != nil && x.StoreNeededBytes != nil {
+		return *x.StoreNeededBytes
+	}
+	return 0
 }
 
 // Holder is what a credential, a token or a certificate, says of who holds it.
@@ -4167,7 +4197,7 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	" \x01(\rR\bsessions\x12\x16\n" +
 	"\x06tokens\x18\v \x01(\rR\x06tokens\x12(\n" +
 	"\x06quotas\x18\f \x03(\v2\x10.lessor.v1.QuotaR\x06quotas\"\x12\n" +
-	"\x10GetStatusRequest\"\xa2\x06\n" +
+	"\x10GetStatusRequest\"\xdd\a\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\rR\x05epoch\x129\n" +
@@ -4193,8 +4223,13 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x0fdisk_free_bytes\x18\x12 \x01(\x04H\x00R\rdiskFreeBytes\x88\x01\x01\x12\x1f\n" +
 	"\vhost_tenant\x18\x13 \x01(\tR\n" +
 	"hostTenant\x12)\n" +
-	"\x06holder\x18\x14 \x01(\v2\x11.lessor.v1.HolderR\x06holderB\x12\n" +
-	"\x10_disk_free_bytes\"_\n" +
+	"\x06holder\x18\x14 \x01(\v2\x11.lessor.v1.HolderR\x06holder\x12(\n" +
+	"\x10store_free_bytes\x18\x15 \x01(\x04R\x0estoreFreeBytes\x12/\n" +
+	"\x11disk_needed_bytes\x18\x16 \x01(\x04H\x01R\x0fdiskNeededBytes\x88\x01\x01\x121\n" +
+	"\x12store_needed_bytes\x18\x17 \x01(\x04H\x02R\x10storeNeededBytes\x88\x01\x01B\x12\n" +
+	"\x10_disk_free_bytesB\x14\n" +
+	"\x12_disk_needed_bytesB\x15\n" +
+	"\x13_store_needed_bytes\"_\n" +
 	"\x06Holder\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12#\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x0f.lessor.v1.RoleR\x04role\x12\x18\n" +
