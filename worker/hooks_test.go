@@ -152,9 +152,9 @@ func TestOnHeartbeat(t *testing.T) {
 			return nil, nil
 		})
 		c.Run(w)
-		time.Sleep(time.Minute)
+		time.Sleep(5 * time.Minute)
 		if idle := healthy.Load(); idle < 3 || draining.Load() != 0 {
-			t.Errorf("an idle worker sent %d heartbeats in a minute, and %d that say that it drains; want several, and none", idle, draining.Load())
+			t.Errorf("an idle worker sent %d heartbeats in five minutes, and %d that say that it drains; want several, and none", idle, draining.Load())
 		}
 		id := c.Submit(&lessorv1.TaskSpec{Queue: "q", Type: "work"})
 		time.Sleep(time.Second)

@@ -121,6 +121,7 @@ func TestMetricsOfASession(t *testing.T) {
 		m.want(t, "a lease was lost", `task_duration_seconds_sum{outcome="lost"} 10`, `task_duration_seconds_count{outcome="stopped"} 1`)
 		wait(id)
 
+		time.Sleep(5 * time.Minute)
 		if sent := m.value(t, "heartbeats_sent_total"); sent < 3 {
 			t.Errorf("%v heartbeats were sent, want several", sent)
 		}

@@ -11,8 +11,8 @@
 //	}
 //
 // In a bubble of testing/synctest everything runs on fake time: an hour takes some hundredths of a second, or about 0.2 s while a handler runs, whose lease is
-// renewed; with the race detector three times as much. Outside of one, a task that fails each time becomes FAILED after the 15 seconds or so that its retries
-// wait by default; RetryAtOnce shortens them.
+// renewed; with the race detector three times as much. A worker's own heartbeats, which renew no lease, come once a minute. Outside of a bubble, a task that
+// fails each time becomes FAILED after the 15 seconds or so that its retries wait by default; RetryAtOnce shortens them.
 //
 // The most important path of a handler is the one on which it loses its lease, and must stop: LoseLease takes it there.
 //
