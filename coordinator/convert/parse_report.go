@@ -3,6 +3,8 @@ package convert
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"math"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -192,10 +194,10 @@ func parseArtifacts(f *Fields, sent []*lessorv1.Artifact) []lease.Artifact {
 	return all
 }
 
-// ParseMetrics checks the gauges of a report, heartbeat or item of feedback. It removes one without a name: nobody could ask for it, and to refuse the report
-// would lose its result.
+// ParseMetrics checks the gauges of a report, heartbeat or item of feedback. It removes those without a name or a finite value: nobody could ask for the
+// former, JSON has no words for the latter, and to refuse the report would lose its result.
 func ParseMetrics(f *Fields, sent map[string]float64) map[string]float64 {
-	delete(sent, "")
+	maps.DeleteFunc(sent, func(name string, value float64) bool { return name == "" || math.IsNaN(value) || math.IsInf(value, 0) })
 	f.Count("metrics", len(sent), maxMetrics)
 	for name := range sent {
 		f.ID("metrics", name)

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -148,17 +149,17 @@ func TestResultSurvivesConversion(t *testing.T) {
 	}
 }
 
-// A gauge without a name is left out and does not count. No report is refused for it: its result would be lost, or its lease not be renewed.
-func TestGaugeWithoutANameIsLeftOut(t *testing.T) {
+// A gauge without a name or a finite value is left out and does not count. No report is refused for it: its result would be lost, or its lease not be renewed.
+func TestGaugeWithoutANameOrValueIsLeftOut(t *testing.T) {
 	sent := func(n int) map[string]float64 {
 		all := gauges(n)
-		all[""] = 1
+		all[""], all["nan"], all["inf"], all["-inf"] = 1, math.NaN(), math.Inf(1), math.Inf(-1)
 		return all
 	}
 	wantGauges := func(name string, got map[string]float64, err *lease.FieldError, n int) {
 		t.Helper()
-		if _, nameless := got[""]; err != nil || nameless || len(got) != n {
-			t.Errorf("%s has %d gauges, one without a name: %t, and is refused with %v; want %d good ones", name, len(got), nameless, err, n)
+		if want := gauges(n); err != nil || !maps.Equal(got, want) {
+			t.Errorf("%s has the gauges %v, and is refused with %v; want %v", name, got, err, want)
 		}
 	}
 	for _, n := range []int{0, 1, maxMetrics} {

@@ -144,7 +144,7 @@ func (ss *Session) envelope(f *Frame) (why, remedy string) {
 // refuse answers a bad frame with an error frame, and adds a fine; the session goes on. The frame must not have changed anything. It returns false if
 // the stream has ended.
 func (ss *Session) refuse(corr, code, message, remediation string) bool {
-	if ss.out != nil {
+	if ss.out != nil { // before the handshake nothing is remembered
 		ss.in.refused()
 	}
 	return ss.answerError(corr, code, message, remediation)

@@ -2,7 +2,6 @@ package session
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/refusal"
@@ -157,11 +156,11 @@ const (
 	diskPct = "disk_pct"
 )
 
-// update updates the gauge from a heartbeat. If the heartbeat leaves the gauge out or says NaN, nothing changes: one missing
-// measurement does not make a full worker healthy.
+// update updates the gauge from a heartbeat. If the heartbeat leaves the gauge out, or has a value below 0, as some do that could not measure it, nothing
+// changes: one missing measurement does not make a full worker healthy.
 func (g *gauge) update(metrics map[string]float64, name string, limit float64) {
 	pct, told := metrics[name]
-	if !told || math.IsNaN(pct) {
+	if !told || pct < 0 {
 		return
 	}
 	g.full = pct >= limit || g.full && pct > limit-lowerBy

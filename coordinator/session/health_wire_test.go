@@ -139,7 +139,7 @@ func TestHeartbeatBehindABusyReaderIsNotMissed(t *testing.T) {
 }
 
 // W9: a worker whose memory or disk is nearly full is SUSPENDED: it gets no new tasks until the value is 5 points below the limit. The state of its
-// session does not change. A heartbeat without this metric, or with NaN, changes nothing.
+// session does not change. A heartbeat without this metric, or with a value that cannot be, changes nothing.
 func TestNearlyFullWorkerIsSuspended(t *testing.T) {
 	t.Attr("rules", "W9")
 	for gauge, limit := range map[string]float64{"mem_pct": 90, "disk_pct": 95} {
@@ -150,7 +150,7 @@ func TestNearlyFullWorkerIsSuspended(t *testing.T) {
 				wantHealth(worker, healthy)
 				sendMetrics(worker, map[string]float64{gauge: limit})
 				r.SubmitAll(t, 1)
-				for _, metrics := range []map[string]float64{{gauge: limit + 1}, nil, {"cpu_pct": 1}, {gauge: limit - 4.9}, {"cpu_pct": 1}, {gauge: math.NaN()}} {
+				for _, metrics := range []map[string]float64{{gauge: limit + 1}, nil, {"cpu_pct": 1}, {gauge: limit - 4.9}, {"cpu_pct": 1}, {gauge: math.NaN()}, {gauge: -1}} {
 					sendMetrics(worker, metrics)
 					wantHealth(worker, suspended)
 				}

@@ -38,8 +38,8 @@ func Compact(dir string, opts Options, check func(*Store) error) (before, after 
 }
 
 // CompactTo makes the copy in another directory, which must be empty or missing, as Restore does, and does not change the store. It writes nothing to the disk of
-// the store that it needs, so that disk may be full or read-only. The copy, and directories that CompactTo makes, get the owner of the store. The copy has the same epoch: only
-// one of the two may be served from now on.
+// the store that it needs, so that disk may be full or read-only. The copy, and directories that CompactTo makes, get the owner of the store. The copy has the
+// same epoch: only one of the two may be served from now on.
 //
 // Errors are those of Compact, about the store in dir, and *TargetError.
 func CompactTo(dir, target string, opts Options, check func(*Store) error) (before, after int64, err error) {

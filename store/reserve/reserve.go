@@ -74,7 +74,8 @@ func (c *condition) set(holds bool) (tell bool) {
 	return true
 }
 
-// Open opens the reserve of a data directory, which must exist. size is in bytes; stats are those of the store. The caller holds the lock of the directory. If the disk has no space for the reserve, that is no error: Full then reports true.
+// Open opens the reserve of a data directory, which must exist. size is in bytes; stats are those of the store. The caller holds the lock of the directory. If
+// the disk has no space for the reserve, that is no error: Full then reports true.
 func Open(dir string, size int64, stats func() store.Stats, log *slog.Logger) *Reserve {
 	r := &Reserve{path: filepath.Join(dir, fileName), size: size, stats: stats, log: log, freeBytes: Free, allocate: allocate}
 	r.adopt()

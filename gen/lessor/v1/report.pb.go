@@ -642,7 +642,7 @@ type HeartbeatRequest struct {
 	HeartbeatAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=heartbeat_at,json=heartbeatAt,proto3" json:"heartbeat_at,omitempty"`
 	// How far the work has come; not durable.
 	Progress *Progress `protobuf:"bytes,7,opt,name=progress,proto3" json:"progress,omitempty"`
-	// Gauges of the attempt; not durable. At most 64, with names of at most 256 bytes; one without a name is ignored.
+	// Gauges of the attempt; not durable. At most 64, with names of at most 256 bytes; one without a name or a finite value is ignored.
 	Metrics map[string]float64 `protobuf:"bytes,8,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// Saved durably with the renewal and handed to the next attempt. At most 64 KiB unless the coordinator is configured otherwise. Empty: the last one
 	// stays.
@@ -917,7 +917,7 @@ type CompleteRequest struct {
 	Output []byte `protobuf:"bytes,7,opt,name=output,proto3" json:"output,omitempty"`
 	// Results that lie elsewhere. At most 64.
 	Artifacts []*Artifact `protobuf:"bytes,8,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
-	// Gauges of the attempt. At most 64, with names of at most 256 bytes; one without a name is ignored.
+	// Gauges of the attempt. At most 64, with names of at most 256 bytes; one without a name or a finite value is ignored.
 	Metrics map[string]float64 `protobuf:"bytes,9,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// Worker's wall clock at the end; recorded only.
 	CompletedAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
@@ -1161,7 +1161,7 @@ type FailRequest struct {
 	ReportId string `protobuf:"bytes,6,opt,name=report_id,json=reportId,proto3" json:"report_id,omitempty"`
 	// Why it failed. Required.
 	Error *TaskError `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
-	// Gauges of the attempt. At most 64, with names of at most 256 bytes; one without a name is ignored.
+	// Gauges of the attempt. At most 64, with names of at most 256 bytes; one without a name or a finite value is ignored.
 	Metrics map[string]float64 `protobuf:"bytes,8,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// Phase in which a cancel stopped the work. Optional; at most 256 bytes.
 	CancelledDuringPhase string `protobuf:"bytes,9,opt,name=cancelled_during_phase,json=cancelledDuringPhase,proto3" json:"cancelled_during_phase,omitempty"`

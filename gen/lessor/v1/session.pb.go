@@ -1727,8 +1727,8 @@ type WorkerHeartbeat struct {
 	// False: the worker wants no new work.
 	Healthy bool `protobuf:"varint,1,opt,name=healthy,proto3" json:"healthy,omitempty"`
 	// Gauges of the worker: cpu_pct, mem_pct, disk_pct (0 to 100), inflight ... At most 64, with names of at most 256 bytes; one without a
-	// name is ignored. A heartbeat without any leaves the last ones in force. While memory or disk is nearly full the worker gets no new work, until a
-	// heartbeat says that it is not any more (W9). inflight is how many tasks run, to show whether the worker is SATURATED; without it, the leases of the
+	// name or a finite value is ignored, and so is a mem_pct or disk_pct below 0. A heartbeat without any leaves the last ones in force. While memory or
+	// disk is nearly full the worker gets no new work, until a heartbeat says that it is not any more (W9). inflight is how many tasks run, to show whether the worker is SATURATED; without it, the leases of the
 	// heartbeat count.
 	Metrics map[string]float64 `protobuf:"bytes,2,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// Leases to renew; at most 1,000.
@@ -2718,7 +2718,7 @@ type FeedbackItem struct {
 	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
 	// Pieces of output, in order per channel; at most 256.
 	Chunks []*FeedbackChunk `protobuf:"bytes,6,rep,name=chunks,proto3" json:"chunks,omitempty"`
-	// Gauges of the attempt. At most 64, with names of at most 256 bytes; one without a name is ignored.
+	// Gauges of the attempt. At most 64, with names of at most 256 bytes; one without a name or a finite value is ignored.
 	Metrics map[string]float64 `protobuf:"bytes,7,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// True if progress really is 0; without it, 0 means not reported.
 	ZeroProgress  bool `protobuf:"varint,8,opt,name=zero_progress,json=zeroProgress,proto3" json:"zero_progress,omitempty"`
