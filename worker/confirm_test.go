@@ -303,8 +303,8 @@ func TestRejectedCheckpointHarmsNoOther(t *testing.T) {
 			}
 		}
 		s.commit(f)
-		if fmt.Sprint(sent) != "[bad newer]" {
-			t.Errorf("checkpoints %v were sent after the first, want [bad newer]", sent)
+		if all := fmt.Sprint(sent); all != "[bad newer]" && all != "[bad older newer]" { // the older one is left out if the newer one is tried first
+			t.Errorf("checkpoints %v were sent after the first, want [bad newer], perhaps with the older one between them", sent)
 		}
 		r.shutdown()
 	})
