@@ -64,6 +64,10 @@ func (r *Report) result() *Result {
 	return r.Result
 }
 
+// Acceptable reports whether a report is not refused for itself, whatever its lease is: its form is good (V1) and its output is not over the
+// inline limit (V11).
+func (r *Report) Acceptable(l Limits) bool { return r.check(l) == nil && !r.tooLarge(l) }
+
 func (r *Report) tooLarge(l Limits) bool { return r.Result != nil && len(r.Result.Output) > l.Output }
 
 // check checks the form of a report (V1).

@@ -80,36 +80,46 @@ func TestLateAckOfATaskThatAnotherWorkerHas(t *testing.T) {
 // lease has ended.
 func TestLateAckBesideARefusedStart(t *testing.T) {
 	t.Attr("rules", "W5")
-	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
-		worker := r.OpenSession(t, "w", 1)
-		r.SubmitAll(t, 1)
-		m := worker.NextFrame()
-		a := wiretest.WantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
-		wantLeaseEnded(worker, a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
-		bad := wiretest.Started(a)
-		bad.GetStart().Attempt = a.GetAttempt() + 1
-		f := worker.NewFrame(&lessorv1.Reports{Reports: []*lessorv1.Report{bad}})
-		f.Ack = &lessorv1.Ack{For: m.GetId()}
-		worker.SendFrame(f)
-		var cancels, verdicts int
-		for range 3 { // the third frame dispatches the task again
-			switch m := wiretest.Payload(worker.NextFrame()).(type) {
-			case *lessorv1.Cancel:
-				cancels++
-				if m.GetLeaseId() != a.GetLeaseId() || m.GetReason() != lessorv1.Reason_REASON_DISPATCH_UNACKED {
-					t.Errorf("received %v, want the end of the lease for DISPATCH_UNACKED", m)
-				}
-			case *lessorv1.Verdicts:
-				verdicts++
-				if got := m.GetVerdicts()[0].GetReason(); got != lessorv1.Reason_REASON_INVALID_REQUEST {
-					t.Errorf("the Start got %v, want INVALID_REQUEST", got)
-				}
+	for name, spoil := range map[string]func(*lessorv1.StartRequest){
+		"another attempt": func(m *lessorv1.StartRequest) { m.Attempt++ },
+		"a bad field":     func(m *lessorv1.StartRequest) { m.WorkerId = wiretest.Text(257) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) { lateAckBesideARefusedStart(t, r, spoil) })
+		})
+	}
+}
+
+func lateAckBesideARefusedStart(t *testing.T, r *wiretest.Rig, spoil func(*lessorv1.StartRequest)) {
+	worker := r.OpenSession(t, "w", 1)
+	r.SubmitAll(t, 1)
+	m := worker.NextFrame()
+	a := wiretest.WantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
+	wantLeaseEnded(worker, a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
+	bad := wiretest.Started(a)
+	bad.GetStart().Attempt = a.GetAttempt()
+	spoil(bad.GetStart())
+	f := worker.NewFrame(&lessorv1.Reports{Reports: []*lessorv1.Report{bad}})
+	f.Ack = &lessorv1.Ack{For: m.GetId()}
+	worker.SendFrame(f)
+	var cancels, verdicts int
+	for range 3 { // the third frame dispatches the task again
+		switch m := wiretest.Payload(worker.NextFrame()).(type) {
+		case *lessorv1.Cancel:
+			cancels++
+			if m.GetLeaseId() != a.GetLeaseId() || m.GetReason() != lessorv1.Reason_REASON_DISPATCH_UNACKED {
+				t.Errorf("received %v, want the end of the lease for DISPATCH_UNACKED", m)
+			}
+		case *lessorv1.Verdicts:
+			verdicts++
+			if got := m.GetVerdicts()[0].GetReason(); got != lessorv1.Reason_REASON_INVALID_REQUEST {
+				t.Errorf("the Start got %v, want INVALID_REQUEST", got)
 			}
 		}
-		if cancels != 1 || verdicts != 1 {
-			t.Errorf("received %d cancels and %d verdicts, want one of each", cancels, verdicts)
-		}
-	})
+	}
+	if cancels != 1 || verdicts != 1 {
+		t.Errorf("received %d cancels and %d verdicts, want one of each", cancels, verdicts)
+	}
 }
 
 // W5: a dispatch is acknowledged by an ack, by a Start, or by a heartbeat that names the lease. None of them is answered with a cancel.

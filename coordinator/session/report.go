@@ -22,7 +22,7 @@ func (ss *Session) reports(corr string, m *lessorv1.Reports) {
 		r.Session = ss.id
 	}
 	ss.logReports(reports)
-	ss.acks.dropReported(reports)
+	ss.acks.dropReported(reports, ss.srv.Limits)
 	ss.passAcks()
 	ss.feeds.passAll()
 	ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
@@ -79,15 +79,15 @@ func rejected(answers []lease.Answer) (n int) {
 // acks holds the leases that a frame acknowledges (W5): those of the dispatch that its ack names, and those of the dispatches before it.
 type acks struct{ before, named []handedLease }
 
-// dropReported removes the leases about which the frame has a Start or an outcome, because that also shows that the dispatch has arrived, even if it is
-// REJECTED. This is common: the frame that acknowledges the dispatch of a short task often starts the task, or has its outcome already.
-func (a *acks) dropReported(reports []*lease.Report) {
+// dropReported removes the leases about which the frame has a Start or an outcome, because that also shows that the dispatch has arrived. This is
+// common: the frame that acknowledges the dispatch of a short task often starts the task, or has its outcome already.
+func (a *acks) dropReported(reports []*lease.Report, limits lease.Limits) {
 	if len(a.before)+len(a.named) == 0 {
 		return
 	}
 	reported := make(map[lease.TaskID]*lease.Report, len(reports))
 	for _, r := range reports {
-		if id, ok := lease.ParseTaskID(r.TaskID); ok {
+		if id, ok := lease.ParseTaskID(r.TaskID); ok && r.Acceptable(limits) {
 			reported[id] = r
 		}
 	}
@@ -104,8 +104,9 @@ func unreported(leases []handedLease, reported map[lease.TaskID]*lease.Report) (
 	return rest
 }
 
-// acknowledgedBy reports whether a report names this lease. It acknowledges the lease, ends it, or gets the answer that the lease has ended. In all
-// these cases the lease needs no acknowledgement of its own.
+// acknowledgedBy reports whether a report, which must be acceptable, names this lease, so that it will not be REJECTED. It acknowledges the
+// lease, ends it, or gets the answer that the lease has ended. In all these cases the lease needs no acknowledgement of its own. A report
+// that is REJECTED acknowledges a live lease as well, but if the lease has ended, its answer does not say so.
 func (h *handedLease) acknowledgedBy(r *lease.Report) bool {
 	return r.LeaseID == h.lease && (r.Attempt == 0 || r.Attempt == h.attempt)
 }
