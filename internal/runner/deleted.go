@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"os"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -48,26 +47,4 @@ func (f *follower) reportDeleted() error {
 		return nil
 	}
 	return err
-}
-
-// eachLine visits the lines of the input. A line is valid until the next one.
-func (j *Job) eachLine(visit func(number int64, line []byte) error) error {
-	f, err := os.Open(j.path("input"))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }()
-	lines := newLineReader(f, j.manifest.Options.Nulls)
-	for {
-		line, err := lines.next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := visit(lines.number, line); err != nil {
-			return err
-		}
-	}
 }

@@ -170,3 +170,25 @@ func (l *lineReader) checked(line []byte) ([]byte, error) {
 	}
 	return line, nil
 }
+
+// eachLine visits the lines of the input. A line is valid until the next one.
+func (j *Job) eachLine(visit func(number int64, line []byte) error) error {
+	f, err := os.Open(j.path("input"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	lines := newLineReader(f, j.manifest.Options.Nulls)
+	for {
+		line, err := lines.next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := visit(lines.number, line); err != nil {
+			return err
+		}
+	}
+}

@@ -99,7 +99,8 @@ func Attempts(t *lessorv1.Task) string {
 		t.GetFailures(), policy.GetMaxAttempts(), t.GetLosses(), policy.GetMaxLosses())
 }
 
-// Error says in one line why a task has not succeeded, beginning with the category of an error. If it ended for a reason of its own, the error of its last failed attempt is an older matter.
+// Error says in one line why a task has not succeeded, beginning with the category of an error. If it ended for a reason of its own, the error of its
+// last failed attempt is an older matter.
 func Error(t *lessorv1.Task) string {
 	var text string
 	if e := t.GetError(); e != nil {

@@ -53,9 +53,7 @@ func cancelUnheard(r *rig) error {
 	}
 	r.down() // what was not carried is lost with the connections
 	r.set(faults{})
-	r.grpc.up()
-	r.http.up()
-	r.rec.note("(the grace is over, and the network is up)")
+	r.up()
 	if err := r.await("it did not repeat its report, which got no answer", func() bool { return !a.lost.IsZero() }); err != nil {
 		return err
 	}

@@ -212,11 +212,16 @@ func (r *rig) down() {
 // maxTries is how many connections or reports the worker may try in a second while nobody takes them.
 const maxTries = 20
 
+// up puts the network up again, and returns how often the worker has tried to connect meanwhile.
+func (r *rig) up() (tries int) {
+	tries = r.grpc.up() + r.http.up()
+	r.rec.note("(the network is up)")
+	return tries
+}
+
 // upAfter puts the network up again after d. It is a finding if the worker has tried too often to connect meanwhile.
 func (r *rig) upAfter(d time.Duration) error {
-	tries := r.grpc.up() + r.http.up()
-	r.rec.note("(the network is up)")
-	if tries > int(d.Seconds()*maxTries) {
+	if tries := r.up(); tries > int(d.Seconds()*maxTries) {
 		return wrong("it tried to connect %d times within %v", tries, d)
 	}
 	return nil
