@@ -3,8 +3,7 @@ package engine
 import (
 	"time"
 
-	"github.com/tidwall/btree"
-
+	"github.com/lessor-dev/lessor/internal/ordered"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -12,12 +11,12 @@ import (
 // to the loop.
 type agenda struct {
 	queues    *lanes[markedQueue] // by tenant
-	throttled *btree.BTreeG[throttle]
+	throttled ordered.Set[throttle]
 	grants    uint64 // number of grants since the start
 }
 
 func newAgenda() *agenda {
-	return &agenda{queues: newLanes(markedLess), throttled: newTree(throttleLess)}
+	return &agenda{queues: newLanes(markedLess), throttled: ordered.NewSet(throttleLess)}
 }
 
 // markedQueue is a queue that waits for its turn, see queueTurn. Of those of a tenant, the one whose last grant was longest ago is next. So a queue that shares its

@@ -3,8 +3,7 @@ package engine
 import (
 	"time"
 
-	"github.com/tidwall/btree"
-
+	"github.com/lessor-dev/lessor/internal/ordered"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -20,11 +19,11 @@ func alarmLess(a, b *alarm) bool { return a.at < b.at || a.at == b.at && a.n < b
 // alarms holds the alarms that are set and have not rung, the next one first. It belongs to the loop.
 type alarms struct {
 	clocks *clocks
-	set    *btree.BTreeG[*alarm]
+	set    ordered.Set[*alarm]
 	last   uint64 // number of the newest alarm
 }
 
-func newAlarms(c *clocks) *alarms { return &alarms{clocks: c, set: newTree(alarmLess)} }
+func newAlarms(c *clocks) *alarms { return &alarms{clocks: c, set: ordered.NewSet(alarmLess)} }
 
 // in makes the loop call ring once that time has passed.
 func (as *alarms) in(d time.Duration, ring func()) *alarm {

@@ -1,8 +1,7 @@
 package engine
 
 import (
-	"github.com/tidwall/btree"
-
+	"github.com/lessor-dev/lessor/internal/ordered"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -11,18 +10,21 @@ import (
 type concurrencyKey struct {
 	space   *space
 	key     string
-	holders *btree.BTreeG[holder]  // the oldest first
-	limits  btree.Map[uint32, int] // number of holders that have each limit, in order: a producer may give each task another limit
+	holders ordered.Set[holder]      // the oldest first
+	limits  ordered.Map[uint32, int] // number of holders that have each limit, in order: a producer may give each task another limit
 	parked  map[lease.Line]*head[place]
-	queues  btree.Map[string, int] // number of lines of each queue that are in parked
-	blocker holder                 // by which the key is in space.blockers; zero if it is not
+	queues  ordered.Map[string, int] // number of lines of each queue that are in parked
+	blocker holder                   // by which the key is in space.blockers; zero if it is not
 	rota    rota
 
 	mostParked int // see shrunk
 }
 
 func newConcurrencyKey(s *space, key string) *concurrencyKey {
-	return &concurrencyKey{space: s, key: key, holders: newTree(holder.less), parked: map[lease.Line]*head[place]{}, rota: rota{atOnce: 1}}
+	return &concurrencyKey{
+		space: s, key: key, holders: ordered.NewSet(holder.less), limits: ordered.NewMap[uint32, int](),
+		parked: map[lease.Line]*head[place]{}, queues: ordered.NewMap[string, int](), rota: rota{atOnce: 1},
+	}
 }
 
 // holder is a live lease of a concurrency key.

@@ -144,7 +144,7 @@ func (e *Engine) keyStates() map[string]string {
 	for _, s := range e.spaces.byNumber {
 		for _, k := range s.keys {
 			if k.holders.Len() > 0 {
-				all[fmt.Sprint(s.name, k.key)] = fmt.Sprint(k.holders.Items(), k.state())
+				all[fmt.Sprint(s.name, k.key)] = fmt.Sprint(slices.Collect(k.holders.Scan), k.state())
 			}
 		}
 	}

@@ -397,7 +397,7 @@ func (i *inspection) checkKeys() {
 	for number, s := range i.spaces.byNumber {
 		for name, k := range s.keys {
 			at := keyOf{number, name}
-			if have := k.holders.Items(); !slices.Equal(have, holders[at]) {
+			if have := slices.Collect(k.holders.Scan); !slices.Equal(have, holders[at]) {
 				i.problem("key %q: its holders are %v, and it counts %v", name, holders[at], have)
 			}
 			limits := map[uint32]int{}

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 
+	"github.com/lessor-dev/lessor/internal/ordered"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -35,7 +36,7 @@ func flowLess(a, b *flow) bool {
 // line finds the line of a kind of task or makes it.
 func (q *queue) line(kind lease.Line) *line {
 	if q.flows == nil {
-		q.flows, q.pools, q.idle = map[string]*flow{}, newPools(), newTree(flowLess)
+		q.flows, q.pools, q.idle = map[string]*flow{}, newPools(), ordered.NewSet(flowLess)
 	}
 	f := q.flows[kind.Fairness]
 	if f == nil {
@@ -151,11 +152,6 @@ func (p *pool) after(passed *flow) (found *lineup) {
 		found, _ = p.turns.Min()
 		return found
 	}
-	p.turns.Ascend(&lineup{flow: passed, begin: passed.begin}, func(up *lineup) bool {
-		if up.flow != passed {
-			found = up
-		}
-		return found == nil
-	})
+	found, _ = p.turns.Next(&lineup{flow: passed, begin: passed.begin})
 	return found
 }

@@ -1,11 +1,11 @@
 package engine
 
-import "github.com/tidwall/btree"
+import "github.com/lessor-dev/lessor/internal/ordered"
 
 // head is the beginning of an ordered index that may be too long for memory. It holds every entry of the index up to a bound, and knows whether
 // there may be more entries beyond the bound, which are on disk only.
 type head[K any] struct {
-	entries *btree.BTreeG[K]
+	entries ordered.Set[K]
 	less    func(a, b K) bool
 	max     int
 	bound   K      // every entry of the index that is not greater than bound is in entries; meaningful only if more is set
@@ -14,12 +14,7 @@ type head[K any] struct {
 }
 
 func newHead[K any](max int, less func(a, b K) bool) *head[K] {
-	return &head[K]{entries: newTree(less), less: less, max: max}
-}
-
-// newTree returns an empty ordered set for the loop, which needs no lock.
-func newTree[K any](less func(a, b K) bool) *btree.BTreeG[K] {
-	return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
+	return &head[K]{entries: ordered.NewSet(less), less: less, max: max}
 }
 
 // unread marks an empty head: the whole index is on disk only. least must not be greater than any entry.

@@ -3,8 +3,7 @@ package engine
 import (
 	"maps"
 
-	"github.com/tidwall/btree"
-
+	"github.com/lessor-dev/lessor/internal/ordered"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -12,8 +11,8 @@ import (
 type pool struct {
 	poolKey
 	queue *queue
-	needs *lease.Requirements    // nil: none
-	turns *btree.BTreeG[*lineup] // one for each flow
+	needs *lease.Requirements  // nil: none
+	turns ordered.Set[*lineup] // one for each flow
 }
 
 // poolKey identifies a pool within a queue.
@@ -45,7 +44,7 @@ func newPools() pools {
 func (q *queue) pool(k poolKey, needs *lease.Requirements) *pool {
 	p := q.pools.find(k)
 	if p == nil {
-		p = &pool{poolKey: k, queue: q, needs: needs, turns: newTree(lineupLess)}
+		p = &pool{poolKey: k, queue: q, needs: needs, turns: ordered.NewSet(lineupLess)}
 		q.pools.add(p)
 	}
 	return p
@@ -143,11 +142,11 @@ type lineup struct {
 	pool  *pool
 	flow  *flow
 	begin float64 // where it stands in pool.turns: flow.begin, or a value that flow.begin had before and that is not later
-	lines *btree.BTreeG[*line]
+	lines ordered.Set[*line]
 }
 
 func newLineup(p *pool, f *flow) *lineup {
-	return &lineup{pool: p, flow: f, begin: f.begin, lines: newTree(lineLess)}
+	return &lineup{pool: p, flow: f, begin: f.begin, lines: ordered.NewSet(lineLess)}
 }
 
 // lineupLess orders lineups by the turns of their flows.

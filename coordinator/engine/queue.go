@@ -3,8 +3,7 @@ package engine
 import (
 	"container/list"
 
-	"github.com/tidwall/btree"
-
+	"github.com/lessor-dev/lessor/internal/ordered"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store/records"
 )
@@ -22,9 +21,9 @@ type queue struct {
 	bucket    lease.Bucket // of the rate limit
 
 	// These three are made with its first line: thousands of workers may wait for a hundred queues each that have never had a task.
-	flows map[string]*flow     // by fairness key
-	pools pools                // of the lines in which a task waits
-	idle  *btree.BTreeG[*flow] // flows without a task, kept because they have already used turns
+	flows map[string]*flow   // by fairness key
+	pools pools              // of the lines in which a task waits
+	idle  ordered.Set[*flow] // flows without a task, kept because they have already used turns
 
 	virtual float64      // virtual time: where the last turn began
 	waiting waitingLines // the lines in which a task waits

@@ -118,21 +118,21 @@ func (sr *search) firstInLineup(up *lineup, t *taker, most int) (found *line, fi
 // searchLineup is firstInLineup, but ends at a line of which too few places are in memory: short is that line.
 func (sr *search) searchLineup(up *lineup, t *taker, most int) (found *line, first place, short *line) {
 	looked := 0
-	up.lines.Scan(func(l *line) bool {
+	for l, ok := up.lines.Min(); ok; l, ok = up.lines.Next(l) {
 		switch {
 		case found != nil && !placeLess(l.at, first): // this line and the later ones have no task before it
-			return false
+			return found, first, nil
 		case l.head.more && l.head.entries.Len() < most:
-			short = l
-			return false
+			return found, first, l
 		}
 		if at, ok := sr.firstInLine(l, t, most); ok && (found == nil || placeLess(at, first)) {
 			found, first = l, at
 		}
-		looked++
-		return looked < most
-	})
-	return found, first, short
+		if looked++; looked == most {
+			break
+		}
+	}
+	return found, first, nil
 }
 
 // firstInLine returns the place of the first task of a line for which the taker has room; most is how many tasks it looks at. A task that it passes over counts
@@ -142,17 +142,15 @@ func (sr *search) firstInLine(l *line, t *taker, most int) (at place, ok bool) {
 		return l.head.first()
 	}
 	looked := 0
-	l.head.entries.Scan(func(p place) bool {
-		task := sr.set.task(lease.TaskID{Space: l.queue.space.number, Seq: p.seq})
+	for at, ok = l.head.first(); ok && looked < most; at, ok = l.head.entries.Next(at) {
+		task := sr.set.task(lease.TaskID{Space: l.queue.space.number, Seq: at.seq})
 		if task == nil || t.suits(task, dataSize(task, sr.limits)) || sr.parking.isFull(task) { // grantAt clears away an entry without a task, and parks one of a full key
-			at, ok = p, true
-		} else {
-			sr.effort.add(1)
+			return at, true
 		}
+		sr.effort.add(1)
 		looked++
-		return !ok && looked < most
-	})
-	return at, ok
+	}
+	return place{}, false
 }
 
 // hasRoom reports whether a worker would take a task of a pool now, as far as that can be told before effort reaches end. It adds to looks the number of

@@ -1,8 +1,7 @@
 package engine
 
 import (
-	"github.com/tidwall/btree"
-
+	"github.com/lessor-dev/lessor/internal/ordered"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -16,9 +15,9 @@ type space struct {
 	countedFrom   uint64 // the sequence from which on ended tasks are counted by their state; see countedAs
 	batch         uint64 // number of the last batch that writes its record
 	queues        map[string]*queue
-	byQueueName   *btree.BTreeG[*queue]         // the same queues, in the order of their names
+	byQueueName   ordered.Set[*queue]           // the same queues, in the order of their names
 	keys          map[string]*concurrencyKey    // concurrency keys that are held or waited for
-	blockers      *btree.BTreeG[blocker]        // of those that are both, the oldest first
+	blockers      ordered.Set[blocker]          // of those that are both, the oldest first
 	bindings      map[string]*binding           // affinity keys that have a worker
 	affinityLines map[string]map[*line]struct{} // lines in which tasks wait, by affinity key
 }
@@ -43,7 +42,7 @@ func newSpace(name Space, tenant *tenantTally, number uint32, nextSeq uint64, lo
 	return &space{
 		name: name, tenant: tenant, number: number, nextSeq: nextSeq, lost: lost, queues: map[string]*queue{}, keys: map[string]*concurrencyKey{},
 		bindings: map[string]*binding{}, affinityLines: map[string]map[*line]struct{}{},
-		byQueueName: newTree(func(a, b *queue) bool { return a.name < b.name }), blockers: newTree(blockerLess),
+		byQueueName: ordered.NewSet(func(a, b *queue) bool { return a.name < b.name }), blockers: ordered.NewSet(blockerLess),
 	}
 }
 

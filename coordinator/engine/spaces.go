@@ -6,8 +6,7 @@ import (
 	"maps"
 	"sync"
 
-	"github.com/tidwall/btree"
-
+	"github.com/lessor-dev/lessor/internal/ordered"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store/records"
 )
@@ -15,16 +14,16 @@ import (
 // spaces has all workspaces, by number and by name, and counts what is in them: the tasks of all, and what each tenant has. It belongs to the loop.
 type spaces struct {
 	byNumber map[uint32]*space
-	byName   map[Space]*space                // also those without a number
-	last     uint32                          // the highest number
-	tenants  btree.Map[string, *tenantTally] // by name; the spaces of a tenant have it too
-	total    tally                           // of the tasks of all queues
+	byName   map[Space]*space                  // also those without a number
+	last     uint32                            // the highest number
+	tenants  ordered.Map[string, *tenantTally] // by name; the spaces of a tenant have it too
+	total    tally                             // of the tasks of all queues
 	dir      *directory
 	epoch    uint32 // of the store, in which new spaces begin
 }
 
 func newSpaces(d *directory, epoch uint32) *spaces {
-	return &spaces{byNumber: map[uint32]*space{}, byName: map[Space]*space{}, dir: d, epoch: epoch}
+	return &spaces{byNumber: map[uint32]*space{}, byName: map[Space]*space{}, tenants: ordered.NewMap[string, *tenantTally](), dir: d, epoch: epoch}
 }
 
 // load adds a space that the store has.

@@ -1,8 +1,7 @@
 package engine
 
 import (
-	"github.com/tidwall/btree"
-
+	"github.com/lessor-dev/lessor/internal/ordered"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
@@ -27,7 +26,7 @@ func timerLess(a, b timerKey) bool {
 // timerindex.
 type timeline struct {
 	clock  store.Clock
-	leased *btree.BTreeG[timerKey]
+	leased ordered.Set[timerKey]
 	rest   *head[timerKey]
 	recent *timerindex.Index
 }
@@ -36,7 +35,7 @@ type timeline struct {
 var timerHead = 4096
 
 func newTimeline(c store.Clock) *timeline {
-	return &timeline{clock: c, leased: newTree(timerLess), rest: newHead(timerHead, timerLess)}
+	return &timeline{clock: c, leased: ordered.NewSet(timerLess), rest: newHead(timerHead, timerLess)}
 }
 
 // next returns the entry that is due first.

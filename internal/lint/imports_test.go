@@ -28,8 +28,8 @@ var arrows = map[string][]string{
 	"store/memstore":  {"store", "github.com/tidwall/btree"},
 	"store/reserve":   {"store"},
 	// The indexes of idempotency keys and of timers keep their newest entries in memory, in order.
-	"store/keyindex":   {"lease", "store", "github.com/tidwall/btree"},
-	"store/timerindex": {"lease", "store", "github.com/tidwall/btree"},
+	"store/keyindex":   {"lease", "store", "internal/ordered"},
+	"store/timerindex": {"lease", "store", "internal/ordered"},
 	"store/storetest":  {"store"},
 
 	// gen has only generated code, which imports nothing of ours.
@@ -68,7 +68,7 @@ var arrows = map[string][]string{
 	},
 	"coordinator/sendlimit": {"gen", "coordinator/refusal", "internal/wire", anyModule},
 	// The engine decides and stores. Requests, streams and wire types stay in the edge around it.
-	"coordinator/engine": {"lease", "store", "github.com/tidwall/btree"},
+	"coordinator/engine": {"lease", "store", "internal/ordered"},
 	// Requests are parsed and answers are made without knowing who asks, and without calls that wait.
 	"coordinator/convert": {
 		"lease", "store", "gen", "coordinator/auth", "coordinator/engine", "coordinator/tasktoken", "coordinator/tracing", "internal/traceparent",
@@ -114,6 +114,8 @@ var arrows = map[string][]string{
 	"internal": {"gen", anyModule},
 	// It knows nothing but the time.
 	"internal/every": {},
+	// The engine and the indexes of the store keep in it what has an order. They do not see the tree, nor do those who see them.
+	"internal/ordered": {"github.com/tidwall/btree"},
 	// Servers of the coordinator and of the command refuse compressed calls with it.
 	"internal/uncompressed": {"google.golang.org/grpc"},
 	// The SDK and the command both give calls up with it.

@@ -5,8 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/tidwall/btree"
-
+	"github.com/lessor-dev/lessor/internal/ordered"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
@@ -40,10 +39,10 @@ type segment struct {
 }
 
 // entries are entries in memory, by hash.
-type entries = *btree.BTreeG[records.KeyEntry]
+type entries = ordered.Set[records.KeyEntry]
 
 func newEntries() entries {
-	return btree.NewBTreeGOptions(func(a, b records.KeyEntry) bool { return bytes.Compare(a.Hash[:], b.Hash[:]) < 0 }, btree.Options{NoLocks: true})
+	return ordered.NewSet(func(a, b records.KeyEntry) bool { return bytes.Compare(a.Hash[:], b.Hash[:]) < 0 })
 }
 
 // Load reads the recent entries and the numbers of the segments. Until their filters are read (Unread), look-ups ask all of these on the disk. size is how many

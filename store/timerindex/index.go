@@ -1,8 +1,7 @@
 package timerindex
 
 import (
-	"github.com/tidwall/btree"
-
+	"github.com/lessor-dev/lessor/internal/ordered"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
@@ -37,7 +36,7 @@ const (
 )
 
 // timers are timers of one clock, in order.
-type timers = *btree.BTreeG[timer]
+type timers = ordered.Set[timer]
 
 // timer is a timer in memory. It has no clock, to be small.
 type timer struct {
@@ -47,12 +46,12 @@ type timer struct {
 }
 
 func newTimers() timers {
-	return btree.NewBTreeGOptions(func(a, b timer) bool {
+	return ordered.NewSet(func(a, b timer) bool {
 		if a.due != b.due {
 			return a.due < b.due
 		}
 		return a.task.Compare(b.task) < 0
-	}, btree.Options{NoLocks: true})
+	})
 }
 
 // sweep moves recent timers to Timer, those of one clock after those of the other.

@@ -68,7 +68,7 @@ func size(v reflect.Value) int {
 	case reflect.Int:
 		return int(v.Int())
 	}
-	if v.Kind() == reflect.Pointer {
+	if v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
 		return v.Interface().(interface{ Len() int }).Len()
 	}
 	return v.Addr().Interface().(interface{ Len() int }).Len()
