@@ -1,6 +1,9 @@
 package lease
 
-import "cmp"
+import (
+	"cmp"
+	"math/bits"
+)
 
 // commit applies a report, Start, heartbeat or acknowledgement under the live lease, and returns the answer COMMITTED (V12, V19).
 func (s *step) commit(r *Report) Answer {
@@ -62,10 +65,10 @@ func (s *step) heartbeat(r *Report) Answer {
 	if first {
 		s.note(EventAcknowledged, s.now.Wall, s.task.Lease.Worker, NoReason, "by heartbeat")
 	}
-	if len(r.Checkpoint) > 0 {
+	if size := len(r.Checkpoint); size > 0 {
 		s.change.Checkpoint = r.Checkpoint
-		if !s.task.HasCheckpoint {
-			s.write().HasCheckpoint = true
+		if size > s.task.CheckpointBound() { // else the task need not be written again
+			s.write().CheckpointBits = uint8(bits.Len(uint(size)))
 		}
 	}
 	return s.liveAnswer()

@@ -74,7 +74,7 @@ func factsOf(t *lease.Task) facts {
 		failures: t.Failures, losses: t.Losses, releases: t.Releases, unacked: t.Unacked, parked: t.Parked,
 		readyAt: t.ReadyAt, retryAt: t.RetryAt, runAt: t.RunAt, finishedAt: t.FinishedAt, deadline: t.Deadline,
 		cancel: t.Cancel != nil, events: int(t.Dropped) + len(t.History), kept: len(t.Discarded),
-		failure: t.HasFailure(), checkpoint: t.HasCheckpoint,
+		failure: t.HasFailure(), checkpoint: t.HasCheckpoint(),
 	}
 	if t.Outcome != nil {
 		f.outcome = t.Outcome.Attempt

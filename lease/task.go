@@ -47,8 +47,9 @@ type Task struct {
 	History []Event
 	Dropped uint32 // number of older events that the task does not keep any more
 
-	HasCheckpoint bool     // a checkpoint is stored
-	ErrorCategory Category // of the error of the last failed attempt, which is stored; NoCategory: there is none
+	// CheckpointBits is 0 without a stored checkpoint. Otherwise none that the task has saved has more than CheckpointBound bytes.
+	CheckpointBits uint8
+	ErrorCategory  Category // of the error of the last failed attempt, which is stored; NoCategory: there is none
 	// Discarded describes the results that came too late and are kept for an operator, oldest first (V15).
 	Discarded []Discarded
 }
@@ -191,6 +192,12 @@ func (t *Task) State() State {
 	}
 	return Leased
 }
+
+// HasCheckpoint reports whether a checkpoint is stored.
+func (t *Task) HasCheckpoint() bool { return t.CheckpointBits > 0 }
+
+// CheckpointBound returns how many bytes the stored checkpoint has at most, less than twice as many as the largest that the task has saved.
+func (t *Task) CheckpointBound() int { return 1<<t.CheckpointBits - 1 }
 
 // HasFailure reports whether the error of a failed attempt is stored.
 func (t *Task) HasFailure() bool { return t.ErrorCategory != NoCategory }

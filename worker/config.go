@@ -43,7 +43,8 @@ type Config struct {
 	SingleFlight bool
 	// MaxBytes limits the total size of the payloads and checkpoints of the tasks in this worker, in bytes. A task that is larger than the
 	// limit is given to this worker only while it has no other task. A handler that still runs after its lease was lost is not counted. 0:
-	// no limit.
+	// no limit. A checkpoint may count as up to twice its size. The coordinator passes over a task for which there is no room, for 5 s; then the worker gets nothing else
+	// until there is room for it. With MaxBytes or SingleFlight it looks at the first 64 tasks of a line only: if none suits, slots may stay free.
 	MaxBytes int64
 
 	// Runtimes, Features, Labels and Resources are what this worker offers and tasks may require (W12). A task that requires something that

@@ -69,7 +69,7 @@ func (a *Assigner) assignment(r store.Reader, at *Times, tokens Tokens, g *engin
 	showWork(m, at, t)
 	m.spec.Payload = payload
 	var checkpoint []byte
-	if t.HasCheckpoint {
+	if t.HasCheckpoint() {
 		if checkpoint, err = records.Checkpoint(r, t.ID); err != nil {
 			return nil, err
 		}

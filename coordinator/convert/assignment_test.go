@@ -64,11 +64,11 @@ func TestAssignmentHasAllFields(t *testing.T) {
 	const until = lease.Instant(3 * time.Hour) // longer than a token is good for otherwise
 	held := &lease.Task{
 		ID: lease.TaskID{Space: 1, Seq: 9}, Tenant: "t", Workspace: "w", Spec: spec, Rest: lease.Ready, Round: 2, Attempts: 6, Failures: 4, Losses: 2,
-		CreatedAt: 3_000, Deadline: lease.Wall(48 * time.Hour), HasCheckpoint: true,
+		CreatedAt: 3_000, Deadline: lease.Wall(48 * time.Hour), CheckpointBits: 7,
 		Lease: &lease.Lease{Epoch: 1, Attempt: 7, Nonce: 8, Worker: "w", ExpiresAt: until},
 	}
 	alone, aloneSpec := *held, *spec // a task without a run and a checkpoint, whose deadline comes before the end of its lease
-	alone.ID.Seq, alone.Spec, alone.HasCheckpoint, aloneSpec.RunID, alone.Deadline = 10, &aloneSpec, false, "", 5_700
+	alone.ID.Seq, alone.Spec, alone.CheckpointBits, aloneSpec.RunID, alone.Deadline = 10, &aloneSpec, 0, "", 5_700
 
 	st := memstore.New()
 	var batch store.Batch
@@ -119,7 +119,7 @@ func TestAssignmentNeedsItsRecords(t *testing.T) {
 		st := memstore.New()
 		task := *granted(t, st).Task
 		spec := *task.Spec
-		task.Spec, task.HasCheckpoint = &spec, true
+		task.Spec, task.CheckpointBits = &spec, 7
 		if broken == store.Spec {
 			spec.Payload = nil
 		}

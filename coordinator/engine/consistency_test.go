@@ -637,7 +637,7 @@ func (i *inspection) checkWorkers() {
 	}
 	i.eachTaker(func(t *taker) {
 		takers[t.key()]++
-		known[t.coolingDown] = true
+		known[t.refused.end], known[t.makesRoom] = true, true
 		if p := i.workers.byKey[t.key()]; p == nil {
 			i.problem("worker %q is there, and is unknown", t.wants.Worker)
 		} else if _, there := p.takers[t]; !there {
@@ -784,7 +784,7 @@ func (i *inspection) wakes(q *queue, by lease.Instant) (found bool) {
 func (i *inspection) isFor(t *taker, task *lease.Task) bool {
 	s := task.Spec
 	switch {
-	case !t.takes(s.Type), !t.wants.Capabilities.Meet(s.Requirements), !t.suits(task, dataSize(task, &i.cfg.Limits)):
+	case !t.takes(s.Type), !t.wants.Capabilities.Meet(s.Requirements), !t.suits(task, dataSize(task)):
 		return false
 	case s.Pinned() != "":
 		return s.Pinned() == t.wants.Worker
@@ -892,7 +892,7 @@ func (i *inspection) disprove(q *queue, t *lease.Task, f *lease.Finding, n *stan
 		_ = count(&attending, slices.Contains(w.queues, q)) && count(&handling, w.wants.handles(t.Spec.Type)) &&
 			count(&able, w.wants.Capabilities.Meet(t.Spec.Requirements)) && count(&meant, worker == "" || w.wants.Worker == worker) &&
 			count(&slots, w.slots > 0) && count(&working, len(w.leases) < w.slots) && count(&free, w.free() > 0) &&
-			count(&roomy, w.takes(t.Spec.Type) && w.hasBytesFor(dataSize(t, &i.cfg.Limits))) && count(&clear, !w.keyTaken(t.Spec.ConcurrencyKey))
+			count(&roomy, w.takes(t.Spec.Type) && w.hasBytesFor(dataSize(t))) && count(&clear, !w.keyTaken(t.Spec.ConcurrencyKey))
 	})
 	words := func(s string) bool { return strings.Contains(f.Message, s) }
 	for _, c := range []struct {
@@ -909,7 +909,7 @@ func (i *inspection) disprove(q *queue, t *lease.Task, f *lease.Finding, n *stan
 		{sticky && meant == 0, lease.FoundAffinity, "does not ask for such work"},
 		{sticky && slots == 0, lease.FoundAffinity, "takes no new work"},
 		{sticky && working == 0, lease.FoundAffinity, "has no free slot"},
-		{sticky && free == 0, lease.FoundAffinity, "gets no work: it has"},
+		{sticky && free == 0, lease.FoundAffinity, "gets no work: it "},
 		{sticky && roomy == 0, lease.FoundAffinity, "has no room for the task"},
 		{slots == 0, lease.FoundWorkersBusy, "takes new work"},
 		{working == 0, lease.FoundWorkersBusy, "has a free slot"},

@@ -94,7 +94,7 @@ func newEngine(st store.Store, cfg Config, identity records.Identity) *Engine {
 	}
 	e.parking = newParking(e.spaces, e.set, e.pipeline, e.workers)
 	e.bindings = &bindings{spaces: e.spaces, alarms: e.alarms, lines: e.lines}
-	e.search = &search{limits: &e.cfg.Limits, set: e.set, workers: e.workers, lines: e.lines, parking: e.parking, effort: e.effort}
+	e.search = &search{clocks: e.clocks, set: e.set, workers: e.workers, lines: e.lines, parking: e.parking, effort: e.effort}
 	return e
 }
 

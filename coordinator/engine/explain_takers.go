@@ -59,7 +59,9 @@ type attendance struct {
 	withSlot   int    // they have a free slot
 	responsive int    // nothing that they did or left out keeps work from them
 	withRoom   int    // their limits for the type and for bytes leave room for the task
+	crowded    delay  // why one of the takers has no room for it
 	withKey    int    // they may run the concurrency key of the task in addition to their present tasks
+	nearby     int    // of these, those that look at the first tasks of a line only
 	unwilling  string // why one of the takers takes no new work
 	closest    *taker // of the takers that do not meet the requirements: the one that lacks least
 	lacking    int    // how many things it lacks
@@ -73,12 +75,31 @@ func (t *taker) delayed() (d delay) {
 	switch {
 	case t.awaitsFrame:
 		d = delay{"it has lost a task because it was silent, and has sent nothing since", "the worker sends a frame"}
-	case t.coolingDown != nil:
-		d = delay{fmt.Sprintf("it has refused a task less than %v ago", coolDownTime), "that time is over"}
+	case t.refused.tooMany():
+		d = delay{fmt.Sprintf("it has refused tasks of %d concurrency keys within %v", maxRefused, refusedFor), "that time is over"}
+	case t.makesRoom != nil:
+		d = delay{"it makes room for a task with much data that has waited for it", "enough of its tasks end"}
 	case t.backlogged():
 		d = delay{"it does not read what was sent to it", "the worker reads it"}
 	}
 	return d
+}
+
+// crowded says why a taker has no room for a task that it may take.
+func (t *taker) crowded(task *lease.Task) delay {
+	typ := task.Spec.Type
+	switch limit := t.wants.TypeLimits[typ]; {
+	case t.takes(typ):
+		return delay{
+			fmt.Sprintf("its tasks have %d bytes of payloads and checkpoints, and with the %d of this one it would have more than its max_bytes of %d",
+				t.used.bytes, dataSize(task), t.wants.MaxBytes),
+			"enough of its tasks end",
+		}
+	case limit == 0:
+		return delay{fmt.Sprintf("its limit for tasks of type %q is 0 now", typ), "it raises the limit"}
+	default:
+		return delay{fmt.Sprintf("it has %d tasks of type %q, as many as it takes at once", limit, typ), "one of them ends"}
+	}
 }
 
 func (t *taker) whyNoSlots() string {
@@ -133,11 +154,15 @@ func (e *Engine) countTaker(a *attendance, w *taker, q *queue, t *lease.Task, wo
 		a.delay = w.delayed()
 		return
 	}
-	if a.responsive++; !w.takes(t.Spec.Type) || !w.hasBytesFor(dataSize(t, &e.cfg.Limits)) {
+	if a.responsive++; !w.takes(t.Spec.Type) || !w.hasBytesFor(dataSize(t)) {
+		a.crowded = w.crowded(t)
 		return
 	}
-	if a.withRoom++; !w.keyTaken(t.Spec.ConcurrencyKey) {
-		a.withKey++
+	if a.withRoom++; w.keyTaken(t.Spec.ConcurrencyKey) {
+		return
+	}
+	if a.withKey++; w.wants.limitsByTask() {
+		a.nearby++
 	}
 }
 
@@ -182,11 +207,11 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 		f.Remedy = a.delay.remedy + ", or another worker connects"
 	case a.withRoom == 0:
 		f.Code = lease.FoundWorkersBusy
-		f.Message = fmt.Sprintf("no suitable worker with a free slot has room for the task (workers with one: %d): each has as many tasks of its type as it takes at once, or would hold too many bytes", a.responsive)
-		f.Remedy = "one of their tasks ends, or another worker connects"
+		f.Message = fmt.Sprintf("no suitable worker with a free slot has room for the task; of %s: %s", oneOf(a.responsive), a.crowded.why)
+		f.Remedy = a.crowded.remedy + ", or another worker connects"
 	case a.withKey == 0:
 		f.Code = lease.FoundSingleFlight
-		f.Message = fmt.Sprintf("every worker with a free slot already runs a task with concurrency key %q, and runs only one task of a key at a time", t.Spec.ConcurrencyKey)
+		f.Message = fmt.Sprintf("every worker with a free slot already runs a task with concurrency key %q, and runs only one task of a key at a time, or has just refused one", t.Spec.ConcurrencyKey)
 		f.Remedy = "one of these tasks ends, or another worker connects"
 	}
 	return f
@@ -230,6 +255,8 @@ func (e *Engine) boundAway(t *lease.Task, a attendance) lease.Finding {
 		why, remedy = "has no free slot", "the worker gets a free slot"
 	case a.responsive == 0:
 		why, remedy = "gets no work: "+a.delay.why, a.delay.remedy
+	case a.crowded != (delay{}):
+		why, remedy = "has no room for the task: "+a.crowded.why, a.crowded.remedy
 	}
 	f := lease.Finding{
 		Code:    lease.FoundAffinity,
@@ -245,11 +272,16 @@ func (e *Engine) boundAway(t *lease.Task, a attendance) lease.Finding {
 // inLine says how many tasks are before t in its line, as far as the head of the line in memory shows.
 func (e *Engine) inLine(t *lease.Task) lease.Finding {
 	f := lease.Finding{Code: lease.FoundInLine, Message: "it is about to be granted"}
-	switch before, more := e.spaces.of(t.ID).queues[t.Spec.Queue].before(t); {
+	q := e.spaces.of(t.ID).queues[t.Spec.Queue]
+	before, more := q.before(t)
+	switch {
 	case more:
 		f.Message = fmt.Sprintf("tasks before it in its line: %d or more", before)
 	case before > 0:
 		f.Message = fmt.Sprintf("tasks before it in its line: %d", before)
+	}
+	if a := e.attendance(q, t); before >= mostPassed && a.withKey > 0 && a.nearby == a.withKey {
+		f.Message += fmt.Sprintf("; the workers with a free slot have a max_bytes or single_flight, and look for a task that suits them among the first %d of a line only", mostPassed)
 	}
 	return f
 }

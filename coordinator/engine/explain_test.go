@@ -82,7 +82,7 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			r.submit(work())
 			time.Sleep(lease.DefaultAckWithin + time.Second)
 		}},
-		{name: "the worker refused a task of the key", spec: lease.Spec{ConcurrencyKey: "disk"}, code: lease.FoundWorkersBusy, words: "refused a task", setup: func(r *rig) {
+		{name: "the worker refused a task of the key", spec: lease.Spec{ConcurrencyKey: "disk"}, code: lease.FoundSingleFlight, words: "just refused one", setup: func(r *rig) {
 			c, session := r.join("i", 5)
 			r.submit(specWithKey("disk", 1))
 			g := c.grants()[0]
@@ -95,7 +95,20 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			m.Backlog.Add(maxBacklog)
 			r.Join(m)
 		}},
-		{name: "the worker has as many tasks of the type as type_limits allows", spec: lease.Spec{Type: "big"}, code: lease.FoundWorkersBusy, words: "as many tasks of its type", setup: func(r *rig) {
+		{name: "the worker looks at the first tasks only", code: lease.FoundInLine, words: "among the first 64 of a line only", setup: func(r *rig) {
+			r.worker("w", 5, func(w *Wants) { w.SingleFlight = true })
+			for range mostPassed + 1 {
+				r.submit(specWithKey("disk", 100))
+			}
+		}},
+		{name: "the type has the limit 0", spec: lease.Spec{Type: "big"}, code: lease.FoundWorkersBusy, words: "its limit for tasks of type \"big\" is 0 now", setup: func(r *rig) {
+			r.worker("w", 5, func(w *Wants) { w.TypeLimits = map[string]uint32{"big": 0} })
+		}},
+		{name: "the worker has too much data", spec: lease.Spec{Size: 20, Payload: make([]byte, 20)}, code: lease.FoundWorkersBusy, words: "have 90 bytes of payloads and checkpoints, and with the 20 of this one", setup: func(r *rig) {
+			r.worker("w", 5, func(w *Wants) { w.MaxBytes = 100 })
+			r.submitWith(func(s *lease.Spec) { s.Payload = make([]byte, 90) })
+		}},
+		{name: "the worker has as many tasks of the type as type_limits allows", spec: lease.Spec{Type: "big"}, code: lease.FoundWorkersBusy, words: "as many as it takes at once", setup: func(r *rig) {
 			r.worker("w", 5, func(w *Wants) { w.TypeLimits = map[string]uint32{"big": 1} })
 			r.submitWith(func(s *lease.Spec) { s.Type = "big" })
 		}},

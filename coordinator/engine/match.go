@@ -62,7 +62,7 @@ func (e *Engine) matchQueue(q *queue) (done bool) {
 		if t.free() <= 0 {
 			t.withdraw(q)
 			turn.pass()
-		} else if l, at := e.search.best(q, t); l == nil {
+		} else if l, at := e.search.best(q, t); l == nil || e.makeRoom(t, l, at) {
 			turn.pass() // a taker that got nothing keeps its place
 		} else if turn.usedUp() {
 			return false

@@ -19,7 +19,7 @@ func TestMatchingAgainstAModel(t *testing.T) {
 	for seed := range uint64(24) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			run(t, func(r *rig) {
-				m := &matchModel{rig: r, rand: rand.New(rand.NewPCG(seed, 0)), boundTo: map[string]boundWorker{}}
+				m := &matchModel{rig: r, rand: rand.New(rand.NewPCG(seed, 0)), boundTo: map[string]boundWorker{}, crowded: map[string]time.Time{}}
 				for m.step = range 150 {
 					m.act()
 					m.check()
@@ -42,6 +42,7 @@ type matchModel struct {
 	granted int
 	paused  bool
 	boundTo map[string]boundWorker // by sticky key
+	crowded map[string]time.Time   // when a task that has waited long was last too large for each worker
 }
 
 // boundWorker is the worker that was last seen with a lease of a sticky key, and when that was.
@@ -195,6 +196,7 @@ func (m *matchModel) check() {
 		}
 		m.seen[i] = len(c.grants())
 	}
+	m.recordCrowded(live)
 	for _, t := range live {
 		if t.State() == lease.Ready && !m.paused {
 			m.checkWaiting(t, live)
@@ -231,6 +233,8 @@ func heldBy(worker string, live []*lease.Task) (held []*lease.Task) {
 	return held
 }
 
+const tooManyBytes = "it holds too many bytes"
+
 // objection says why a worker may not have a task in addition to those that it holds; empty if it may.
 func objection(w *Wants, t *lease.Task, held []*lease.Task) string {
 	bytes, ofType := t.Spec.Size, 0
@@ -254,7 +258,7 @@ func objection(w *Wants, t *lease.Task, held []*lease.Task) string {
 	case limited && ofType >= int(limit):
 		return "it has enough of the type"
 	case w.MaxBytes > 0 && len(held) > 0 && bytes > int(w.MaxBytes):
-		return "it holds too many bytes"
+		return tooManyBytes
 	}
 	return ""
 }
@@ -271,11 +275,32 @@ func (m *matchModel) checkGrant(c *testSession, t *lease.Task, live []*lease.Tas
 	}
 }
 
+// recordCrowded records which workers have no room for the data of a task that has waited long. Such a worker may make room for it, for a moment longer than it
+// has to, and no other worker may.
+func (m *matchModel) recordCrowded(live []*lease.Task) {
+	for _, c := range m.crews {
+		w := c.Wants.Worker
+		for _, t := range live {
+			if t.State() == lease.Ready && objection(&c.Wants, t, heldBy(w, live)) == tooManyBytes && !m.boundElsewhere(t, w) &&
+				time.Since(t.ReadySince().Time()) >= passedFor {
+				m.crowded[w] = time.Now()
+			}
+		}
+		if m.makesRoom(c) && time.Since(m.crowded[w]) > roomFor {
+			m.Errorf("step %d: worker %s makes room for no task", m.step, w)
+		}
+	}
+}
+
+func (m *matchModel) makesRoom(c *testSession) bool {
+	return onLoop(m.rig, func() bool { return m.sessions.find(c.Session).makesRoom != nil })
+}
+
 // checkWaiting fails if a task waits that a worker with room may take.
 func (m *matchModel) checkWaiting(t *lease.Task, live []*lease.Task) {
 	for _, c := range m.crews {
 		held := heldBy(c.Wants.Worker, live)
-		if len(held) >= c.Slots || objection(&c.Wants, t, held) != "" || m.boundElsewhere(t, c.Wants.Worker) {
+		if len(held) >= c.Slots || objection(&c.Wants, t, held) != "" || m.boundElsewhere(t, c.Wants.Worker) || m.makesRoom(c) {
 			continue
 		}
 		m.Errorf("step %d: task %v of type %s waits, but worker %s has room and may take it", m.step, t.ID, t.Spec.Type, c.Wants.Worker)

@@ -98,7 +98,8 @@ func (ws *workers) arrived(t *taker) {
 // left records that a taker is gone.
 func (ws *workers) left(t *taker) {
 	t.left = true
-	ws.alarms.stop(t.coolingDown)
+	ws.alarms.stop(t.refused.end)
+	ws.alarms.stop(t.makesRoom)
 	delete(ws.takers, t)
 	p := ws.byKey[t.key()]
 	if p == nil {

@@ -143,7 +143,7 @@ func (w *world) checkUsage() (problems []string) {
 		for id, used := range t.used.leases {
 			task := w.set.task(id)
 			least, most := uint64(task.Spec.Size), uint64(task.Spec.Size)
-			if task.HasCheckpoint {
+			if task.HasCheckpoint() {
 				most += uint64(w.Engine.cfg.Limits.Checkpoint)
 			}
 			if w.checkpoints[id] {
@@ -171,7 +171,7 @@ func (w *world) checkFeedback() (problems []string) {
 
 // granting is called on the loop of the engine at each grant.
 func (b *book) granting(t *lease.Task, _ time.Duration) {
-	b.checkpoints[t.ID] = t.HasCheckpoint
+	b.checkpoints[t.ID] = t.HasCheckpoint()
 	if b.rushing {
 		b.turns = append(b.turns, t.Tenant)
 	}

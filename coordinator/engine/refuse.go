@@ -7,8 +7,12 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// coolDownTime is how long a session gets no work after it has refused a task for a reason that the engine does not see.
-const coolDownTime = 5 * time.Second
+const (
+	// refusedFor is how long a session gets no tasks of a concurrency key after it has refused one for a reason that the engine does not see.
+	refusedFor = 5 * time.Second
+	// maxRefused is how many keys a session may refuse in this time until it gets no work at all.
+	maxRefused = 64
+)
 
 // Why a lease is not taken back from a worker that refuses its task.
 var (
@@ -42,7 +46,7 @@ func (e *Engine) Refuse(tenant, session, task, leaseID string) (err error) {
 		t.forcedSingle, t.wants.SingleFlight = true, true
 		e.recountUsage(t)
 		if t.used.keys[held.Spec.ConcurrencyKey] < 2 {
-			e.coolDown(t) // the engine sees no reason: the session holds no other task of the key
+			e.avoid(t, held.Spec.ConcurrencyKey) // the engine sees no reason: the session holds no other task of the key
 		}
 		e.step(lease.Requeue{
 			Task: ticket.Task, Attempt: ticket.Attempt, Cause: lease.Revoked, Detail: "the worker refused the task because it runs another task with the same concurrency key",
@@ -51,11 +55,30 @@ func (e *Engine) Refuse(tenant, session, task, leaseID string) (err error) {
 	return err
 }
 
-// coolDown gives a session no work for coolDownTime. Otherwise the session would get the refused task again at once, and refuse it again, in a loop.
-func (e *Engine) coolDown(t *taker) {
-	e.alarms.stop(t.coolingDown)
-	t.coolingDown = e.alarms.in(coolDownTime, func() {
-		t.coolingDown = nil
-		e.agenda.offer(t)
-	})
+// refusedKeys are concurrency keys of which a session refused a task although it holds no other one, as far as the engine knows. Without them the session would get
+// the refused task again at once, and refuse it again, in a loop.
+type refusedKeys struct {
+	keys map[string]struct{}
+	end  *alarm // when all are forgotten
+}
+
+func (r *refusedKeys) has(key string) bool {
+	_, found := r.keys[key]
+	return found
+}
+
+// tooMany reports whether the session gets no work at all, because it has refused every key that it was offered.
+func (r *refusedKeys) tooMany() bool { return len(r.keys) >= maxRefused }
+
+// avoid gives a session no task of a key for a while, which begins with the first key that it refuses.
+func (e *Engine) avoid(t *taker, key string) {
+	r := &t.refused
+	if r.keys == nil {
+		r.keys = map[string]struct{}{}
+		r.end = e.alarms.in(refusedFor, func() {
+			*r = refusedKeys{}
+			e.agenda.offer(t)
+		})
+	}
+	r.keys[key] = struct{}{}
 }

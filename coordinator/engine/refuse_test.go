@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,7 +26,7 @@ func TestRefusalWaitsForTheLoop(t *testing.T) {
 }
 
 // A session that refuses a task because it already runs the task's concurrency key gets one task of a key at a time from then on. If the engine sees
-// no other task of the key, it also gives the session no work for coolDownTime, and then again.
+// no other task of the key, it also gives the session no task of the key for refusedFor, and other work at once. A session that refuses every key gets none.
 func TestRefusedTask(t *testing.T) {
 	refuse := func(r *rig, c *testSession, g Granted) {
 		if err := r.Refuse(home.Tenant, c.Session, g.Task.ID.String(), g.LeaseID); err != nil {
@@ -38,25 +39,32 @@ func TestRefusedTask(t *testing.T) {
 		r.submitWith(withKey("k", 5))
 		refuse(r, c, c.grants()[0])
 		r.submitWith(withKey("other", 5))
-		time.Sleep(coolDownTime - time.Millisecond)
-		r.wantGranted(c, "k")
+		r.wantGranted(c, "k", "other")
+		r.sayBy(c.Session, lease.KindAck, c.grants()[1])
+		time.Sleep(refusedFor - time.Millisecond)
+		r.wantGranted(c, "k", "other")
 		time.Sleep(2 * time.Millisecond)
-		r.wantGranted(c, "k", "k", "other")
-		if f := c.grants()[1].Task; f.Failures != 0 || f.Losses != 0 || f.Releases != 0 {
+		r.wantGranted(c, "k", "other", "k")
+		if f := c.grants()[2].Task; f.Failures != 0 || f.Losses != 0 || f.Releases != 0 {
 			r.Errorf("the refusal counts as %d failures, %d losses and %d releases, want none", f.Failures, f.Losses, f.Releases)
 		}
 	})
-	run(t, func(r *rig) { // a second refusal begins the time without work anew
-		c := r.worker("w", 10, nil)
-		r.submitWith(withKey("k", 5))
-		r.submitWith(withKey("other", 5))
-		refuse(r, c, c.grants()[0])
-		time.Sleep(coolDownTime - time.Second)
-		refuse(r, c, c.grants()[1])
-		time.Sleep(coolDownTime - time.Millisecond)
-		r.wantGranted(c, "k", "other")
-		time.Sleep(2 * time.Millisecond)
-		r.wantGranted(c, "k", "other", "k", "other")
+	run(t, func(r *rig) { // it refuses as many keys as it may, and one more task waits
+		c := r.worker("w", maxRefused, nil)
+		for n := range maxRefused {
+			r.submitWith(withKey(fmt.Sprint("k", n), 5))
+		}
+		for _, g := range c.grants() {
+			refuse(r, c, g)
+		}
+		r.submit(work())
+		if n := len(c.grants()); n != maxRefused {
+			r.Errorf("the session has refused %d keys, and was granted %d tasks after that", maxRefused, n-maxRefused)
+		}
+		time.Sleep(refusedFor + time.Millisecond)
+		if n := len(c.grants()); n != 2*maxRefused {
+			r.Errorf("%v later it was granted %d tasks, want as many as it has slots", refusedFor, n-maxRefused)
+		}
 	})
 	run(t, func(r *rig) {
 		c := r.worker("w", 10, nil)

@@ -13,7 +13,7 @@ var (
 type search struct {
 	found []*pool // memory for poolsFor
 
-	limits  *lease.Limits
+	clocks  *clocks
 	set     *workset
 	workers *workers
 	lines   *lines
@@ -23,7 +23,8 @@ type search struct {
 
 // best returns the place and the line of the first task for the taker: the task with the highest priority in the flow whose turn it is, and
 // among equal priorities the task that has waited longest (T2). If the taker has no room for any task of that flow, because of their size
-// or concurrency key, the next flow gets the turn, until mostSearched tasks have been passed over. The line is nil if there is no task for the taker.
+// or concurrency key, the next flow gets the turn, until mostSearched tasks have been passed over. A task that has waited longer than passedFor is not passed over
+// because of its size: see makeRoom. The line is nil if there is no task for the taker.
 func (sr *search) best(q *queue, t *taker) (l *line, at place) {
 	pools := sr.poolsFor(q, t)
 	defer clear(pools)
@@ -135,7 +136,7 @@ func (sr *search) searchLineup(up *lineup, t *taker, most int) (found *line, fir
 	return found, first, nil
 }
 
-// firstInLine returns the place of the first task of a line for which the taker has room; most is how many tasks it looks at. A task that it passes over counts
+// firstInLine returns the place of the first task of a line for which the taker has room, or has to make room; most is how many tasks it looks at. A task that it passes over counts
 // as tried, because it may have to be read from the store.
 func (sr *search) firstInLine(l *line, t *taker, most int) (at place, ok bool) {
 	if !t.wants.limitsByTask() {
@@ -144,7 +145,8 @@ func (sr *search) firstInLine(l *line, t *taker, most int) (at place, ok bool) {
 	looked := 0
 	for at, ok = l.head.first(); ok && looked < most; at, ok = l.head.entries.Next(at) {
 		task := sr.set.task(lease.TaskID{Space: l.queue.space.number, Seq: at.seq})
-		if task == nil || t.suits(task, dataSize(task, sr.limits)) || sr.parking.isFull(task) { // grantAt clears away an entry without a task, and parks one of a full key
+		// grantAt clears away an entry without a task, and parks one of a full key; makeRoom has to do with one that may not be passed over any more
+		if task == nil || t.suits(task, dataSize(task)) || sr.parking.isFull(task) || !t.mayPass(task, sr.clocks.now()) {
 			return at, true
 		}
 		sr.effort.add(1)

@@ -16,10 +16,11 @@ type taker struct {
 	leases map[lease.TaskID]uint32 // attempts of the live leases that count against slots, by task
 	// awaitsFrame is set after a dispatch that was not acknowledged (W5), or a lease that expired (W9): the session gets no work until it sends a frame.
 	awaitsFrame  bool
-	coolingDown  *alarm // ends the time without work after it has refused a task for a reason that the engine does not see; see Refuse
-	forcedSingle bool   // it has refused a task because of its concurrency key: it gets one task of a key at a time, even if it declares otherwise
-	left         bool   // its session has ended, or the call no longer waits
+	forcedSingle bool // it has refused a task because of its concurrency key: it gets one task of a key at a time, even if it declares otherwise
+	left         bool // its session has ended, or the call no longer waits
 	used         usage
+	refused      refusedKeys
+	makesRoom    *alarm                   // it gets no work until this rings, or a lease of it ends; nil: it may get some. See makeRoom
 	fits         map[lease.Class]bool     // whether it meets the requirements of a class; a cache, see meets
 	placeIn      map[*queue]*list.Element // its places in queue.available of its queues
 
@@ -39,9 +40,9 @@ func newTaker(w Wants, slots int) *taker {
 var maxHandOver = 2 << 20
 
 // assignmentSize estimates how many bytes the assignment of a leased task has; the estimate is rather too high than too low.
-func assignmentSize(t *lease.Task, limits *lease.Limits) int {
+func assignmentSize(t *lease.Task) int {
 	const rest = 1536 // bytes for all fields that are not counted below
-	n := rest + t.Spec.Size + t.Spec.PlacementSize() + len(t.Lease.Worker)
+	n := rest + t.Spec.Size + t.CheckpointBound() + t.Spec.PlacementSize() + len(t.Lease.Worker)
 	n += 3*len(t.Workspace) + 2*len(t.Spec.RunID) + 3*len(t.Tenant) // the task token has them, too
 	for _, s := range []string{t.Spec.Queue, t.Spec.Type, t.Spec.RunID, t.Spec.TaskKey, t.Spec.AssetID, t.Spec.IdempotencyKey} {
 		n += len(s)
@@ -49,15 +50,12 @@ func assignmentSize(t *lease.Task, limits *lease.Limits) int {
 	for k, v := range t.Spec.Labels {
 		n += len(k) + len(v) + 8
 	}
-	if t.HasCheckpoint {
-		n += limits.Checkpoint
-	}
 	return n
 }
 
 // free returns how many more leases the taker may get now.
 func (t *taker) free() int {
-	if t.left || t.awaitsFrame || t.coolingDown != nil || t.bytes >= maxHandOver || t.backlogged() {
+	if t.left || t.awaitsFrame || t.refused.tooMany() || t.makesRoom != nil || t.bytes >= maxHandOver || t.backlogged() {
 		return 0
 	}
 	return t.slots - len(t.leases)
@@ -125,7 +123,7 @@ func (e *Engine) handOver(t *taker, g Granted) {
 
 func (e *Engine) newGranted(t *lease.Task) Granted {
 	return Granted{
-		Task: t, LeaseID: e.leaseID(t), Token: lease.FencingToken(t.Lease.Epoch, t.Lease.Attempt), Bytes: assignmentSize(t, &e.cfg.Limits),
+		Task: t, LeaseID: e.leaseID(t), Token: lease.FencingToken(t.Lease.Epoch, t.Lease.Attempt), Bytes: assignmentSize(t),
 	}
 }
 
@@ -155,6 +153,7 @@ func (e *Engine) removeHolder(t *lease.Task, silent bool) *taker {
 	e.set.hold(t.ID, nil)
 	delete(holder.leases, t.ID)
 	holder.removeUsage(t.ID)
+	e.stopMakingRoom(holder)
 	if silent {
 		holder.awaitsFrame = true
 	}

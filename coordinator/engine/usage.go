@@ -2,6 +2,7 @@ package engine
 
 import (
 	"slices"
+	"time"
 
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -63,19 +64,45 @@ func (t *taker) hasBytesFor(bytes uint64) bool {
 	return t.wants.MaxBytes == 0 || t.used.bytes == 0 || t.used.bytes+bytes <= t.wants.MaxBytes
 }
 
-// keyTaken reports whether the taker runs tasks of a concurrency key one at a time, and has a task of this key already.
+// keyTaken reports whether the taker runs tasks of a concurrency key one at a time, and has a task of this key already, as far as the engine or the taker knows.
 func (t *taker) keyTaken(key string) bool {
-	return t.wants.SingleFlight && key != "" && t.used.keys[key] > 0
+	return t.wants.SingleFlight && key != "" && (t.used.keys[key] > 0 || t.refused.has(key))
 }
 
-// dataSize returns how many bytes of payload and checkpoint a task has. A checkpoint counts with the largest size that one may have.
-func dataSize(t *lease.Task, limits *lease.Limits) uint64 {
-	n := uint64(t.Spec.Size)
-	if t.HasCheckpoint {
-		n += uint64(limits.Checkpoint)
-	}
-	return n
+// passedFor is how long a taker without room for the data of a task is given later tasks instead. Without an end, small tasks would keep a large one waiting for
+// ever (T12).
+const passedFor = 5 * time.Second
+
+// roomFor is how long a taker that makes room waits for the end of one of its leases, before it is looked at whether it still has to.
+const roomFor = time.Second
+
+// mayPass reports whether a taker that is not suited by a task may be given a later one.
+func (t *taker) mayPass(task *lease.Task, now lease.Now) bool {
+	return t.keyTaken(task.Spec.ConcurrencyKey) || time.Duration(now.Wall-task.ReadySince()) < passedFor
 }
+
+// makeRoom is called with the place of the task that a taker gets next. If the data of the task leave no room for it, the taker gets no other one until some of its leases have
+// ended, and makeRoom returns true.
+func (e *Engine) makeRoom(t *taker, l *line, at place) bool {
+	task := e.set.task(lease.TaskID{Space: l.queue.space.number, Seq: at.seq})
+	if task == nil || t.hasBytesFor(dataSize(task)) || e.parking.isFull(task) {
+		return false
+	}
+	t.makesRoom = e.alarms.in(roomFor, func() {
+		t.makesRoom = nil
+		e.agenda.offer(t)
+	})
+	e.agenda.releasePreferred(t)
+	return true
+}
+
+func (e *Engine) stopMakingRoom(t *taker) {
+	e.alarms.stop(t.makesRoom)
+	t.makesRoom = nil
+}
+
+// dataSize returns how many bytes of payload and checkpoint a task has at most.
+func dataSize(t *lease.Task) uint64 { return uint64(t.Spec.Size + t.CheckpointBound()) }
 
 // addUsage counts a lease against the limits of a taker that has any.
 func (e *Engine) addUsage(t *taker, id lease.TaskID) {
@@ -86,7 +113,7 @@ func (e *Engine) addUsage(t *taker, id lease.TaskID) {
 	if used.leases == nil {
 		*used = usage{leases: map[lease.TaskID]leaseUsage{}, types: map[string]uint32{}, keys: map[string]uint32{}}
 	}
-	l := leaseUsage{typ: task.Spec.Type, key: task.Spec.ConcurrencyKey, bytes: dataSize(task, &e.cfg.Limits)}
+	l := leaseUsage{typ: task.Spec.Type, key: task.Spec.ConcurrencyKey, bytes: dataSize(task)}
 	used.leases[id] = l
 	used.types[l.typ]++
 	used.keys[l.key]++
@@ -115,6 +142,7 @@ func decrement(m map[string]uint32, k string) {
 // recountUsage counts the usage of all leases of a taker again, after its limits have changed.
 func (e *Engine) recountUsage(t *taker) {
 	t.used = usage{}
+	e.stopMakingRoom(t)
 	for id := range t.leases {
 		e.addUsage(t, id)
 	}

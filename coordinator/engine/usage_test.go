@@ -2,6 +2,7 @@ package engine
 
 import (
 	"testing"
+	"time"
 
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -94,8 +95,8 @@ func TestMaxBytesWithTheRestOfALineOnDisk(t *testing.T) {
 	})
 }
 
-// W4: a checkpoint counts in max_bytes with the largest size that one may have: for a task that the worker holds, and for one that it may
-// get.
+// W4: a checkpoint counts in max_bytes, with less than twice the size of the largest that the task has saved: for a task that the worker holds, and for one that
+// it may get.
 func TestCheckpointCountsInMaxBytes(t *testing.T) {
 	t.Attr("rules", "W4")
 	run(t, func(r *rig) {
@@ -104,13 +105,13 @@ func TestCheckpointCountsInMaxBytes(t *testing.T) {
 		}
 		sized("saved", 10)
 		first := r.lease(1, 0)[0]
-		report := lease.Report{Kind: lease.KindHeartbeat, TaskID: first.Task.ID.String(), LeaseID: first.LeaseID, Checkpoint: []byte("half")}
+		report := lease.Report{Kind: lease.KindHeartbeat, TaskID: first.Task.ID.String(), LeaseID: first.LeaseID, Checkpoint: make([]byte, 1000)}
 		if _, err := r.Judge(r.Context(), home.Tenant, []*lease.Report{&report}); err != nil {
 			r.Fatal(err)
 		}
 		r.say(lease.KindRelease, first)
 
-		most := func(w *Wants) { w.MaxBytes = uint64(lease.DefaultLimits().Checkpoint) + 50 }
+		most := func(w *Wants) { w.MaxBytes = 1023 + 50 }
 		holder := r.worker("holder", 10, most)
 		sized("large", 45)
 		sized("small", 30)
@@ -119,6 +120,53 @@ func TestCheckpointCountsInMaxBytes(t *testing.T) {
 		r.wantGranted(other, "large")
 		r.Leave(holder.Member, true)
 		r.wantGranted(other, "large", "small")
+	})
+}
+
+// T12, W4: a task whose data a worker has no room for is passed over for passedFor. Then the worker gets no other task, of any queue, until it has room for it.
+func TestWorkerMakesRoomForALargeTask(t *testing.T) {
+	t.Attr("rules", "T12 W4")
+	run(t, func(r *rig) {
+		submit := func(queue, name string, bytes int) {
+			r.submitWith(func(s *lease.Spec) { s.Queue, s.TaskKey, s.Payload = queue, name, make([]byte, bytes) })
+		}
+		c := r.joinFor(Wants{Space: home, Worker: "w", Queues: []string{"q", "other"}, MaxBytes: 100}, 5)
+		submit("q", "first", 50)
+		submit("q", "second", 30)
+		submit("q", "large", 90)
+		submit("q", "small", 5)
+		submit("other", "early", 5)
+		r.wantGranted(c, "first", "second", "small", "early")
+		for _, g := range c.grants() {
+			r.sayBy(c.Session, lease.KindAck, g)
+		}
+		time.Sleep(passedFor)
+		submit("q", "late", 5)
+		submit("other", "late", 5)
+		r.wantGranted(c, "first", "second", "small", "early")
+		r.say(lease.KindComplete, c.grants()[0])
+		time.Sleep(2 * roomFor) // there would be room for both small ones
+		r.wantGranted(c, "first", "second", "small", "early")
+		r.say(lease.KindComplete, c.grants()[1])
+		r.wantGranted(c, "first", "second", "small", "early", "large")
+		r.say(lease.KindComplete, c.grants()[2])
+		r.wantGranted(c, "first", "second", "small", "early", "large", "late")
+	})
+	run(t, func(r *rig) { // another worker takes it: the first one soon goes on
+		most := func(w *Wants) { w.MaxBytes = 100 }
+		c := r.worker("w", 5, most)
+		sized := func(name string, bytes int) {
+			r.submitWith(func(s *lease.Spec) { s.TaskKey, s.Payload = name, make([]byte, bytes) })
+		}
+		sized("first", 50)
+		sized("large", 90)
+		r.sayBy(c.Session, lease.KindAck, c.grants()[0])
+		time.Sleep(passedFor)
+		sized("small", 5)
+		r.wantGranted(c, "first")
+		r.wantGranted(r.worker("other", 1, most), "large")
+		time.Sleep(roomFor)
+		r.wantGranted(c, "first", "small")
 	})
 }
 

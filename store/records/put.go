@@ -92,7 +92,7 @@ func remove(b *store.Batch, key []byte, c *lease.Change) {
 	if t.HasFailure() {
 		b.Delete(store.Failure, key)
 	}
-	if t.HasCheckpoint {
+	if t.HasCheckpoint() {
 		b.Delete(store.Checkpoint, key)
 	}
 	b.Delete(store.Feedback, key) // the task does not say whether it has this record

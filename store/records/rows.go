@@ -155,11 +155,33 @@ func taskFields(c *codec, t *lease.Task) {
 	optional(c, &t.Outcome, committedFields)
 	list(c, &t.History, eventFields)
 	num(c, &t.Dropped)
-	c.bool(&t.HasCheckpoint)
+	checkpointBits(c, &t.CheckpointBits)
 	errorCategory(c, &t.ErrorCategory)
 	if c.since(2) {
 		c.bool(&t.Parked)
 		list(c, &t.Discarded, discardedFields)
+	}
+}
+
+// checkpointBits reads or writes the bits of the size of a checkpoint plus one, and 0 for no checkpoint. Builds that kept no size wrote 1 for any: it is read as the
+// largest that the default limit allows.
+func checkpointBits(c *codec, bits *uint8) {
+	const unknown, largest = 1, 17
+	n := uint32(*bits)
+	if n > 0 {
+		n++
+	}
+	num(c, &n)
+	if !c.reading {
+		return
+	}
+	switch n {
+	case 0:
+		*bits = 0
+	case unknown:
+		*bits = largest
+	default:
+		*bits = uint8(n - 1)
 	}
 }
 

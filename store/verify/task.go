@@ -147,8 +147,8 @@ func endsRound(e lease.Event) bool {
 
 // checkBlobs checks that the checkpoint, the failure and the discarded results exist exactly if the task says so.
 func (v *verifier) checkBlobs(t *lease.Task, key []byte) {
-	v.require(t.HasCheckpoint == v.has(store.Checkpoint, key), store.Checkpoint, key, "the task says that it has one: %t; one is stored: %t",
-		t.HasCheckpoint, v.has(store.Checkpoint, key))
+	v.require(t.HasCheckpoint() == v.has(store.Checkpoint, key), store.Checkpoint, key, "the task says that it has one: %t; one is stored: %t",
+		t.HasCheckpoint(), v.has(store.Checkpoint, key))
 	v.require(t.HasFailure() == v.has(store.Failure, key), store.Failure, key, "the task says that it has one: %t; one is stored: %t",
 		t.HasFailure(), v.has(store.Failure, key))
 	for i := range t.Discarded {

@@ -53,7 +53,7 @@ func changes() []*lease.Change {
 	w.Spec.IdempotencyKey, w.Spec.RunID, w.Spec.Trace = "name", "r", &lease.Trace{Host: "h"}
 
 	l := task(leased)
-	l.Attempts, l.Failures, l.ErrorCategory, l.HasCheckpoint = 2, 1, lease.UserCode, true
+	l.Attempts, l.Failures, l.ErrorCategory, l.CheckpointBits = 2, 1, lease.UserCode, 4
 	l.Last = lease.Ended{Attempt: 2, Cause: lease.Reported}
 	l.History = []lease.Event{{Seq: 20, Type: lease.EventGranted, Attempt: 1}, {Seq: 21, Type: lease.EventFailed, Attempt: 1, State: lease.Ready}}
 	l.Discarded = []lease.Discarded{{Attempt: 1}}
@@ -468,7 +468,7 @@ func TestContradictionsAreFound(t *testing.T) {
 		"the count of CANCELLED": {done, func(c *lease.Change) { c.New.Rest = lease.Cancelled }, "it counts 0 CANCELLED tasks, but has 1"},
 		"the count of FAILED":    {failed, func(c *lease.Change) { c.New.Rest = lease.Ready }, "it counts 1 FAILED tasks, but has 0"},
 		"the count of parked":    {parked, func(c *lease.Change) { c.New.Parked = false }, "it counts 1 parked tasks, but has 0"},
-		"a checkpoint":           {leased, func(c *lease.Change) { c.New.HasCheckpoint = false }, "the task says that it has one: false; one is stored: true"},
+		"a checkpoint":           {leased, func(c *lease.Change) { c.New.CheckpointBits = 0 }, "the task says that it has one: false; one is stored: true"},
 		"a kept result":          {leased, func(c *lease.Change) { c.New.Discarded = nil }, "no task keeps this result"},
 		"an output":              {failed, func(c *lease.Change) { c.Result = &lease.Result{} }, "the task is FAILED; there is an output: true"},
 	} {

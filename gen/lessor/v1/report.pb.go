@@ -124,7 +124,8 @@ type Concurrency struct {
 	PerTypeLimits map[string]uint32 `protobuf:"bytes,2,rep,name=per_type_limits,json=perTypeLimits,proto3" json:"per_type_limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// This worker takes at most one task of a concurrency_key at a time, even if the key's limit lets more run (W12).
 	SingleFlight bool `protobuf:"varint,3,opt,name=single_flight,json=singleFlight,proto3" json:"single_flight,omitempty"`
-	// Most bytes of payloads and checkpoints that its tasks have together. A larger task is granted while it holds no other. 0: no limit.
+	// Most bytes of payloads and checkpoints that its tasks have together. A larger task is granted while it holds no other. 0: no limit. A checkpoint may count as up to
+	// twice its size. Tasks for which there is no room are passed over for 5 s; then the worker gets nothing else until there is room for them.
 	MaxBytes      uint64 `protobuf:"varint,4,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
