@@ -104,8 +104,8 @@ func link(path string, query ...string) string {
 	return path + "?" + values.Encode()
 }
 
-// taskID is the form of a task's id within a text.
-var taskID = regexp.MustCompile(`\bt[0-9a-v]{16}\b`)
+// taskID is the form of a task's id within a text; an id has no i, l, o and u.
+var taskID = regexp.MustCompile(`\bt[0-9a-hjkmnp-tv-z]{16}\b`)
 
 // linked returns a text of the coordinator in which the ids of tasks are links, so that one can go from a task that waits to those for which it waits.
 func linked(text string) template.HTML {

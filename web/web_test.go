@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // answers is a coordinator that gives the same answer to all calls of a method.
@@ -482,11 +483,14 @@ func TestWhen(t *testing.T) {
 func TestIDsInExplanationsAreLinks(t *testing.T) {
 	const id = "t0000200000000001"
 	linkTo := `<a class="id" href="/ui/tasks/` + id + `">` + id + `</a>`
+	other := lease.TaskID{Space: 1, Seq: 31}.String() // ends in the last letter of ids
 	for text, want := range map[string]string{
 		"held by " + id + ", worker w":    "held by " + linkTo + ", worker w",
 		id + " and " + id:                 linkTo + " and " + linkTo,
 		"<b>" + id + `</b> "q"`:           "&lt;b&gt;" + linkTo + "&lt;/b&gt; &#34;q&#34;",
 		"x" + id + " " + id + "0 t00":     "x" + id + " " + id + "0 t00",
+		"held by " + other:                `held by <a class="id" href="/ui/tasks/` + other + `">` + other + `</a>`,
+		"t000020000000000i too":           "t000020000000000i too",
 		`<a href="javascript:1">x</a> &t`: "&lt;a href=&#34;javascript:1&#34;&gt;x&lt;/a&gt; &amp;t",
 	} {
 		if got := string(linked(text)); got != want {
