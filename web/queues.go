@@ -39,7 +39,7 @@ func (p *pages) queue(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	workers, err := p.admin.ListWorkers(r.Context(), &lessorv1.ListWorkersRequest{Queue: name, PageSize: rowsPerPage})
+	workers, err := p.searchWorkers(r.Context(), &lessorv1.ListWorkersRequest{Queue: name, PageSize: rowsPerPage}, workspaceOf(r))
 	if err != nil {
 		return view{}, err
 	}
@@ -54,19 +54,9 @@ func (p *pages) queue(r *http.Request) (view, error) {
 		More   bool
 		States []lessorv1.TaskState
 	}{
-		sessions{Workers: inWorkspace(workers.GetWorkers(), workspaceOf(r)), Workspace: workspaceOf(r)},
+		sessions{Workers: workers.GetWorkers(), Workspace: workspaceOf(r)},
 		queue.GetQueue(), waits, workers.GetNextPageToken() != "", words.States(),
 	}}, nil
-}
-
-// inWorkspace returns the workers whose queues are those of a workspace: another workspace may have a queue of the same name.
-func inWorkspace(all []*lessorv1.Worker, workspace string) (in []*lessorv1.Worker) {
-	for _, w := range all {
-		if w.GetWorkspaceId() == workspace {
-			in = append(in, w)
-		}
-	}
-	return in
 }
 
 // next returns the link to the next rows of a table, with some parameters in the place of those that the request has; "" if there are none.

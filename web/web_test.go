@@ -442,6 +442,16 @@ func TestQueue(t *testing.T) {
 			t.Errorf("with only foreign workers and the token %q, it does not say %q:\n%s", token, want, got)
 		}
 	}
+	a.reply = func(request proto.Message) (proto.Message, error) {
+		if ask, ok := request.(*lessorv1.ListWorkersRequest); !ok || ask.GetPageToken() != "" {
+			return nil, nil
+		}
+		return &lessorv1.ListWorkersResponse{Workers: []*lessorv1.Worker{{WorkerId: "theirs", WorkspaceId: "default"}}, NextPageToken: "more"}, nil
+	}
+	a.by[lessorv1.AdminService_ListWorkers_FullMethodName] = &lessorv1.ListWorkersResponse{Workers: []*lessorv1.Worker{{WorkerId: "ours", WorkspaceId: "ws"}}}
+	if got := get(t, a, "/ui/queue?name=q&workspace=ws").Body.String(); !strings.Contains(got, "ours") || strings.Contains(got, others) {
+		t.Errorf("behind a page of foreign workers, those of the workspace are not found:\n%s", got)
+	}
 	at := 0
 	for _, state := range []string{"SCHEDULED", "READY", "LEASED", "RUNNING", "CANCELLING", "COMPLETED", "FAILED", "CANCELLED"} {
 		next := strings.Index(body[at:], "state="+state+"&amp;")

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"net/http"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -23,13 +24,11 @@ func (p *pages) workers(r *http.Request) (view, error) {
 	if !all && query.Get("of") != "" {
 		return view{}, malformed("of", "is all or empty, and not "+query.Get("of"))
 	}
-	workers, err := search(query.Get("page"), func(token string) (*lessorv1.ListWorkersResponse, error) {
-		page, err := p.admin.ListWorkers(r.Context(), &lessorv1.ListWorkersRequest{PageSize: rowsPerPage, PageToken: token})
-		if !all {
-			page = &lessorv1.ListWorkersResponse{Workers: inWorkspace(page.GetWorkers(), workspace), NextPageToken: page.GetNextPageToken()}
-		}
-		return page, err
-	}, func(page *lessorv1.ListWorkersResponse) int { return len(page.GetWorkers()) })
+	in := workspace
+	if all {
+		in = ""
+	}
+	workers, err := p.searchWorkers(r.Context(), &lessorv1.ListWorkersRequest{PageSize: rowsPerPage, PageToken: query.Get("page")}, in)
 	if err != nil {
 		return view{}, err
 	}
@@ -47,6 +46,28 @@ func (p *pages) workers(r *http.Request) (view, error) {
 		query.Get("page") != "",
 		next(r, workers.GetNextPageToken(), nil),
 	}}, nil
+}
+
+// searchWorkers returns the first page with a session of a workspace, or with any if workspace is empty, from the page of the request on.
+func (p *pages) searchWorkers(ctx context.Context, from *lessorv1.ListWorkersRequest, workspace string) (*lessorv1.ListWorkersResponse, error) {
+	return search(from.GetPageToken(), func(token string) (*lessorv1.ListWorkersResponse, error) {
+		from.PageToken = token
+		page, err := p.admin.ListWorkers(ctx, from)
+		if workspace != "" {
+			page = &lessorv1.ListWorkersResponse{Workers: inWorkspace(page.GetWorkers(), workspace), NextPageToken: page.GetNextPageToken()}
+		}
+		return page, err
+	}, func(page *lessorv1.ListWorkersResponse) int { return len(page.GetWorkers()) })
+}
+
+// inWorkspace returns the workers whose queues are those of a workspace: another workspace may have a queue of the same name.
+func inWorkspace(all []*lessorv1.Worker, workspace string) (in []*lessorv1.Worker) {
+	for _, w := range all {
+		if w.GetWorkspaceId() == workspace {
+			in = append(in, w)
+		}
+	}
+	return in
 }
 
 // worker shows the sessions of a worker.
