@@ -9,12 +9,14 @@ import (
 )
 
 // Keep makes the contents of f durable, closes f and renames it to path, which must be in the same directory. After a crash, path has
-// either its old contents or all of the new.
+// either its old contents or all of the new. If f cannot be renamed, or not made durable, Keep removes it.
 func Keep(f *os.File, path string) error {
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return err
+	err := errors.Join(f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
+	if err != nil {
+		_ = os.Remove(f.Name())
 		return err
 	}
 	return SyncDir(filepath.Dir(path))
@@ -27,6 +29,7 @@ func WriteFile(path string, data []byte) error {
 		return err
 	}
 	if _, err := f.Write(data); err != nil {
+		_ = os.Remove(f.Name())
 		return errors.Join(err, f.Close())
 	}
 	return Keep(f, path)

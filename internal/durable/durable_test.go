@@ -29,7 +29,7 @@ func TestWriteFileReplacesAndLeavesNothingElse(t *testing.T) {
 	}
 }
 
-func TestKeepDoesNotRenameIfTheSyncFails(t *testing.T) {
+func TestKeepRemovesWhatItCannotSync(t *testing.T) {
 	dir := t.TempDir()
 	f, err := os.Create(filepath.Join(dir, "file.new"))
 	if err != nil {
@@ -43,6 +43,9 @@ func TestKeepDoesNotRenameIfTheSyncFails(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "file")); !os.IsNotExist(err) {
 		t.Errorf("the file was renamed although the sync failed (stat: %v)", err)
+	}
+	if _, err := os.Stat(f.Name()); !os.IsNotExist(err) {
+		t.Errorf("the file that could not be synced was left (stat: %v)", err)
 	}
 }
 
@@ -67,5 +70,8 @@ func TestKeepReportsAFailedRename(t *testing.T) {
 	}
 	if err := WriteFile(path, []byte("text")); err == nil {
 		t.Error("WriteFile = nil, want the error of the rename")
+	}
+	if _, err := os.Stat(path + ".new"); !os.IsNotExist(err) {
+		t.Errorf("the file that could not be renamed was left (stat: %v)", err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A file that could be written only in part, as on a full disk, does not replace the file before it.
+// A file that could be written only in part, as on a full disk, does not replace the file before it, and is not left.
 func TestWriteFileOfWhichAPartFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := WriteFile(path, []byte("first")); err != nil {
@@ -33,5 +33,8 @@ func TestWriteFileOfWhichAPartFails(t *testing.T) {
 	}
 	if text, err := os.ReadFile(path); failure == nil || err != nil || string(text) != "first" {
 		t.Errorf("WriteFile = %v, and the file has %q (%v); want an error and the text before", failure, text, err)
+	}
+	if _, err := os.Stat(path + ".new"); !os.IsNotExist(err) {
+		t.Errorf("the file that was written in part was left (stat: %v)", err)
 	}
 }

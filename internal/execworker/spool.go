@@ -95,13 +95,7 @@ func (s Spool) create(name string) (*os.File, error) {
 }
 
 // keep gives a file from create its name, and makes both durable, because the report that follows says that the file exists.
-func (s Spool) keep(f *os.File, name string) error {
-	err := durable.Keep(f, s.Path(name))
-	if err != nil {
-		_ = s.Remove(name + partial)
-	}
-	return err
-}
+func (s Spool) keep(f *os.File, name string) error { return durable.Keep(f, s.Path(name)) }
 
 // discard closes and removes an unfinished file.
 func (s Spool) discard(f *os.File, name string) {
