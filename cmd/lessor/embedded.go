@@ -62,7 +62,7 @@ func startEmbedded(storeDir, socketDir string, log *slog.Logger, spans trace.Tra
 	}
 	co, err := coordinator.New(st, cfg)
 	if err != nil {
-		return nil, errors.Join(startError(storeDir, err), lis.Close(), st.Close())
+		return nil, errors.Join(startError(storeDir, err), lis.Close(), os.RemoveAll(filepath.Dir(socket)), st.Close())
 	}
 	serving, stop := context.WithCancel(context.Background())
 	alive, ended := context.WithCancelCause(context.Background())
@@ -94,8 +94,10 @@ func listenSocket(dir string) (path string, lis net.Listener, err error) {
 		return "", nil, err
 	}
 	path = filepath.Join(dir, name)
-	lis, err = net.Listen("unix", path)
-	return path, lis, err
+	if lis, err = net.Listen("unix", path); err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return path, lis, nil
 }
 
 // dial returns a client of the coordinator. The path of the socket is not part of gRPC's target, in which some characters have a meaning.

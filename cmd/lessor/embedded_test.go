@@ -6,9 +6,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/boltstore"
 	"github.com/lessor-dev/lessor/worker"
 )
 
@@ -29,6 +32,47 @@ func TestSocketIsPrivate(t *testing.T) {
 	defer func() { _ = lis.Close() }()
 	if dir, err := os.Stat(filepath.Dir(path)); err != nil || path != "socket/grpc" || dir.Mode().Perm() != 0o700 {
 		t.Errorf("%s in %v (error %v), want socket/grpc in a directory with mode 0700", path, dir, err)
+	}
+}
+
+// A socket that nobody listens on is not left behind, and neither is its temporary directory.
+func TestEmbeddedCoordinatorThatCannotStart(t *testing.T) {
+	for name, c := range map[string]struct {
+		temp    string // the directory of temporary ones, within one of the test
+		damaged bool   // the store
+	}{
+		"no listener":    {temp: strings.Repeat("t", maxSocketPath)},
+		"no coordinator": {temp: "t", damaged: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			if err := os.Mkdir(c.temp, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv("TMPDIR", c.temp) // no path of the test's own, which may be too long for a socket
+			if c.damaged {
+				damageStore(t, "store")
+			}
+			_, err := startEmbedded("store", strings.Repeat("s", maxSocketPath), slog.New(slog.DiscardHandler), nil, func() {})
+			left, _ := os.ReadDir(c.temp)
+			if err == nil || len(left) > 0 {
+				t.Errorf("it starts with %v, and leaves %v; want an error and nothing", err, left)
+			}
+		})
+	}
+}
+
+// damageStore makes a store that can be opened, but whose clock cannot be read.
+func damageStore(t *testing.T, dir string) {
+	t.Helper()
+	st, err := boltstore.Open(dir, boltstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b store.Batch
+	b.Put(store.Meta, []byte(store.MetaClock), []byte("damaged"))
+	if err := errors.Join(st.Commit(t.Context(), &b), st.Close()); err != nil {
+		t.Fatal(err)
 	}
 }
 
