@@ -55,20 +55,24 @@ func (p *printer) print(task *lessorv1.Task) error {
 	}
 	p.summary.add(task)
 	p.tally.print(task)
-	if err := p.forget(task); err != nil {
+	if err := p.write(task); err != nil {
 		return err
 	}
-	if p.record != nil {
+	if p.job.temporary && p.record == nil {
+		return p.job.removeOutputs(task, func(uint32) bool { return true }) // nobody will print it again, and the others need the room
+	}
+	return p.forget(task)
+}
+
+// write writes the output or the record of a task. If that fails, the screen knows that its output has a gap.
+func (p *printer) write(task *lessorv1.Task) error {
+	switch {
+	case p.record != nil:
 		return p.screen.output(func(w io.Writer) error { return p.record(w, task, p.job.Spool().Path(lastOutput(task))) })
+	case task.GetState() == lessorv1.TaskState_TASK_STATE_COMPLETED:
+		return p.success(task)
 	}
-	write := p.success
-	if task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED {
-		write = p.failure
-	}
-	if err := write(task); err != nil || !p.job.temporary {
-		return err
-	}
-	return p.job.removeOutputs(task, func(uint32) bool { return true }) // nobody will print it again, and the others need the room
+	return p.failure(task)
 }
 
 // forget removes the outputs of earlier attempts of a task from the spool, except for one that an operator has adopted.
@@ -106,14 +110,13 @@ func (p *printer) success(task *lessorv1.Task) error {
 		if artifact.GetInline() {
 			continue
 		}
-		err := p.file(artifact.GetResourceId())
-		if errors.Is(err, fs.ErrNotExist) {
-			p.summary.Unprinted++
-			p.screen.Note("line %d: its output is not on this machine: %s on worker %q", LineOf(task), artifact.GetResourceId(), artifact.GetWorkerId())
-			continue
-		}
+		found, err := p.file(artifact.GetResourceId())
 		if err != nil {
 			return err
+		}
+		if !found {
+			p.summary.Unprinted++
+			p.screen.Note("line %d: its output is not on this machine: %s on worker %q", LineOf(task), artifact.GetResourceId(), artifact.GetWorkerId())
 		}
 	}
 	return p.screen.output(func(w io.Writer) error {
@@ -124,8 +127,7 @@ func (p *printer) success(task *lessorv1.Task) error {
 
 // failure prints the output of the last attempt, as a shell would have done, and a note that says why the attempt failed.
 func (p *printer) failure(task *lessorv1.Task) error {
-	err := p.file(lastOutput(task))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if _, err := p.file(lastOutput(task)); err != nil {
 		return err
 	}
 	p.screen.Note("line %d %s: %s", LineOf(task), strings.ToLower(words.Name(task.GetState())), whyFailed(task))
@@ -137,17 +139,22 @@ func lastOutput(task *lessorv1.Task) string {
 	return execworker.SpoolName(task.GetTaskId(), task.GetAttempt())
 }
 
-// file copies a file of the spool to the output.
-func (p *printer) file(name string) error {
-	f, err := os.Open(p.job.Spool().Path(name))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }()
-	return p.screen.output(func(w io.Writer) error {
-		_, err := io.Copy(w, f)
+// file copies a file of the spool to the output, if it exists.
+func (p *printer) file(name string) (found bool, err error) {
+	err = p.screen.output(func(w io.Writer) error {
+		f, err := os.Open(p.job.Spool().Path(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		found = true
+		_, err = io.Copy(w, f)
 		return err
 	})
+	return found, err
 }
 
 // quoteLine returns the line of a task; of a long one its beginning, and a mark that more follows.

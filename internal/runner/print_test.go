@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -140,7 +141,7 @@ func TestOutputsThatNobodyWillPrintAgainAreRemoved(t *testing.T) {
 		"of a failed command": {testTask(failed, ""), nil, io.Discard, nil},
 		"adopted":             {adopted, nil, io.Discard, nil},
 		"named by a record":   {testTask(completed, "", file), record, io.Discard, []string{"t1.2"}},
-		"not written":         {testTask(completed, "", file), nil, fullDisk{}, []string{"t1.2"}},
+		"not written":         {testTask(completed, "", file), nil, fullDisk{}, []string{"t1.1", "t1.2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPrinter(t, tt.out, io.Discard)
@@ -172,20 +173,39 @@ func TestOutputThatCannotBeWrittenEndsTheRun(t *testing.T) {
 	}
 }
 
-// So it does if an output in the spool cannot be read.
+// So it does if an output in the spool cannot be read, and that is a gap, too.
 func TestOutputThatCannotBeReadEndsTheRun(t *testing.T) {
 	for name, task := range map[string]*lessorv1.Task{
 		"of a command":        testTask(completed, "", &lessorv1.Artifact{ResourceId: "t1.2"}),
 		"of a failed command": testTask(failed, ""),
 	} {
-		p := newTestPrinter(t, io.Discard, io.Discard)
-		file := p.job.Spool().Path("t1.2")
-		if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o700)); err != nil { // the read fails, even for root
-			t.Fatal(err)
+		for want, spoil := range map[error]func(file string) error{ // for root, too
+			syscall.EISDIR: func(file string) error { return os.Mkdir(file, 0o700) },    // it can be opened, but not read
+			syscall.ELOOP:  func(file string) error { return os.Symlink("t1.2", file) }, // it cannot be opened
+		} {
+			p := newTestPrinter(t, io.Discard, io.Discard)
+			file := p.job.Spool().Path("t1.2")
+			if err := errors.Join(os.Remove(file), spoil(file)); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.print(task); !errors.Is(err, want) || !p.screen.outputFailed() {
+				t.Errorf("%s: %v, counts as a gap: %t; want %v, and that it does", name, err, p.screen.outputFailed(), want)
+			}
 		}
-		if err := p.print(task); !errors.Is(err, syscall.EISDIR) {
-			t.Errorf("%s: %v, want the error of the read", name, err)
-		}
+	}
+}
+
+// A run also ends if the outputs of earlier attempts cannot be removed. What counts as printed is printed then.
+func TestOutputIsPrintedEvenIfEarlierOnesStay(t *testing.T) {
+	var out bytes.Buffer
+	p := newTestPrinter(t, &out, io.Discard)
+	earlier := p.job.Spool().Path("t1.1")
+	if err := errors.Join(os.Remove(earlier), os.MkdirAll(filepath.Join(earlier, "below"), 0o700)); err != nil { // cannot be removed, even by root
+		t.Fatal(err)
+	}
+	err := p.print(testTask(completed, "inline"))
+	if err == nil || out.String() != "inline" || p.screen.outputFailed() {
+		t.Errorf("printed %q, error %v, counts as a gap: %t; want the output, an error and no gap", out.String(), err, p.screen.outputFailed())
 	}
 }
 
