@@ -111,12 +111,12 @@ func (j *Job) checkOurs() error {
 }
 
 func (j *Job) prepare(ctx context.Context, opts Options, input io.Reader, force bool) error {
-	arrived := j.path("input.arrived")
-	in, err := copyInput(ctx, arrived, input, opts.Nulls)
+	known, err := readManifest(j.path("run.json")) // before the input, which may come for a long time
 	if err != nil {
 		return err
 	}
-	known, err := readManifest(j.path("run.json"))
+	arrived := j.path("input.arrived")
+	in, err := copyInput(ctx, arrived, input, opts.Nulls)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -280,7 +281,7 @@ func TestRunWithoutManifestStartsAnew(t *testing.T) {
 }
 
 // A manifest that cannot be read is not taken for no manifest: a new run would throw the outputs away. This also holds in a directory that is known to be of a
-// run by its lock.
+// run by its lock. It is told before the input is read, and nothing of the input is left.
 func TestDamagedManifestIsRefused(t *testing.T) {
 	for _, text := range []string{"", "{", `{"version": 2}`, `{"version": 1, "later": true}`} {
 		for _, locked := range []bool{false, true} {
@@ -294,8 +295,12 @@ func TestDamagedManifestIsRefused(t *testing.T) {
 				}
 			}
 			var damaged *ManifestError
-			if _, err := open(dir, "a\n", testOptions, true); !errors.As(err, &damaged) {
-				t.Errorf("%q, lock %t: error %v, want a *ManifestError", text, locked, err)
+			input := strings.NewReader("a\n")
+			if _, err := Open(t.Context(), dir, testOptions, input, true); !errors.As(err, &damaged) || input.Len() != 2 {
+				t.Errorf("%q, lock %t: error %v with %d bytes unread, want a *ManifestError before any is read", text, locked, err, input.Len())
+			}
+			if _, err := os.Stat(filepath.Join(dir, "input.arrived")); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%q, lock %t: the input was left (stat: %v)", text, locked, err)
 			}
 		}
 	}
