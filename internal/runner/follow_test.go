@@ -845,6 +845,43 @@ func TestTaskThatIsNoLineDoesNotCount(t *testing.T) {
 	}
 }
 
+// Neither does the progress bar count such a task, nor its attempts.
+func TestBarCountsOnlyLines(t *testing.T) {
+	for _, keepOrder := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			fake := newFakeCoordinator()
+			job := mustOpen(t, t.TempDir(), "a\nb\nc\n", Options{Workspace: testWorkspace}, false)
+			var shown bytes.Buffer
+			screen := NewScreen(io.Discard, &shown, Apart)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				_, _ = job.Run(ctx, Config{
+					Tasks: fake, Epoch: fake.askEpoch, Screen: screen, KeepOrder: keepOrder, BarWidth: func() int { return 80 },
+				})
+			}()
+			synctest.Wait()
+			fake.mu.Lock()
+			fake.tasks = append(fake.tasks, &lessorv1.Task{
+				TaskId: "t4", Spec: &lessorv1.TaskSpec{RunId: job.RunID(), TaskKey: "3", RetryPolicy: &lessorv1.RetryPolicy{}},
+			})
+			fake.mu.Unlock()
+			fake.fail(4)
+			fake.fail(2)
+			fake.end(4, completed)
+			fake.end(2, completed)
+			time.Sleep(time.Second)
+			cancel()
+			<-ended
+			bar := shown.String()
+			if strings.Contains(bar, "2/3 done") || strings.Contains(bar, "2 retried") || !strings.Contains(bar, "1/3 done, 0 failed, 1 retried") {
+				t.Errorf("in order %t: drew %q, want 1 line done that was retried once", keepOrder, bar)
+			}
+		})
+	}
+}
+
 // If a run has missed durable events, it lists its tasks: one of the events may have been the end of a line. It does not if it has missed only others.
 func TestRunListsItsTasksIfItMissedDurableEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

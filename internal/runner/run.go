@@ -105,7 +105,10 @@ func (j *Job) newRun(cfg Config) *run {
 	t := newTally(j)
 	ended, eventsMissed := make(chan string), make(chan struct{}, 1)
 	r := &run{submit: newSubmitter(j, cfg), tally: t, cfg: cfg}
-	r.watch = &watcher{job: j, tasks: cfg.Tasks, begun: r.submit.begun, eventsMissed: eventsMissed, tally: t, tried: j.Resumed, sequence: j.cursor()}
+	r.watch = &watcher{job: j, tasks: cfg.Tasks, begun: r.submit.begun, eventsMissed: eventsMissed, tried: j.Resumed, sequence: j.cursor()}
+	if cfg.BarWidth != nil {
+		r.watch.tally = t
+	}
 	if !cfg.KeepOrder {
 		r.watch.ended = ended
 	}

@@ -95,6 +95,7 @@ func (t *tally) now(at time.Time) (c counts, rate float64) {
 	c = t.mu.heard
 	if t.mu.printed.ended() > c.ended() {
 		c = t.mu.printed
+		c.retried = max(c.retried, t.mu.heard.retried) // which has those of lines that have not ended
 	}
 	return c, t.rateLocked(at, c.ended())
 }

@@ -23,7 +23,7 @@ type watcher struct {
 	ended chan<- string
 	// eventsMissed is signalled when events may be missing.
 	eventsMissed chan<- struct{}
-	// tally counts events for the progress bar.
+	// tally counts events of lines for the progress bar; nil: there is no bar.
 	tally *tally
 	// retries gets the events, too; nil: nobody is told of retries.
 	retries *retryNotes
@@ -93,19 +93,31 @@ func (w *watcher) take(ctx context.Context, e *lessorv1.WatchTaskResponse) {
 	}
 	switch event := e.GetEvent().(type) {
 	case *lessorv1.WatchTaskResponse_History:
-		w.tally.event(event.History)
 		if w.retries != nil {
 			w.retries.event(e.GetTaskId(), event.History)
 		}
 		if w.ended != nil && words.Final(event.History.GetTaskState()) {
 			w.end(ctx, e.GetTaskId())
 		}
+		w.count(ctx, e.GetTaskId(), event.History)
 	case *lessorv1.WatchTaskResponse_Missed:
 		if event.Missed.GetDurable() > 0 {
 			w.signalEventsMissed()
 		}
 	case *lessorv1.WatchTaskResponse_Deleted:
 		w.signalEventsMissed()
+	}
+}
+
+// count counts an event for the progress bar, if its task is a line: the event does not tell. The end of a line counts when it is printed, unless that waits
+// for the lines before it.
+func (w *watcher) count(ctx context.Context, taskID string, e *lessorv1.HistoryEvent) {
+	end := words.Final(e.GetTaskState()) && w.ended == nil
+	if w.tally == nil || !end && !isRetry(e) {
+		return
+	}
+	if answer, err := w.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: taskID}); err == nil && LineOf(answer.GetTask()) != 0 {
+		w.tally.event(e)
 	}
 }
 
