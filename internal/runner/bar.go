@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // barText returns the progress bar in at most width columns:
@@ -22,7 +24,7 @@ func barText(lines int64, c counts, rate float64, stopping bool, width int) stri
 		text += ", stopping"
 	case rate > 0:
 		left := time.Duration(float64(lines-c.ended()) / rate * float64(time.Second))
-		text += fmt.Sprintf(", %s/s, %s left", rateText(rate), spanText(max(left, 0)))
+		text += fmt.Sprintf(", %s/s, %s left", rateText(rate), words.Age(left.Round(time.Second)))
 	}
 	const most = 30
 	if room := min(width-len(text)-4, most); room > 4 {
@@ -37,17 +39,4 @@ func rateText(rate float64) string {
 		return fmt.Sprintf("%.1f", rate)
 	}
 	return fmt.Sprintf("%.0f", rate)
-}
-
-// spanText returns a duration, rounded as far as an estimate is precise.
-func spanText(d time.Duration) string {
-	switch {
-	case d < time.Minute:
-		return d.Round(time.Second).String()
-	case d < time.Hour:
-		return d.Round(time.Second).String()
-	case d < 100*time.Hour:
-		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s") // which every whole minute ends with
-	}
-	return fmt.Sprintf("%.0f days", d.Hours()/24)
 }

@@ -87,7 +87,7 @@ func (n *retryNotes) tell(ctx context.Context, a failedAttempt) {
 	}
 	when := "at once"
 	if task.GetRetryAt() != nil {
-		when = "in " + spanText(task.GetRetryAt().AsTime().Sub(a.event.GetAt().AsTime()))
+		when = "in " + words.Age(task.GetRetryAt().AsTime().Sub(a.event.GetAt().AsTime()).Round(time.Second))
 	}
 	n.screen.Note("line %d: %s: %s (attempt %d; %s); again %s", LineOf(task), quoteLine(task), why, task.GetAttempt(), failuresText(task), when)
 }
