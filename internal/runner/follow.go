@@ -135,7 +135,7 @@ func (f *follower) printRest(ctx context.Context, untilOpen bool) error {
 			_, err := f.printIfEnded(ctx, task.GetTaskId())
 			return err
 		case f.printed.mark(LineOf(task)):
-			f.summary.add(task)
+			f.tally.print(task)
 		}
 		return nil
 	})

@@ -27,8 +27,8 @@ type printer struct {
 	// record writes a task instead of its output; nil: the output is printed.
 	record func(io.Writer, *lessorv1.Task, string) error
 
-	printed *marks
-	summary Summary
+	printed   *marks
+	unprinted int64 // see Summary
 }
 
 // errGone means that the coordinator does not know the task any more.
@@ -53,7 +53,6 @@ func (p *printer) print(task *lessorv1.Task) error {
 	if !words.Final(task.GetState()) || !p.printed.mark(LineOf(task)) {
 		return nil
 	}
-	p.summary.add(task)
 	p.tally.print(task)
 	if err := p.write(task); err != nil {
 		return err
@@ -115,7 +114,7 @@ func (p *printer) success(task *lessorv1.Task) error {
 			return err
 		}
 		if !found {
-			p.summary.Unprinted++
+			p.unprinted++
 			p.screen.Note("line %d: its output is not on this machine: %s on worker %q", LineOf(task), artifact.GetResourceId(), artifact.GetWorkerId())
 		}
 	}
@@ -207,10 +206,12 @@ type Summary struct {
 	Stopped   bool  `json:"stopped"`   // it was stopped, by a signal for example, before it could print all lines
 }
 
-func (s *Summary) add(task *lessorv1.Task) {
-	c := counts{s.Done, s.Failed, s.Retried}
-	c.add(task)
-	s.Done, s.Failed, s.Retried = c.done, c.failed, c.retried
+// summary says how the lines ended that count as printed.
+func (p *printer) summary() Summary {
+	p.tally.mu.Lock()
+	defer p.tally.mu.Unlock()
+	c := p.tally.mu.printed
+	return Summary{Done: c.done, Failed: c.failed, Retried: c.retried, Unprinted: p.unprinted}
 }
 
 // OK reports whether every line is done and printed.

@@ -64,13 +64,14 @@ func TestOutputsAreFound(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if out.String() != tt.out || errs.String() != tt.errs || p.summary != tt.summary {
-			t.Errorf("%s: printed %q and %q, summary %+v, want %q, %q, %+v", name, out.String(), errs.String(), p.summary, tt.out, tt.errs, tt.summary)
+		summary := p.summary()
+		if out.String() != tt.out || errs.String() != tt.errs || summary != tt.summary {
+			t.Errorf("%s: printed %q and %q, summary %+v, want %q, %q, %+v", name, out.String(), errs.String(), summary, tt.out, tt.errs, tt.summary)
 		}
 		wantFiles(t, p.job.path("spool"), "t1.2")
-		p.summary.Lines = 1
-		if want := tt.summary.Done == 1 && tt.summary.Unprinted == 0; p.summary.OK() != want {
-			t.Errorf("%s: OK %t, want %t", name, p.summary.OK(), want)
+		summary.Lines = 1
+		if want := tt.summary.Done == 1 && tt.summary.Unprinted == 0; summary.OK() != want {
+			t.Errorf("%s: OK %t, want %t", name, summary.OK(), want)
 		}
 	}
 }
@@ -82,8 +83,8 @@ func TestAdoptedOutputIsFound(t *testing.T) {
 	task := testTask(completed, "", &lessorv1.Artifact{ResourceId: "t1.1", WorkerId: "w"})
 	task.AdoptedAttempt = 1
 	err := p.print(task)
-	if err != nil || out.String() != "first" || errs.Len() > 0 || p.summary.Unprinted != 0 {
-		t.Errorf("printed %q and %q, summary %+v, error %v, want the output of the first attempt", out.String(), errs.String(), p.summary, err)
+	if err != nil || out.String() != "first" || errs.Len() > 0 || p.summary().Unprinted != 0 {
+		t.Errorf("printed %q and %q, summary %+v, error %v, want the output of the first attempt", out.String(), errs.String(), p.summary(), err)
 	}
 	wantFiles(t, p.job.path("spool"), "t1.1", "t1.2")
 }

@@ -82,7 +82,7 @@ func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
 		resumable := !j.temporary // the next process prints the lines after one that has not ended; of another run, nobody would see them
 		err = errors.Join(err, r.follow.printRest(last, cfg.KeepOrder && resumable))
 	}
-	summary := r.follow.summary
+	summary := r.follow.summary()
 	summary.Lines, summary.Stopped = j.Lines(), err != nil
 	if summary.Stopped {
 		summary.Left = r.follow.printed.left()

@@ -10,7 +10,7 @@ import (
 // rateWindow is the time over which the rate is measured.
 const rateWindow = 20 * time.Second
 
-// tally counts lines by how they end. It is only for the progress bar, because events may be missed or come twice. The Summary is exact.
+// tally counts lines by how they end. What it has heard is only for the progress bar, because events may be missed or come twice. What was printed is exact.
 type tally struct {
 	lines int64
 	// since is when the last of the lines ended that an earlier process has worked on. They are counted from the beginning, so events up to then are not.
@@ -71,7 +71,7 @@ func isRetry(e *lessorv1.HistoryEvent) bool {
 	return false
 }
 
-// print counts a line that was printed.
+// print counts a line that counts as printed.
 func (t *tally) print(task *lessorv1.Task) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
