@@ -104,13 +104,15 @@ func (w *Worker) newAttemptLocked(asg *lessorv1.Assignment, received time.Time, 
 	}
 	a.lease = grantedLease(received, spanOr(asg.GetExpiresIn(), length), length, maxTransit)
 	a.lease.limits = limitsOf(asg, received)
-	if first, ok := a.lease.earliest(); ok {
-		a.ctx = limitedContext{a.ctx, first.by}
+	a.lease.endByDeadline()
+	if by, ok := a.lease.byDeadline(); ok {
+		a.ctx = limitedContext{a.ctx, by}
 	}
 	return a
 }
 
-// limitedContext is a context that says when the attempt ends at the latest. It does not end by itself: the end of the lease ends it, with a cause.
+// limitedContext is a context that says when the attempt ends at the latest. It does not end by itself: the end of the lease, which is never later, ends it,
+// with a cause. Contexts that are made of it rely on that: they forget a later Deadline of their own.
 type limitedContext struct {
 	context.Context
 	limit time.Time

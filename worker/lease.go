@@ -17,7 +17,8 @@ import (
 type lease struct {
 	deadline time.Time
 	answered bool
-	// limits are the attempt_timeout and the deadline of the task, if it has them: no renewal goes beyond them (A3).
+	// limits are the attempt_timeout and the deadline of the task, if it has them: no renewal goes beyond them (A3). But the attempt_timeout does not count the
+	// time for which the coordinator was away (A8), so what it has grown to is not known here.
 	limits []limit
 	// staleAt is when the dispatch counts as no longer recent.
 	staleAt time.Time
@@ -62,6 +63,22 @@ func (l *lease) earliest() (first limit, ok bool) {
 	return slices.MinFunc(l.limits, func(a, b limit) int { return a.by.Compare(b.by) }), true
 }
 
+// byDeadline returns when the deadline of the task is at the latest; ok is false if it has none.
+func (l *lease) byDeadline() (by time.Time, ok bool) {
+	i := slices.IndexFunc(l.limits, func(l limit) bool { return l.deadline })
+	if i < 0 {
+		return time.Time{}, false
+	}
+	return l.limits[i].by, true
+}
+
+// endByDeadline ends the lease by the deadline of the task. The coordinator does, too, but its clock may have been set back since the dispatch.
+func (l *lease) endByDeadline() {
+	if by, ok := l.byDeadline(); ok && l.deadline.After(by) {
+		l.deadline = by
+	}
+}
+
 // grantedLease returns the lease of a dispatch that was received at the given time. in is the time that the lease had left when the
 // dispatch was sent, length its length when it was granted, and maxTransit the longest time that the dispatch can have been in transit.
 func grantedLease(received time.Time, in, length, maxTransit time.Duration) lease {
@@ -80,6 +97,7 @@ func (l *lease) renew(asked time.Time, in time.Duration) {
 	deadline := asked.Add(in)
 	if !l.answered || deadline.After(l.deadline) {
 		l.deadline = deadline
+		l.endByDeadline()
 	}
 	l.answered = true
 }

@@ -194,21 +194,21 @@ func TestLeaseLostByLocalExpiry(t *testing.T) {
 	})
 }
 
-// A3: the Deadline of a handler's context is the earlier of attempt_timeout and deadline, whatever clock the coordinator has. If the lease ends by the worker's
-// own clock, the cause says which of the two was over, or that no renewal came.
+// A3: the Deadline of a handler's context is that of the task, whatever clock the coordinator has. If the lease ends by the worker's own clock, the cause says
+// which of attempt_timeout and deadline was over, or that no renewal came.
 func TestDeadlineOfTheContext(t *testing.T) {
 	t.Attr("rules", "A3")
 	const soon, late = 10 * time.Second, time.Hour
 	for name, test := range map[string]struct {
-		timeout, deadline, want time.Duration
-		says                    string
+		timeout, deadline, lives time.Duration
+		says                     string
 	}{
-		"neither":                 {0, 0, 0, "no renewal"},
+		"neither":                 {0, 0, ttl, "no renewal"},
 		"attempt_timeout":         {soon, 0, soon, "attempt_timeout of 10s"},
 		"deadline":                {0, soon, soon, "the deadline"},
 		"deadline first":          {late, soon, soon, "the deadline"},
 		"attempt_timeout first":   {soon, late, soon, "attempt_timeout of 10s"},
-		"the lease before either": {2 * late, late, late, "no renewal"},
+		"the lease before either": {2 * late, late, ttl, "no renewal"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -216,8 +216,8 @@ func TestDeadlineOfTheContext(t *testing.T) {
 				begun, causes := time.Now(), make(chan error, 1)
 				r := c.run(worker.Config{}, func(ctx context.Context, _ *worker.Task) ([]byte, error) {
 					at, ok := ctx.Deadline()
-					if ok != (test.want > 0) || ok && !at.Equal(begun.Add(test.want)) {
-						t.Errorf("Deadline = %v, %v, want %v after the dispatch", at.Sub(begun), ok, test.want)
+					if ok != (test.deadline > 0) || ok && !at.Equal(begun.Add(test.deadline)) {
+						t.Errorf("Deadline = %v, %v, want %v after the dispatch", at.Sub(begun), ok, test.deadline)
 					}
 					<-ctx.Done()
 					causes <- context.Cause(ctx)
@@ -226,11 +226,7 @@ func TestDeadlineOfTheContext(t *testing.T) {
 				s := c.accept()
 				d := dispatchOf("t1")
 				a, now := d.GetDispatch().GetAssignments()[0], begun.Add(5*time.Hour) // by the coordinator's clock
-				lives := ttl
-				if test.want > 0 {
-					lives = min(lives, test.want)
-				}
-				a.ServerTime, a.ExpiresIn = timestamppb.New(now), durationpb.New(lives)
+				a.ServerTime, a.ExpiresIn = timestamppb.New(now), durationpb.New(test.lives)
 				if spec := a.GetTask().GetSpec(); test.timeout > 0 {
 					spec.AttemptTimeout = durationpb.New(test.timeout)
 				}
@@ -238,7 +234,7 @@ func TestDeadlineOfTheContext(t *testing.T) {
 					spec.Deadline = timestamppb.New(now.Add(test.deadline))
 				}
 				s.send(d)
-				if test.want == soon && test.deadline == soon { // the age of the dispatch is not known, so the worker asks first
+				if test.deadline == soon { // the age of the dispatch is not known, so the worker asks first
 					s.acknowledge(s.renewal(), &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: a.GetExpiresIn()})
 				}
 				reason := lessorv1.Reason_REASON_DEADLINE_EXCEEDED
@@ -246,8 +242,8 @@ func TestDeadlineOfTheContext(t *testing.T) {
 					reason = lessorv1.Reason_REASON_UNSPECIFIED
 				}
 				cause := <-causes
-				if !strings.Contains(cause.Error(), test.says) || time.Since(begun) != lives {
-					t.Errorf("after %v: %v, want %q after %v", time.Since(begun), cause, test.says, lives)
+				if !strings.Contains(cause.Error(), test.says) || time.Since(begun) != test.lives {
+					t.Errorf("after %v: %v, want %q after %v", time.Since(begun), cause, test.says, test.lives)
 				}
 				causes <- cause
 				s.quiet("start", func(*lessorv1.SessionRequest) bool { return false })
@@ -255,6 +251,69 @@ func TestDeadlineOfTheContext(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A8: an outage of the coordinator extends attempt_timeout. A context that a handler makes of its own ends when the handler wants it to, also if that is beyond the
+// attempt_timeout as it was.
+func TestTimeoutOfAHandlerBeyondTheAttemptTimeout(t *testing.T) {
+	t.Attr("rules", "A8")
+	synctest.Test(t, func(t *testing.T) {
+		const timeout, own = 10 * time.Second, 40 * time.Second
+		c := startCoordinator(t)
+		begun, took := time.Now(), time.Duration(0)
+		r := c.run(worker.Config{}, func(ctx context.Context, _ *worker.Task) ([]byte, error) {
+			ctx, free := context.WithTimeout(ctx, own)
+			defer free()
+			<-ctx.Done()
+			took = time.Since(begun)
+			return nil, ctx.Err()
+		})
+		s := c.accept()
+		d := dispatchOf("t1")
+		a := d.GetDispatch().GetAssignments()[0]
+		a.GetTask().GetSpec().AttemptTimeout, a.ExpiresIn = durationpb.New(timeout), durationpb.New(timeout)
+		s.send(d)
+		s.answer(s.reports(), func(*lessorv1.Report) *lessorv1.ReportVerdict {
+			return &lessorv1.ReportVerdict{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl)} // the coordinator has stood still
+		})
+		for {
+			f := s.next("outcome", func(f *lessorv1.SessionRequest) bool { return isRenewal(f) || isOutcome(f) })
+			if isOutcome(f) {
+				if e := f.GetReports().GetReports()[0].GetFail().GetError(); e.GetCategory() != worker.Timeout || took != own {
+					t.Errorf("the handler ended after %v, with %v; want after %v, because its own time was over", took, e, own)
+				}
+				s.answer(f, verdict(lessorv1.Verdict_VERDICT_COMMITTED, lessorv1.Reason_REASON_NONE))
+				break
+			}
+			s.renew(f)
+		}
+		r.shutdown()
+	})
+}
+
+// A3: a handler's context ends by its Deadline, whatever an answer says: the clock of the coordinator may have been set back.
+func TestContextEndsByItsDeadline(t *testing.T) {
+	t.Attr("rules", "A3")
+	synctest.Test(t, func(t *testing.T) {
+		const lives = 10 * time.Second
+		c := startCoordinator(t)
+		begun, causes := time.Now(), make(chan error, 1)
+		r := c.run(worker.Config{}, untilStopped(causes))
+		s := c.accept()
+		d := dispatchOf("t1")
+		a := d.GetDispatch().GetAssignments()[0]
+		a.ServerTime, a.ExpiresIn = timestamppb.Now(), durationpb.New(lives)
+		a.GetTask().GetSpec().Deadline = timestamppb.New(begun.Add(lives))
+		s.send(d)
+		s.renew(s.renewal()) // the age of the dispatch is not known, so the worker asks first
+		cause := <-causes
+		if got := time.Since(begun); got != lives {
+			t.Errorf("the context ended after %v (%v), want %v", got, cause, lives)
+		}
+		causes <- cause
+		s.quiet("start", func(*lessorv1.SessionRequest) bool { return false })
+		wantLoss(t, r, s, causes, lessorv1.Reason_REASON_DEADLINE_EXCEEDED)
+	})
 }
 
 // A3, A8: an answer may give less time than a heartbeat interval, because the attempt timeout or the deadline of the task comes first. The lease ends

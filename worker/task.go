@@ -58,8 +58,8 @@ type Task struct {
 	Resources []ResourceRef
 	// Deadline is the wall time after which the task fails; zero if there is none.
 	Deadline time.Time
-	// AttemptTimeout is how long this attempt may take, from its grant; 0 if there is no limit. Then the coordinator takes the lease away. The Deadline of
-	// the handler's context tells when.
+	// AttemptTimeout is how long this attempt may take, from its grant; 0 if there is no limit. Then the coordinator takes the lease away, and
+	// the handler's context ends. It is longer by the time for which the coordinator was away meanwhile.
 	AttemptTimeout time.Duration
 	// Checkpoint is the last checkpoint that an earlier attempt saved; empty if none did.
 	Checkpoint []byte

@@ -38,9 +38,9 @@ import (
 // COMMITTED, for example after a restart of the coordinator, where the lease lives on (A9). Otherwise it is CANCELLED and kept, and an operator can adopt
 // it (V15). Hooks.OnVerdict tells.
 //
-// ctx has the values of the context of Run, and the trace of the attempt. Its Deadline is the earlier of attempt_timeout and deadline of the task, if it has
-// one, so that calls that get ctx do not take longer; it ends by then with ErrLeaseLost. After an outage of the coordinator, which attempt_timeout does not
-// count, the end may come later than Deadline says.
+// ctx has the values of the context of Run, and the trace of the attempt. Its Deadline is that of the task, if it has one, so that calls that get ctx do not
+// take longer; ctx ends by then with ErrLeaseLost. So it does when attempt_timeout is over, but that is no Deadline of ctx: an outage of the coordinator does
+// not count, so the end may come later.
 //
 // The coordinator alone decides whether there is another attempt. The worker may send the output several times: the handler must not change
 // the bytes of the output after it has returned them.
