@@ -3,24 +3,15 @@ package worker
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/wire"
 )
 
-// Resends of W6.
-const (
-	// resendBase is the first wait for an acknowledgement; each further wait is twice as long.
-	resendBase = 200 * time.Millisecond
-	// resendMax is the longest wait.
-	resendMax = 5 * time.Second
-	// resendTries is how often a frame is resent before the stream counts as broken.
-	resendTries = 6
-	// ackMost is how long an acknowledgement that was asked for may wait: less than resendBase, after which the coordinator sends its frame again.
-	ackMost = 100 * time.Millisecond
-)
+// ackMost is how long an acknowledgement that was asked for may wait: less than the first wire.ResendWait, after which the coordinator sends its frame again.
+const ackMost = 100 * time.Millisecond
 
 var (
 	errUnacknowledged = errors.New("the coordinator did not acknowledge a frame in time")
@@ -66,19 +57,12 @@ type retryTimer struct {
 }
 
 // start begins to wait, for the answer to something that was sent at the given time.
-func (r *retryTimer) start(at time.Time) { *r = retryTimer{due: at.Add(resendWait(0))} }
+func (r *retryTimer) start(at time.Time) { *r = retryTimer{due: at.Add(wire.ResendWait(0))} }
 
 // next counts one more try.
 func (r *retryTimer) next(now time.Time) {
 	r.tries++
-	r.due = now.Add(resendWait(r.tries))
-}
-
-// resendWait returns how long to wait for an acknowledgement after the given number of resends. The jitter only makes the wait longer,
-// because a resend does not help a peer that is merely slow.
-func resendWait(tries int) time.Duration {
-	span := min(resendBase<<min(tries, 10), resendMax*4/5)
-	return span + rand.N(span/4+1)
+	r.due = now.Add(wire.ResendWait(r.tries))
 }
 
 // gap describes a frame of the coordinator that is missing; the zero gap means that none is.
@@ -222,7 +206,7 @@ func (l *link) resends(now time.Time) (frames []*lessorv1.SessionRequest, err er
 	if len(frames) == 0 {
 		return nil, nil
 	}
-	if l.resend.tries >= resendTries {
+	if l.resend.tries >= wire.ResendTries {
 		return nil, errUnacknowledged
 	}
 	l.resend.next(now)
@@ -238,7 +222,7 @@ func (l *link) gapRequest(now time.Time) (*lessorv1.SessionRequest, error) {
 		return nil, nil
 	case l.gap.unreported:
 		l.gap.unreported = false
-	case l.gap.resend.tries >= resendTries:
+	case l.gap.resend.tries >= wire.ResendTries:
 		return nil, errUnclosedGap
 	default:
 		l.gap.resend.next(now)

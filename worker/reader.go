@@ -6,13 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
-
-// firstPayload is the lowest field number of a payload in SessionResponse.
-const firstPayload = 16
 
 // read processes frames until the stream ends, and sets readErr to the reason.
 func (s *session) read() {
@@ -157,19 +152,6 @@ func (s *session) unknownLocked(f *lessorv1.SessionResponse) {
 		Code:    codeUnknown,
 		Message: fmt.Sprintf("the worker does not expect %s in state %v", what, state),
 	}}})
-}
-
-// hasUnknownPayload reports whether a frame without a known payload has a payload of a newer version. Fields of the envelope have lower
-// numbers than payloads.
-func hasUnknownPayload(f *lessorv1.SessionResponse) bool {
-	for b := f.ProtoReflect().GetUnknown(); len(b) > 0; {
-		number, _, n := protowire.ConsumeField(b)
-		if n < 0 || number >= firstPayload {
-			return true
-		}
-		b = b[n:]
-	}
-	return false
 }
 
 // handleError processes an error frame: a frame of the worker was wrong, or could not be processed. It is no verdict on the content of that

@@ -2,6 +2,7 @@ package worker
 
 import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/wire"
 )
 
 // State is the state of the worker's connection to its coordinator (W1).
@@ -75,7 +76,7 @@ func (s State) expects(f *lessorv1.SessionResponse) bool {
 	case *lessorv1.SessionResponse_Accept:
 		return s == StateHandshaking
 	case nil:
-		return !hasUnknownPayload(f)
+		return !wire.HasUnknownPayload(f)
 	}
 	return s == StateRegistered || s == StateHeartbeating || s == StateDraining
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/wire"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -224,6 +225,7 @@ func TestResendAfterAnAcknowledgement(t *testing.T) {
 			defer o.mu.Unlock()
 			return len(o.sent.toResend) > 0
 		}
+		resendBase := wire.LeastResendWait(0)
 		o.acknowledged(send()) // from now on frames are sent again
 		first := send()
 		time.Sleep(resendBase / 2)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/wire"
 )
 
 // peer is a worker whose frames the test makes itself. By itself it keeps the order of the frames in both directions, as W6 and W7 say, and sends
@@ -424,7 +425,7 @@ func (p *peer) tick() {
 			p.connect(p.resume(), "")
 		}
 		return
-	case !p.accepted && now.Sub(p.since) > handshakeWithin, p.tries > resendTries,
+	case !p.accepted && now.Sub(p.since) > handshakeWithin, p.tries > wire.ResendTries,
 		len(p.unjudged) > 0 && now.Sub(p.unjudged[0].since) > 30*time.Second && p.accepted:
 		p.giveUp()
 	case p.accepted:

@@ -1,25 +1,10 @@
 package session
 
 import (
-	"math/rand/v2"
 	"time"
+
+	"github.com/lessor-dev/lessor/internal/wire"
 )
-
-// Resends of W6.
-const (
-	resendBase  = 200 * time.Millisecond // before the first; each further wait is twice as long
-	resendMost  = 5 * time.Second
-	resendTries = 6
-)
-
-// resendWait returns how long to wait for an acknowledgement after the given number of resends. The jitter makes the wait only longer, because
-// an earlier repeat does not help a worker that is merely slow.
-func resendWait(tries int) time.Duration {
-	least := leastWait(tries)
-	return least + rand.N(least/4+1)
-}
-
-func leastWait(tries int) time.Duration { return min(resendBase<<tries, resendMost*4/5) }
 
 // resends is the timer with which retained sends the oldest frame that asks for an acknowledgement again until the acknowledgement comes. It runs
 // only while there is such a frame.
@@ -55,7 +40,7 @@ func (r *retained) arm() {
 	}
 	if f := r.oldestUnacked(); f != nil {
 		r.long = f.tries > 0
-		r.timer = time.AfterFunc(time.Until(f.at.Add(resendWait(f.tries))), r.fired)
+		r.timer = time.AfterFunc(time.Until(f.at.Add(wire.ResendWait(f.tries))), r.fired)
 	}
 }
 
@@ -67,7 +52,7 @@ func (r *retained) resendOverdue() bool {
 	if f == nil {
 		return false
 	}
-	if time.Since(f.at) < leastWait(f.tries) {
+	if time.Since(f.at) < wire.LeastResendWait(f.tries) {
 		r.arm()
 		return false
 	}

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/lessor-dev/lessor/internal/wire"
 )
 
 // Bounds of the sent frames that a session retains (W7). It drops the oldest frames beyond them, so that a worker that never acknowledges blocks
@@ -106,7 +108,7 @@ func (r *retained) resendFrom(seq uint64) (ok bool) {
 // oldestUnacked returns the oldest frame that asks for an acknowledgement and may be sent again, or nil.
 func (r *retained) oldestUnacked() *sentFrame {
 	for _, f := range r.frames {
-		if f.wantsAck && f.tries < resendTries {
+		if f.wantsAck && f.tries < wire.ResendTries {
 			return f
 		}
 	}

@@ -1,10 +1,9 @@
 package session
 
 import (
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/wire"
 )
 
 // sessionState is the state of a session (W1). The frames of the worker change it.
@@ -79,7 +78,7 @@ const ownStream = "open a separate stream for each session"
 func kindOf(m *lessorv1.SessionRequest) frameKind {
 	switch m.GetPayload().(type) {
 	case nil:
-		if m.GetAck() == nil || hasUnknownPayload(m) {
+		if m.GetAck() == nil || wire.HasUnknownPayload(m) {
 			return frameUnknown
 		}
 		return frameBare
@@ -107,25 +106,11 @@ func kindOf(m *lessorv1.SessionRequest) frameKind {
 	return frameUnknown
 }
 
-// firstPayload is the lowest number that the field of a payload can have. The fields of the envelope have lower ones.
-const firstPayload = 16
-
-// hasUnknownPayload reports whether a frame without a known payload has a payload of a newer version. An unknown field of the envelope is ignored.
-func hasUnknownPayload(m *lessorv1.SessionRequest) bool {
-	for b := m.ProtoReflect().GetUnknown(); len(b) > 0; {
-		number, _, n := protowire.ConsumeField(b)
-		if n < 0 || number >= firstPayload {
-			return true
-		}
-		b = b[n:]
-	}
-	return false
-}
-
 // mayWork are the roles that may hold a session.
 const mayWork = auth.Worker | auth.Operator
 
-// frameAccess has the roles that may send each frame of a session (X2).
+// frameAccess has the roles that may send each frame of a session (X2). Today they are the same for all, but a new frame is refused to everybody until somebody
+// has decided who may send it.
 var frameAccess = map[frameKind]auth.Role{
 	frameBare:      mayWork,
 	frameHandshake: mayWork,

@@ -85,7 +85,7 @@ var arrows = map[string][]string{
 	// A session does not know who may open one, nor what else the edge serves.
 	"coordinator/session": {
 		"lease", "store", "gen", "coordinator/auth", "coordinator/convert", "coordinator/engine", "coordinator/quota", "coordinator/refusal",
-		"internal/turn", anyModule,
+		"internal/turn", "internal/wire", anyModule,
 	},
 	// All errors of the edge and of what is behind it get their code here.
 	"coordinator/refusal": {"lease", "store", "gen", "internal/detail", "coordinator/auth", "coordinator/engine", "coordinator/quota", anyModule},
@@ -124,7 +124,7 @@ var arrows = map[string][]string{
 	"internal/traceparent": {"go.opentelemetry.io/otel/trace"},
 	// It knows nothing of tasks.
 	"internal/otlp": {"go.opentelemetry.io/otel", "github.com/go-logr/logr"},
-	// The coordinator and the SDK both encode and decode with it.
+	// The coordinator and the SDK both encode and decode with it, and take frames of a stream alike.
 	"internal/wire": {anyModule},
 	// The coordinator makes errors with it; the SDK and the command read them.
 	"internal/detail": {"google.golang.org/genproto", "google.golang.org/grpc"},

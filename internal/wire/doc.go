@@ -7,4 +7,6 @@
 // Encoding gives the same message as protobuf, with three exceptions that do not matter to a program that fills in ordinary values: a double of minus
 // zero is left out like zero; unknown fields in a timestamp or a duration are left out; and a Codec sends a string that is not UTF-8, which its
 // receiver refuses.
+//
+// It also has what both sides of a worker's stream must do alike with their frames.
 package wire

@@ -118,7 +118,7 @@ func TestLimitsMatchTheCode(t *testing.T) {
 	packages := map[string]*source{}
 	for name, dir := range map[string]string{
 		"coordinator": "coordinator", "convert": "coordinator/convert", "reqcodec": "coordinator/reqcodec", "engine": "coordinator/engine", "preauth": "coordinator/preauth",
-		"service": "coordinator/service", "session": "coordinator/session", "lease": "lease", "worker": "worker",
+		"service": "coordinator/service", "session": "coordinator/session", "lease": "lease", "wire": "internal/wire", "worker": "worker",
 	} {
 		packages[name] = readSource(t, dir)
 	}
