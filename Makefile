@@ -44,6 +44,11 @@ SKIPPED := -skip '^TestScripts$$/^$(call alternatives,$(COMMANDS))$$|^Test$(call
 # Tests that start processes wait for them, for leases and for disks more than they compute: three packages at once keep two processors busy.
 BESIDE := $(shell [ "$$(getconf _NPROCESSORS_ONLN)" -ge 3 ] || echo -p 3)
 
+# The quick tests have their files in memory, unless TMPDIR says where, or there is no room for them or programs may not run there: what they wait for most is the
+# disk. Those of crashes, of full disks and of power cuts are among the faults.
+IN_MEMORY := $(if $(TMPDIR),,$(shell tried=$$(mktemp /dev/shm/lessor.XXXXXX 2>/dev/null) || exit 0; chmod +x $$tried; \
+	$$tried 2>/dev/null && df -Pk /dev/shm | awk 'END { if ($$4 > 1000000) print "GOTMPDIR=/tmp TMPDIR=/dev/shm" }'; rm -f $$tried))
+
 # Each tool has a modfile of its own: its dependencies never decide the versions of what we ship. They collect less often, too.
 BUF := GOGC=400 go tool -modfile=proto/buf.mod buf
 GOLANGCI := GOGC=400 go tool -modfile=internal/lint/golangci.mod golangci-lint
@@ -76,12 +81,12 @@ clean: ## Remove bin/, the data of `make run` included
 # The quick tests collect less often, too; races, faults and benchmarks run as for users.
 .PHONY: test
 test: ## Run the quick tests
-	GOGC=400 go test $(BESIDE) ./...
+	$(IN_MEMORY) GOGC=400 go test $(BESIDE) ./...
 
 .PHONY: race
 race: ## Run the quick tests, with the race detector where it may find something, and list which rule of docs/rules.md each checks; fails where one has none
-	concurrent=$(CONCURRENT); { $(RACE) $(BUBBLES) $(BESIDE) $(SKIPPED) -timeout 20m -json $$concurrent; \
-		GOGC=400 go test -json $$(go list ./... | grep -vxF "$$concurrent"); } | go run ./test/rules -require AHKPSTVWX docs/rules.md
+	concurrent=$(CONCURRENT); { $(IN_MEMORY) $(RACE) $(BUBBLES) $(BESIDE) $(SKIPPED) -timeout 20m -json $$concurrent; \
+		$(IN_MEMORY) GOGC=400 go test -json $$(go list ./... | grep -vxF "$$concurrent"); } | go run ./test/rules -require AHKPSTVWX docs/rules.md
 
 .PHONY: simulate
 simulate: ## Simulate 5 million steps of the authority and its workers, 150 histories of the engine, 150 of each of its indexes, 100 of sessions, and 6 of the whole (docs/testing/models.md)
