@@ -59,6 +59,8 @@ type attempt struct {
 	beatQueued     bool
 	bareBeat       bool
 	checkpointSent bool
+	// firstAnswer gets the answer to the first heartbeat, for which the handler waits; nil if it need not. Set once, before the attempt is served.
+	firstAnswer chan error
 	// checkpoints is how many checkpoints the handler has asked to save, and savedCheckpoint the number of the newest that was saved.
 	checkpoints, savedCheckpoint uint64
 	// feedbackQueued: feedback waits in the outbox.

@@ -18,9 +18,6 @@ func (s *session) dispatch(assignments []*lessorv1.Assignment, ts *timestamppb.T
 	defer s.w.unlock()
 	maxTransit := s.transit.longest(now, ts)
 	for _, asg := range assignments {
-		if asg.GetAttempt() > 1 {
-			s.acknowledgeAtOnceLocked(now)
-		}
 		s.admitLocked(asg, now, maxTransit)
 	}
 	s.w.startGoroutineLocked()
@@ -59,7 +56,19 @@ func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, maxTransi
 		w.mu.activeHandlers++
 		w.addFlightLocked(a)
 		w.mu.ready = append(w.mu.ready, a)
+		if a.task.Attempt > 1 {
+			w.askFirstLocked(a)
+		}
 	}
+}
+
+// askFirstLocked queues a heartbeat whose answer the handler waits for, because the task had an attempt before: if the task kills its workers at once,
+// perhaps nobody was heard of it yet. The coordinator counts a death as a loss only once it has heard of the attempt, and so must have before the handler
+// can do anything (T5). A first attempt does not wait: so a task may run once unheard.
+func (w *Worker) askFirstLocked(a *attempt) {
+	a.firstAnswer = make(chan error, 1)
+	a.nextRenewal.waiters = append(a.nextRenewal.waiters, waiter{answer: a.firstAnswer})
+	w.queueBeatLocked(a)
 }
 
 // startGoroutineLocked starts a goroutine for the attempts that wait for one, unless another one is starting already.
@@ -145,24 +154,36 @@ func (a *attempt) notStartedError(reason string) error {
 	return Release(0, reason)
 }
 
-// confirmLease asks the coordinator whether the lease is still live, if the only evidence is a dispatch that is no longer recent. It asks
-// again after each heartbeat interval until an answer comes. It returns an error if the handler must not begin, also because the task was stopped before.
+// confirmLease waits until the coordinator has said that the lease is live, if the handler must not begin before. It asks again after each heartbeat
+// interval until an answer comes. It returns an error if the handler must not begin, also because the task was stopped before.
 func (w *Worker) confirmLease(a *attempt) error {
+	asked := a.firstAnswer // nil: nobody has asked yet
 	for w.mustConfirm(a) {
 		ctx, cancel := context.WithTimeout(a.ctx, a.interval)
-		err := w.beatAndWait(ctx, a, nil)
+		var err error
+		if asked != nil {
+			err = w.awaitAnswer(ctx, a, asked)
+		} else {
+			err = w.beatAndWait(ctx, a, nil)
+		}
 		cancel()
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		asked = nil
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
 	}
 	return context.Cause(a.ctx) // a cancel often comes right behind its dispatch, if both were held up
 }
 
+// mustConfirm reports whether a handler may not begin yet: no answer about the lease has come, and either the dispatch that granted it is no longer recent,
+// or the task had an attempt before.
 func (w *Worker) mustConfirm(a *attempt) bool {
 	w.lock()
 	defer w.unlock()
-	return a.lease.mustConfirm(time.Now())
+	return !a.lease.answered && (a.firstAnswer != nil || a.lease.stale(time.Now()))
 }
 
 // beginHandler makes the attempt one that executes, unless the lease is lost. Its Start, or its outcome, acknowledges the grant as well (W5).

@@ -59,22 +59,32 @@ func (w *Worker) beatAndWait(ctx context.Context, a *attempt, checkpoint []byte)
 	}
 	for {
 		done := make(chan error, 1)
-		lost, err := w.requestBeat(a, renewal{checkpoint: checkpoint, number: number, waiters: []waiter{{done, number}}})
-		if err != nil {
+		if err := w.requestBeat(a, renewal{checkpoint: checkpoint, number: number, waiters: []waiter{{done, number}}}); err != nil {
 			return err
 		}
-		select {
-		case err := <-done:
-			if errors.Is(err, errReplaced) {
-				continue
-			}
+		if err := w.awaitAnswer(ctx, a, done); !errors.Is(err, errReplaced) {
 			return err
-		case <-lost:
-			return w.checkHeld(a)
-		case <-ctx.Done():
-			return context.Cause(ctx)
 		}
 	}
+}
+
+// awaitAnswer waits for the answer to a heartbeat of a, or until none can come any more.
+func (w *Worker) awaitAnswer(ctx context.Context, a *attempt, answer <-chan error) error {
+	select {
+	case err := <-answer:
+		return err
+	case <-w.lostChan(a):
+		return w.checkHeld(a)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// lostChan is attempt.lostChanLocked, with the mutex held.
+func (w *Worker) lostChan(a *attempt) <-chan struct{} {
+	w.lock()
+	defer w.unlock()
+	return a.lostChanLocked()
 }
 
 // numberCheckpoint returns the number of the next checkpoint of an attempt.
@@ -85,17 +95,17 @@ func (w *Worker) numberCheckpoint(a *attempt) uint64 {
 	return a.checkpoints
 }
 
-// requestBeat queues a renewal. It returns a channel that is closed when no answer can come any more.
-func (w *Worker) requestBeat(a *attempt, r renewal) (lost <-chan struct{}, err error) {
+// requestBeat queues a renewal.
+func (w *Worker) requestBeat(a *attempt, r renewal) error {
 	w.lock()
 	defer w.unlock()
 	if err := a.checkHeld(); err != nil {
-		return nil, err
+		return err
 	}
 	r.merge(a.nextRenewal)
 	a.nextRenewal = r
 	w.queueBeatLocked(a)
-	return a.lostChanLocked(), nil
+	return nil
 }
 
 // checkHeld is attempt.checkHeld, with the mutex held.

@@ -290,6 +290,8 @@ func TestTaskComesAgainWhileALateHandlerRuns(t *testing.T) {
 				if e := s.next("refusal", isError).GetError(); e.GetLeaseId() != "second" {
 					t.Errorf("refused %v, want the second lease", e)
 				}
+			} else {
+				s.renew(s.renewal())
 			}
 			wantResult("first")
 			if !single {
@@ -297,6 +299,7 @@ func TestTaskComesAgainWhileALateHandlerRuns(t *testing.T) {
 			}
 			synctest.Wait() // the worker has declared its slot again
 			dispatch("third", 3)
+			s.renew(s.renewal())
 			wantResult("third")
 			r.shutdown()
 		})

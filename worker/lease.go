@@ -89,8 +89,8 @@ func grantedLease(received time.Time, in, length, maxTransit time.Duration) leas
 // maxDispatchAge is the highest age at which a dispatch counts as recent, for a lease of this length.
 func maxDispatchAge(length time.Duration) time.Duration { return min(length/4, staleDispatchAge) }
 
-// mustConfirm reports whether the only evidence for the lease is a dispatch that is no longer recent.
-func (l *lease) mustConfirm(now time.Time) bool { return !l.answered && now.After(l.staleAt) }
+// stale reports whether the dispatch is no longer recent, and so alone no evidence for the lease.
+func (l *lease) stale(now time.Time) bool { return now.After(l.staleAt) }
 
 // renew updates the lease from the answer to a request that was made at the given time.
 func (l *lease) renew(asked time.Time, in time.Duration) {

@@ -32,11 +32,3 @@ func (s *session) endLullLocked(now time.Time) (over bool) {
 	o.starts, o.lullEnds = o.starts[:0], time.Time{}
 	return true
 }
-
-// acknowledgeAtOnceLocked does not let an acknowledgement wait. It is for tasks that had an attempt before: one that kills its workers within a
-// lull counts as a loss each time only if they acknowledge it first (T5).
-func (s *session) acknowledgeAtOnceLocked(now time.Time) {
-	s.link.ackRequestedAt = time.Time{}
-	s.w.mu.outbox.lullEnds = now
-	s.w.wakeWriter()
-}

@@ -2,8 +2,10 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -233,30 +235,122 @@ func TestCancelBeforeAStartIsRepeated(t *testing.T) {
 	})
 }
 
-// T5, W5: the dispatch of a task that had an attempt before is acknowledged at once, so that a task that kills its workers counts as lost and not as never
-// received. That of any other waits for the lull.
-func TestAcknowledgementOfATaskThatHadAnAttempt(t *testing.T) {
+// attemptOf returns a dispatch of the given attempt of tasks.
+func attemptOf(attempt uint32, ids ...string) *lessorv1.SessionResponse {
+	d := dispatchOf(ids...)
+	for _, a := range d.GetDispatch().GetAssignments() {
+		a.Attempt = attempt
+	}
+	return d
+}
+
+// T5, W5: the handler of a task that had an attempt before begins when the coordinator has answered that it has heard of the attempt: a task that kills its
+// workers at once counts as lost, and not as never received. The worker asks at once, for all tasks of a dispatch in one frame. A first attempt begins
+// without an answer.
+func TestLaterAttemptBeginsWhenItWasHeardOf(t *testing.T) {
 	t.Attr("rules", "T5 W5")
-	for attempt, want := range map[uint32]time.Duration{1: lull, 2: 0} {
-		synctest.Test(t, func(t *testing.T) {
-			c := startCoordinator(t)
-			r := c.run(worker.Config{}, func(context.Context, *worker.Task) ([]byte, error) {
-				time.Sleep(time.Second)
-				return nil, nil
+	synctest.Test(t, func(t *testing.T) {
+		var begun atomic.Int32
+		c := startCoordinator(t)
+		r := c.run(worker.Config{Concurrency: 4}, func(context.Context, *worker.Task) ([]byte, error) {
+			begun.Add(1)
+			time.Sleep(10 * time.Second)
+			return nil, nil
+		})
+		s := c.accept()
+		s.send(attemptOf(1, "first"))
+		s.started("first")
+
+		sent := time.Now()
+		s.send(attemptOf(2, "a", "b", "c"))
+		f := s.renewal()
+		if asked := len(f.GetHeartbeat().GetLeases()); asked != 3 || time.Since(sent) != 0 {
+			t.Errorf("the worker asked for %d leases after %v, want all three at once", asked, time.Since(sent))
+		}
+		time.Sleep(time.Second)
+		s.quiet("report before the answer", isReports)
+		if n := begun.Load(); n != 1 {
+			t.Errorf("T5: %d handlers began before the coordinator had heard of their attempts", n-1)
+		}
+		s.renew(f)
+		s.commitOutcomes(4)
+		if n := begun.Load(); n != 4 {
+			t.Errorf("%d handlers began, want 4", n)
+		}
+		r.shutdown()
+	})
+}
+
+// T5, W8: if the stream breaks before the answer, the worker asks again on the next one.
+func TestLaterAttemptAsksAgainOnTheNextStream(t *testing.T) {
+	t.Attr("rules", "T5 W8")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, echo)
+		s := c.accept()
+		s.send(attemptOf(2, "t1"))
+		s.renewal()
+		s.finish(errors.New("the stream is cut"))
+		s = c.accept()
+		f := s.renewal()
+		time.Sleep(time.Second)
+		s.quiet("report before the answer", isReports)
+		s.renew(f)
+		f, _ = s.outcome()
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// T5: what ends an attempt ends the wait as well, and the handler is not called: a lost lease, one that expires by the worker's own clock, a cancel, and the
+// end of the time that a drain leaves.
+func TestLaterAttemptIsEndedBeforeItBegan(t *testing.T) {
+	t.Attr("rules", "T5 W10")
+	for name, test := range map[string]struct {
+		end func(c *running, s *stream, asked *lessorv1.SessionRequest)
+		// report is what the worker must report; nil: nothing.
+		report func(*lessorv1.Report) bool
+	}{
+		"lost": {end: func(_ *running, s *stream, asked *lessorv1.SessionRequest) {
+			s.acknowledge(asked, &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_DISPATCH_UNACKED})
+		}},
+		"taken back": {end: func(_ *running, s *stream, _ *lessorv1.SessionRequest) {
+			s.cancel("t1", lessorv1.Reason_REASON_DISPATCH_UNACKED, 0)
+		}},
+		"no answer": {end: func(*running, *stream, *lessorv1.SessionRequest) { time.Sleep(ttl) }},
+		"cancelled": {
+			end: func(_ *running, s *stream, _ *lessorv1.SessionRequest) {
+				s.cancel("t1", lessorv1.Reason_REASON_TASK_CANCELLED, time.Minute)
+			},
+			report: func(r *lessorv1.Report) bool { return r.GetFail().GetError().GetCategory() == worker.Cancelled },
+		},
+		"drained": {
+			end:    func(r *running, _ *stream, _ *lessorv1.SessionRequest) { r.worker.Drain(0) },
+			report: func(r *lessorv1.Report) bool { return r.GetRelease() != nil },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCoordinator(t)
+				r := c.run(worker.Config{}, func(context.Context, *worker.Task) ([]byte, error) {
+					t.Error("the handler was called")
+					return nil, nil
+				})
+				s := c.accept()
+				s.send(attemptOf(2, "t1"))
+				test.end(r, s, s.renewal())
+				if test.report == nil {
+					time.Sleep(time.Second)
+					s.quiet("report", isReports)
+				} else {
+					f, got := s.outcome()
+					if !test.report(got) {
+						t.Errorf("the worker reported %v", got)
+					}
+					s.commit(f)
+				}
+				r.shutdown()
 			})
-			s := c.accept()
-			synctest.Wait()
-			d := dispatchOf("t1")
-			d.Ack = &lessorv1.Ack{Request: true}
-			d.GetDispatch().GetAssignments()[0].Attempt = attempt
-			sent := time.Now()
-			id := s.send(d).GetId()
-			s.next("acknowledgement", func(f *lessorv1.SessionRequest) bool { return f.GetAck().GetFor() == id })
-			if waited := time.Since(sent); waited != want {
-				t.Errorf("attempt %d was acknowledged after %v, want %v", attempt, waited, want)
-			}
-			s.commitOutcomes(1)
-			r.shutdown()
 		})
 	}
 }

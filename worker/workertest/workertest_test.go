@@ -372,6 +372,49 @@ func (b *brittleConn) set(broken bool) {
 	b.broken = broken
 }
 
+// T5: a task that kills each worker process at once, before anything more is sent, uses up its losses and is quarantined. The first death may be one of which
+// the coordinator had heard nothing.
+func TestTaskThatKillsItsWorkersAtOnce(t *testing.T) {
+	t.Attr("rules", "T5")
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		s := spec()
+		s.RetryPolicy = &lessorv1.RetryPolicy{MaxLosses: 2}
+		id := c.Submit(s)
+		ctx, stop := context.WithCancel(t.Context())
+		var processes sync.WaitGroup
+		deaths := 0
+		processes.Go(func() {
+			for ctx.Err() == nil {
+				conn := &brittleConn{ClientConnInterface: c.Conn()}
+				w, err := worker.New(conn, []string{"q"}, worker.Config{Name: "w", Logger: slog.New(slog.DiscardHandler)})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				w.HandleDefault(func(context.Context, *worker.Task) ([]byte, error) {
+					deaths++
+					conn.set(true)
+					conn.cut()
+					w.Drain(0)
+					return nil, nil
+				})
+				_ = w.Run(ctx) // what it could not report
+			}
+		})
+		task := c.Wait(id)
+		stop()
+		processes.Wait()
+		wantState(t, task, failed)
+		if task.GetReason() != lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT || !task.GetQuarantined() || task.GetLosses() != 2 {
+			t.Errorf("reason %v, quarantined %v, %d losses; want HEARTBEAT_TIMEOUT, true and 2", task.GetReason(), task.GetQuarantined(), task.GetLosses())
+		}
+		if deaths > 3 {
+			t.Errorf("%d workers died, want at most one more than the 2 losses", deaths)
+		}
+	})
+}
+
 // V15: a handler finishes while its worker has no connection, after its lease has ended. The coordinator refuses the result and keeps it, so that an
 // operator can adopt it.
 func TestLateResultCanBeAdopted(t *testing.T) {
