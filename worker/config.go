@@ -72,7 +72,8 @@ type Config struct {
 	StopTimeout time.Duration
 
 	// MinBackoff is the first wait before the worker reconnects. Each further wait is twice as long, up to MaxBackoff. The actual wait is
-	// random between half of that and all of it, and comes after the wait that the coordinator asks for. Default 200 ms.
+	// random between half of that and all of it, and comes after the wait that the coordinator asks for. While the worker holds leases it waits for at
+	// most a quarter of the time that the first of them has left, but for at least half of MinBackoff. Default 200 ms.
 	MinBackoff time.Duration
 	// MaxBackoff is the longest wait before the worker reconnects. At least MinBackoff. Default 10 s, or MinBackoff if that is longer.
 	MaxBackoff time.Duration

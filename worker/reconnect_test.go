@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -85,6 +86,53 @@ func TestResetRetryAfter(t *testing.T) {
 		}
 		r.shutdown()
 	})
+}
+
+// A9: a worker with leases comes back while they have three quarters of their time left, even if the coordinator asks for a longer wait, but never sooner
+// than after half the least backoff. An outcome that has not arrived holds its lease, too.
+func TestLeasesShortenTheWait(t *testing.T) {
+	t.Attr("rules", "A9 W1")
+	const minBackoff = 100 * time.Millisecond
+	for _, test := range []struct {
+		left, handler time.Duration
+		least, most   time.Duration
+	}{
+		{2 * time.Second, time.Hour, 250 * time.Millisecond, 500 * time.Millisecond},
+		{2 * time.Second, 0, 250 * time.Millisecond, 500 * time.Millisecond},
+		{40 * time.Millisecond, time.Hour, minBackoff / 2, minBackoff / 2},
+		{time.Hour, time.Hour, time.Minute + minBackoff/2, time.Minute + minBackoff},
+	} {
+		t.Run(fmt.Sprint(test.left, " left, handler takes ", test.handler), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCoordinator(t)
+				r := c.run(worker.Config{MinBackoff: minBackoff}, func(ctx context.Context, _ *worker.Task) ([]byte, error) {
+					select {
+					case <-ctx.Done():
+					case <-time.After(test.handler):
+					}
+					return nil, nil
+				})
+				s := c.accept()
+				d := dispatchOf("long", "short")
+				for i, left := range []time.Duration{24 * time.Hour, test.left} {
+					a := d.GetDispatch().GetAssignments()[i]
+					a.ExpiresIn, a.HeartbeatTimeout = durationpb.New(left), durationpb.New(left)
+				}
+				s.send(d)
+				synctest.Wait()
+				begun := time.Now()
+				s.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Reset_{Reset_: &lessorv1.Reset{
+					Code: "E.COORDINATOR.STOPPING", RetryAfter: durationpb.New(time.Minute),
+				}}})
+				c.accept()
+				if got := time.Since(begun); got < test.least || got > test.most {
+					t.Errorf("the worker came back after %v, want %v to %v", got, test.least, test.most)
+				}
+				r.worker.Drain(0)
+				_ = r.done() // what it could not report
+			})
+		})
+	}
 }
 
 // If the coordinator refuses the first session for good, Run ends with a RefusedError that has the coordinator's code, or else the name of the

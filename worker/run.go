@@ -85,8 +85,23 @@ func (w *Worker) serve() error {
 		if w.connClosed() {
 			return w.abort(ErrConnClosed)
 		}
-		w.pause(err, retryAfterOf(err)+retry.next(lasted)) // the sum, so that workers that were told the same do not all come back at the same moment
+		// The sum, so that workers that were told the same do not all come back at the same moment.
+		w.pause(err, w.shortenedByLeases(retryAfterOf(err)+retry.next(lasted)))
 	}
+}
+
+// shortenedByLeases returns how long to wait for the next session, which is wait unless leases would end meanwhile: then it is a part of the time that the
+// first of them has left, so that there is time for another try. Less than the smallest backoff it is not.
+func (w *Worker) shortenedByLeases(wait time.Duration) time.Duration {
+	w.lock()
+	defer w.unlock()
+	now := time.Now()
+	for _, a := range w.mu.attempts { // also those with an outcome that must arrive before their lease ends
+		if left := a.lease.left(now); left > 0 {
+			wait = min(wait, max(backoffWait(0, left/4, left/4), w.cfg.MinBackoff/2))
+		}
+	}
+	return wait
 }
 
 // connClosed reports whether the caller has closed the connection, so that no session can be opened any more.

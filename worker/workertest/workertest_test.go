@@ -280,6 +280,43 @@ func TestRestartsUnderLoad(t *testing.T) {
 	})
 }
 
+// A9: a coordinator that stops asks its workers to wait for a second. Those with leases that are nearly as short do not wait so long, so that a restart costs
+// no task its lease.
+func TestRestartUnderShortLeases(t *testing.T) {
+	t.Attr("rules", "A9")
+	const ttl, tasks = 2 * time.Second, 300
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		w := c.Worker("q", worker.Config{Name: "w", Concurrency: 50, Logger: slog.New(slog.DiscardHandler)})
+		w.HandleDefault(func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			select {
+			case <-time.After(time.Duration(task.Payload[0]) * 10 * time.Millisecond):
+				return task.Payload, nil
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		})
+		c.Run(w)
+		var ids []string
+		for i := range tasks {
+			s := spec()
+			s.Payload, s.HeartbeatTimeout, s.HeartbeatInterval = []byte{byte(i)}, durationpb.New(ttl), durationpb.New(ttl/2)
+			ids = append(ids, c.Submit(s))
+		}
+		for i := range 3 {
+			time.Sleep(ttl + time.Duration(i)*100*time.Millisecond)
+			c.Restart()
+		}
+		for _, id := range ids {
+			task := c.Wait(id)
+			wantState(t, task, completed)
+			if task.GetLosses() != 0 {
+				t.Errorf("%d losses, want none; history %v", task.GetLosses(), task.GetHistory())
+			}
+		}
+	})
+}
+
 // A9, K5, W8: while the coordinator is away for half a TTL no handler is stopped. Outcomes of that time are committed when it is back, each in the
 // first attempt.
 func TestRollingRestart(t *testing.T) {
