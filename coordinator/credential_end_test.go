@@ -3,7 +3,9 @@ package coordinator_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +23,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/sendlimit"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
@@ -200,8 +203,8 @@ func TestOtherStreamsEndWithTheirCredential(t *testing.T) {
 		}
 		_ = stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "late"}}})
 		for range cap(ended) {
-			if err := <-ended; wiretest.ProblemOf(err) != string(auth.Revoked) {
-				t.Errorf("a stream ended with %v, want UNAUTHENTICATED because the credential is revoked", err)
+			if err := <-ended; wiretest.ProblemOf(err) != string(auth.Revoked) || detail.Untaken(err) {
+				t.Errorf("a stream ended with %v, want UNAUTHENTICATED because the credential is revoked, at once", err)
 			}
 		}
 		synctest.Wait()
@@ -211,6 +214,56 @@ func TestOtherStreamsEndWithTheirCredential(t *testing.T) {
 			t.Errorf("%d tasks (%v), want only the one from before the credential ended", len(list.GetTasks()), err)
 		}
 	})
+}
+
+// X3, A6: when a credential expires, the submit stream answers the frames that it has taken, takes no other, and says so as it ends: the producer, which may
+// have a new credential, knows what became of each frame. It waits for half a second at most.
+func TestSubmitStreamIsAnsweredWhenItsCredentialExpires(t *testing.T) {
+	t.Attr("rules", "A6 X3")
+	for commit, answered := range map[time.Duration]bool{400 * time.Millisecond: true, 2 * time.Second: false} {
+		t.Run(fmt.Sprint("commits take ", commit), func(t *testing.T) {
+			st := &wiretest.SlowStore{Store: memstore.New()}
+			wiretest.ServeWith(t, st, coordinator.Config{Auth: &gate.Auth{}}, func(t *testing.T, r *wiretest.Rig) {
+				token, _ := r.IssueFor(t, gate.DefaultTenant, auth.Producer, wiretest.ShortLife)
+				stream, err := r.Tasks.SubmitStream(wiretest.WithToken(t.Context(), token))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := stream.Header(); err != nil {
+					t.Fatal(err)
+				}
+				send := func(request string) {
+					_ = stream.Send(&lessorv1.SubmitStreamRequest{RequestId: request, Tasks: []*lessorv1.TaskSpec{{Queue: "q"}}})
+					synctest.Wait()
+				}
+				const before = 10 * time.Millisecond
+				time.Sleep(wiretest.ShortLife - before)
+				st.CommitTime.Store(int64(commit))
+				send("taken")
+				time.Sleep(before)
+				synctest.Wait() // the stream's timer fires at the same moment
+				expired := time.Now()
+				send("late")
+				var answers []string
+				for {
+					var res *lessorv1.SubmitStreamResponse
+					if res, err = stream.Recv(); err != nil {
+						break
+					}
+					answers = append(answers, res.GetRequestId())
+				}
+				if want := []string{"taken"}[:len(answers)]; !slices.Equal(answers, want) || len(answers) == 1 != answered {
+					t.Errorf("the frames %v were answered, want only the one that was taken: %v", answers, answered)
+				}
+				if wiretest.ProblemOf(err) != string(auth.Expired) || detail.Untaken(err) != answered {
+					t.Errorf("the stream ended with %v; it says that all is answered: %v, want %v", err, detail.Untaken(err), answered)
+				}
+				if took := time.Since(expired); took > 500*time.Millisecond {
+					t.Errorf("the stream ended after %v, want at most 500ms", took)
+				}
+			})
+		})
+	}
 }
 
 // X1: no call or stream fails while keys are rotated.

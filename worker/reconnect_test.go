@@ -353,6 +353,24 @@ func TestCredentialThatIsRenewedLate(t *testing.T) {
 	}
 }
 
+// X1: that the credential of a session has ended is no alarm if the next session is accepted, because the credential was replaced in time.
+func TestCredentialIsReplaced(t *testing.T) {
+	t.Attr("rules", "X1")
+	synctest.Test(t, func(t *testing.T) {
+		var log journal
+		c := startCoordinator(t)
+		r := c.run(worker.Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))}, echo)
+		c.accept().send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Reset_{Reset_: &lessorv1.Reset{
+			Code: "E.AUTH.INVALID_TOKEN", Reason: "the credential has expired",
+		}}})
+		c.accept()
+		r.shutdown()
+		if text := log.String(); text != "" || len(r.errors) > 0 {
+			t.Errorf("the worker warned %q, and OnError got %v; want neither", text, r.errors)
+		}
+	})
+}
+
 // Another credential cannot help a worker that was never accepted, or that is refused for another reason: Run ends at once.
 func TestRefusalThatIsNotAboutALateCredential(t *testing.T) {
 	for _, test := range []struct {

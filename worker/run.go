@@ -118,9 +118,13 @@ func (w *Worker) connState() connectivity.State {
 // pause waits between two sessions.
 func (w *Worker) pause(cause error, wait time.Duration) {
 	w.move(broken)
-	if detail.ClosedByAge(cause) {
+	reset, _ := errors.AsType[*resetError](cause)
+	switch {
+	case detail.ClosedByAge(cause):
 		w.log.Info("connection closed by the coordinator because of its age, reconnecting", "wait", wait)
-	} else {
+	case reset != nil && reset.frame.GetCode() == codeInvalidToken: // if there is no new one, the next session is refused, and that is told
+		w.log.Info("the credential of the session has ended, reconnecting with the present one", "why", reset.frame.GetReason(), "wait", wait)
+	default:
 		what := "session ended, reconnecting"
 		if errors.Is(cause, ErrNoConnection) {
 			what = "cannot connect, trying again"

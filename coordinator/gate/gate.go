@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/audit"
 	"github.com/lessor-dev/lessor/coordinator/auth"
@@ -165,7 +167,7 @@ func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	} else {
 		err = runUntilRevoked(ctx, func() error { return next(srv, in) })
 	}
-	if ended := auth.Ended(ctx); ended != nil {
+	if ended := auth.Ended(ctx); ended != nil && status.Code(err) != codes.Unauthenticated { // else the handler has said so, and perhaps more
 		err = refusal.Status(ended)
 	}
 	return err

@@ -83,6 +83,13 @@ func (e *HostError) Error() string {
 	return about + " (serve --host-tenant), and the credential is of another one"
 }
 
+// AnsweredError ends a stream after the answers to all messages that were taken on it: one without an answer has had no effect.
+type AnsweredError struct{ Cause *auth.Error }
+
+func (e *AnsweredError) Error() string { return e.Cause.Error() }
+
+func (e *AnsweredError) Unwrap() error { return e.Cause }
+
 // Status converts an error of the engine, a parser or the gate to a gRPC status; no other place does (S4). An error that is a status
 // already is returned as it is; nil stays nil.
 func Status(err error) error {
@@ -159,7 +166,11 @@ func authStatus(err error) error {
 	)
 	switch {
 	case errors.As(err, &bad):
-		return New(codes.Unauthenticated, CodeToken, bad.Error(), map[string]string{"problem": string(bad.Problem)})
+		said := map[string]string{"problem": string(bad.Problem)}
+		if errors.As(err, new(*AnsweredError)) {
+			said[detail.Unanswered] = detail.NotTaken
+		}
+		return New(codes.Unauthenticated, CodeToken, bad.Error(), said)
 	case errors.As(err, &role):
 		return New(codes.PermissionDenied, CodeForbidden, role.Error(), map[string]string{"role": role.Has.String()})
 	case errors.As(err, &host):

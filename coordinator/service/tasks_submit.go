@@ -8,7 +8,10 @@ import (
 	"strings"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
@@ -24,16 +27,17 @@ import (
 var submitWindow = 8
 
 // SubmitStream makes the tasks of each frame. It reads a frame and hands it to the engine while earlier frames are still being committed. The answers
-// come in the order of the frames. When the coordinator begins to stop, the stream takes no more frames, and ends after the answers to those taken.
+// come in the order of the frames. When the coordinator begins to stop, or the credential expires, the stream takes no more frames, and ends after the answers
+// to those taken.
 func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
 	// The headers tell the producer that the stream was accepted. If its credential ends before the first answer, the producer can tell that from a refusal.
 	if err := stream.SendHeader(nil); err != nil {
 		return err
 	}
-	ctx, abort := context.WithCancelCause(stream.Context())
-	defer abort(nil)
-	taking, cancel := s.untilStop(ctx)
+	taking, cancel := s.untilStop(stream.Context())
 	defer cancel()
+	ctx, abort := untilAborted(stream.Context())
+	defer abort(nil)
 	window := make(chan struct{}, submitWindow)
 	answers := make(chan chan submitAnswer, submitWindow)
 	read := make(chan error, 1)
@@ -45,18 +49,49 @@ func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.Subm
 			abort(errPanic) // a frame may wait for its answer
 		}
 	}()
-	for {
+	for more := true; ; {
 		a, err := nextAnswer(ctx, taking, window, answers)
-		switch {
-		case errors.Is(err, io.EOF):
-			return refusal.Status(<-read)
-		case err == nil:
-			err = stream.Send(a)
+		if errors.Is(err, io.EOF) {
+			err, more = <-read, false
 		}
-		if err != nil {
+		if err != nil || !more {
+			if ctx.Err() == nil {
+				err = endInOrder(stream.Context(), err)
+			}
+			return refusal.Status(err)
+		}
+		if err := stream.Send(a); err != nil {
 			return refusal.Status(err)
 		}
 	}
+}
+
+// untilAborted returns a context for the wait for answers. It ends with the stream and with its credential, but goes on if that has only expired: the producer,
+// which may have a new one, is to know what became of its frames. For how long, package gate says.
+func untilAborted(stream context.Context) (context.Context, context.CancelCauseFunc) {
+	ctx, abort := context.WithCancelCause(context.WithoutCancel(stream))
+	unhook := context.AfterFunc(stream, func() {
+		if expired(stream) == nil {
+			abort(context.Cause(stream))
+		}
+	})
+	return ctx, func(cause error) { unhook(); abort(cause) }
+}
+
+// endInOrder returns the error for the end of a stream after the answers to all frames that were taken. If that is the expiry of the credential, it says so.
+func endInOrder(stream context.Context, err error) error {
+	if bad := expired(stream); bad != nil && status.Code(refusal.Status(err)) == codes.Unauthenticated {
+		return &refusal.AnsweredError{Cause: bad}
+	}
+	return err
+}
+
+// expired returns the end of the credential of a stream if it has expired; else nil.
+func expired(stream context.Context) *auth.Error {
+	if bad, ok := errors.AsType[*auth.Error](auth.Ended(stream)); ok && bad.Problem == auth.Expired {
+		return bad
+	}
+	return nil
 }
 
 // nextAnswer waits for the next answer, in the order of the frames. It returns io.EOF when all frames are answered and no more come, and the cause of the

@@ -13,6 +13,12 @@ import (
 // Domain is the domain of every ErrorInfo of a coordinator.
 const Domain = "lessor"
 
+// Unanswered is the key, and NotTaken the value, with which the metadata of an ErrorInfo says that messages without an answer have had no effect.
+const (
+	Unanswered = "unanswered"
+	NotTaken   = "not_taken"
+)
+
 // ErrorInfo returns the detail that tells programs the code of an error.
 func ErrorInfo(code string) *errdetails.ErrorInfo {
 	return &errdetails.ErrorInfo{Reason: Reason(code), Domain: Domain, Metadata: map[string]string{"code": code}}
@@ -56,4 +62,11 @@ func Cut(ctx context.Context, err error) bool {
 // is no reason for an alarm. gRPC reports the reason only as a word in its message.
 func ClosedByAge(err error) bool {
 	return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), `"max_age"`)
+}
+
+// Untaken reports whether the coordinator has ended a stream in order because its credential has expired: it has answered all that it has taken, and the
+// rest, which has had no effect, can be sent again with another credential.
+func Untaken(err error) bool {
+	info := Of[*errdetails.ErrorInfo](status.Convert(err))
+	return info.GetDomain() == Domain && info.GetMetadata()[Unanswered] == NotTaken
 }

@@ -35,7 +35,7 @@ func newTrouble(cfg Config) *trouble { return &trouble{log: cmp.Or(cfg.Logger, s
 
 // tell says that calls wait because of err, unless the log has said something within the last minute.
 func (t *trouble) tell(err error) {
-	if detail.ClosedByAge(err) {
+	if detail.ClosedByAge(err) || status.Code(err) == codes.Unauthenticated { // the next stream has a new credential, or is refused, and the caller told
 		return
 	}
 	t.mu.Lock()

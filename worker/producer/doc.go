@@ -21,6 +21,9 @@
 // a coordinator or a proxy reports a fault of its own. Any other code is a refusal, and no task was created. Nor was one if an UNAVAILABLE has
 // the reason COORDINATOR_STOPPING or STORE_GONE in its google.rpc.ErrorInfo: a coordinator that stops answers what it has taken, and takes no more.
 //
+// When the credential of the stream expires, the coordinator answers what it has taken, and the client sends the rest on a new stream. So no call fails while
+// a new token is there in time, as from worker.TokenFile.
+//
 // While the coordinator cannot be reached, specs wait and are not sent. If the stream is lost or the answer is UNAVAILABLE, the client itself sends a spec with
 // an idempotency_key again, because a repeat finds the first task (T1). Both last until ctx ends, so give ctx a deadline; if there was no stream then, the
 // error says why, and Config.Logger is told of it meanwhile. A spec that is refused because a

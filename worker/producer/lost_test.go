@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/worker/producer"
 )
 
@@ -121,6 +122,71 @@ func TestStreamEndsBeforeTheAnswer(t *testing.T) {
 				_, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: test.key})
 				if status.Code(err) != test.want {
 					t.Errorf("Submit = %v, want %v", err, test.want)
+				}
+			})
+		})
+	}
+}
+
+// renewing is a coordinator that ends its first streams after an answer because their credential has expired, with the frame behind it not taken, and refuses
+// the streams after them with the status after, unless that is nil.
+type renewing struct {
+	lessorv1.UnimplementedTaskServiceServer
+	expire int
+	after  error
+}
+
+func (s *renewing) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
+	if s.expire == 0 && s.after != nil {
+		return s.after
+	}
+	if err := stream.SendHeader(nil); err != nil {
+		return err
+	}
+	for frames := 0; ; frames++ {
+		req, err := stream.Recv()
+		if err != nil {
+			return nil //nolint:nilerr // the client has gone
+		}
+		if s.expire > 0 && frames == 1 {
+			s.expire--
+			info := detail.ErrorInfo("E.AUTH.INVALID_TOKEN")
+			info.Metadata[detail.Unanswered] = detail.NotTaken
+			st, err := status.New(codes.Unauthenticated, "the credential has expired").WithDetails(info)
+			if err != nil {
+				return err
+			}
+			return st.Err()
+		}
+		if err := stream.Send(&lessorv1.SubmitStreamResponse{Results: make([]*lessorv1.SubmitResult, len(req.GetTasks()))}); err != nil {
+			return err
+		}
+	}
+}
+
+// X1: while its token is replaced in time, no Submit fails, with or without a key: what the coordinator has not taken when the old token expires goes with the
+// new one. If there is no new one, Submit says that the coordinator refused the old one, and so that there is no task.
+func TestCredentialIsReplaced(t *testing.T) {
+	t.Attr("rules", "X1")
+	for name, after := range map[string]error{"in time": nil, "too late": status.Error(codes.Unauthenticated, "the credential has expired")} {
+		t.Run(name, func(t *testing.T) {
+			withTaskService(t, &renewing{expire: 3, after: after}, func(t *testing.T, conn *grpc.ClientConn) {
+				p := producer.New(conn)
+				defer func() { _ = p.Close() }()
+				submits := 10
+				if after != nil {
+					submits = 3
+				}
+				for i := range submits {
+					if _, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q"}); err != nil {
+						t.Errorf("Submit %d = %v, want nil", i, err)
+					}
+				}
+				if after == nil {
+					return
+				}
+				if _, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q"}); status.Code(err) != codes.Unauthenticated {
+					t.Errorf("Submit = %v, want UNAUTHENTICATED", err)
 				}
 			})
 		})

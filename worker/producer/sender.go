@@ -15,6 +15,7 @@ import (
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/await"
+	"github.com/lessor-dev/lessor/internal/detail"
 )
 
 // window is how many frames may wait for their answers: two are under way; a third is collected meanwhile.
@@ -88,6 +89,15 @@ func (s *sender) closeStream(err error) {
 	s.stream.close()
 	for _, one := range s.stream.misfit { // only now, so that no caller of these sends its next task on this stream
 		one.answer(reply{err: s.stream.err})
+	}
+	if detail.Untaken(s.stream.err) { // the credential has expired; the next stream asks for a new one, and refuses the rest if there is none
+		var rest []*call
+		for frame := range s.stream.unanswered {
+			rest = append(rest, frame...)
+		}
+		s.client.requeue(rest) // with or without keys: the coordinator has not taken them
+		s.failures, s.stream = 0, nil
+		return
 	}
 	if s.stream.hasAnswer || s.stream.lostCredential() {
 		// The coordinator accepted the stream. What ended it later, such as an expired token, is no refusal of the frames without an answer.

@@ -59,7 +59,8 @@ type TaskServiceClient interface {
 	// When a stream breaks, you do not know whether the frames without an answer were done; an idempotency_key makes it safe to send their specs
 	// again. The headers come when the stream is accepted: UNAUTHENTICATED or PERMISSION_DENIED without them means that no frame was done; after
 	// them, the credential has ended, and frames without an answer may have been done. The headers are empty, so in a library that shows none as empty,
-	// such as the C core, treat every such status as the second case.
+	// such as the C core, treat every such status as the second case. When a credential expires, the coordinator answers the frames that it has taken, if it can
+	// within half a second, and the metadata of the ErrorInfo then has unanswered: not_taken. So send the others again, with a new credential.
 	SubmitStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubmitStreamRequest, SubmitStreamResponse], error)
 	// GetTask shows one task with all its fields.
 	GetTask(ctx context.Context, in *GetTaskRequest, opts ...grpc.CallOption) (*GetTaskResponse, error)
@@ -290,7 +291,8 @@ type TaskServiceServer interface {
 	// When a stream breaks, you do not know whether the frames without an answer were done; an idempotency_key makes it safe to send their specs
 	// again. The headers come when the stream is accepted: UNAUTHENTICATED or PERMISSION_DENIED without them means that no frame was done; after
 	// them, the credential has ended, and frames without an answer may have been done. The headers are empty, so in a library that shows none as empty,
-	// such as the C core, treat every such status as the second case.
+	// such as the C core, treat every such status as the second case. When a credential expires, the coordinator answers the frames that it has taken, if it can
+	// within half a second, and the metadata of the ErrorInfo then has unanswered: not_taken. So send the others again, with a new credential.
 	SubmitStream(grpc.BidiStreamingServer[SubmitStreamRequest, SubmitStreamResponse]) error
 	// GetTask shows one task with all its fields.
 	GetTask(context.Context, *GetTaskRequest) (*GetTaskResponse, error)
