@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc"
 	grpcbackoff "google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/resolver"
 
@@ -33,7 +32,8 @@ var connectParams = grpc.ConnectParams{
 
 // Dial makes a connection to a target, HOST:PORT or any other that gRPC knows, with settings that suit a worker: keepalive, short waits
 // before reconnecting, answers of any size, and TLS with the system's certificates unless the target is on this machine. For other
-// certificates, TLS on this machine, or plain text to another one, give grpc.WithTransportCredentials. If the coordinator refuses a unary
+// certificates, TLS on this machine, or plain text to another one, give grpc.WithTransportCredentials. A Token is sent without TLS only to this machine, unless
+// its PlainText is set. If the coordinator refuses a unary
 // call because a quota is used up, the call is retried after the wait that the coordinator asks for, at most ten times, as long as its
 // context allows. The given opts override these settings. Like grpc.NewClient, Dial does not connect yet; it returns an error if the target cannot be one, for
 // example because it has no port. The caller closes the connection after Run.
@@ -43,7 +43,7 @@ func Dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	}
 	creds := credentials.NewTLS(nil)
 	if isLocal(target) {
-		creds = insecure.NewCredentials()
+		creds = newPlainToLocal()
 	}
 	return grpc.NewClient(target, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(creds),

@@ -23,8 +23,8 @@ var _ credentials.PerRPCCredentials = (*Token)(nil)
 //
 // Make one with TokenFile or StaticToken, or use a source of your own: any credentials.PerRPCCredentials. It is safe for concurrent use.
 type Token struct {
-	// PlainText allows the token to be sent over connections without TLS as well, where everyone on the way can read it. It is for
-	// coordinators on this machine. Set it before Dial.
+	// PlainText allows the token to be sent over any connection without TLS, where everyone on the way can read it. Connections of Dial to this
+	// machine need it only if they have transport credentials of their own, such as those of package insecure. Set it before Dial.
 	PlainText bool
 
 	file string // empty: the token never changes
