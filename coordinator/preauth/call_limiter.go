@@ -91,8 +91,12 @@ func (l *CallLimiter) Tap(ctx context.Context, info *tap.Info) (context.Context,
 	if err == nil {
 		return shown, nil
 	}
-	if conn := tlsConnOf(ctx); conn != nil && conn.counted.good.Load() && !l.gate.NeedsNoCredential(info.FullMethodName) && l.gate.CertificateEnded(ctx) {
-		conn.retire()
+	ended := tlsConnOf(ctx)
+	if ended != nil && (l.gate.NeedsNoCredential(info.FullMethodName) || !l.gate.CertificateEnded(ctx)) {
+		ended = nil
+	}
+	if ended != nil && ended.counted.good.Load() {
+		ended.retire()
 		return ctx, errRetired
 	}
 	room := l.refused
@@ -107,7 +111,13 @@ func (l *CallLimiter) Tap(ctx context.Context, info *tap.Info) (context.Context,
 	if info.FullMethodName != healthv1.Health_Watch_FullMethodName { // a watch may stay open
 		soon, cancel = context.WithTimeout(soon, maxCallTime)
 	}
-	context.AfterFunc(ctx, func() { cancel(); leave() }) // at the end of the call
+	context.AfterFunc(ctx, func() { // at the end of the call
+		cancel()
+		leave()
+		if ended != nil { // the connection began with a certificate that had ended: this call is told so, and the next one may show another
+			ended.retire()
+		}
+	})
 	return soon, nil
 }
 

@@ -91,8 +91,10 @@ func TestHealthChecksHaveTheirOwnLimit(t *testing.T) {
 	end()
 }
 
-// X3: a call closes its connection if the client certificate of the connection was valid and has ended, but not before answers under way have had their
-// time. A health check does not, nor does a call that is refused for another reason, such as a bad token: other callers may use the same connection.
+// X3: a call closes its connection if the client certificate of the connection has ended, but not before answers under way have had their time. If the
+// certificate was valid on this connection, the call is not made; otherwise it is refused like any other, and the connection is closed after its end, since
+// only a new one can show a new certificate. A health check closes nothing, nor does a call that is refused for another reason, such as a bad token: other
+// callers may use the same connection.
 func TestConnectionEndsWithItsCertificate(t *testing.T) {
 	t.Attr("rules", "X3")
 	for _, wasGood := range []bool{false, true} {
@@ -108,11 +110,19 @@ func TestConnectionEndsWithItsCertificate(t *testing.T) {
 						}
 					}
 					gate.refusal = errors.New("refused")
-					_, err := l.Tap(ctx, &tap.Info{})
-					ends := wasGood && gate.certEnded && !gate.free
-					if errors.Is(err, errRetired) != ends || !ends && err != nil {
-						t.Errorf("the call ends with %v, want that it closes the connection: %t", err, ends)
+					call, end := context.WithCancel(ctx)
+					_, err := l.Tap(call, &tap.Info{})
+					ends := gate.certEnded && !gate.free
+					if unmade := wasGood && ends; errors.Is(err, errRetired) != unmade || !unmade && err != nil {
+						t.Errorf("the call gets %v, want that it is not made: %t", err, unmade)
 					}
+					if !wasGood { // its answer may be delayed for longer than lastWords
+						_ = in.other.SetReadDeadline(time.Now().Add(2 * lastWords))
+						if _, err := in.other.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+							t.Errorf("%v while the call is under way, want that the connection stays open", err)
+						}
+					}
+					end()
 					begin := time.Now()
 					_ = in.other.SetReadDeadline(begin.Add(time.Minute))
 					_, err = in.other.Read(make([]byte, 1))

@@ -54,7 +54,7 @@ func (c *tlsConn) retire() {
 	c.close.Do(func() { time.AfterFunc(lastWords, func() { _ = c.counted.Close() }) })
 }
 
-// errRetired refuses a call on a connection that is about to be closed. The caller itself is not refused: it may have a new certificate, and can make the
+// errRetired refuses a call on a connection that has shown a valid credential and is about to be closed. The caller itself is not refused: it may have a new certificate, and can make the
 // call again on a new connection.
 var errRetired = refusal.New(codes.Unavailable, refusal.CodeToken,
 	"the client certificate of this connection has expired or was revoked: connect again", nil, refusal.RetryIn(lastWords))
