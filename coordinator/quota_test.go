@@ -381,9 +381,9 @@ func TestQuotaOfTasksThatAreRetried(t *testing.T) {
 			return wiretest.ErrOf(r.Tasks.BatchRetryTasks(t.Context(), &lessorv1.BatchRetryTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "q"}}))
 		}
 		for range 2 {
-			wiretest.WantQuotaError(t, all(), quota.Tasks, "tenant", "3")
+			wiretest.WantTasksQuota(t, all(), 3, 3, 1)
 		}
-		wiretest.WantQuotaError(t, retry(ids[2]), quota.Tasks, "tenant", "3")
+		wiretest.WantTasksQuota(t, retry(ids[2]), 3, 3, 1)
 		for i, want := range []lessorv1.TaskState{
 			lessorv1.TaskState_TASK_STATE_READY, lessorv1.TaskState_TASK_STATE_READY, lessorv1.TaskState_TASK_STATE_CANCELLED,
 			lessorv1.TaskState_TASK_STATE_CANCELLED, lessorv1.TaskState_TASK_STATE_READY,
@@ -423,8 +423,8 @@ func TestQuotaOfTasks(t *testing.T) {
 		}
 		wantFull := func(r *wiretest.Rig) {
 			t.Helper()
-			wiretest.WantQuotaError(t, batch(r, "", "a"), quota.Tasks, "tenant", "3")
-			wiretest.WantQuotaError(t, batch(r, "new", "new", "new", "new"), quota.Tasks, "tenant", "3") // one task
+			wiretest.WantTasksQuota(t, batch(r, "", "a"), 3, 3, 1)
+			wiretest.WantTasksQuota(t, batch(r, "new", "new", "new", "new"), 3, 3, 1)
 			stream, err := r.Tasks.SubmitStream(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -501,7 +501,7 @@ func TestSubmitsWithoutRoomAreNotCharged(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			wiretest.WantQuotaError(t, batch(2), quota.Tasks, "tenant", "3")
+			wiretest.WantTasksQuota(t, batch(2), 3, 3, 2)
 			wantRefused("E.QUOTA.TASKS")
 		}
 		full.Store(true)
@@ -520,7 +520,7 @@ func TestSubmitsWithoutRoomAreNotCharged(t *testing.T) {
 	})
 }
 
-// X5: a tenant may have a quota of tasks of its own. The refusal names this quota, and not that of the other tenants.
+// X5: a tenant may have a quota of tasks of its own. The refusal names this quota, not that of the other tenants, and how much of it is used and asked for.
 func TestQuotaOfTasksOfOneTenant(t *testing.T) {
 	t.Attr("rules", "X5")
 	cfg := coordinator.Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3}, Tenants: map[string]quota.Limits{gate.DefaultTenant: {Tasks: 5}}}}
@@ -529,7 +529,7 @@ func TestQuotaOfTasksOfOneTenant(t *testing.T) {
 			r.Submit(t, nil)
 		}
 		_, err := r.Tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
-		wiretest.WantQuotaError(t, err, quota.Tasks, "tenant", "5")
+		wiretest.WantTasksQuota(t, err, 5, 5, 1)
 	})
 }
 
@@ -562,6 +562,6 @@ func TestLoweredQuotaOfTasks(t *testing.T) {
 			t.Errorf("%d tasks were made (%v), want 0: the two tasks exist", made, err)
 		}
 		_, err := batch(r, "d")
-		wiretest.WantQuotaError(t, err, quota.Tasks, "tenant", "1")
+		wiretest.WantTasksQuota(t, err, 1, 3, 1)
 	})
 }

@@ -22,8 +22,19 @@ var (
 )
 
 // ErrTaskLimit refuses a submit or a retry after which the tenant would have more tasks than Config.MaxTasks allows. Nothing was changed, except that timers
-// that were due were applied.
+// that were due were applied. It comes as a *TaskLimitError.
 var ErrTaskLimit = errors.New("the tenant has reached its limit of tasks")
+
+// TaskLimitError is an ErrTaskLimit with its numbers.
+type TaskLimitError struct {
+	Used  uint64 // tasks of the tenant that have not ended
+	Asked uint64 // tasks that were to be added to them
+}
+
+func (e *TaskLimitError) Error() string { return ErrTaskLimit.Error() }
+
+// Is reports whether target is ErrTaskLimit.
+func (e *TaskLimitError) Is(target error) bool { return target == ErrTaskLimit }
 
 // Space names a workspace of a tenant. Tasks that must be changed in one step, or counted together, are in the same space.
 type Space struct {

@@ -36,8 +36,9 @@ func (e *Engine) submitTo(s *space, specs []*lease.Spec, digests []lease.Digest)
 		return lease.Step{Err: ErrStoreGone}
 	case e.cfg.DiskFull() && e.set.newTasks(s.number, specs) > 0:
 		return lease.Step{Err: ErrDiskFull}
-	case e.exceedsTaskQuota(s, specs):
-		return lease.Step{Err: ErrTaskLimit}
+	}
+	if err := e.submitQuota(s, specs); err != nil {
+		return lease.Step{Err: err}
 	}
 	isNew := s.number == 0
 	if err := e.spaces.assignNumber(s); err != nil {
@@ -176,8 +177,8 @@ func (e *Engine) command(ctx context.Context, tenant string, id lease.TaskID, c 
 		if e.spaces.of(id) == nil { // no such workspace, so no such task
 			return nil, false, lease.ErrNotFound
 		}
-		if e.retryExceedsQuota(c) {
-			return nil, false, ErrTaskLimit
+		if err := e.retryQuota(c); err != nil {
+			return nil, false, err
 		}
 		out, changed := e.stepChanging(c)
 		if out.Err != nil {

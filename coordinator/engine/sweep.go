@@ -113,15 +113,19 @@ func (e *Engine) sweepTask(s Sweep, id lease.TaskID, counts *Swept) error {
 	if t == nil {
 		return nil
 	}
-	switch c, skip := s.Choose(t); {
-	case skip:
+	c, skip := s.Choose(t)
+	if c == nil || skip {
+		if skip {
+			counts.Skipped++
+		}
+		return nil
+	}
+	if err := e.retryQuota(c); err != nil {
+		return err
+	}
+	if e.step(c).Err != nil {
 		counts.Skipped++
-	case c == nil:
-	case e.retryExceedsQuota(c):
-		return ErrTaskLimit
-	case e.step(c).Err != nil:
-		counts.Skipped++
-	default:
+	} else {
 		counts.Changed++
 	}
 	return nil

@@ -136,7 +136,16 @@ func (b *Book) Exceeds(who Caller, l Limit) bool {
 	return slices.ContainsFunc(b.touch(who, time.Now()), func(a *account) bool { return a.exceeds(l) })
 }
 
-// Refuse returns the error for a caller that exceeds a count: a count that Enter keeps, or one that is kept elsewhere (Tasks).
+// RefuseTasks returns the error for a caller whose tenant has used of its Tasks, and no room for as many more as it asked for. They are counted elsewhere.
+func (b *Book) RefuseTasks(who Caller, used, asked uint64) error {
+	now := time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.touch(who, now)[0] // the tenant, which alone has this limit
+	return b.report(a, &Error{Limit: Tasks, Of: a.who.scope(), Most: a.limits.text(Tasks), Wait: countWait, Used: used, Asked: asked}, now)
+}
+
+// Refuse returns the error for a caller that exceeds a count that Enter keeps.
 func (b *Book) Refuse(who Caller, l Limit) error {
 	now := time.Now()
 	b.mu.Lock()
@@ -149,12 +158,16 @@ func (b *Book) Refuse(who Caller, l Limit) error {
 // Most returns the count that a tenant may have.
 func (b *Book) Most(tenant string, l Limit) int { return b.limits.of(Caller{Tenant: tenant}).count(l) }
 
-// refuse returns the refusal by one of the accounts, and reports it.
+// refuse returns and reports the refusal by one of the accounts.
 func (b *Book) refuse(a *account, l Limit, wait time.Duration, now time.Time) error {
-	e := &Error{Limit: l, Of: a.who.scope(), Most: a.limits.text(l), Wait: wait}
-	news := now.Sub(a.told[l]) >= tellEvery
+	return b.report(a, &Error{Limit: l, Of: a.who.scope(), Most: a.limits.text(l), Wait: wait}, now)
+}
+
+// report reports a refusal by an account, and returns it.
+func (b *Book) report(a *account, e *Error, now time.Time) error {
+	news := now.Sub(a.told[e.Limit]) >= tellEvery
 	if news {
-		a.told[l] = now
+		a.told[e.Limit] = now
 	}
 	b.refused(a.who, e, news)
 	return e

@@ -14,6 +14,8 @@ type Error struct {
 	Of    string        // "tenant" or "credential"
 	Most  string        // the limit, in the form that settings use
 	Wait  time.Duration // after which a repeat may succeed; exact for a rate, unless other calls come first
+
+	Used, Asked uint64 // of Tasks only: how many there are, and how many more were asked for
 }
 
 var words = [numLimits]string{
@@ -23,7 +25,7 @@ var words = [numLimits]string{
 
 func (e *Error) Error() string {
 	if e.Limit == Tasks { // there may be room, but not for all tasks of a batch
-		return fmt.Sprintf("the %s's quota of %s leaves no room for this: %s", e.Of, words[e.Limit], e.Most)
+		return fmt.Sprintf("the %s's quota of %s is %s: it has %d, which leaves no room for %d more", e.Of, words[e.Limit], e.Most, e.Used, e.Asked)
 	}
 	return fmt.Sprintf("the %s has used up its quota of %s: %s", e.Of, words[e.Limit], e.Most)
 }

@@ -338,16 +338,16 @@ func TestRefusalsAreReported(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
 		reports, news := 0, 0
-		b := New(Config{Tenant: Limits{Tasks: 1}}, func(_ Caller, e *Error, isNews bool) {
+		b := New(Config{Tenant: Limits{Tasks: 4}}, func(_ Caller, e *Error, isNews bool) {
 			if reports++; isNews {
 				news++
 			}
-			if text := e.Error(); !strings.Contains(text, "tasks") || !strings.Contains(text, "leaves no room") || !strings.HasSuffix(text, ": 1") {
-				t.Errorf("%q does not name the limit, or says that it is used up, though a smaller batch may fit", text)
+			if text, want := e.Error(), "the tenant's quota of tasks that have not ended is 4: it has 3, which leaves no room for 2 more"; text != want {
+				t.Errorf("%q, want %q: a smaller batch may fit", text, want)
 			}
 		})
 		for range 120 {
-			if refusedBy(t, b.Refuse(ann, Tasks)) == nil {
+			if refusedBy(t, b.RefuseTasks(ann, 3, 2)) == nil {
 				t.Fatal("Refuse returned no refusal")
 			}
 			time.Sleep(time.Second)

@@ -108,8 +108,11 @@ func Status(err error) error {
 	)
 	switch {
 	case errors.As(err, &over):
-		return New(codes.ResourceExhausted, quotaCodes[over.Limit], over.Error(),
-			map[string]string{"limit": over.Limit.String(), "of": over.Of, "value": over.Most}, RetryIn(over.Wait))
+		about := map[string]string{"limit": over.Limit.String(), "of": over.Of, "value": over.Most}
+		if over.Limit == quota.Tasks {
+			about["used"], about["asked"] = fmt.Sprint(over.Used), fmt.Sprint(over.Asked)
+		}
+		return New(codes.ResourceExhausted, quotaCodes[over.Limit], over.Error(), about, RetryIn(over.Wait))
 	case errors.As(err, &field):
 		return New(codes.InvalidArgument, CodeInvalid, field.Error(), nil, violation(field.Field, field.Problem))
 	case errors.Is(err, lease.ErrNotFound):

@@ -104,8 +104,8 @@ func TestSubmitErrorIsThatOfTheCall(t *testing.T) {
 			code: CodeExists, field: "idempotency_key", meta: map[string]string{"task_id": lease.TaskID{Space: 1, Seq: 7}.String()},
 		},
 		{
-			err: &quota.Error{Limit: quota.Tasks, Of: "tenant", Most: "5", Wait: time.Second}, code: CodeQuotaTasks, retry: time.Second,
-			meta: map[string]string{"limit": "tasks", "of": "tenant", "value": "5"},
+			err: &quota.Error{Limit: quota.Tasks, Of: "tenant", Most: "5", Wait: time.Second, Used: 4, Asked: 2}, code: CodeQuotaTasks, retry: time.Second,
+			meta: map[string]string{"limit": "tasks", "of": "tenant", "value": "5", "used": "4", "asked": "2"},
 		},
 		{err: engine.ErrDiskFull, code: CodeDiskFull, retry: 5 * time.Second},
 		{err: errors.New("what?"), code: CodeInternal},

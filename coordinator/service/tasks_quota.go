@@ -14,8 +14,8 @@ import (
 // ifTaskLimit replaces engine.ErrTaskLimit, which the engine returns for a task above the tenant's limit, by the error of the quota of tasks. It
 // returns any other error unchanged.
 func (sh *shared) ifTaskLimit(who gate.Identity, err error) error {
-	if errors.Is(err, engine.ErrTaskLimit) {
-		return sh.Quotas.Refuse(who.Caller(), quota.Tasks)
+	if over, ok := errors.AsType[*engine.TaskLimitError](err); ok {
+		return sh.Quotas.RefuseTasks(who.Caller(), over.Used, over.Asked)
 	}
 	return err
 }

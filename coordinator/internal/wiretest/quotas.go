@@ -3,6 +3,7 @@ package wiretest
 import (
 	"context"
 	"maps"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -58,10 +59,24 @@ func WithQuotas(t *testing.T, l quota.Limits, test func(t *testing.T, r *Rig)) {
 // WantQuotaError checks that err is the refusal of limit l, with all its details, and returns its wait. of is whose limit it is: "tenant" or "credential".
 func WantQuotaError(t *testing.T, err error, l quota.Limit, of, value string) time.Duration {
 	t.Helper()
+	return wantQuotaError(t, err, map[string]string{"limit": l.String(), "of": of, "value": value})
+}
+
+// WantTasksQuota checks that err is the refusal, with all its details, of asked tasks to a tenant that has used of most.
+func WantTasksQuota(t *testing.T, err error, most, used, asked int) {
+	t.Helper()
+	wantQuotaError(t, err, map[string]string{
+		"limit": "tasks", "of": "tenant", "value": strconv.Itoa(most), "used": strconv.Itoa(used), "asked": strconv.Itoa(asked),
+	})
+}
+
+// wantQuotaError checks that err is a refusal by a quota with this metadata, beside its code.
+func wantQuotaError(t *testing.T, err error, want map[string]string) time.Duration {
+	t.Helper()
 	st := status.Convert(err)
 	info, wait := detail.Of[*errdetails.ErrorInfo](st), detail.Of[*errdetails.RetryInfo](st).GetRetryDelay().AsDuration()
-	name := strings.ToUpper(l.String())
-	want := map[string]string{"code": "E.QUOTA." + name, "limit": l.String(), "of": of, "value": value}
+	name := strings.ToUpper(want["limit"])
+	want["code"] = "E.QUOTA." + name
 	if st.Code() != codes.ResourceExhausted || info.GetReason() != "QUOTA_"+name || !maps.Equal(info.GetMetadata(), want) || wait <= 0 {
 		t.Fatalf("%v (%v, wait %v), want a refusal with %v", err, info, wait, want)
 	}
