@@ -377,11 +377,18 @@ func TestQuotaOfTasksThatAreRetried(t *testing.T) {
 		if err := retry(ids[4]); err != nil {
 			t.Fatal(err)
 		}
-		all := func() error {
-			return wiretest.ErrOf(r.Tasks.BatchRetryTasks(t.Context(), &lessorv1.BatchRetryTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "q"}}))
+		all := func(token string) (*lessorv1.BatchResult, error) {
+			res, err := r.Tasks.BatchRetryTasks(t.Context(), &lessorv1.BatchRetryTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "q"}, PageToken: token})
+			return res.GetResult(), err
+		}
+		first, err := all("")
+		if err != nil || first.GetChanged() != 2 || first.GetSkipped() != 0 || first.GetNextPageToken() == "" {
+			t.Fatalf("a bulk retry of more than there is room for: %v (%v), want 2 changed and a page token", first, err)
 		}
 		for range 2 {
-			wiretest.WantTasksQuota(t, all(), 3, 3, 1)
+			for _, token := range []string{"", first.GetNextPageToken()} {
+				wiretest.WantTasksQuota(t, wiretest.ErrOf(all(token)), 3, 3, 1)
+			}
 		}
 		wiretest.WantTasksQuota(t, retry(ids[2]), 3, 3, 1)
 		for i, want := range []lessorv1.TaskState{
@@ -401,6 +408,10 @@ func TestQuotaOfTasksThatAreRetried(t *testing.T) {
 		r.Complete(t, r.Lease(t), "")
 		if err := retry(ids[2]); err != nil {
 			t.Errorf("retry after another task has ended: %v", err)
+		}
+		r.Complete(t, r.Lease(t), "")
+		if next, err := all(first.GetNextPageToken()); err != nil || next.GetChanged() != 1 || next.GetSkipped() != 2 || next.GetNextPageToken() != "" {
+			t.Errorf("the rest of the bulk retry, once there is room: %v (%v), want the fourth task changed, and the third and fifth skipped", next, err)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -38,7 +39,8 @@ type Swept struct {
 }
 
 // Sweep runs a bulk command on the tasks of a space, oldest first, in bounded steps. Each step is durable before the next begins. One
-// call makes a bounded number of steps. If ctx ends, the steps that were made stay.
+// call makes a bounded number of steps. If ctx ends, the steps that were made stay. So does what was done before an ErrTaskLimit; done is where to go on
+// when there is room.
 func (e *Engine) Sweep(ctx context.Context, s Sweep) (done Swept, err error) {
 	number, ok := e.dir.lookup(s.Space)
 	if !ok {
@@ -95,6 +97,7 @@ func (e *Engine) sweepTasks(ctx context.Context, s Sweep, ids []lease.TaskID, do
 	counts, err := askAs(ctx, e, s.Space.Tenant, op{settles: true}, func() (counts Swept, err error) {
 		for _, id := range ids {
 			if err = e.sweepTask(s, id, &counts); err != nil {
+				counts.After = id.Seq - 1 // this task is the next one
 				break
 			}
 		}
@@ -103,6 +106,9 @@ func (e *Engine) sweepTasks(ctx context.Context, s Sweep, ids []lease.TaskID, do
 	})
 	done.Changed += counts.Changed
 	done.Skipped += counts.Skipped
+	if errors.Is(err, ErrTaskLimit) {
+		done.After, done.More = counts.After, true
+	}
 	return err
 }
 

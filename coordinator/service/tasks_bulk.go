@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
@@ -43,7 +44,7 @@ func (s *taskService) BatchRetryTasks(ctx context.Context, req *lessorv1.BatchRe
 	result, err := s.bulk(ctx, f, "retry", req, func(t *lease.Task) lease.Command {
 		return lease.Retry{Tenant: who.Tenant, Task: t.ID, Deadline: deadline, By: who.Subject}
 	})
-	if err != nil { // if the quota ran out, the tasks that were changed before stay changed
+	if err != nil {
 		return nil, refusal.Status(s.ifTaskLimit(who, err))
 	}
 	return &lessorv1.BatchRetryTasksResponse{Result: result}, nil
@@ -94,10 +95,11 @@ func (s *taskService) bulk(ctx context.Context, f *convert.Fields, verb string, 
 	return s.sweep(ctx, list, sw)
 }
 
-// sweep runs the part of a sweep that fits into one call.
+// sweep runs the part of a sweep that fits into one call, or into the tenant's quota of tasks: a refusal by the quota must not hide what was changed before.
+// The next call is refused then, if there is still no room.
 func (e *shared) sweep(ctx context.Context, list listing, sw engine.Sweep) (*lessorv1.BatchResult, error) {
 	done, err := e.Engine.Sweep(ctx, sw)
-	if err != nil {
+	if err != nil && (done.Changed == 0 || !errors.Is(err, engine.ErrTaskLimit)) {
 		return nil, err
 	}
 	m := &lessorv1.BatchResult{Changed: done.Changed, Skipped: done.Skipped}
