@@ -28,16 +28,23 @@ func (c keyListCmd) Run(a *app) error {
 		}
 		list := newListing(a, "KEY", "STATE", "TOKENS", "AGE", "RETIRES")
 		for _, k := range all.GetKeys() {
-			state := "verifies"
-			if k.GetSigning() {
-				state = "signs"
-			}
-			if err := list.add(k, k.GetKeyId(), state, fmt.Sprint(k.GetTokens()), age(k.GetCreatedAt()), clock(k.GetRetiresAt())); err != nil {
+			if err := list.add(k, k.GetKeyId(), keyState(k, time.Now()), fmt.Sprint(k.GetTokens()), age(k.GetCreatedAt()), clock(k.GetRetiresAt())); err != nil {
 				return err
 			}
 		}
 		return list.flush()
 	})
+}
+
+// keyState says what a key does.
+func keyState(k *lessorv1.SigningKey, now time.Time) string {
+	switch {
+	case k.GetSigning():
+		return "signs"
+	case k.GetRetiresAt().AsTime().After(now):
+		return "verifies"
+	}
+	return "retired"
 }
 
 // keyRotateCmd is lessor key rotate.

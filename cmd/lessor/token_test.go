@@ -79,3 +79,17 @@ func TestSignalLeavesNoPartialFile(t *testing.T) {
 		_ = conn.Close()
 	}
 }
+
+// A key of which list says that it verifies is one whose tokens are good: at the time at which it retires they are refused.
+func TestKeyState(t *testing.T) {
+	now := time.Now()
+	for want, k := range map[string]*lessorv1.SigningKey{
+		"signs":    {Signing: true},
+		"verifies": {RetiresAt: timestamppb.New(now.Add(1))},
+		"retired":  {RetiresAt: timestamppb.New(now)},
+	} {
+		if got := keyState(k, now); got != want {
+			t.Errorf("a key that retires at %v: %q, want %q", k.GetRetiresAt().AsTime(), got, want)
+		}
+	}
+}

@@ -116,6 +116,9 @@ func (s *authService) ListKeys(ctx context.Context, _ *lessorv1.ListKeysRequest)
 	}
 	res := &lessorv1.ListKeysResponse{}
 	for _, key := range s.keyring.Keys(tenant) {
+		if key.RetiresAt != 0 && key.RetiresAt <= now { // its tokens ended with it
+			delete(signed, key.ID)
+		}
 		res.Keys = append(res.Keys, convert.KeyProto(key, signed[key.ID]))
 	}
 	return res, nil

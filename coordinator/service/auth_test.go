@@ -132,14 +132,14 @@ func TestRotateKeyBeyondTheLimitFails(t *testing.T) {
 	})
 }
 
-// ListKeys counts the tokens of a key that are valid now: not those that have expired or that were revoked.
+// ListKeys counts the tokens of a key that are valid now: not those that have expired or that were revoked, and none of a key that has retired.
 func TestListKeysCountsValidTokens(t *testing.T) {
 	asOperator(t, func(ctx context.Context, t *testing.T, r *wiretest.Rig, service lessorv1.AuthServiceClient) {
 		count := func(want uint32) {
 			t.Helper()
 			keys, err := service.ListKeys(ctx, &lessorv1.ListKeysRequest{})
-			if err != nil || len(keys.GetKeys()) != 1 || keys.GetKeys()[0].GetTokens() != want {
-				t.Errorf("the keys are %v (%v), want one with %d tokens", keys, err, want)
+			if err != nil || len(keys.GetKeys()) == 0 || keys.GetKeys()[0].GetTokens() != want {
+				t.Errorf("the keys are %v (%v), want the first with %d tokens", keys, err, want)
 			}
 		}
 		r.IssueFor(t, "acme", auth.Viewer, time.Minute)
@@ -153,5 +153,14 @@ func TestListKeysCountsValidTokens(t *testing.T) {
 		time.Sleep(time.Minute)
 		count(1)
 		wiretest.WantBadField(t, wiretest.ErrOf(service.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{})), "token_id")
+		if err := wiretest.ErrOf(service.RotateKey(ctx, &lessorv1.RotateKeyRequest{RetireAfter: durationpb.New(time.Minute)})); err != nil {
+			t.Fatal(err)
+		}
+		next, _ := r.Issue(t, "acme", auth.Operator)
+		ctx = wiretest.WithToken(t.Context(), next)
+		time.Sleep(time.Minute - 1)
+		count(1)
+		time.Sleep(time.Nanosecond)
+		count(0)
 	})
 }

@@ -543,7 +543,7 @@ type SigningKey struct {
 	Signing bool `protobuf:"varint,3,opt,name=signing,proto3" json:"signing,omitempty"`
 	// From when on tokens that it signed are no longer accepted; absent while it signs.
 	RetiresAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=retires_at,json=retiresAt,proto3" json:"retires_at,omitempty"`
-	// Number of tokens that it signed and that are neither expired nor revoked.
+	// Number of tokens that it signed and that are neither expired nor revoked; 0 once it has retired.
 	Tokens        uint32 `protobuf:"varint,5,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
