@@ -3,10 +3,15 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 )
 
 // bulkAnswer is the answer to a call that changes many tasks. Each call changes only a bounded number of them.
@@ -16,13 +21,13 @@ type bulkAnswer interface {
 }
 
 // changeAll repeats the call until no task is left to change. It reports the progress, and prints the last answer with the sums of all answers. If no task
-// was selected, it returns the error of none, which may be nil.
+// was selected, it returns the error of none, which may be nil. The error of a call says what was done before it.
 func changeAll(a *app, done string, none func() error, call func(ctx context.Context, token string) (bulkAnswer, error)) error {
 	var changed, skipped uint64
 	for token := ""; ; {
 		answer, err := call(a.ctx, token)
 		if err != nil {
-			return err
+			return afterChanges(err, done, changed, skipped)
 		}
 		result := answer.GetResult()
 		changed, skipped = changed+result.GetChanged(), skipped+result.GetSkipped()
@@ -40,6 +45,26 @@ func changeAll(a *app, done string, none func() error, call func(ctx context.Con
 		result.Changed, result.Skipped = changed, skipped
 		return printChange(a, answer, sumText(done, changed, skipped))
 	}
+}
+
+// afterChanges adds to the error of a call what was done before it ended: by the calls before, and by this one, if the coordinator says so. If the answer has been
+// lost, or may come too early for the last step of the call, there may be more.
+func afterChanges(err error, done string, changed, skipped uint64) error {
+	part, _ := strconv.ParseUint(detail.Of[*errdetails.ErrorInfo](status.Convert(err)).GetMetadata()["changed"], 10, 64)
+	changed += part
+	more, sum := part > 0 || callLost(err), sumText(done, changed, skipped)
+	switch {
+	case changed+skipped == 0 && !more:
+		return err
+	case changed+skipped == 0:
+		sum = "perhaps some " + done
+	case more:
+		sum = "at least " + sum
+	}
+	f := *explain(err)
+	f.text = sum + ", then: " + f.text
+	f.hint = strings.TrimPrefix(f.hint+"; then the same command goes on with the rest", "; then ")
+	return &f
 }
 
 // sumText says how many tasks were changed, and how.

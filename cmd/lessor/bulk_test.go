@@ -4,9 +4,18 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -14,11 +23,12 @@ import (
 type pages struct {
 	results []*lessorv1.BatchResult
 	tokens  []string
+	end     error // of the call after them
 }
 
 func (p *pages) call(_ context.Context, token string) (bulkAnswer, error) {
 	if p.tokens = append(p.tokens, token); len(p.tokens) > len(p.results) {
-		return nil, errors.New("the line is cut")
+		return nil, p.end
 	}
 	return &lessorv1.BatchCancelTasksResponse{Result: p.results[len(p.tokens)-1]}, nil
 }
@@ -61,14 +71,37 @@ func TestBulkCommandAsksForTheRunOnlyAfterwards(t *testing.T) {
 	}
 }
 
-// T9: if a call fails, the command has printed how much was done before it, and prints no final sum.
-func TestBulkCommandReportsProgressBeforeAnError(t *testing.T) {
-	p := &pages{results: []*lessorv1.BatchResult{{Changed: 2, NextPageToken: "x"}}}
-	var out, err bytes.Buffer
-	if e := changeAll(&app{ctx: t.Context(), streams: streams{out: &out, err: &err}}, "deleted", nil, p.call); e == nil {
-		t.Error("changeAll = nil, want the error of the second call")
-	}
-	if got, want := out.String()+err.String(), "2 deleted so far\n"; got != want {
-		t.Errorf("printed %q, want %q", got, want)
+// T9: if a call fails, the error says how much was done before it, and that it may be more if the call may have done a part. Nothing is printed as the final
+// sum. A command that has changed nothing says only why.
+func TestBulkCommandSaysWhatWasDoneBeforeAnError(t *testing.T) {
+	full := refusal.Status(&quota.Error{Limit: quota.Tasks, Of: "tenant", Most: "5", Used: 5, Asked: 1, Wait: time.Second})
+	revoked := &auth.Error{Problem: auth.Revoked}
+	lost := status.Error(codes.Unavailable, "error reading from server: EOF")
+	away := status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: connection refused"`)
+	two := []*lessorv1.BatchResult{{Changed: 7000, Skipped: 1, NextPageToken: "x"}, {Changed: 1000, NextPageToken: "y"}}
+	for name, tt := range map[string]struct {
+		results []*lessorv1.BatchResult
+		err     error
+		want    string
+	}{
+		"refused":                  {two, full, "error: 8000 deleted, 1 skipped, then: the tenant's quota "},
+		"refused at once":          {nil, full, "error: the tenant's quota "},
+		"stopped in the middle":    {two, refusal.After(200, revoked), "error: at least 8200 deleted, 1 skipped, then: the credential was revoked"},
+		"in the middle at once":    {nil, refusal.After(200, revoked), "error: at least 200 deleted, then: the credential was revoked"},
+		"the answer is lost":       {two, lost, "error: at least 8000 deleted, 1 skipped, then: cannot reach"},
+		"the first answer is lost": {nil, lost, "error: perhaps some deleted, then: cannot reach"},
+		"no connection":            {two, away, "error: 8000 deleted, 1 skipped, then: cannot reach"},
+		"no connection at once":    {nil, away, "error: cannot reach"},
+	} {
+		p := &pages{results: tt.results, end: tt.err}
+		var out, said bytes.Buffer
+		err := changeAll(&app{ctx: t.Context(), streams: streams{out: &out, err: io.Discard}}, "deleted", nil, p.call)
+		code := report(streams{err: &said}, err)
+		if want := explain(tt.err).code; code != want || out.Len() > 0 || !strings.HasPrefix(said.String(), tt.want) {
+			t.Errorf("%s: exit code %d with %q and %q, want %d and %q", name, code, &out, &said, want, tt.want)
+		}
+		if again := strings.Contains(said.String(), "the same command goes on with the rest"); again != strings.Contains(tt.want, ", then: ") {
+			t.Errorf("%s: %q", name, &said)
+		}
 	}
 }

@@ -214,6 +214,22 @@ func New(c codes.Code, code, message string, metadata map[string]string, more ..
 	return detailed.Err()
 }
 
+// After is Status for a call that had changed so many tasks before err cut it off. It tells programs their number, as "changed": these changes stay.
+func After(changed uint64, err error) error {
+	st := status.Convert(Status(err)).Proto()
+	for _, of := range st.GetDetails() {
+		info := &errdetails.ErrorInfo{}
+		if of.UnmarshalTo(info) != nil { // another detail
+			continue
+		}
+		info.Metadata["changed"] = fmt.Sprint(changed)
+		if err := of.MarshalFrom(info); err != nil { // a number breaks no message
+			return Status(err)
+		}
+	}
+	return status.FromProto(st).Err()
+}
+
 func violation(field, problem string) *errdetails.BadRequest {
 	return &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: field, Description: problem}}}
 }

@@ -147,6 +147,21 @@ func TestItemErrorsHaveTheirWaits(t *testing.T) {
 	}
 }
 
+// X5: the error of a call that was cut off after it had changed tasks says how many, beside all that it says otherwise.
+func TestErrorOfACallThatHasChangedTasks(t *testing.T) {
+	plain, after := status.Convert(Status(engine.ErrStopped)), status.Convert(After(600, engine.ErrStopped))
+	info := detail.Of[*errdetails.ErrorInfo](after)
+	if info.GetMetadata()["changed"] != "600" || info.GetMetadata()["code"] != CodeStopping || info.GetReason() != "COORDINATOR_STOPPING" {
+		t.Errorf("ErrorInfo is %v, want that of a coordinator that stops, and 600 changed", info)
+	}
+	if after.Code() != plain.Code() || after.Message() != plain.Message() || detail.Of[*errdetails.RetryInfo](after) == nil {
+		t.Errorf("%v, want the same as without changes: %v", after, plain)
+	}
+	if err := After(600, context.Canceled); status.Code(err) != codes.Canceled { // the caller has left
+		t.Errorf("%v, want CANCELLED", err)
+	}
+}
+
 // CodeOf reads only our own codes, not those of another domain, for example of a proxy.
 func TestCodesOfOthersAreNotRead(t *testing.T) {
 	st, err := status.New(codes.Unavailable, "no backend").WithDetails(RetryIn(time.Second), &errdetails.ErrorInfo{Domain: "proxy", Metadata: map[string]string{"code": "E.INTERNAL"}})

@@ -99,7 +99,11 @@ func (s *taskService) bulk(ctx context.Context, f *convert.Fields, verb string, 
 // The next call is refused then, if there is still no room.
 func (e *shared) sweep(ctx context.Context, list listing, sw engine.Sweep) (*lessorv1.BatchResult, error) {
 	done, err := e.Engine.Sweep(ctx, sw)
-	if err != nil && (done.Changed == 0 || !errors.Is(err, engine.ErrTaskLimit)) {
+	switch {
+	case err == nil, errors.Is(err, engine.ErrTaskLimit) && done.Changed > 0:
+	case done.Changed > 0:
+		return nil, refusal.After(done.Changed, err)
+	default:
 		return nil, err
 	}
 	m := &lessorv1.BatchResult{Changed: done.Changed, Skipped: done.Skipped}
