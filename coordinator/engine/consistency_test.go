@@ -765,6 +765,7 @@ func (i *inspection) checkIdle(q *queue, t *taker) {
 	case blocked == lease.BlockedByRate && !i.wakes(q, q.settings.Rate.Next(q.bucket, i.now().Serving)):
 		i.problem("queue %q waits for its rate limit, and nobody wakes it", q.name)
 	case t.wants.limitsByTask() && i.parking.isFull(i.tasks[lease.TaskID{Space: q.space.number, Seq: at.seq}]): // the task did not suit it before its key was full
+	case !t.hasBytesFor(dataSize(i.tasks[lease.TaskID{Space: q.space.number, Seq: at.seq}])): // it may be passed over no more; there is no other task for the taker
 	case blocked == lease.NoBlock && !i.wakes(q, i.now().Serving):
 		i.problem("queue %q: worker %q has room for task %d, which waits", q.name, t.wants.Worker, at.seq)
 	}

@@ -34,7 +34,7 @@ type book struct {
 	lost []lease.TaskID               // tasks that were made after the backup, and are lost since the newest restore
 
 	// These belong to the loop of the engine.
-	checkpoints map[lease.TaskID]bool // tasks that had a checkpoint when their latest lease was granted
+	checkpoints map[lease.TaskID]int // the bound of the checkpoint of each task when its latest lease was granted
 	rushing     bool
 	turns       []string // during a rush: the tenants, in the order of the grants
 }
@@ -48,7 +48,7 @@ type fence struct {
 func newBook(w *world) *book {
 	return &book{
 		w: w, owners: map[lease.TaskID]Space{}, digests: map[lease.TaskID]lease.Digest{}, tokens: map[lease.TaskID]*fence{},
-		committed: map[string]lease.Digest{}, checkpoints: map[lease.TaskID]bool{},
+		committed: map[string]lease.Digest{}, checkpoints: map[lease.TaskID]int{},
 	}
 }
 
@@ -142,13 +142,7 @@ func (w *world) checkUsage() (problems []string) {
 	for _, t := range w.sessions.byID {
 		for id, used := range t.used.leases {
 			task := w.set.task(id)
-			least, most := uint64(task.Spec.Size), uint64(task.Spec.Size)
-			if task.HasCheckpoint() {
-				most += uint64(w.Engine.cfg.Limits.Checkpoint)
-			}
-			if w.checkpoints[id] {
-				least = most
-			}
+			least, most := uint64(task.Spec.Size+w.checkpoints[id]), uint64(task.Spec.Size+task.CheckpointBound())
 			if used.bytes < least || used.bytes > most {
 				problems = append(problems, fmt.Sprintf("worker %q counts %d bytes for task %v, want %d to %d", t.wants.Worker, used.bytes, id, least, most))
 			}
@@ -171,7 +165,7 @@ func (w *world) checkFeedback() (problems []string) {
 
 // granting is called on the loop of the engine at each grant.
 func (b *book) granting(t *lease.Task, _ time.Duration) {
-	b.checkpoints[t.ID] = t.HasCheckpoint()
+	b.checkpoints[t.ID] = t.CheckpointBound()
 	if b.rushing {
 		b.turns = append(b.turns, t.Tenant)
 	}

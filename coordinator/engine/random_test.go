@@ -732,6 +732,7 @@ func (w *world) heal() {
 			return
 		}
 		for _, h := range w.clients {
+			w.Heard(h.Wants.Space.Tenant, h.Session) // by a heartbeat: a session that has lost a lease gets no work until then
 			h.take()
 			for _, g := range h.held {
 				about := lease.Report{TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Session: h.Session}
