@@ -107,6 +107,7 @@ type talk struct {
 	names        map[string]bool // ids that were taken
 	loose        map[string]bool // frames without a seq
 	refused      map[string]bool // frames that may be refused
+	wereRefused  map[string]bool // frames that were refused: a repeat is refused again, and not acknowledged
 
 	// The frames of the coordinator.
 	last, acked uint64
@@ -523,7 +524,7 @@ func (b *book) accepted(l *line, m *lessorv1.SessionResponse) {
 		}
 		t = &talk{
 			session: a.GetSessionId(), next: 1, last: 1, acks: map[string]int{}, asked: map[string]*question{}, names: map[string]bool{},
-			refused: map[string]bool{}, said: map[uint64]*lessorv1.SessionResponse{}, dispatched: map[uint64][]*leaseOf{},
+			refused: map[string]bool{}, wereRefused: map[string]bool{}, said: map[uint64]*lessorv1.SessionResponse{}, dispatched: map[uint64][]*leaseOf{},
 			handed: map[string]bool{},
 		}
 		t.state = stateOf(l, t.session)
@@ -818,6 +819,10 @@ func (b *book) refusedFrame(l *line, t *talk, m *lessorv1.SessionResponse, news 
 		if !t.refused[m.GetCorr()] {
 			b.problem(l, "a good frame is refused: %v", m)
 		}
+		if t.wereRefused[m.GetCorr()] && t.acks[m.GetCorr()] > 0 {
+			t.acks[m.GetCorr()]--
+		}
+		t.wereRefused[m.GetCorr()] = true
 	case e.GetExpectedSeq() > t.next:
 		b.problem(l, "%v, and the next frame is %d", m, t.next)
 	default:
