@@ -280,7 +280,10 @@ func (e *Engine) inLine(t *lease.Task) lease.Finding {
 	case before > 0:
 		f.Message = fmt.Sprintf("tasks before it in its line: %d", before)
 	}
-	if a := e.attendance(q, t); before >= mostPassed && a.withKey > 0 && a.nearby == a.withKey {
+	if before < mostPassed {
+		return f
+	}
+	if a := e.attendance(q, t); a.withKey > 0 && a.nearby == a.withKey {
 		f.Message += fmt.Sprintf("; the workers with a free slot have a max_bytes or single_flight, and look for a task that suits them among the first %d of a line only", mostPassed)
 	}
 	return f
