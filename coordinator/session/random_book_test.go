@@ -245,7 +245,7 @@ func (t *talk) order(f *lessorv1.SessionRequest) order {
 	switch seq := f.GetSeq(); {
 	case seq == 0:
 		volatile := f.GetHeartbeat() != nil || f.GetFeedback() != nil || f.GetPayload() == nil
-		name := f.GetId() + " " + f.GetCorr()
+		name := looseName(f)
 		if volatile && !f.GetAck().GetRequest() {
 			return inOrder
 		}
@@ -265,6 +265,14 @@ func (t *talk) order(f *lessorv1.SessionRequest) order {
 		t.next, t.gap = seq+1, 0
 	}
 	return inOrder
+}
+
+func looseName(f *lessorv1.SessionRequest) string { return f.GetId() + " " + f.GetCorr() }
+
+// refuse notes that a frame is refused, and so not remembered: without a seq, a repeat of it is no duplicate, and counts once its time has come.
+func (t *talk) refuse(f *lessorv1.SessionRequest) {
+	t.refused[f.GetId()] = true
+	delete(t.loose, looseName(f))
 }
 
 // acknowledge notes that the worker has all frames up to a seq.
@@ -329,7 +337,7 @@ func (b *book) take(t *talk, f *lessorv1.SessionRequest) {
 		return
 	case *lessorv1.SessionRequest_Register:
 		if p.Register.GetCapabilities().GetConcurrency().GetMaxParallel() == 0 {
-			t.refused[f.GetId()] = true
+			t.refuse(f)
 			return
 		}
 		if !t.registered { // the worker is not told of leases that ended before: it hears of their end when it names them
@@ -347,7 +355,7 @@ func (b *book) take(t *talk, f *lessorv1.SessionRequest) {
 		delete(b.left, t.instance())
 	default:
 		if !t.registered || f.GetHandshake() != nil {
-			t.refused[f.GetId()] = true
+			t.refuse(f)
 			return
 		}
 	}

@@ -305,7 +305,7 @@ func (b *book) ordering(order PackageOrder, some []*Session) (asked []*orderOf) 
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, ss := range some {
-		t := b.lines[ss.stream.(*line)]
+		t := b.talkOf(ss)
 		if t == nil || t.underWay(func(o *orderOf) bool { return o.repeats(&order) }) != nil {
 			continue
 		}
@@ -327,6 +327,17 @@ func (b *book) ordering(order PackageOrder, some []*Session) (asked []*orderOf) 
 		b.stocked(t)
 	}
 	return asked
+}
+
+// talkOf finds the session of a stream that an operator has selected. The stream may have ended since: the order then waits in the session for the next one.
+func (b *book) talkOf(ss *Session) *talk {
+	if t := b.lines[ss.stream.(*line)]; t != nil {
+		return t
+	}
+	if n := slices.IndexFunc(b.every, func(t *talk) bool { return t.state == ss.admission.state }); n >= 0 {
+		return b.every[n]
+	}
+	return nil
 }
 
 // ordered notes the parts of an order, and checks what has come of them at once.
@@ -394,7 +405,7 @@ func (b *book) registers(t *talk, m *lessorv1.Register) {
 func (b *book) happens(t *talk, f *lessorv1.SessionRequest, taken bool) {
 	m := f.GetPkgEvent()
 	if m.GetCode() != "" && m.GetStatus() != failed {
-		t.refused[f.GetId()] = true
+		t.refuse(f)
 		return
 	}
 	about := t.underWay(func(o *orderOf) bool { return o.concerns(m) })
