@@ -35,9 +35,11 @@ LEAKS := {{if eq . "go.uber.org/goleak"}}{{println $$p}}{{end}}
 CONCURRENT = $$(go list -f '{{$$p := .ImportPath}}{{range .TestImports}}$(LEAKS){{end}}{{range .XTestImports}}$(LEAKS){{end}}' ./... \
 	| grep . | grep -vxF $(addprefix -e ,$(SEQUENTIAL)))
 # It leaves out commands whose goroutines those of other scripts have, too, and tests in which next to nothing happens at once. make test runs them.
-COMMANDS := arguments auth backup bench_profile bench_scattered bulk compact completion explain help packages placement queues restore salvage tasks tls verify
-ALONE := CompactKeepsTheFormOfTheSums CrashedUpgradeIsCompleted CrashesInARow FairnessWeights LedgerTakesLittleSpace LostWriteIsNoticed MatchingAgainstAModel \
-	RandomTurnsMatchTheWeights TimersTakeLittleSpace TornRootPageIsNoticed
+COMMANDS := arguments auth backup bench bench_profile bench_scattered bulk compact completion disk_full explain help late packages placement queues restore salvage \
+	submit_lines tasks tenant tls verify
+ALONE := CommandsOfThePages CompactKeepsTheFormOfTheSums CrashedUpgradeIsCompleted CrashesInARow ExamplesOfTheHelp FairnessWeights LargestTaskIsRead \
+	LedgerTakesLittleSpace LostWriteIsNoticed MatchingAgainstAModel PageOfQueuesReadsNoOtherQueues ParserOfOneCommand RandomTurnsMatchTheWeights \
+	RunLeavesRoomOnItsDisk TimersTakeLittleSpace TornRootPageIsNoticed
 empty :=
 alternatives = ($(subst $(empty) ,|,$(strip $(1))))
 SKIPPED := -skip '^TestScripts$$/^$(call alternatives,$(COMMANDS))$$|^Test$(call alternatives,$(ALONE))$$'
