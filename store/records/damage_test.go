@@ -268,6 +268,25 @@ func TestNumberOutOfRangeIsRefused(t *testing.T) {
 	}
 }
 
+// The size of a checkpoint of 2 GiB and more is refused: nothing that computes with it expects as much.
+func TestCheckpointSizeOutOfRangeIsRefused(t *testing.T) {
+	for bits, good := range map[uint8]bool{31: true, 32: false, 255: false} {
+		st := memstore.New()
+		task := &lease.Task{ID: id(1), Round: 1, Spec: &lease.Spec{Queue: "q"}, CheckpointBits: bits}
+		commit(t, st, func(b *store.Batch) {
+			records.Put(b, &lease.Change{New: task})
+			records.Put(b, &lease.Change{Old: task, New: task, Row: true})
+		})
+		view(t, st, func(r store.Reader) error {
+			got, err := records.Task(r, task.ID)
+			if damage := new(store.CorruptError); good != (err == nil) || !good && !errors.As(err, &damage) {
+				t.Errorf("a checkpoint of %d bits is read as %+v, error %v", bits, got, err)
+			}
+			return nil
+		})
+	}
+}
+
 // Values that are read from a record must be copies: the bytes that a store returns are valid only during the View.
 func TestReadValuesAreCopies(t *testing.T) {
 	for _, rec := range sealedRecords(t) {

@@ -166,7 +166,7 @@ func taskFields(c *codec, t *lease.Task) {
 // checkpointBits reads or writes the bits of the size of a checkpoint plus one, and 0 for no checkpoint. Builds that kept no size wrote 1 for any: it is read as the
 // largest that the default limit allows.
 func checkpointBits(c *codec, bits *uint8) {
-	const unknown, largest = 1, 17
+	const unknown, largest, tooMany = 1, 17, 32
 	n := uint32(*bits)
 	if n > 0 {
 		n++
@@ -181,7 +181,9 @@ func checkpointBits(c *codec, bits *uint8) {
 	case unknown:
 		*bits = largest
 	default:
-		*bits = uint8(n - 1)
+		if *bits = uint8(n - 1); n > tooMany {
+			c.fail()
+		}
 	}
 }
 
