@@ -71,6 +71,8 @@ package worker
 //	                          ids; it is the writer      reader's end, backoff timer
 //	caller   1                the call that opens a      credentials, the connection      when the call returns; then
 //	                          stream                                                      the runner has the stream
+//	renewal  up to 1          reading a Token again      the runner, while it waits with  when the file is read
+//	                                                     a credential that was refused
 //	meter    up to 1          measuring the gauges,      the writer, before a         when it has measured
 //	                          Config.Metrics             heartbeat
 //	reader   1 per stream     receiving                  frames                           with the stream

@@ -86,8 +86,8 @@ func (e *RejectedError) Error() string {
 // worker for the first time, a refusal by a proxy or by the source of credentials counts as well. After that, a refusal of the credential (E.AUTH...)
 // ends Run only if no valid credential comes within five minutes, and no lease of the worker lives any longer. Until then, handlers go on while their
 // leases live, and Hooks.OnError gets the RefusedError of each try. But nothing is renewed meanwhile: a lease that ends before the worker is let in
-// again is lost, and its task runs again. A new credential is used at the next try, which may be up to Config.MaxBackoff away, so renew one well before
-// it ends.
+// again is lost, and its task runs again. So renew a credential well before it ends. A new one is used at the next try: within a second if it comes from
+// TokenFile, else it may be up to Config.MaxBackoff away.
 type RefusedError struct {
 	// Code is a code of the session protocol such as E.SESSION.DENIED, or the name of a gRPC status code.
 	Code string

@@ -73,7 +73,7 @@ type stream struct {
 }
 
 // startCoordinator serves a scripted coordinator over an in-memory connection, inside the test's bubble.
-func startCoordinator(t *testing.T) *coordinator {
+func startCoordinator(t *testing.T, opts ...grpc.DialOption) *coordinator {
 	t.Helper()
 	c := &coordinator{t: t, streams: make(chan *stream, 16)}
 	listener := bufconn.Listen(1 << 16)
@@ -81,9 +81,9 @@ func startCoordinator(t *testing.T) *coordinator {
 	lessorv1.RegisterWorkerServiceServer(server, c)
 	served := make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(listener) }()
-	conn, err := grpc.NewClient("passthrough:///coordinator",
+	conn, err := grpc.NewClient("passthrough:///coordinator", append(opts,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...)
 	if err != nil {
 		t.Fatal(err)
 	}

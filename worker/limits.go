@@ -84,6 +84,8 @@ const (
 	callTimeout = time.Second
 	// credentialGrace is how long at least a worker that was accepted before waits for a valid credential.
 	credentialGrace = 5 * time.Minute
+	// tokenInterval is how often a worker whose credential was refused looks for another one while it waits.
+	tokenInterval = time.Second
 	// gaugesTimeout is how long a heartbeat waits for its gauges.
 	gaugesTimeout = time.Second
 	// goodbyeTimeout is how long the worker waits, after the goodbye, until the coordinator closes the stream.

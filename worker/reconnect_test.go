@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -348,6 +351,60 @@ func TestCredentialThatIsRenewedLate(t *testing.T) {
 				if !slices.ContainsFunc(r.errors, func(err error) bool { return errors.As(err, &refused) && refused.Code == "E.AUTH.INVALID_TOKEN" }) {
 					t.Errorf("OnError got %v, want a refusal among them", r.errors)
 				}
+			})
+		})
+	}
+}
+
+// X1: a worker that waits because its token was refused, or has ended, sees within a second that the file has another one, and tries at once. It does not look
+// for one while it waits for another reason, or for as long as the coordinator asked it to.
+func TestTokenIsReplacedDuringTheWait(t *testing.T) {
+	t.Attr("rules", "X1")
+	const wait = time.Minute // at least
+	ended := &lessorv1.Reset{Code: "E.AUTH.INVALID_TOKEN"}
+	broken := &lessorv1.Reset{Code: "E.INTERNAL"}
+	for _, test := range []struct {
+		name    string
+		reset   *lessorv1.Reset // ends the first session
+		refusal error           // of the next one; nil: there is none before the file is replaced
+		atOnce  bool
+	}{
+		{"ended", ended, nil, true},
+		{"refused", broken, coordinatorStatus(codes.Unauthenticated, "AUTH_INVALID_TOKEN"), true},
+		{"refused by a proxy", broken, status.Error(codes.Unauthenticated, "no"), true},
+		{"another reason", broken, errBroken, false},
+		{"told to wait", &lessorv1.Reset{Code: ended.GetCode(), RetryAfter: durationpb.New(wait)}, nil, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				file := filepath.Join(t.TempDir(), "token")
+				put := func(text string) {
+					if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				put("old")
+				token := worker.TokenFile(file)
+				token.PlainText = true
+				c := startCoordinator(t, grpc.WithPerRPCCredentials(token))
+				r := c.run(worker.Config{MinBackoff: 2 * wait, MaxBackoff: 2 * wait}, echo)
+				s := c.accept()
+				refused := make(chan struct{})
+				if test.refusal != nil {
+					c.refuse = func(*stream) error { c.refuse = nil; close(refused); return test.refusal }
+				} else {
+					close(refused)
+				}
+				s.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Reset_{Reset_: test.reset}})
+				<-refused
+				time.Sleep(5 * time.Second)
+				put("new")
+				begun := time.Now()
+				c.accept()
+				if took := time.Since(begun); test.atOnce != (took <= time.Second) || !test.atOnce && took < wait/2 {
+					t.Errorf("the worker came back %v after its token was replaced; within a second: want %v", took, test.atOnce)
+				}
+				r.shutdown()
 			})
 		})
 	}

@@ -76,7 +76,7 @@ func permanentRefusal(err error, established, acceptedBefore bool) *RefusedError
 func (w *Worker) awaitsCredential(refused *RefusedError, since time.Duration) bool {
 	w.lock()
 	defer w.unlock()
-	if !w.mu.acceptedBefore || !strings.HasPrefix(refused.Code, authCodes) {
+	if !w.mu.acceptedBefore || !refused.ofCredential() {
 		return false
 	}
 	now := time.Now()
@@ -87,6 +87,23 @@ func (w *Worker) awaitsCredential(refused *RefusedError, since time.Duration) bo
 	}
 	return since < credentialGrace
 }
+
+// needsCredential reports whether another credential may end the wait that follows err sooner.
+func needsCredential(err error) bool {
+	if retryAfterOf(err) > 0 {
+		return false
+	}
+	if refused, ok := errors.AsType[*RefusedError](err); ok {
+		return refused.ofCredential()
+	}
+	if reset, ok := errors.AsType[*resetError](err); ok {
+		return reset.frame.GetCode() == codeInvalidToken
+	}
+	return tokenRefused(err)
+}
+
+// ofCredential reports whether what was refused is the credential.
+func (e *RefusedError) ofCredential() bool { return strings.HasPrefix(e.Code, authCodes) }
 
 // refusalOfFrame returns the refusal for an error frame; nil if the frame says that another try may help.
 func refusalOfFrame(e *lessorv1.Error) *RefusedError {

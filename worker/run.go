@@ -132,11 +132,12 @@ func (w *Worker) pause(cause error, wait time.Duration) {
 		w.log.Warn(what, "error", lossText(cause), "wait", wait)
 		w.callOnError(fmt.Errorf("session ended: %w", cause))
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-w.drained.Done():
+	ctx, cancel := context.WithTimeout(w.drained, wait)
+	defer cancel()
+	if sent := w.sentToken.Load(); sent != nil && needsCredential(cause) {
+		sent.awaitAnother(ctx)
+	} else {
+		<-ctx.Done()
 	}
 	w.move(waited)
 }

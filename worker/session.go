@@ -143,7 +143,8 @@ func (s *session) openStream() (sessionStream, error) {
 	var err error
 	returned := await.Return(s.ctx, callTimeout, func() { // gRPC itself returns as soon as the context ends, with the reason
 		defer func() { <-s.w.openingCall }()
-		stream, err = s.w.client.Session(s.ctx, grpc.WaitForReady(true),
+		ctx := context.WithValue(s.ctx, sentTokenKey{}, &s.w.sentToken)
+		stream, err = s.w.client.Session(ctx, grpc.WaitForReady(true),
 			grpc.MaxCallRecvMsgSize(maxReceived), grpc.MaxCallSendMsgSize(s.w.cfg.MaxMessageBytes))
 	})
 	if !returned {

@@ -7,11 +7,14 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
+	"github.com/lessor-dev/lessor/internal/await"
 	"github.com/lessor-dev/lessor/internal/pipe"
 )
 
@@ -38,14 +41,17 @@ func StaticToken(token string) *Token { return &Token{token: token} }
 
 // TokenFile returns a token that is read from a file; white space around it is ignored. Each call reads the file again, so that a new token needs
 // no restart. While the file cannot be read, the last token stays in use. A pipe or a terminal is read only once; a pipe must have a writer within
-// 3 s.
+// 3 s. A worker whose token was refused, and that waits before its next try, sees within a second that the file has another one, and tries at once.
 func TokenFile(path string) *Token { return &Token{file: path} }
 
 // GetRequestMetadata implements credentials.PerRPCCredentials. The error is UNAUTHENTICATED if no token could ever be read.
-func (t *Token) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+func (t *Token) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
 	token, err := t.current()
 	if err != nil {
 		return nil, status.Error(codes.Unauthenticated, err.Error())
+	}
+	if sent, ok := ctx.Value(sentTokenKey{}).(*atomic.Pointer[sentToken]); ok {
+		sent.Store(&sentToken{t, token})
 	}
 	return map[string]string{"authorization": "Bearer " + token}, nil
 }
@@ -102,4 +108,35 @@ func (t *Token) read() error {
 	}
 	t.token = token
 	return nil
+}
+
+// sentToken is the token that a call has sent, and where it came from.
+type sentToken struct {
+	source *Token
+	text   string
+}
+
+// sentTokenKey is the key under which the context of a call may have an *atomic.Pointer[sentToken]. The Token of the connection stores there what it gave: a
+// worker has only the connection, which does not name its credentials.
+type sentTokenKey struct{}
+
+// awaitAnother waits until the source has another token, or ctx ends.
+func (s *sentToken) awaitAnother(ctx context.Context) {
+	ticker := time.NewTicker(tokenInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		another := false
+		returned := await.Return(ctx, 0, func() { // the file system may hang
+			token, err := s.source.current()
+			another = err == nil && token != s.text
+		})
+		if !returned || another {
+			return
+		}
+	}
 }

@@ -76,6 +76,8 @@ type Worker struct {
 	noNewWork bool
 	// openingCall holds a token while a call opens a stream.
 	openingCall chan struct{}
+	// sentToken is what the last of these calls has sent; nil if the connection has no Token.
+	sentToken atomic.Pointer[sentToken]
 	// measured gets the gauges that are being measured; nil if none are. Only the writer uses it, and there is one at a time.
 	measured <-chan map[string]float64
 	// wake tells the writer that there is something to send.
