@@ -637,7 +637,19 @@ func (i *inspection) checkWorkers() {
 	}
 	i.eachTaker(func(t *taker) {
 		takers[t.key()]++
-		known[t.refused.end], known[t.makesRoom] = true, true
+		known[t.makesRoom] = true
+		paused := 0
+		for key, k := range t.refused.keys {
+			if known[k.end] = true; k.end != nil {
+				paused++
+			}
+			if k.end != nil && !i.isSet(k.end) {
+				i.problem("worker %q gets no task of key %q for ever", t.wants.Worker, key)
+			}
+		}
+		if paused != t.refused.paused {
+			i.problem("worker %q has %d concurrency keys that it refused, and %d are counted", t.wants.Worker, paused, t.refused.paused)
+		}
 		if p := i.workers.byKey[t.key()]; p == nil {
 			i.problem("worker %q is there, and is unknown", t.wants.Worker)
 		} else if _, there := p.takers[t]; !there {

@@ -76,7 +76,7 @@ func (t *taker) delayed() (d delay) {
 	case t.awaitsFrame:
 		d = delay{"it has lost a task because it was silent, and has sent nothing since", "the worker sends a frame"}
 	case t.refused.tooMany():
-		d = delay{fmt.Sprintf("it has refused tasks of %d concurrency keys within %v", maxRefused, refusedFor), "that time is over"}
+		d = delay{fmt.Sprintf("it has refused tasks of %d concurrency keys", t.refused.paused), "the pause after one of these refusals ends"}
 	case t.makesRoom != nil:
 		d = delay{"it makes room for a task with much data that has waited for it", "enough of its tasks end"}
 	case t.backlogged():
@@ -211,7 +211,7 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 		f.Remedy = a.crowded.remedy + ", or another worker connects"
 	case a.withKey == 0:
 		f.Code = lease.FoundSingleFlight
-		f.Message = fmt.Sprintf("every worker with a free slot already runs a task with concurrency key %q, and runs only one task of a key at a time, or has just refused one", t.Spec.ConcurrencyKey)
+		f.Message = fmt.Sprintf("every worker with a free slot already runs a task with concurrency key %q, and runs only one task of a key at a time, or has refused one and gets none for a while", t.Spec.ConcurrencyKey)
 		f.Remedy = "one of these tasks ends, or another worker connects"
 	}
 	return f

@@ -82,7 +82,7 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			r.submit(work())
 			time.Sleep(lease.DefaultAckWithin + time.Second)
 		}},
-		{name: "the worker refused a task of the key", spec: lease.Spec{ConcurrencyKey: "disk"}, code: lease.FoundSingleFlight, words: "just refused one", setup: func(r *rig) {
+		{name: "the worker refused a task of the key", spec: lease.Spec{ConcurrencyKey: "disk"}, code: lease.FoundSingleFlight, words: "has refused one", setup: func(r *rig) {
 			c, session := r.join("i", 5)
 			r.submit(specWithKey("disk", 1))
 			g := c.grants()[0]

@@ -98,7 +98,7 @@ func (ws *workers) arrived(t *taker) {
 // left records that a taker is gone.
 func (ws *workers) left(t *taker) {
 	t.left = true
-	ws.alarms.stop(t.refused.end)
+	t.refused.stop(ws.alarms)
 	ws.alarms.stop(t.makesRoom)
 	delete(ws.takers, t)
 	p := ws.byKey[t.key()]

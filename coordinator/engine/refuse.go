@@ -2,15 +2,18 @@ package engine
 
 import (
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
 )
 
 const (
-	// refusedFor is how long a session gets no tasks of a concurrency key after it has refused one for a reason that the engine does not see.
-	refusedFor = 5 * time.Second
-	// maxRefused is how many keys a session may refuse in this time until it gets no work at all.
+	// refusedFor is how long a session gets no tasks of a concurrency key after it has refused one for a reason that the engine does not see. Each further refusal
+	// in a row doubles that, up to refusedMost.
+	refusedFor  = 5 * time.Second
+	refusedMost = time.Minute
+	// maxRefused is how many keys may have such a pause until the session gets no work at all.
 	maxRefused = 64
 )
 
@@ -55,30 +58,66 @@ func (e *Engine) Refuse(tenant, session, task, leaseID string) (err error) {
 	return err
 }
 
-// refusedKeys are concurrency keys of which a session refused a task although it holds no other one, as far as the engine knows. Without them the session would get
-// the refused task again at once, and refuse it again, in a loop.
+// refusedKeys are concurrency keys of which a session refused a task although it holds no other one, as far as the engine knows. Without the pauses the session
+// would get the refused task again at once, and refuse it again, in a loop that fills the history of the task.
 type refusedKeys struct {
-	keys map[string]struct{}
-	end  *alarm // when all are forgotten
+	keys   map[string]*refusedKey
+	paused int // how many keys have a pause that is not over
+}
+
+// refusedKey is a key with the last of the pauses in which the session gets no task of it.
+type refusedKey struct {
+	pause time.Duration
+	end   *alarm // nil: the pause is over
 }
 
 func (r *refusedKeys) has(key string) bool {
-	_, found := r.keys[key]
-	return found
+	k := r.keys[key]
+	return k != nil && k.end != nil
 }
 
 // tooMany reports whether the session gets no work at all, because it has refused every key that it was offered.
-func (r *refusedKeys) tooMany() bool { return len(r.keys) >= maxRefused }
+func (r *refusedKeys) tooMany() bool { return r.paused >= maxRefused }
 
-// avoid gives a session no task of a key for a while, which begins with the first key that it refuses.
-func (e *Engine) avoid(t *taker, key string) {
-	r := &t.refused
-	if r.keys == nil {
-		r.keys = map[string]struct{}{}
-		r.end = e.alarms.in(refusedFor, func() {
-			*r = refusedKeys{}
-			e.agenda.offer(t)
-		})
+// obtain returns the entry of a key. It forgets the pauses that are over if there are many: the session may refuse other keys all the time.
+func (r *refusedKeys) obtain(key string) *refusedKey {
+	if len(r.keys)-r.paused >= maxRefused {
+		maps.DeleteFunc(r.keys, func(other string, k *refusedKey) bool { return k.end == nil && other != key })
 	}
-	r.keys[key] = struct{}{}
+	if r.keys == nil {
+		r.keys = map[string]*refusedKey{}
+	}
+	if r.keys[key] == nil {
+		r.keys[key] = &refusedKey{}
+	}
+	return r.keys[key]
+}
+
+// took makes the next pause of a key short again: the session has had a task of it that it did not refuse.
+func (r *refusedKeys) took(key string) {
+	if !r.has(key) {
+		delete(r.keys, key)
+	}
+}
+
+// stop cancels all alarms.
+func (r *refusedKeys) stop(alarms *alarms) {
+	for _, k := range r.keys {
+		alarms.stop(k.end)
+	}
+}
+
+// avoid gives a session no task of a key for a while, which is longer each time.
+func (e *Engine) avoid(t *taker, key string) {
+	k := t.refused.obtain(key)
+	if k.end != nil {
+		return
+	}
+	k.pause = min(max(2*k.pause, refusedFor), refusedMost)
+	t.refused.paused++
+	k.end = e.alarms.in(k.pause, func() {
+		k.end = nil
+		t.refused.paused--
+		e.agenda.offer(t)
+	})
 }

@@ -25,19 +25,73 @@ func TestRefusalWaitsForTheLoop(t *testing.T) {
 	})
 }
 
+func (r *rig) refuse(c *testSession, g Granted) {
+	r.Helper()
+	if err := r.Refuse(home.Tenant, c.Session, g.Task.ID.String(), g.LeaseID); err != nil {
+		r.Errorf("the refusal of a task with a key has the error %v", err)
+	}
+	synctest.Wait()
+}
+
+// The pause in which a session gets no task of a key doubles with each refusal in a row, up to refusedMost. Once the session has taken a task of the key, its next
+// pause is a short one.
+func TestPausesAfterRefusalsGrow(t *testing.T) {
+	run(t, func(r *rig) {
+		c := r.worker("w", 1, nil)
+		refuse := func(key string, want time.Duration) {
+			r.Helper()
+			n := len(c.grants())
+			if g := c.grants()[n-1]; g.Task.Spec.ConcurrencyKey != key {
+				r.Fatalf("the last task has the key %q, want %q", g.Task.Spec.ConcurrencyKey, key)
+			}
+			r.refuse(c, c.grants()[n-1])
+			time.Sleep(want - time.Millisecond)
+			if len(c.grants()) != n {
+				r.Errorf("the session got a task of key %q again within %v", key, want)
+			}
+			time.Sleep(2 * time.Millisecond)
+			if len(c.grants()) != n+1 {
+				r.Fatalf("the session got no task of key %q within %v", key, want)
+			}
+		}
+		r.submitWith(withKey("k", 1))
+		for pause := refusedFor; pause < refusedMost; pause *= 2 {
+			refuse("k", pause)
+		}
+		refuse("k", refusedMost)
+		refuse("k", refusedMost)
+		r.want(r.sayBy(c.Session, lease.KindComplete, c.grants()[len(c.grants())-1]), lease.VerdictCommitted, lease.None)
+		r.submitWith(withKey("k", 1))
+		refuse("k", refusedFor)
+		refuse("k", 2*refusedFor)
+	})
+}
+
+// Of a session that refuses other keys all the time, not more than maxRefused are remembered.
+func TestRefusedKeysAreForgotten(t *testing.T) {
+	run(t, func(r *rig) {
+		c := r.worker("w", 1, nil)
+		for n := range 3 * maxRefused {
+			id := r.submitWith(withKey(fmt.Sprint("k", n), 1))
+			r.refuse(c, c.grants()[n])
+			if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: id}); err != nil {
+				r.Fatal(err)
+			}
+			time.Sleep(refusedFor + time.Millisecond)
+		}
+		if n := onLoop(r, func() int { return len(r.sessions.find(c.Session).refused.keys) }); n > maxRefused {
+			r.Errorf("%d keys are remembered, want at most %d", n, maxRefused)
+		}
+	})
+}
+
 // A session that refuses a task because it already runs the task's concurrency key gets one task of a key at a time from then on. If the engine sees
 // no other task of the key, it also gives the session no task of the key for refusedFor, and other work at once. A session that refuses every key gets none.
 func TestRefusedTask(t *testing.T) {
-	refuse := func(r *rig, c *testSession, g Granted) {
-		if err := r.Refuse(home.Tenant, c.Session, g.Task.ID.String(), g.LeaseID); err != nil {
-			r.Errorf("the refusal of a task with a key has the error %v", err)
-		}
-		synctest.Wait()
-	}
 	run(t, func(r *rig) {
 		c := r.worker("w", 10, nil)
 		r.submitWith(withKey("k", 5))
-		refuse(r, c, c.grants()[0])
+		r.refuse(c, c.grants()[0])
 		r.submitWith(withKey("other", 5))
 		r.wantGranted(c, "k", "other")
 		r.sayBy(c.Session, lease.KindAck, c.grants()[1])
@@ -55,7 +109,7 @@ func TestRefusedTask(t *testing.T) {
 			r.submitWith(withKey(fmt.Sprint("k", n), 5))
 		}
 		for _, g := range c.grants() {
-			refuse(r, c, g)
+			r.refuse(c, g)
 		}
 		r.submit(work())
 		if n := len(c.grants()); n != maxRefused {
@@ -70,7 +124,7 @@ func TestRefusedTask(t *testing.T) {
 		c := r.worker("w", 10, nil)
 		r.submitWith(withKey("k", 5))
 		r.submitWith(withKey("k", 5))
-		refuse(r, c, c.grants()[1])
+		r.refuse(c, c.grants()[1])
 		r.submitWith(withKey("other", 5))
 		r.wantGranted(c, "k", "k", "other")
 		r.want(r.sayBy(c.Session, lease.KindComplete, c.grants()[0]), lease.VerdictCommitted, lease.None)

@@ -153,6 +153,7 @@ func (e *Engine) removeHolder(t *lease.Task, silent bool) *taker {
 	e.set.hold(t.ID, nil)
 	delete(holder.leases, t.ID)
 	holder.removeUsage(t.ID)
+	holder.refused.took(t.Spec.ConcurrencyKey)
 	e.stopMakingRoom(holder)
 	if silent {
 		holder.awaitsFrame = true
