@@ -65,10 +65,10 @@ type Config struct {
 	Connections preauth.Connections
 	// TracerProvider receives the spans of calls and of tasks (package tracing); the ids of its spans must come from tracing.IDs. nil: none are made.
 	TracerProvider trace.TracerProvider
-	// FakeTime must be set only in a bubble of testing/synctest. There, hours of fake time then take much less real time; see engine.Config.
-	FakeTime bool
 	// Pprof serves Go profiles under /debug/pprof/ of the HTTP listener. A CPU profile or an execution trace may last at most 29 s.
 	Pprof bool
+
+	fakeTime bool // see package bubble
 }
 
 // fill gives each field that is zero its default.

@@ -1,8 +1,12 @@
 package coordinator
 
-import "github.com/lessor-dev/lessor/coordinator/internal/inside"
+import (
+	"github.com/lessor-dev/lessor/coordinator/internal/inside"
+	"github.com/lessor-dev/lessor/internal/bubble"
+)
 
 func init() {
+	bubble.FakeTime = func(config any) { config.(*Config).fakeTime = true }
 	inside.Of = func(coordinator any) inside.Parts {
 		c := coordinator.(*Coordinator)
 		return inside.Parts{

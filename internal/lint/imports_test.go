@@ -36,7 +36,7 @@ var arrows = map[string][]string{
 	"gen": {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/planetscale/vtprotobuf"},
 
 	// The coordinator is the process: it puts the parts together, and listens.
-	"coordinator": {"lease", "store", "gen", "internal/every", "internal/turn", "internal/uncompressed", "internal/wire", "web", anyModule},
+	"coordinator": {"lease", "store", "gen", "internal/bubble", "internal/every", "internal/turn", "internal/uncompressed", "internal/wire", "web", anyModule},
 	// Tests look at the parts of a coordinator, and at nothing else of it.
 	"coordinator/internal/inside": {
 		"coordinator/engine", "coordinator/gate", "coordinator/quota", "coordinator/service", "coordinator/session", "coordinator/submitlimit",
@@ -108,10 +108,12 @@ var arrows = map[string][]string{
 	"worker/resource": {"worker"},
 	// Any program can say that it is ready, without gRPC.
 	"worker/readiness":  {},
-	"worker/workertest": {"worker", "gen", "coordinator", "store", anyModule},
+	"worker/workertest": {"worker", "gen", "coordinator", "store", "internal/bubble", anyModule},
 
 	// Code that the coordinator, the worker and the command share is in internal. It depends on none of them.
 	"internal": {"gen", anyModule},
+	// A coordinator for tests of handlers is started with it.
+	"internal/bubble": {},
 	// It knows nothing but the time.
 	"internal/every": {},
 	// The engine and the indexes of the store keep in it what has an order. They do not see the tree, nor do those who see them.

@@ -39,6 +39,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/bubble"
 	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/worker"
 	"github.com/lessor-dev/lessor/worker/producer"
@@ -175,7 +176,8 @@ func (c *Coordinator) serve() {
 		Sessions: session.Config{Health: session.NeverFull}, // the memory and disk of the test's machine must not matter
 	}
 	if c.waitLimit > 0 { // in a bubble
-		cfg.FakeTime, cfg.Sessions.HeartbeatInterval = true, bubbleHeartbeat
+		bubble.FakeTime(&cfg)
+		cfg.Sessions.HeartbeatInterval = bubbleHeartbeat
 	}
 	server, err := coordinator.New(c.store, cfg)
 	if err != nil {
