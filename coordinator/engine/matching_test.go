@@ -282,7 +282,7 @@ func (m *matchModel) recordCrowded(live []*lease.Task) {
 		w := c.Wants.Worker
 		for _, t := range live {
 			if t.State() == lease.Ready && objection(&c.Wants, t, heldBy(w, live)) == tooManyBytes && !m.boundElsewhere(t, w) &&
-				time.Since(t.ReadySince().Time()) >= passedFor {
+				m.Now().Serving.Sub(t.ReadyAt) >= passedFor {
 				m.crowded[w] = time.Now()
 			}
 		}

@@ -76,9 +76,10 @@ const passedFor = 5 * time.Second
 // roomFor is how long a taker that makes room waits for the end of one of its leases, before it is looked at whether it still has to.
 const roomFor = time.Second
 
-// mayPass reports whether a taker that is not suited by a task may be given a later one.
-func (t *taker) mayPass(task *lease.Task, now lease.Now) bool {
-	return t.keyTaken(task.Spec.ConcurrencyKey) || time.Duration(now.Wall-task.ReadySince()) < passedFor
+// mayPass reports whether a taker that is not suited by a READY task may be given a later one. The time is that of the serving clock: if the wall clock counted,
+// after it was set back the task would be passed over until it is right again.
+func (t *taker) mayPass(task *lease.Task, now lease.Instant) bool {
+	return t.keyTaken(task.Spec.ConcurrencyKey) || now.Sub(task.ReadyAt) < passedFor
 }
 
 // makeRoom is called with the place of the task that a taker gets next. If the data of the task leave no room for it, the taker gets no other one until some of its leases have

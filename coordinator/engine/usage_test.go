@@ -170,6 +170,31 @@ func TestWorkerMakesRoomForALargeTask(t *testing.T) {
 	})
 }
 
+// T12, W4: if the wall clock is set back, a large task is passed over for no longer.
+func TestWorkerMakesRoomWhenTheWallClockIsSetBack(t *testing.T) {
+	t.Attr("rules", "T12 W4")
+	run(t, func(r *rig) {
+		c := r.worker("w", 5, func(w *Wants) { w.MaxBytes = 100 })
+		sized := func(name string, bytes int) lease.TaskID {
+			return r.submitWith(func(s *lease.Spec) { s.TaskKey, s.Payload = name, make([]byte, bytes) })
+		}
+		sized("first", 50)
+		r.sayBy(c.Session, lease.KindAck, c.grants()[0])
+		large := r.version(sized("large", 90))
+		ahead := *large
+		ahead.CreatedAt = large.CreatedAt.Add(time.Hour)
+		put := func(version *lease.Task) { onLoop(r, func() int { r.set.find(large.ID).task = version; return 0 }) }
+		put(&ahead) // as if the wall clock had been an hour ahead at the submit
+		defer put(large)
+		if at := r.version(large.ID).ReadySince(); at != ahead.CreatedAt {
+			r.Fatalf("the task has been READY since %v, want %v", at.Time(), ahead.CreatedAt.Time())
+		}
+		time.Sleep(passedFor)
+		sized("small", 5)
+		r.wantGranted(c, "first")
+	})
+}
+
 // W12: a worker with single_flight holds one task of a concurrency key at a time, even if the key's limit allows more. The next task of the key may
 // go to another worker. A worker that has other limits is not bound by this.
 func TestSingleFlight(t *testing.T) {
