@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // The warnings take no callback away: the one for a coordinator that stood still is called, too, also for a time that is too short for a warning.
@@ -48,4 +49,25 @@ func TestJumpOfTheWallClockIsToldToTheOperator(t *testing.T) {
 		}
 	}
 	t.Error("there is no metric lessor_wall_clock_jumps_total")
+}
+
+// The time from a grant to its report is not negative in the metrics, even if the wall clock was set back meanwhile: the sum of a histogram never falls.
+func TestLatencyWhenTheWallClockIsSetBack(t *testing.T) {
+	m := newMetrics()
+	granted := lease.WallOf(time.Now().Add(time.Hour))
+	m.events().LeaseEnded(&lease.Task{Lease: &lease.Lease{GrantedAt: granted}}, lease.Reported)
+	all, err := m.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range all {
+		if family.GetName() != "lessor_result_latency_seconds" {
+			continue
+		}
+		if h := family.GetMetric()[0].GetHistogram(); h.GetSampleCount() != 1 || h.GetSampleSum() != 0 {
+			t.Errorf("%d reports took %v s in the metrics, want one of 0 s", h.GetSampleCount(), h.GetSampleSum())
+		}
+		return
+	}
+	t.Error("there is no metric lessor_result_latency_seconds")
 }

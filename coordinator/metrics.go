@@ -170,7 +170,8 @@ func (m *metrics) events() engine.Events {
 		LeaseEnded: func(t *lease.Task, cause lease.Reason) {
 			leasesEnded.inc(cause)
 			if cause == lease.Reported {
-				m.latency.Observe(time.Since(t.Lease.GrantedAt.Time()).Seconds())
+				took := time.Since(t.Lease.GrantedAt.Time()) // by the wall clock, which may have been set back meanwhile
+				m.latency.Observe(max(took, 0).Seconds())    // a sum that falls would look to Prometheus like a restart
 			}
 		},
 		Retried:      func(_ *lease.Task, cause lease.Reason) { retries.inc(cause) },
