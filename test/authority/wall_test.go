@@ -3,13 +3,17 @@
 package authority
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/test/harness"
 )
 
 // TestWallClockJumps: the wall clock of the machine jumps while leases are held, under a running coordinator and during a restart. No lease ends
@@ -50,6 +54,66 @@ func TestWallClockJumps(t *testing.T) {
 	}
 	t.Logf("%d jumps, %d silent leases of %v; the longest was seen alive after at least %v of serving time", len(w.silent), w.ended, w.ttl,
 		w.longest.Round(time.Millisecond))
+}
+
+// TestWallClockMovesTheCalendar: the wall clock jumps forward, under a coordinator that has nothing else to do and during a restart. A task becomes READY at
+// its run_at and another one fails at its deadline as soon as the clock says so. While the clock is set back, neither happens.
+func TestWallClockMovesTheCalendar(t *testing.T) {
+	const at = 30 * time.Minute
+	wall := newWallClock(t)
+	r := newRig(t)
+	r.c.Env = []string{wallFile + "=" + wall.path}
+	r.c.Start()
+	for _, restart := range []bool{false, true} {
+		due, late := spec("calendar", time.Minute), spec("calendar", time.Minute)
+		due.RunAt, late.Deadline = timestamppb.New(time.Now().Add(at)), timestamppb.New(time.Now().Add(at))
+		tasks := []*calendarTask{
+			{r.submitOne(due), lessorv1.TaskState_TASK_STATE_SCHEDULED, lessorv1.TaskState_TASK_STATE_READY},
+			{r.submitOne(late), lessorv1.TaskState_TASK_STATE_READY, lessorv1.TaskState_TASK_STATE_FAILED},
+		}
+		for _, shift := range []time.Duration{-2 * at, 2 * at} {
+			if restart {
+				r.c.Kill()
+			}
+			wall.set(shift)
+			if restart {
+				r.c.Start()
+			}
+			for _, task := range tasks {
+				if shift > 0 {
+					r.waitForState(task.id, task.after)
+				} else if m, err := r.get(task.id); must(r, m, err).GetState() != task.before {
+					t.Errorf("with a clock that is off by %v, task %s is %v, want %v", shift, task.id, m.GetState(), task.before)
+				}
+			}
+		}
+		wall.set(0)
+	}
+}
+
+type calendarTask struct {
+	id            string
+	before, after lessorv1.TaskState
+}
+
+func (r *rig) submitOne(s *lessorv1.TaskSpec) (id string) {
+	r.t.Helper()
+	m, err := r.tasks().SubmitTask(r.ctx, &lessorv1.SubmitTaskRequest{Task: s})
+	return must(r, m, err).GetTask().GetTaskId()
+}
+
+// waitForState waits until a task has a state. It only watches, so that the coordinator has nothing to do.
+func (r *rig) waitForState(id string, want lessorv1.TaskState) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.ctx, harness.Patience)
+	defer cancel()
+	watch, err := r.tasks().WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: id})
+	for must(r, watch, err); ; {
+		m, err := watch.Recv()
+		if must(r, m, err).GetTaskState() == want {
+			return
+		}
+	}
 }
 
 // checkWallClock fails the test if the coordinator does not see the jump.
