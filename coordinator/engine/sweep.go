@@ -39,8 +39,10 @@ type Swept struct {
 }
 
 // Sweep runs a bulk command on the tasks of a space, oldest first, in bounded steps. Each step is durable before the next begins. One
-// call makes a bounded number of steps. If ctx ends, the steps that were made stay. So does what was done before an ErrTaskLimit; done is where to go on
-// when there is room.
+// call makes a bounded number of steps. If ctx ends, the steps that were made stay.
+//
+// A refusal that leaves the next task as it is also ends the call: ErrTaskLimit, ErrOverloaded or ErrStopped. It is an error only if nothing was
+// changed before: a caller that repeated the call would not learn what this one did.
 func (e *Engine) Sweep(ctx context.Context, s Sweep) (done Swept, err error) {
 	number, ok := e.dir.lookup(s.Space)
 	if !ok {
@@ -61,7 +63,15 @@ func (e *Engine) Sweep(ctx context.Context, s Sweep) (done Swept, err error) {
 	for left := sweepCall; err == nil && done.More && left > 0; {
 		err = e.sweepStep(ctx, s, number, &left, &done)
 	}
+	if done.Changed > 0 && refusedStep(err) {
+		err = nil
+	}
 	return done, err
+}
+
+// refusedStep reports whether err refuses a step, or the rest of one, that can be made later.
+func refusedStep(err error) bool {
+	return errors.Is(err, ErrTaskLimit) || errors.Is(err, ErrOverloaded) || errors.Is(err, ErrStopped)
 }
 
 // sweepStep applies the sweep to the next sweepStep tasks that match, among the next tasks, of which it reads no more than left. It reads from the store, but
@@ -106,8 +116,8 @@ func (e *Engine) sweepTasks(ctx context.Context, s Sweep, ids []lease.TaskID, do
 	})
 	done.Changed += counts.Changed
 	done.Skipped += counts.Skipped
-	if errors.Is(err, ErrTaskLimit) {
-		done.After, done.More = counts.After, true
+	if refusedStep(err) {
+		done.After, done.More = max(counts.After, ids[0].Seq-1), true // counts is zero if the step has not begun
 	}
 	return err
 }

@@ -224,6 +224,62 @@ func TestSweepSeesWhatIsNotDurableYet(t *testing.T) {
 	})
 }
 
+// T9: a sweep that is refused between two steps answers with what it did, and goes on where it stopped. One that has changed nothing is refused.
+func TestSweepThatIsRefusedInTheMiddle(t *testing.T) {
+	t.Attr("rules", "T9")
+	bound(t, 20, &maxWaiting)
+	for name, c := range map[string]struct {
+		refuse, serve func(r *rig)
+		err           error
+	}{
+		"overloaded": {
+			refuse: func(r *rig) {
+				r.overload(time.Minute)
+				for r.inbox.put(home.Tenant, op{settles: true, run: func() {}}) == nil {
+				}
+			},
+			serve: func(*rig) { time.Sleep(time.Minute); synctest.Wait() },
+			err:   ErrOverloaded,
+		},
+		"stopping": {
+			refuse: func(r *rig) { r.stop(); synctest.Wait() },
+			serve: func(r *rig) {
+				if err := <-r.done; err != nil {
+					r.Error(err)
+				}
+				r.start(Config{})
+			},
+			err: ErrStopped,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(r *rig) {
+				tasks := r.submit(many(sweepStep * 3)...)
+				s, looked := cancelAll(""), 0
+				s.Matches = func(*lease.Task) bool {
+					if looked++; looked == sweepStep+1 {
+						c.refuse(r)
+					}
+					return true
+				}
+				first, err := r.Sweep(r.Context(), s)
+				want := Swept{Changed: uint64(sweepStep), After: tasks[sweepStep-1].ID.Seq, Until: tasks[len(tasks)-1].ID.Seq, More: true}
+				if err != nil || first != want {
+					r.Errorf("the first call: %+v, %v; want %+v", first, err, want)
+				}
+				s.After, s.Until, s.Matches = first.After, first.Until, nil
+				if none, err := r.Sweep(r.Context(), s); !errors.Is(err, c.err) {
+					r.Errorf("a call that can change nothing: %+v, %v; want %v", none, err, c.err)
+				}
+				c.serve(r)
+				if rest, err := r.Sweep(r.Context(), s); err != nil || rest.Changed != uint64(2*sweepStep) || rest.Skipped != 0 || rest.More {
+					r.Errorf("the rest: %+v, %v; want %d changed and nothing more to do", rest, err, 2*sweepStep)
+				}
+			})
+		})
+	}
+}
+
 // T9: a sweep whose caller has gone stops after the current step; the steps before it stay done.
 func TestSweepStopsWithItsCaller(t *testing.T) {
 	t.Attr("rules", "T9")

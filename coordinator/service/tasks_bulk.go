@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
@@ -95,15 +94,13 @@ func (s *taskService) bulk(ctx context.Context, f *convert.Fields, verb string, 
 	return s.sweep(ctx, list, sw)
 }
 
-// sweep runs the part of a sweep that fits into one call, or into the tenant's quota of tasks: a refusal by the quota must not hide what was changed before.
-// The next call is refused then, if there is still no room.
+// sweep runs the part of a sweep that fits into one call. An error says how much was changed before it.
 func (e *shared) sweep(ctx context.Context, list listing, sw engine.Sweep) (*lessorv1.BatchResult, error) {
 	done, err := e.Engine.Sweep(ctx, sw)
 	switch {
-	case err == nil, errors.Is(err, engine.ErrTaskLimit) && done.Changed > 0:
-	case done.Changed > 0:
+	case err != nil && done.Changed > 0:
 		return nil, refusal.After(done.Changed, err)
-	default:
+	case err != nil:
 		return nil, err
 	}
 	m := &lessorv1.BatchResult{Changed: done.Changed, Skipped: done.Skipped}

@@ -2328,7 +2328,9 @@ func (x *BatchDeleteTasksResponse) GetResult() *BatchResult {
 
 // BatchResult is what one call of a bulk operation did. A call looks at a bounded number of tasks, in steps between which other calls are
 // served. Each step is durable, whether or not you make the next call, or this one ends with an error; "changed" in the metadata of its
-// ErrorInfo is then how many tasks it has changed, at least. Tasks that were submitted after the first call are left alone.
+// ErrorInfo is then how many tasks it has changed, at least. If a step would be refused, since the coordinator is overloaded or stopping, or the tenant's
+// quota of tasks is used up, a call that has changed tasks is no error: it ends there, with a next_page_token. Tasks that were submitted after the first
+// call are left alone.
 type BatchResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Tasks that were changed.

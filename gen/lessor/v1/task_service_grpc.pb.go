@@ -79,8 +79,7 @@ type TaskServiceClient interface {
 	ExplainTask(ctx context.Context, in *ExplainTaskRequest, opts ...grpc.CallOption) (*ExplainTaskResponse, error)
 	// BatchCancelTasks asks all tasks that a filter selects to end (T7). One call does a bounded part of the work; see BatchResult.
 	BatchCancelTasks(ctx context.Context, in *BatchCancelTasksRequest, opts ...grpc.CallOption) (*BatchCancelTasksResponse, error)
-	// BatchRetryTasks opens a new round for all FAILED or CANCELLED tasks that a filter selects (T9). A call ends early, with a next_page_token, where the
-	// tenant's quota of tasks has no room for one more; it is refused only if it has changed none.
+	// BatchRetryTasks opens a new round for all FAILED or CANCELLED tasks that a filter selects (T9), as far as the tenant's quota of tasks has room.
 	BatchRetryTasks(ctx context.Context, in *BatchRetryTasksRequest, opts ...grpc.CallOption) (*BatchRetryTasksResponse, error)
 	// BatchDeleteTasks removes all tasks that a filter selects (T9).
 	BatchDeleteTasks(ctx context.Context, in *BatchDeleteTasksRequest, opts ...grpc.CallOption) (*BatchDeleteTasksResponse, error)
@@ -312,8 +311,7 @@ type TaskServiceServer interface {
 	ExplainTask(context.Context, *ExplainTaskRequest) (*ExplainTaskResponse, error)
 	// BatchCancelTasks asks all tasks that a filter selects to end (T7). One call does a bounded part of the work; see BatchResult.
 	BatchCancelTasks(context.Context, *BatchCancelTasksRequest) (*BatchCancelTasksResponse, error)
-	// BatchRetryTasks opens a new round for all FAILED or CANCELLED tasks that a filter selects (T9). A call ends early, with a next_page_token, where the
-	// tenant's quota of tasks has no room for one more; it is refused only if it has changed none.
+	// BatchRetryTasks opens a new round for all FAILED or CANCELLED tasks that a filter selects (T9), as far as the tenant's quota of tasks has room.
 	BatchRetryTasks(context.Context, *BatchRetryTasksRequest) (*BatchRetryTasksResponse, error)
 	// BatchDeleteTasks removes all tasks that a filter selects (T9).
 	BatchDeleteTasks(context.Context, *BatchDeleteTasksRequest) (*BatchDeleteTasksResponse, error)
