@@ -862,11 +862,7 @@ func TestBarCountsOnlyLines(t *testing.T) {
 				})
 			}()
 			synctest.Wait()
-			fake.mu.Lock()
-			fake.tasks = append(fake.tasks, &lessorv1.Task{
-				TaskId: "t4", Spec: &lessorv1.TaskSpec{RunId: job.RunID(), TaskKey: "3", RetryPolicy: &lessorv1.RetryPolicy{}},
-			})
-			fake.mu.Unlock()
+			fake.submitOther(job.RunID())
 			fake.fail(4)
 			fake.fail(2)
 			fake.end(4, completed)

@@ -13,7 +13,6 @@ import (
 // retryNotes tells which attempts have failed and are made again. When many fail, it tells of some, and how many others there were: at most maxRetryNotes
 // and that one in every retryNoteInterval.
 type retryNotes struct {
-	tasks  lessorv1.TaskServiceClient
 	screen *Screen
 	failed chan failedAttempt
 	more   atomic.Int64 // attempts that are not told of one by one
@@ -26,21 +25,18 @@ const (
 
 // failedAttempt is an attempt that has failed and is made again.
 type failedAttempt struct {
-	taskID string
-	event  *lessorv1.HistoryEvent
+	task  *lessorv1.Task // as it was when the event came
+	event *lessorv1.HistoryEvent
 }
 
 func newRetryNotes(cfg Config) *retryNotes {
-	return &retryNotes{tasks: cfg.Tasks, screen: cfg.Screen, failed: make(chan failedAttempt, maxRetryNotes)}
+	return &retryNotes{screen: cfg.Screen, failed: make(chan failedAttempt, maxRetryNotes)}
 }
 
-// event takes an event of a task. It does not block.
-func (n *retryNotes) event(taskID string, e *lessorv1.HistoryEvent) {
-	if !isRetry(e) {
-		return
-	}
+// event takes the event of a failed attempt of a line. It does not block.
+func (n *retryNotes) event(task *lessorv1.Task, e *lessorv1.HistoryEvent) {
 	select {
-	case n.failed <- failedAttempt{taskID, e}:
+	case n.failed <- failedAttempt{task, e}:
 	default:
 		n.more.Add(1)
 	}
@@ -58,7 +54,7 @@ func (n *retryNotes) run(ctx context.Context) error {
 				continue
 			}
 			room--
-			n.tell(ctx, a)
+			n.tell(a)
 		case <-again.C:
 			room = maxRetryNotes
 			if more := n.more.Swap(0); more > 0 {
@@ -70,14 +66,10 @@ func (n *retryNotes) run(ctx context.Context) error {
 	}
 }
 
-// tell tells of one attempt. If the next one has begun already or the task is gone, it is only counted.
-func (n *retryNotes) tell(ctx context.Context, a failedAttempt) {
-	answer, err := n.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: a.taskID})
-	task := answer.GetTask()
-	switch {
-	case ctx.Err() != nil || err == nil && LineOf(task) == 0:
-		return
-	case err != nil || task.GetAttempt() != a.event.GetAttempt() || words.Final(task.GetState()):
+// tell tells of one attempt. If the next one has begun already, it is only counted.
+func (n *retryNotes) tell(a failedAttempt) {
+	task := a.task
+	if task.GetAttempt() != a.event.GetAttempt() || words.Final(task.GetState()) {
 		n.more.Add(1)
 		return
 	}

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -26,7 +27,19 @@ func (f *fakeCoordinator) fail(line int) {
 	}})
 }
 
-// Whoever looks on is told of attempts that are made again: of each while they are few, of some and how many others when they are many.
+// submitOther plays a command that submits a task of its own to the run.
+func (f *fakeCoordinator) submitOther(runID string) (number int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	number = len(f.tasks) + 1
+	f.tasks = append(f.tasks, &lessorv1.Task{
+		TaskId: fmt.Sprint("t", number), Spec: &lessorv1.TaskSpec{RunId: runID, TaskKey: "1", RetryPolicy: &lessorv1.RetryPolicy{}},
+	})
+	return number
+}
+
+// Whoever looks on is told of attempts that are made again: of each while they are few, of some and how many others when they are many. Those of
+// tasks that are no lines do not count.
 func TestRetriesAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := newFakeCoordinator()
@@ -50,6 +63,8 @@ func TestRetriesAreTold(t *testing.T) {
 				t.Errorf("after many failures, that of line %d is told as %q, want %q", i+1, got, want[i])
 			}
 		}
+		other := fake.submitOther(r.job.RunID())
+		fake.fail(other)
 		time.Sleep(retryNoteInterval)
 		if got, want := told(), "other attempts that failed and are made again: 3\n"; got != want {
 			t.Errorf("after that it says %q, want %q", got, want)
@@ -57,6 +72,13 @@ func TestRetriesAreTold(t *testing.T) {
 		time.Sleep(retryNoteInterval)
 		if got := told(); got != "" {
 			t.Errorf("after no failure it says %q", got)
+		}
+		for range 2 * maxRetryNotes {
+			fake.fail(other)
+		}
+		time.Sleep(retryNoteInterval)
+		if got := told(); got != "" {
+			t.Errorf("after failures of a task that is no line it says %q", got)
 		}
 		for line := range 9 {
 			fake.end(line+1, completed)

@@ -25,7 +25,7 @@ type watcher struct {
 	eventsMissed chan<- struct{}
 	// tally counts events of lines for the progress bar; nil: there is no bar.
 	tally *tally
-	// retries gets the events, too; nil: nobody is told of retries.
+	// retries gets events of lines, too; nil: nobody is told of retries.
 	retries *retryNotes
 
 	tried    bool      // to open a stream, in this process or an earlier one
@@ -93,13 +93,10 @@ func (w *watcher) take(ctx context.Context, e *lessorv1.WatchTaskResponse) {
 	}
 	switch event := e.GetEvent().(type) {
 	case *lessorv1.WatchTaskResponse_History:
-		if w.retries != nil {
-			w.retries.event(e.GetTaskId(), event.History)
-		}
 		if w.ended != nil && words.Final(event.History.GetTaskState()) {
 			w.end(ctx, e.GetTaskId())
 		}
-		w.count(ctx, e.GetTaskId(), event.History)
+		w.tell(ctx, e.GetTaskId(), event.History)
 	case *lessorv1.WatchTaskResponse_Missed:
 		if event.Missed.GetDurable() > 0 {
 			w.signalEventsMissed()
@@ -109,15 +106,23 @@ func (w *watcher) take(ctx context.Context, e *lessorv1.WatchTaskResponse) {
 	}
 }
 
-// count counts an event for the progress bar, if its task is a line: the event does not tell. The end of a line counts when it is printed, unless that waits
-// for the lines before it.
-func (w *watcher) count(ctx context.Context, taskID string, e *lessorv1.HistoryEvent) {
-	end := words.Final(e.GetTaskState()) && w.ended == nil
-	if w.tally == nil || !end && !isRetry(e) {
+// tell tells the progress bar and the notes of an event, if its task is a line: the event does not say. The end of a line counts when it is printed,
+// unless that waits for the lines before it.
+func (w *watcher) tell(ctx context.Context, taskID string, e *lessorv1.HistoryEvent) {
+	again := isRetry(e) && (w.tally != nil || w.retries != nil)
+	end := words.Final(e.GetTaskState()) && w.tally != nil && w.ended == nil
+	if !again && !end {
 		return
 	}
-	if answer, err := w.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: taskID}); err == nil && LineOf(answer.GetTask()) != 0 {
+	answer, err := w.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: taskID})
+	if err != nil || LineOf(answer.GetTask()) == 0 {
+		return
+	}
+	if w.tally != nil {
 		w.tally.event(e)
+	}
+	if again && w.retries != nil {
+		w.retries.event(answer.GetTask(), e)
 	}
 }
 
