@@ -128,9 +128,9 @@ func (a *app) noteWait() grpc.UnaryClientInterceptor {
 	}
 }
 
-// with calls use with a connection and closes it.
-func (r server) with(a *app, use func(*client) error) error {
-	c, err := r.dial(r.Addr, grpc.WithChainUnaryInterceptor(a.noteWait()))
+// with calls use with a connection, which has these interceptors beside its own, and closes it.
+func (r server) with(a *app, use func(*client) error, inner ...grpc.UnaryClientInterceptor) error {
+	c, err := r.dial(r.Addr, grpc.WithChainUnaryInterceptor(a.noteWait()), grpc.WithChainUnaryInterceptor(inner...))
 	if err != nil {
 		return err
 	}

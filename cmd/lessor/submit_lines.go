@@ -16,6 +16,7 @@ import (
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
+	"github.com/lessor-dev/lessor/internal/runner"
 )
 
 const (
@@ -61,7 +62,7 @@ func (c submitCmd) submitLines(a *app, base *lessorv1.TaskSpec) error {
 			a.note("%d submitted", l.created)
 		}
 		return l.explained(err)
-	})
+	}, runner.RefuseAtOnce)
 }
 
 // explained says which lines are submitted, and how to go on with the others.
@@ -83,8 +84,8 @@ func (l *lineSubmits) explained(err error) error {
 	}
 	if l.base.GetIdempotencyKey() != "" {
 		f.hint = "the same command submits only the others, as long as the lines are the same"
-	} else if f.hint == "" {
-		f.hint = "with --idempotency-key, the same command would submit only the others"
+	} else {
+		f.hint = strings.TrimPrefix(f.hint+"; with --idempotency-key, the same command would submit only the others", "; ")
 	}
 	return &f
 }
@@ -155,15 +156,21 @@ func (l *lineSubmits) gather(ctx context.Context, in *lineInput) (batch []inputL
 	return batch, nil
 }
 
-// submit submits a batch, all or none of it, and prints the ids. If the coordinator takes only smaller ones (--limit-batch, or the quota of tasks), it submits
-// each half.
+// submit submits a batch and prints the ids. If the coordinator takes only smaller ones (--limit-batch, or the quota of tasks), or has room only for
+// those at present, it submits each half. For a single line the connection waits for room. A signal ends it before the next call.
 func (l *lineSubmits) submit(batch []inputLine) error {
 	if len(batch) == 0 {
 		return nil
 	}
+	if stopped := context.Cause(l.a.ctx); stopped != nil {
+		return stopped
+	}
 	answer, err := l.call(batch)
-	if half := len(batch) / 2; half > 0 && detail.TooManyTasks(err) {
-		l.most = min(l.most, len(batch)-half)
+	noRoom := reasonOf(status.Convert(err)) == "QUOTA_TASKS"
+	if half := len(batch) / 2; half > 0 && (noRoom || detail.TooManyTasks(err)) {
+		if !noRoom {
+			l.most = min(l.most, len(batch)-half)
+		}
 		if err := l.submit(batch[:half]); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -28,6 +30,9 @@ type batches struct {
 	lessorv1.TaskServiceClient
 	away   map[int]bool // by number of the call, from 1
 	most   int
+	quota  int // of tasks that have not ended; 0: none
+	ends   int // tasks that end while a single one waits for room
+	open   int // tasks
 	calls  int
 	sizes  []int // of the batches that it has taken
 	bytes  int   // of the largest
@@ -48,6 +53,14 @@ func (b *batches) BatchSubmitTasks(ctx context.Context, req *lessorv1.BatchSubmi
 	if len(req.GetTasks()) > b.most {
 		return nil, refusal.Status(&lease.FieldError{Field: "tasks", Problem: "are too many"})
 	}
+	if b.quota > 0 && len(req.GetTasks()) == 1 && b.open == b.quota { // the connection repeats the call
+		time.Sleep(callTimeout)
+		b.open -= b.ends
+	}
+	if b.quota > 0 && b.open+len(req.GetTasks()) > b.quota {
+		return nil, refusal.Status(&quota.Error{Limit: quota.Tasks, Of: "tenant", Most: fmt.Sprint(b.quota), Used: uint64(b.open), Wait: time.Second})
+	}
+	b.open += len(req.GetTasks())
 	b.sizes, b.bytes = append(b.sizes, len(req.GetTasks())), max(b.bytes, proto.Size(req))
 	answer := &lessorv1.BatchSubmitTasksResponse{}
 	for _, spec := range req.GetTasks() {
@@ -102,6 +115,45 @@ func TestSubmitLinesWithoutKeysIsNotRepeated(t *testing.T) {
 			}
 			if told := strings.Count(out, "\n"); told > 0 && !strings.Contains(f.text, fmt.Sprintf("; lines up to %d are submitted, and perhaps some more", told)) {
 				t.Errorf("%s: error %q, want the number of the last line, %d", name, f.text, told)
+			}
+		})
+	}
+}
+
+// X5: where the tenant's quota of tasks has no room for a batch, the part is submitted for which it has, and the rest as tasks end. If none ends for
+// as long as a call waits, the error says which lines are submitted.
+func TestSubmitLinesUpToTheQuotaOfTasks(t *testing.T) {
+	for ends, want := range map[int]struct {
+		lines   int
+		sizes   []int
+		refused bool
+	}{
+		4: {lines: 10, sizes: []int{2, 1, 1, 1, 2, 1, 2}},
+		0: {lines: 3, sizes: []int{2, 1}, refused: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			tasks := &batches{most: 10, quota: 5, open: 2, ends: ends}
+			var out bytes.Buffer
+			l := newLineSubmits(&app{streams: streams{out: &out}, ctx: t.Context(), stopNow: t.Context()}, tasks, &lessorv1.TaskSpec{Queue: "q"})
+			var batch []inputLine
+			var told strings.Builder
+			for i := range 10 {
+				batch = append(batch, inputLine{number: int64(i + 1), text: fmt.Append(nil, i+1)})
+				if i < want.lines {
+					fmt.Fprintf(&told, "id-of-%d\n", i+1)
+				}
+			}
+			err := l.explained(l.submit(batch))
+			if out.String() != told.String() || !slices.Equal(tasks.sizes, want.sizes) || (err != nil) != want.refused {
+				t.Errorf("%d tasks end: batches of %d, error %v, and\n%swant batches of %d", ends, tasks.sizes, err, &out, want.sizes)
+			}
+			if err == nil {
+				return
+			}
+			f := explain(err)
+			const hint = "; with --idempotency-key, the same command would submit only the others"
+			if !strings.HasSuffix(f.text, "; lines up to 3 are submitted") || !strings.HasSuffix(f.hint, hint) {
+				t.Errorf("error %q, hint %q", f.text, f.hint)
 			}
 		})
 	}

@@ -42,9 +42,9 @@ func isNoRoom(err error) bool {
 	return detail.Of[*errdetails.ErrorInfo](status.Convert(err)).GetReason() == "QUOTA_TASKS"
 }
 
-// RefuseAtOnce is an interceptor for the connection of a run. The connection repeats what a quota refuses, after a wait (see worker.Dial), but there may
-// never be room for several tasks at once while there always is for some of them. So a call for several tasks gets the refusal without the wait that goes
-// with it.
+// RefuseAtOnce is an interceptor for a connection of which batches are submitted in parts if there is no room for the whole, as by a run. The
+// connection repeats what a quota refuses, after a wait (see worker.Dial), but there may never be room for several tasks at once while there always
+// is for some of them. So a call for several tasks gets the refusal without the wait that goes with it.
 func RefuseAtOnce(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	err := invoke(ctx, method, req, reply, conn, opts...)
 	if !forSeveral(req) || !isNoRoom(err) {
