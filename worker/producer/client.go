@@ -195,8 +195,9 @@ func (c *Client) makeRoomLocked(n int) {
 	c.waiting = slices.Grow(c.waiting, len(c.waiting)+n) // doubles the capacity, so that this loop does not run at every call
 }
 
-// retryLater sends a call again that was refused because a quota is used up, after the wait that the refusal asks for (X5), or that has a key and got
-// no decision. It returns false if the call has no retries left, or if its deadline is before the end of the wait.
+// retryLater sends a call again that was refused because a quota is used up, after the wait that the refusal asks for (X5), or because the
+// coordinator takes none, or that has a key and got no decision. It returns false if the call has no retries left, or if its deadline is before the
+// end of the wait.
 func (c *Client) retryLater(one *call, err error) bool {
 	deadline, ends := one.ctx.Deadline()
 	tries := one.retries
@@ -204,8 +205,9 @@ func (c *Client) retryLater(one *call, err error) bool {
 		tries = min(tries, quotaretry.MaxRetries-1)
 	}
 	wait, ok := quotaretry.Wait(err, tries)
-	undecided := !ok && one.hasKey && repeatable(err)
-	if undecided {
+	none := takesNone(err)
+	undecided := !ok && !none && one.hasKey && repeatable(err)
+	if none || undecided {
 		asked, _ := quotaretry.Asked(err)
 		wait, ok = asked+backoff(one.retries), true
 	}

@@ -24,10 +24,11 @@
 // When the credential of the stream expires, the coordinator answers what it has taken, and the client sends the rest on a new stream. So no call fails while
 // a new token is there in time, as from worker.TokenFile.
 //
-// While the coordinator cannot be reached, specs wait and are not sent. If the stream is lost or the answer is UNAVAILABLE, the client itself sends a spec with
-// an idempotency_key again, because a repeat finds the first task (T1). Both last until ctx ends, so give ctx a deadline; if there was no stream then, the
-// error says why, and Config.Logger is told of it meanwhile. A spec that is refused because a
-// quota is used up is sent again after the wait that the coordinator asks for, until ctx ends; without a deadline at most ten times.
+// While the coordinator cannot be reached, specs wait and are not sent. The client itself sends a spec again that was refused because the coordinator
+// stops, or its store is gone. If the stream is lost or the answer is UNAVAILABLE for another reason, it sends only those with an idempotency_key
+// again, because a repeat finds the first task (T1). All this lasts until ctx ends, so give ctx a deadline; if there was no stream then, the error
+// says why, and Config.Logger is told of it meanwhile. A spec that is refused because a quota is used up is sent again after the wait that the
+// coordinator asks for, until ctx ends; without a deadline at most ten times.
 package producer
 
 // The goroutines:

@@ -40,6 +40,12 @@ func outcomeUnknown(err error) error {
 	return status.Errorf(codes.Unavailable, "it is unknown whether the task was created: %v", status.Convert(err).Message())
 }
 
+// takesNone reports whether err says that the coordinator takes no submits at present, so that no task was created: it stops, or has lost its store.
+func takesNone(err error) bool {
+	info := detail.Of[*errdetails.ErrorInfo](status.Convert(err))
+	return repeatable(err) && info.GetDomain() == detail.Domain && (info.GetReason() == "COORDINATOR_STOPPING" || info.GetReason() == "STORE_GONE")
+}
+
 // withoutReason returns UNAVAILABLE without its details, and any other error as it is: COORDINATOR_STOPPING would say that no task was created.
 func withoutReason(err error) error {
 	if st := status.Convert(err); st.Code() == codes.Unavailable {

@@ -139,7 +139,7 @@ func TestWaitsBetweenUndecidedTries(t *testing.T) {
 	t.Attr("rules", "T1")
 	tries := 0
 	withAnswers(t, func(*lessorv1.SubmitStreamRequest) []*lessorv1.SubmitResult {
-		e := &lessorv1.SubmitError{Status: int32(codes.Unavailable), Code: "E.COORDINATOR.STOPPING", Message: "later"}
+		e := &lessorv1.SubmitError{Status: int32(codes.Unavailable), Code: "E.STORE.FAILED", Message: "later"}
 		if tries++; tries > 5 {
 			e = &lessorv1.SubmitError{Status: int32(codes.PermissionDenied), Code: "E.AUTH.DENIED", Message: "no"}
 		}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -311,6 +312,73 @@ func TestStoppingAfterALostAnswer(t *testing.T) {
 				}
 				if took := time.Since(begun); err == nil && took < 20*time.Second {
 					t.Errorf("Submit took %v, want at least twice the retry_after of 10s", took)
+				}
+			})
+		})
+	}
+}
+
+// stopping says of its first frames that it is stopping, or that its store is gone: for each spec, or by the end of the stream. Then it accepts.
+type stopping struct {
+	lessorv1.UnimplementedTaskServiceServer
+	stops  int
+	reason string // code, without E.
+	ends   bool   // the stream
+}
+
+func (s *stopping) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
+	for {
+		if _, err := stream.Recv(); err != nil {
+			return nil //nolint:nilerr // the client has gone
+		}
+		result := &lessorv1.SubmitResult{Created: true}
+		if s.stops--; s.stops >= 0 {
+			result = &lessorv1.SubmitResult{Error: &lessorv1.SubmitError{
+				Status: int32(codes.Unavailable), Code: "E." + s.reason, RetryAfter: durationpb.New(10 * time.Second),
+			}}
+			if s.ends {
+				st, err := status.New(codes.Unavailable, "later").WithDetails(detail.ErrorInfo("E." + s.reason))
+				if err != nil {
+					return err
+				}
+				return st.Err()
+			}
+		}
+		if err := stream.Send(&lessorv1.SubmitStreamResponse{Results: []*lessorv1.SubmitResult{result}}); err != nil {
+			return err
+		}
+	}
+}
+
+// T1: a spec is sent again, with or without a key, if the coordinator says that it takes none: then no task was created. The error of a call that has
+// no time for that still says so.
+func TestCoordinatorThatTakesNone(t *testing.T) {
+	t.Attr("rules", "T1")
+	for name, test := range map[string]struct {
+		coordinator stopping
+		key         string
+		within      time.Duration
+		want        codes.Code
+		reason      string
+	}{
+		"stopping":             {stopping{stops: 3, reason: "COORDINATOR.STOPPING"}, "", time.Hour, codes.OK, ""},
+		"store gone":           {stopping{stops: 3, reason: "STORE.GONE"}, "", time.Hour, codes.OK, ""},
+		"end of the stream":    {stopping{stops: 3, reason: "COORDINATOR.STOPPING", ends: true}, "", time.Hour, codes.OK, ""},
+		"too late":             {stopping{stops: 3, reason: "COORDINATOR.STOPPING"}, "", time.Second, codes.Unavailable, "COORDINATOR_STOPPING"},
+		"too late, with a key": {stopping{stops: 3, reason: "STORE.GONE"}, "k", 15 * time.Second, codes.Unavailable, "STORE_GONE"},
+		"another reason":       {stopping{stops: 1, reason: "STORE.FAILED"}, "", time.Hour, codes.Unavailable, "STORE_FAILED"},
+		"another end":          {stopping{stops: 1, reason: "STORE.FAILED", ends: true}, "", time.Hour, codes.Unavailable, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withTaskService(t, &test.coordinator, func(t *testing.T, conn *grpc.ClientConn) {
+				p := producer.New(conn)
+				defer func() { _ = p.Close() }()
+				ctx, cancel := context.WithTimeout(t.Context(), test.within)
+				defer cancel()
+				_, err := p.Submit(ctx, &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: test.key})
+				reason := detail.Of[*errdetails.ErrorInfo](status.Convert(err)).GetReason()
+				if status.Code(err) != test.want || reason != test.reason {
+					t.Errorf("Submit = %v, reason %q, want %v, %q", err, reason, test.want, test.reason)
 				}
 			})
 		})

@@ -105,7 +105,7 @@ func (s *sender) closeStream(err error) {
 	}
 	for frame := range s.stream.unanswered {
 		for _, one := range frame {
-			one.inDoubt = one.inDoubt || repeatable(err)
+			one.inDoubt = one.inDoubt || repeatable(err) && !takesNone(err)
 		}
 		s.retryOrFail(frame, err)
 	}
@@ -119,7 +119,7 @@ func (s *sender) closeStream(err error) {
 func (s *sender) retryOrFail(frame []*call, err error) {
 	var retry []*call
 	for _, one := range frame {
-		if one.hasKey && repeatable(err) {
+		if takesNone(err) || one.hasKey && repeatable(err) {
 			retry = append(retry, one)
 			continue
 		}
