@@ -751,7 +751,7 @@ type TaskFilter struct {
 	Queue string `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
 	// States. Empty: any. A state that is not set is refused: it would select more than the others.
 	States []TaskState `protobuf:"varint,3,rep,packed,name=states,proto3,enum=lessor.v1.TaskState" json:"states,omitempty"`
-	// Run. Empty: any.
+	// Run. Empty: any. One of which there is no task (any more) is no error: it selects none.
 	RunId string `protobuf:"bytes,4,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// Type. Empty: any.
 	Type string `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`
@@ -2326,11 +2326,11 @@ func (x *BatchDeleteTasksResponse) GetResult() *BatchResult {
 	return nil
 }
 
-// BatchResult is what one call of a bulk operation did. A call looks at a bounded number of tasks, in steps between which other calls are
-// served. Each step is durable, whether or not you make the next call, or this one ends with an error; "changed" in the metadata of its
-// ErrorInfo is then how many tasks it has changed, at least. If a step would be refused, since the coordinator is overloaded or stopping, or the tenant's
-// quota of tasks is used up, a call that has changed tasks is no error: it ends there, with a next_page_token. Tasks that were submitted after the first
-// call are left alone.
+// BatchResult is what one call of a bulk operation did. A call looks at a bounded number of tasks, in steps between which other calls are served.
+// Each step is durable, whether or not you make the next call, or this one ends with an error; "changed" in the metadata of its ErrorInfo is then how
+// many tasks it has changed, at least. If a step would be refused, since the coordinator is overloaded or stopping, or the tenant's quota of tasks is
+// used up, a call that has changed tasks is no error: it ends there, with a next_page_token. Tasks that were submitted after the first call are left
+// alone.
 type BatchResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Tasks that were changed.
