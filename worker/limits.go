@@ -77,6 +77,8 @@ const (
 	answerTimeout = 30 * time.Second
 	// openTimeout is how long connecting may take at most, and then how long the handshake may take.
 	openTimeout = 10 * time.Second
+	// mostAway is how long a unary call that a coordinator has refused because it stops waits for the next one.
+	mostAway = 30 * time.Second
 	// firstConnectTimeout is how long the first try to connect may take before an error is reported. Each further try may take twice as
 	// long, up to openTimeout. gRPC continues to connect meanwhile.
 	firstConnectTimeout = time.Second

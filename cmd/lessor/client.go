@@ -121,7 +121,9 @@ func (a *app) noteWait() grpc.UnaryClientInterceptor {
 		err := invoke(ctx, method, req, reply, conn, opts...)
 		deadline, _ := ctx.Deadline()
 		left := time.Until(deadline)
-		if wait, asked := retryDelay(status.Convert(err)); asked && status.Code(err) == codes.ResourceExhausted && notedWait <= wait && wait < left {
+		st := status.Convert(err)
+		repeated := st.Code() == codes.ResourceExhausted || reasonOf(st) == "COORDINATOR_STOPPING"
+		if wait, asked := retryDelay(st); repeated && asked && notedWait <= wait && wait < left {
 			once.Do(func() { a.note("waiting up to %v: %s", left.Round(time.Second), printable(explain(err).text)) })
 		}
 		return err

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
 )
@@ -88,11 +90,12 @@ func TestBackupOfANewerStore(t *testing.T) {
 	}
 }
 
-// fullFor refuses submits because the disk is full, and asks to repeat them after wait, until refusals are used up.
+// fullFor refuses submits because the disk is full, or because it stops, and asks to repeat them after wait, until refusals are used up.
 type fullFor struct {
 	lessorv1.UnimplementedTaskServiceServer
 	refusals int
 	wait     time.Duration
+	stops    bool
 }
 
 func (s *fullFor) SubmitTask(context.Context, *lessorv1.SubmitTaskRequest) (*lessorv1.SubmitTaskResponse, error) {
@@ -100,6 +103,9 @@ func (s *fullFor) SubmitTask(context.Context, *lessorv1.SubmitTaskRequest) (*les
 		return &lessorv1.SubmitTaskResponse{Task: &lessorv1.Task{TaskId: "t1"}}, nil
 	}
 	s.refusals--
+	if s.stops {
+		return nil, refusal.Status(engine.ErrStopped)
+	}
 	refused, err := status.New(codes.ResourceExhausted, "the disk is full").WithDetails(
 		&errdetails.ErrorInfo{Reason: "STORE_DISK_FULL", Domain: "lessor"}, &errdetails.RetryInfo{RetryDelay: durationpb.New(s.wait)})
 	if err != nil {
@@ -120,6 +126,7 @@ func TestWaitsAreNoted(t *testing.T) {
 		{&fullFor{refusals: 100, wait: 5 * time.Second}, codes.ResourceExhausted, "waiting up to 30s: the disk is full\n"},
 		{&fullFor{refusals: 3, wait: 999 * time.Millisecond}, codes.OK, ""},
 		{&fullFor{refusals: 1, wait: time.Minute}, codes.ResourceExhausted, ""},
+		{&fullFor{refusals: 1, stops: true}, codes.OK, "waiting up to 30s: the coordinator is unavailable: the coordinator is stopping\n"},
 		{&fullFor{}, codes.OK, ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {

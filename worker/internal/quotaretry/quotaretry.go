@@ -1,4 +1,4 @@
-// Package quotaretry says whether and when to retry a call that the coordinator refused because a quota was used up (X5).
+// Package quotaretry says whether and when to retry a call that the coordinator refused because a quota was used up (X5), or because it stops.
 package quotaretry
 
 import (
@@ -25,11 +25,16 @@ const (
 // not be retried. Only RESOURCE_EXHAUSTED with RetryInfo is worth a retry: then nothing was done, and the coordinator says how long to wait. Wait adds a
 // random jitter, whose bound grows with each retry, so that callers that were refused together do not come back together.
 func Wait(err error, retries int) (wait time.Duration, ok bool) {
-	if status.Code(err) != codes.ResourceExhausted || retries >= MaxRetries {
+	if status.Code(err) != codes.ResourceExhausted {
 		return 0, false
 	}
+	return WaitAsked(err, retries)
+}
+
+// WaitAsked is Wait for any error after which nothing was done.
+func WaitAsked(err error, retries int) (wait time.Duration, ok bool) {
 	wait, ok = Asked(err)
-	if !ok {
+	if !ok || retries >= MaxRetries {
 		return 0, false
 	}
 	return wait + rand.N(min(firstMaxJitter<<retries, maxJitter)), true
@@ -39,4 +44,16 @@ func Wait(err error, retries int) (wait time.Duration, ok bool) {
 func Asked(err error) (wait time.Duration, ok bool) {
 	info := detail.Of[*errdetails.RetryInfo](status.Convert(err))
 	return info.GetRetryDelay().AsDuration(), info != nil
+}
+
+// Stopping reports whether a coordinator has refused a call because it stops: nothing was done.
+func Stopping(err error) bool { return Refused(err, "COORDINATOR_STOPPING") }
+
+// Refused reports whether err is of a coordinator that is unavailable for this reason.
+func Refused(err error, reason string) bool {
+	if status.Code(err) != codes.Unavailable {
+		return false
+	}
+	info := detail.Of[*errdetails.ErrorInfo](status.Convert(err))
+	return info.GetDomain() == detail.Domain && info.GetReason() == reason
 }
