@@ -66,7 +66,7 @@ func New(d Deps) (*Services, error) {
 		return nil, err
 	}
 	d.ShowBackups(times)
-	sh := &shared{Deps: d, rejects: quota.NewRejects()}
+	sh := newShared(d)
 	return &Services{
 		Tasks:   &taskService{shared: sh},
 		Workers: &workerService{shared: sh, streams: sh.streams()},

@@ -21,6 +21,11 @@ import (
 type shared struct {
 	Deps
 	rejects quota.Rejects
+	behind  chan struct{} // has a token while a watch of a run that has fallen behind reads; see runHistory.read
+}
+
+func newShared(d Deps) *shared {
+	return &shared{Deps: d, rejects: quota.NewRejects(), behind: make(chan struct{}, 1)}
 }
 
 func (sh *shared) fields() *convert.Fields { return &convert.Fields{Limits: sh.Limits} }

@@ -27,8 +27,9 @@ var watchStep = 10_000
 // deleted task the watch is told.
 type runHistory struct {
 	*runWatcher
-	number uint32 // of the space
-	last   uint64 // the newest event of the space when the watch began to catch up
+	number uint32        // of the space
+	last   uint64        // the newest event of the space when the watch began to catch up
+	turn   chan struct{} // has room for a token of each that may read now; nil: it need not wait for that
 
 	parts  partHeap // those of which the store has events that are neither sent nor in events
 	events []runEvent
@@ -69,12 +70,26 @@ func (h *runHistory) begin(r store.Reader) error {
 func (h *runHistory) read() error {
 	h.bound = h.last
 	for h.due() {
-		if err := cmp.Or(h.longView(h.readParts), context.Cause(h.ctx)); err != nil {
+		if err := cmp.Or(h.readInTurn(), context.Cause(h.ctx)); err != nil {
 			return err
 		}
 	}
 	slices.SortFunc(h.events, inOrder)
 	return nil
+}
+
+// readInTurn is a transaction of read. Those of watches that have fallen behind come one after the other: each may read a whole run to send a few events to a
+// client that does not take them, and hundreds at once would leave little of the processors to the work that they watch (W11).
+func (h *runHistory) readInTurn() error {
+	if h.turn != nil {
+		select {
+		case h.turn <- struct{}{}:
+			defer func() { <-h.turn }()
+		case <-h.ctx.Done():
+			return nil
+		}
+	}
+	return h.longView(h.readParts)
 }
 
 // inOrder compares the numbers of events. Notes come before the event of another task with the same number.

@@ -1,13 +1,18 @@
 package service
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
@@ -71,7 +76,7 @@ func (r countedReader) Get(ks store.Keyspace, key []byte) []byte {
 
 // watch returns a watch of the run, and what sends to it.
 func (w *pastWorld) watch(send func(*lessorv1.WatchTaskResponse)) *runWatcher {
-	e := &shared{Deps: Deps{Store: w, Logger: slog.New(slog.DiscardHandler)}}
+	e := newShared(Deps{Store: w, Logger: slog.New(slog.DiscardHandler)})
 	return &runWatcher{
 		shared: e, ctx: w.Context(), space: engine.Space{Tenant: gate.DefaultTenant, Workspace: convert.DefaultWorkspace}, run: "run",
 		toldOf:      map[lease.TaskID]uint64{},
@@ -296,6 +301,67 @@ func TestCatchUpReadsATaskOnlyForItsEvents(t *testing.T) {
 			t.Errorf("%s: %d reads of tasks, up to %d in one transaction; want %d for %d events, and %d", name, w.all, w.most, most, events, step+1)
 		}
 	}
+}
+
+// viewsAtOnce is a store whose transactions take a second. It counts those that there are.
+type viewsAtOnce struct {
+	store.Store
+	now atomic.Int32
+}
+
+func (s *viewsAtOnce) View(fn func(store.Reader) error) error {
+	s.now.Add(1)
+	defer s.now.Add(-1)
+	time.Sleep(time.Second)
+	return s.Store.View(fn)
+}
+
+// W11: watches of a run that have fallen behind read the store one after the other, but do not wait for a client that takes nothing. Watches that begin do not
+// wait for them.
+func TestWatchesThatFellBehindReadInTurn(t *testing.T) {
+	t.Attr("rules", "W11")
+	synctest.Test(t, func(t *testing.T) {
+		const watches = 5
+		w := newPastWorld(t, 1)
+		w.submit("run")
+		w.commit()
+		w.happen(w.ids[0], -1)
+		w.commit()
+		ctx, cancel := context.WithCancel(t.Context())
+		st, stuck := &viewsAtOnce{Store: w.Store}, atomic.Int32{}
+		of := w.watch(func(m *lessorv1.WatchTaskResponse) {
+			if m.GetHistory() != nil {
+				stuck.Add(1)
+				<-ctx.Done()
+			}
+		})
+		of.Store, of.ctx = st, ctx
+		copyOf := func() *runWatcher {
+			watch := *of
+			watch.toldOf, watch.eventSender = map[lease.TaskID]uint64{}, &eventSender{send: of.send}
+			return &watch
+		}
+		var all sync.WaitGroup
+		for range watches {
+			all.Go(func() { _ = copyOf().skipped(1, 0) })
+		}
+		time.Sleep(1500 * time.Millisecond) // each has seen how far the history goes, and the first one reads it
+		if n := st.now.Load(); n != 1 {
+			t.Errorf("%d watches that fell behind read at once, want 1", n)
+		}
+		all.Go(func() { _ = copyOf().catchUp() })
+		all.Go(func() { _ = copyOf().catchUp() })
+		time.Sleep(1200 * time.Millisecond)
+		if n := st.now.Load(); n != 3 {
+			t.Errorf("%d watches read, want one that fell behind and two that begin", n)
+		}
+		time.Sleep(time.Minute)
+		if n := stuck.Load(); n != watches+2 {
+			t.Errorf("%d watches wait for their clients, want %d", n, watches+2)
+		}
+		cancel()
+		all.Wait()
+	})
 }
 
 // BenchmarkCatchUp is a watch of a run of 50,000 tasks with four events each, from its beginning, without the sending.

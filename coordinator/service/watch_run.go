@@ -49,8 +49,11 @@ func (s *taskService) newRunWatcher(ctx context.Context, f *convert.Fields, req 
 
 // catchUp sends the events that the store has when catchUp begins. Later ones come with news, for which the watch has subscribed before. The store also holds
 // the events that came with news; catchUp does not send them again.
-func (w *runWatcher) catchUp() error {
-	h := runHistory{runWatcher: w}
+func (w *runWatcher) catchUp() error { return w.sendStored(nil) }
+
+// sendStored is catchUp. For each of its transactions, it puts a token into turn unless that is nil.
+func (w *runWatcher) sendStored(turn chan struct{}) error {
+	h := runHistory{runWatcher: w, turn: turn}
 	if err := w.view(h.begin); err != nil {
 		return err
 	}
@@ -150,5 +153,5 @@ func (w *runWatcher) skipped(n, gone int) error {
 	if err := w.missed("", n, gone); err != nil {
 		return err
 	}
-	return w.catchUp()
+	return w.sendStored(w.behind)
 }
