@@ -14,18 +14,29 @@ import (
 )
 
 // completionCmd is lessor completion. When a shell calls it to complete a line, dispatch calls completeLine instead.
-type completionCmd struct{}
+type completionCmd struct {
+	Shell string `arg:"" optional:"" enum:"bash,zsh,fish" default:"bash" help:"The shell: bash, zsh or fish."`
+}
 
 // Help is shown below the flags.
 func (completionCmd) Help() string {
-	return `Prints the line that makes bash complete commands, flags and some values. In zsh, bashcompinit must be loaded before.
+	return `Prints what makes bash, zsh or fish complete commands, flags and some values.
 
-Example:
-  eval "$(lessor completion)"    # in ~/.bashrc`
+Examples:
+  eval "$(lessor completion)"           # in ~/.bashrc
+  eval "$(lessor completion zsh)"       # in ~/.zshrc, after compinit
+  lessor completion fish | source       # in ~/.config/fish/config.fish`
 }
 
-func (completionCmd) Run(a *app) error {
-	_, err := fmt.Fprintln(a.out, "complete -o default -C 'lessor completion' lessor")
+// completionScripts has what each shell runs. All of them call lessor completion with the line, and complete names of files if it prints nothing.
+var completionScripts = map[string]string{
+	"bash": `complete -o default -C 'lessor completion' lessor`,
+	"zsh":  `autoload -U +X bashcompinit && bashcompinit; complete -o default -C 'lessor completion' lessor`,
+	"fish": `complete -c lessor -n 'set -g __lessor_found (COMP_LINE=(commandline -cp) lessor completion); test -n "$__lessor_found"' -fka '$__lessor_found'`,
+}
+
+func (c completionCmd) Run(a *app) error {
+	_, err := fmt.Fprintln(a.out, completionScripts[c.Shell])
 	return err
 }
 
