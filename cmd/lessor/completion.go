@@ -31,8 +31,13 @@ Examples:
 // completionScripts has what each shell runs. All of them call lessor completion with the line, and complete names of files if it prints nothing.
 var completionScripts = map[string]string{
 	"bash": `complete -o default -C 'lessor completion' lessor`,
-	"zsh":  `autoload -U +X bashcompinit && bashcompinit; complete -o default -C 'lessor completion' lessor`,
-	"fish": `complete -c lessor -n 'set -g __lessor_found (COMP_LINE=(commandline -cp) lessor completion); test -n "$__lessor_found"' -fka '$__lessor_found'`,
+	"zsh": `_lessor() {
+  local found=(${(f)"$(COMP_LINE="${words[1,CURRENT-1]} $PREFIX" lessor completion)"})
+  if (($#found)); then compadd -a found; else compset -P 1 '--*='; _files; fi
+}
+compdef _lessor lessor`,
+	"fish": `complete -c lessor -n 'set -g __lessor_found (COMP_LINE=(commandline -cp) lessor completion)
+  test -n "$__lessor_found"' -fka '$__lessor_found'`,
 }
 
 func (c completionCmd) Run(a *app) error {
@@ -41,7 +46,7 @@ func (c completionCmd) Run(a *app) error {
 }
 
 // lineToComplete returns the command line up to the cursor, and what the shell takes for its last word, if a shell has called lessor completion for it
-// (complete -C). Then args are not arguments: bash adds the name of the command, the last word and the word before, zsh nothing.
+// (complete -C). Then args are not arguments: bash adds the name of the command, the last word and the word before, zsh and fish nothing.
 func lineToComplete(args []string) (line, word string, ok bool) {
 	line, ok = os.LookupEnv("COMP_LINE")
 	if !ok || len(args) == 0 || args[0] != "completion" {
@@ -57,7 +62,7 @@ func lineToComplete(args []string) (line, word string, ok bool) {
 }
 
 // completeLine prints what the last word of a command line can be. If it prints nothing, the shell completes names of files. Of --flag=value, word is only the
-// value in bash, and all of it in zsh.
+// value in bash, and all of it in zsh and fish.
 func completeLine(w io.Writer, root *kong.Node, line, word string) error {
 	words := strings.Fields(line)
 	if len(words) == 0 {

@@ -22,12 +22,14 @@ func TestShellsComplete(t *testing.T) {
 		"lessor task list --state=CANCELLI", "lessor task list --state=CANCELLING",
 		"lessor task list --state READY,RU", "lessor task list --state READY,RUNNING",
 		"lessor serve --data fi", "lessor serve --data file.json",
+		"lessor serve --data=fi", "lessor serve --data=file.json",
 	}
 	for _, shell := range []struct {
 		name, rc, setup string
 	}{
 		{"bash", ".bashrc", `PS1='ready-$(wc -l <out)-'; bind 'set enable-bracketed-paste off'; eval "$(lessor completion)"`},
-		{"zsh", ".zshrc", `setopt promptsubst; PS1='ready-$(wc -l <out)-'; autoload -U compinit && compinit -D -u` + "\n" + `eval "$(lessor completion zsh)"`},
+		{"zsh", ".zshrc", `setopt promptsubst; PS1='ready-$(wc -l <out)-'; autoload -U compinit && compinit -D -u` + "\n" +
+			`eval "$(lessor completion zsh)"`},
 		{"fish", ".config/fish/config.fish", "function fish_prompt; echo ready-(wc -l <out)-; end\nlessor completion fish | source"},
 	} {
 		t.Run(shell.name, func(t *testing.T) {
@@ -37,7 +39,7 @@ func TestShellsComplete(t *testing.T) {
 				t.Skip(err)
 			}
 			home := t.TempDir()
-			for name, text := range map[string]string{shell.rc: shell.setup + "\n", "out": "", "file.json": "", "within/only.json": ""} {
+			for name, text := range map[string]string{shell.rc: shell.setup + "\n", "out": "", "file.json": "", "tax.json": "", "within/only.json": ""} {
 				if err := os.MkdirAll(filepath.Dir(filepath.Join(home, name)), 0o700); err != nil {
 					t.Fatal(err)
 				}
@@ -47,7 +49,8 @@ func TestShellsComplete(t *testing.T) {
 			}
 			cmd := exec.Command(path, "-i")
 			cmd.Dir = home
-			cmd.Env = append(os.Environ(), "HOME="+home, "ZDOTDIR="+home, "XDG_CONFIG_HOME="+filepath.Join(home, ".config"), "XDG_DATA_HOME="+filepath.Join(home, ".local"), "TERM=xterm")
+			cmd.Env = append(os.Environ(), "HOME="+home, "ZDOTDIR="+home, "TERM=xterm",
+				"XDG_CONFIG_HOME="+filepath.Join(home, ".config"), "XDG_DATA_HOME="+filepath.Join(home, ".local"))
 			typeInto(t, cmd, lines)
 			out, err := os.ReadFile(filepath.Join(home, "out"))
 			if err != nil {
