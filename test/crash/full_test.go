@@ -111,7 +111,8 @@ func TestStoreFillsItsDisk(t *testing.T) {
 }
 
 // TestEmptiedStoreTakesTasks: tasks, and then their results, fill the disk, until the disk reserve is released and nothing is granted. The disk never has room for
-// the reserve again, because the file of the store does not shrink; but once all tasks are deleted, others are accepted and done, again and again.
+// the reserve again, because the file of the store does not shrink; but once all tasks are deleted, others are accepted and done, again and again. So it is also
+// after a result that found no piece of the store large enough.
 func TestEmptiedStoreTakesTasks(t *testing.T) {
 	disk := harness.NewDisk(t, 64)
 	data := filepath.Join(disk.Dir(), "data")
@@ -119,27 +120,38 @@ func TestEmptiedStoreTakesTasks(t *testing.T) {
 	start := func() { c.Start("--disk-reserve", "8MiB") }
 	start()
 	f := &fullDisk{t: t, c: c}
-	first := 0
+	first, failures := 0, 0
 	for round := range 6 {
 		accepted := submitUntilFull(t, c, 60<<10)
 		first = max(first, accepted)
 		if accepted < first/5 {
 			t.Fatalf("%d tasks filled the disk; after they were deleted, %d were accepted, want at least a fifth as many", first, accepted)
 		}
-		done := f.workUntilStopped(900 << 10)
+		done, failed := f.workUntilRefused(900 << 10)
 		stats, err := os.Stat(filepath.Join(data, "lessor.db"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("round %d: %d submitted, %d done; the store has %d MiB, and %d KiB of the disk are free", round, accepted, done, stats.Size()>>20, disk.Free()>>10)
-		if _, err := os.Stat(filepath.Join(data, "lessor.reserve")); done == 0 || err == nil {
+		t.Logf("round %d: %d submitted, %d done, the store failed: %v; it has %d MiB, and %d KiB of the disk are free",
+			round, accepted, done, failed, stats.Size()>>20, disk.Free()>>10)
+		if _, err := os.Stat(filepath.Join(data, "lessor.reserve")); done == 0 && !failed || err == nil {
 			t.Fatalf("%d tasks were done, and the disk reserve was not released", done)
+		}
+		if failed {
+			failures++
+			if code := c.Process().Wait(); code != 70 {
+				t.Fatalf("exit code %d, want 70\n%s", code, c.Process().Stderr())
+			}
+			start()
 		}
 		f.deleteAll()
 		if round%2 == 1 {
 			c.Kill()
 			start()
 		}
+	}
+	if failures > 3 {
+		t.Errorf("the store failed in %d rounds of 6, want that its pieces are seldom too small", failures)
 	}
 	c.Stop()
 	c.Verify()
@@ -235,24 +247,49 @@ func (f *fullDisk) checkReports(all []*lessorv1.Assignment) {
 
 func (f *fullDisk) complete(a *lessorv1.Assignment, size int) {
 	f.t.Helper()
+	if !f.tryComplete(a, size) {
+		f.t.Fatal("the store failed to take a result on a full disk, want COMMITTED")
+	}
+}
+
+// tryComplete completes a task. It returns false if the store failed.
+func (f *fullDisk) tryComplete(a *lessorv1.Assignment, size int) bool {
+	f.t.Helper()
 	res, err := lessorv1.NewWorkerServiceClient(f.c.Conn()).Complete(f.t.Context(), &lessorv1.CompleteRequest{
 		TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Output: make([]byte, size),
 	})
+	if status.Code(err) == codes.Unavailable {
+		return false
+	}
 	if err != nil || res.GetVerdict() != committed {
 		f.t.Fatalf("a result on a full disk: %v, error %v, want COMMITTED", res, err)
 	}
+	return true
 }
 
 // workUntilStopped leases tasks, eight at a time, and completes each with a result of that size, until no task is granted. It returns how many it has completed.
 func (f *fullDisk) workUntilStopped(size int) (completed int) {
 	f.t.Helper()
+	completed, failed := f.workUntilRefused(size)
+	if failed {
+		f.t.Fatal("the store failed to take a result on a full disk, want COMMITTED")
+	}
+	return completed
+}
+
+// workUntilRefused is workUntilStopped for results so large that the free pieces of a store may all be too small for one, which ends the coordinator; see
+// docs/decisions/0040-no-grants-on-a-full-disk.md. Then failed is true.
+func (f *fullDisk) workUntilRefused(size int) (completed int, failed bool) {
+	f.t.Helper()
 	for {
 		all := f.ask(patientQueue, 8)
 		if len(all) == 0 {
-			return completed
+			return completed, false
 		}
 		for _, a := range all {
-			f.complete(a, size)
+			if !f.tryComplete(a, size) {
+				return completed, true
+			}
 			completed++
 		}
 	}
