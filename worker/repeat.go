@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/lessor-dev/lessor/worker/internal/quotaretry"
+	"github.com/lessor-dev/lessor/worker/internal/refused"
 )
 
 // retryRefusals is an interceptor that retries a unary call that was refused because a quota is used up (X5), or because the coordinator stops, after
@@ -17,10 +17,10 @@ func retryRefusals(ctx context.Context, method string, req, reply any, conn *grp
 ) error {
 	for retries := 0; ; retries++ {
 		err := invoke(ctx, method, req, reply, conn, opts...)
-		wait, ok := quotaretry.Wait(err, retries)
-		stopping := quotaretry.Stopping(err)
+		wait, ok := refused.Wait(err, retries)
+		stopping := refused.Stopping(err)
 		if stopping {
-			wait, ok = quotaretry.WaitAsked(err, retries)
+			wait, ok = refused.WaitAsked(err, retries)
 		}
 		if deadline, ends := ctx.Deadline(); !ok || ends && time.Until(deadline) < wait {
 			return err

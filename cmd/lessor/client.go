@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/worker"
 )
 
@@ -122,7 +123,7 @@ func (a *app) noteWait() grpc.UnaryClientInterceptor {
 		deadline, _ := ctx.Deadline()
 		left := time.Until(deadline)
 		st := status.Convert(err)
-		repeated := st.Code() == codes.ResourceExhausted || reasonOf(st) == "COORDINATOR_STOPPING"
+		repeated := st.Code() == codes.ResourceExhausted || detail.ReasonOf(st) == "COORDINATOR_STOPPING"
 		if wait, asked := retryDelay(st); repeated && asked && notedWait <= wait && wait < left {
 			once.Do(func() { a.note("waiting up to %v: %s", left.Round(time.Second), printable(explain(err).text)) })
 		}

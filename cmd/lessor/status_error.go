@@ -25,10 +25,10 @@ func explainStatus(err error) *failure {
 	if size, limit, ok := tooLarge(s); ok {
 		return fail(exitUsage, "", "the message has %s bytes; the limit is %s", size, limit)
 	}
-	if found := httpAnswer.FindStringSubmatch(s.Message()); found != nil && reasonOf(s) == "" { // gRPC derives the code from that of HTTP
+	if found := httpAnswer.FindStringSubmatch(s.Message()); found != nil && detail.ReasonOf(s) == "" { // gRPC derives the code from that of HTTP
 		return explainHTTP(found[1], found[2])
 	}
-	if strings.HasPrefix(s.Message(), streamReset) && reasonOf(s) == "" {
+	if strings.HasPrefix(s.Message(), streamReset) && detail.ReasonOf(s) == "" {
 		return fail(exitUnavailable, hintReset, "the connection to the coordinator was cut: %s", s.Message())
 	}
 	switch s.Code() {
@@ -43,13 +43,13 @@ func explainStatus(err error) *failure {
 	case codes.PermissionDenied:
 		return fail(exitFailed, deniedHint(s), "%s", s.Message())
 	case codes.Unavailable:
-		if reasonOf(s) != "" { // the coordinator has answered
+		if detail.ReasonOf(s) != "" { // the coordinator has answered
 			return fail(exitUnavailable, waitHint(s, "try again later"), "the coordinator is unavailable: %s", s.Message())
 		}
 		problem, hint := dialProblem(s.Message())
 		return fail(exitUnavailable, waitHint(s, hint), "cannot reach the coordinator: %s", problem)
 	case codes.ResourceExhausted:
-		if reasonOf(s) == "AUTH_LIMIT" { // a repeat does not help
+		if detail.ReasonOf(s) == "AUTH_LIMIT" { // a repeat does not help
 			return fail(exitFailed, `"lessor token list" shows the tokens, "lessor key list" the keys`, "%s", s.Message())
 		}
 		return fail(exitUnavailable, exhaustedHint(s), "%s", exhausted(s))
@@ -112,7 +112,7 @@ const hintReset = "try again; if there is a proxy in between, docs/deployment.md
 
 // missingHint says where to find the names of what exists.
 func missingHint(s *status.Status) string {
-	switch reasonOf(s) {
+	switch detail.ReasonOf(s) {
 	case "TASK_NOT_FOUND":
 		return `"lessor task list" shows the tasks of a workspace; ended tasks are deleted after their retention`
 	case "QUEUE_NOT_FOUND":
@@ -125,14 +125,9 @@ func missingHint(s *status.Status) string {
 	return ""
 }
 
-// reasonOf returns the coordinator's reason for an error, or "" if the error is not from the coordinator.
-func reasonOf(s *status.Status) string {
-	return detail.Of[*errdetails.ErrorInfo](s).GetReason()
-}
-
 // exhausted says which limit is used up. Without a reason of the coordinator, the status is from gRPC or a proxy.
 func exhausted(s *status.Status) string {
-	switch reasonOf(s) {
+	switch detail.ReasonOf(s) {
 	case "", "COORDINATOR_OVERLOADED":
 		return "the coordinator is overloaded: " + s.Message()
 	}
@@ -141,7 +136,7 @@ func exhausted(s *status.Status) string {
 
 func exhaustedHint(s *status.Status) string {
 	hint := waitHint(s, "try again later")
-	switch reason := reasonOf(s); {
+	switch reason := detail.ReasonOf(s); {
 	case strings.HasPrefix(reason, "QUOTA_"):
 		hint += `; "lessor status" shows the quotas`
 	case reason == "STORE_DISK_FULL": // as a whole it need not be: a small one has no room for --disk-reserve
@@ -178,7 +173,7 @@ func retryDelay(s *status.Status) (wait time.Duration, asked bool) {
 
 // existsHint names the task that exists already, or says what to do about a name that is taken.
 func existsHint(s *status.Status) string {
-	if reasonOf(s) == "STANDBY_NAME_TAKEN" {
+	if detail.ReasonOf(s) == "STANDBY_NAME_TAKEN" {
 		return "give each standby a --name of its own"
 	}
 	id := detail.Of[*errdetails.ErrorInfo](s).GetMetadata()["task_id"]

@@ -166,7 +166,7 @@ func (l *lineSubmits) submit(batch []inputLine) error {
 		return stopped
 	}
 	answer, err := l.call(batch)
-	noRoom := reasonOf(status.Convert(err)) == "QUOTA_TASKS"
+	noRoom := detail.NoRoom(err)
 	if half := len(batch) / 2; half > 0 && (noRoom || detail.TooManyTasks(err)) {
 		if !noRoom {
 			l.most = min(l.most, len(batch)-half)

@@ -14,6 +14,9 @@ func TooManyTasks(err error) bool {
 	return path == "tasks"
 }
 
+// NoRoom reports whether a call was refused because the quota of tasks has no room for what it would make (X5). There may be room for a part of it.
+func NoRoom(err error) bool { return ReasonOf(status.Convert(err)) == "QUOTA_TASKS" }
+
 // BadTask returns the index of the task because of which a batch of n submits was refused, and in words the field of its spec and what is wrong with it. ok
 // is false if the reason is not one of the tasks.
 func BadTask(err error, n int) (index int, problem string, ok bool) {

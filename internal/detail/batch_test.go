@@ -46,3 +46,31 @@ func TestRefusedBatch(t *testing.T) {
 		}
 	}
 }
+
+// X5: only a coordinator says that its quota of tasks is used up, and only of that a caller may expect that a part of its tasks has room.
+func TestNoRoom(t *testing.T) {
+	t.Attr("rules", "X5")
+	refused := func(code, domain string) error {
+		info := detail.ErrorInfo(code)
+		info.Domain = domain
+		st, err := status.New(codes.ResourceExhausted, "no").WithDetails(info)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Err()
+	}
+	for name, test := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"none":          {err: nil},
+		"no details":    {err: status.Error(codes.ResourceExhausted, "QUOTA_TASKS")},
+		"of tasks":      {err: refused("E.QUOTA.TASKS", detail.Domain), want: true},
+		"of calls":      {err: refused("E.QUOTA.CALLS", detail.Domain)},
+		"of a stranger": {err: refused("E.QUOTA.TASKS", "proxy")},
+	} {
+		if got := detail.NoRoom(test.err); got != test.want {
+			t.Errorf("%s: NoRoom = %t, want %t", name, got, test.want)
+		}
+	}
+}

@@ -27,6 +27,14 @@ func ErrorInfo(code string) *errdetails.ErrorInfo {
 // Reason returns the reason that belongs to a code: AUTH_FORBIDDEN for E.AUTH.FORBIDDEN.
 func Reason(code string) string { return strings.ReplaceAll(strings.TrimPrefix(code, "E."), ".", "_") }
 
+// ReasonOf returns the reason that a coordinator gives for an error, such as QUOTA_TASKS, or "" if the error is from somebody else.
+func ReasonOf(st *status.Status) string {
+	if info := Of[*errdetails.ErrorInfo](st); info.GetDomain() == Domain {
+		return info.GetReason()
+	}
+	return ""
+}
+
 // Of returns the first detail of type T, or nil if there is none.
 func Of[T any](st *status.Status) (found T) {
 	for _, d := range st.Details() {

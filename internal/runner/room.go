@@ -19,7 +19,7 @@ import (
 func callForRoom(ctx context.Context, call func() error) (noRoom bool, err error) {
 	err = retryWhileAway(ctx, func() error {
 		err := call()
-		if noRoom = isNoRoom(err); noRoom {
+		if noRoom = detail.NoRoom(err); noRoom {
 			return nil
 		}
 		return err
@@ -37,17 +37,12 @@ func awaitRoom(ctx context.Context) error {
 	}
 }
 
-// isNoRoom reports whether a call was refused because the tenant's quota of tasks has no room for what it would make.
-func isNoRoom(err error) bool {
-	return detail.Of[*errdetails.ErrorInfo](status.Convert(err)).GetReason() == "QUOTA_TASKS"
-}
-
 // RefuseAtOnce is an interceptor for a connection of which batches are submitted in parts if there is no room for the whole, as by a run. The
 // connection repeats what a quota refuses, after a wait (see worker.Dial), but there may never be room for several tasks at once while there always
 // is for some of them. So a call for several tasks gets the refusal without the wait that goes with it.
 func RefuseAtOnce(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	err := invoke(ctx, method, req, reply, conn, opts...)
-	if !forSeveral(req) || !isNoRoom(err) {
+	if !forSeveral(req) || !detail.NoRoom(err) {
 		return err
 	}
 	refused := status.Convert(err).Proto()

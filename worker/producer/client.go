@@ -14,7 +14,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/traceparent"
 	"github.com/lessor-dev/lessor/internal/wire"
-	"github.com/lessor-dev/lessor/worker/internal/quotaretry"
+	"github.com/lessor-dev/lessor/worker/internal/refused"
 )
 
 // Limits of a frame: the number of specs and their size in bytes, well below the largest message that a coordinator accepts.
@@ -202,13 +202,13 @@ func (c *Client) retryLater(one *call, err error) bool {
 	deadline, ends := one.ctx.Deadline()
 	tries := one.retries
 	if ends { // then only that bounds them: callers of one client compete, and some lose many times in a row
-		tries = min(tries, quotaretry.MaxRetries-1)
+		tries = min(tries, refused.MaxRetries-1)
 	}
-	wait, ok := quotaretry.Wait(err, tries)
+	wait, ok := refused.Wait(err, tries)
 	none := takesNone(err)
 	undecided := !ok && !none && one.hasKey && repeatable(err)
 	if none || undecided {
-		asked, _ := quotaretry.Asked(err)
+		asked, _ := refused.Asked(err)
 		wait, ok = asked+backoff(one.retries), true
 	}
 	if !ok || ends && time.Until(deadline) < wait {

@@ -18,7 +18,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/worker/internal/connecting"
-	"github.com/lessor-dev/lessor/worker/internal/quotaretry"
+	"github.com/lessor-dev/lessor/worker/internal/refused"
 )
 
 // contextEnded returns the status of a call whose ctx has ended. If err is not nil, it says what was wrong until then, because a call that is only retried
@@ -43,7 +43,7 @@ func outcomeUnknown(err error) error {
 
 // takesNone reports whether err says that the coordinator takes no submits at present, so that no task was created: it stops, or has lost its store.
 func takesNone(err error) bool {
-	return quotaretry.Stopping(err) || quotaretry.Refused(err, "STORE_GONE")
+	return refused.Stopping(err) || refused.Because(err, "STORE_GONE")
 }
 
 // withoutReason returns UNAVAILABLE without its details, and any other error as it is: COORDINATOR_STOPPING would say that no task was created.

@@ -12,7 +12,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/internal/words"
-	"github.com/lessor-dev/lessor/worker/internal/quotaretry"
+	"github.com/lessor-dev/lessor/worker/internal/refused"
 	"github.com/lessor-dev/lessor/worker/internal/text"
 )
 
@@ -78,5 +78,5 @@ func waitAgain(ctx context.Context, err error, began bool, failures int) (wait t
 		began && (code == codes.Unauthenticated || code == codes.PermissionDenied): // the credential has ended meanwhile; there may be a new one
 		return backoff(failures), true
 	}
-	return quotaretry.Wait(err, min(failures, quotaretry.MaxRetries-1))
+	return refused.Wait(err, min(failures, refused.MaxRetries-1))
 }

@@ -1,4 +1,4 @@
-package quotaretry
+package refused
 
 import (
 	"errors"

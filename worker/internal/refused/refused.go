@@ -1,5 +1,5 @@
-// Package quotaretry says whether and when to retry a call that the coordinator refused because a quota was used up (X5), or because it stops.
-package quotaretry
+// Package refused says whether and when to retry a call that the coordinator refused because a quota was used up (X5), or because it stops.
+package refused
 
 import (
 	"math/rand/v2"
@@ -47,13 +47,9 @@ func Asked(err error) (wait time.Duration, ok bool) {
 }
 
 // Stopping reports whether a coordinator has refused a call because it stops: nothing was done.
-func Stopping(err error) bool { return Refused(err, "COORDINATOR_STOPPING") }
+func Stopping(err error) bool { return Because(err, "COORDINATOR_STOPPING") }
 
-// Refused reports whether err is of a coordinator that is unavailable for this reason.
-func Refused(err error, reason string) bool {
-	if status.Code(err) != codes.Unavailable {
-		return false
-	}
-	info := detail.Of[*errdetails.ErrorInfo](status.Convert(err))
-	return info.GetDomain() == detail.Domain && info.GetReason() == reason
+// Because reports whether err is of a coordinator that is unavailable for this reason.
+func Because(err error, reason string) bool {
+	return status.Code(err) == codes.Unavailable && detail.ReasonOf(status.Convert(err)) == reason
 }
