@@ -88,6 +88,24 @@ func TestUnreachableCoordinatorIsLogged(t *testing.T) {
 	})
 }
 
+// If nothing comes back from the coordinator's address, as behind a cut cable, the log says that, and not that the worker has ended its own attempt.
+func TestSilentAddressIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn, err := worker.Dial("passthrough:///localhost", grpc.WithContextDialer(
+			func(ctx context.Context, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		log, stop := runUnconnected(t, conn)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if line := lineWith(log.String(), "level=WARN"); !strings.Contains(line, `"no connection to the coordinator: no answer within 1s"`) {
+			t.Errorf("the log line is %q, want one that tells of no answer", line)
+		}
+		stop()
+	})
+}
+
 // If other calls take up the whole connection, the log says so: no repeat helps, and nothing is wrong with the network.
 func TestNoFreeStreamIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

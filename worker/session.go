@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strconv"
@@ -122,10 +123,13 @@ func (s *session) connect(timeout time.Duration) (err error) {
 	s.stream, err = s.openStream()
 	if err != nil && errors.Is(context.Cause(s.ctx), ErrNoConnection) {
 		reason := strings.TrimPrefix(status.Convert(err).Message(), "latest balancer error: ")
-		if reason == context.Canceled.Error() && s.w.connState() == connectivity.Ready { // gRPC has waited for nothing but a free stream
+		switch {
+		case !strings.HasPrefix(reason, context.Canceled.Error()):
+			return noConnectionError(reason)
+		case s.w.connState() == connectivity.Ready: // gRPC has waited for nothing but a free stream
 			return errNoStream
 		}
-		return noConnectionError(reason)
+		return noConnectionError(fmt.Sprintf("no answer within %v", timeout)) // gRPC still waits for it, or for the address of a name
 	}
 	return err
 }
