@@ -26,7 +26,7 @@ type taskWaitCmd struct {
 func (taskWaitCmd) Help() string {
 	return `Waits until all tasks are COMPLETED, FAILED or CANCELLED, and prints each with its state when it has ended. Exit code 0 means that all are COMPLETED,
 1 that some are not, 4 that there is no such task (any more), 124 that the timeout is over. Instead of ids, conditions select the tasks that are there when the
-command begins. While the coordinator is away, it goes on waiting.
+command begins; with --run-id, also those that are submitted under it before all others have ended. While the coordinator is away, it goes on waiting.
 
 Examples:
   lessor task wait t0000200000000001 && echo COMPLETED
@@ -46,16 +46,12 @@ func (c taskWaitCmd) Run(a *app) error {
 		defer stop()
 	}
 	return c.with(a, func(cl *client) error {
-		w := &taskWait{a: a, tasks: cl.tasks, ends: make(taskCounts)}
-		ids, err := c.TaskID, error(nil)
+		w := &taskWait{a: a, cl: cl, ends: make(taskCounts)}
+		why, err := "", error(nil)
 		if filter != nil {
-			ids, err = w.selected(ctx, filter)
-		} else {
-			err = w.reach(ctx, ids[0])
-		}
-		why := ""
-		if err == nil {
-			why, err = w.await(ctx, cl, ids)
+			why, err = w.awaitSelected(ctx, filter)
+		} else if err = w.reach(ctx, c.TaskID[0]); err == nil {
+			why, err = w.await(ctx, c.TaskID)
 		}
 		switch {
 		case ctx.Err() != nil && w.left > 0:
@@ -74,9 +70,10 @@ const maxTaskWaits = 10_000
 
 // taskWait waits for tasks and prints them.
 type taskWait struct {
-	a     *app
-	tasks lessorv1.TaskServiceClient
+	a  *app
+	cl *client
 
+	begun   bool // some tasks were waited for
 	ends    taskCounts
 	missing uint64 // tasks that do not exist
 	left    uint64 // tasks that have not ended
@@ -84,36 +81,70 @@ type taskWait struct {
 
 // reach returns an error if no coordinator answers: once the wait has begun, it is waited for.
 func (w *taskWait) reach(ctx context.Context, id string) error {
-	_, err := w.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})
+	_, err := w.cl.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})
 	if status.Code(err) == codes.NotFound { // the others are waited for
 		return nil
 	}
 	return err
 }
 
-// selected returns the ids of the tasks that a filter selects and that have not ended. It prints those that have. It refuses to select none: a misspelled name
-// must not say that all is over.
-func (w *taskWait) selected(ctx context.Context, filter *lessorv1.TaskFilter) (ids []string, err error) {
+// awaitSelected waits for the tasks that a filter selects. A handler may submit further tasks of its run before it returns, so a run is asked for again until
+// there is none that was not waited for. It refuses to select none: a misspelled name must not say that all is over.
+func (w *taskWait) awaitSelected(ctx context.Context, filter *lessorv1.TaskFilter) (why string, err error) {
+	known := make(map[string]bool)
+	for {
+		ids, err := w.selected(ctx, filter, known)
+		if err == nil && len(known) == 0 {
+			err = fail(exitNotFound, "lessor task list shows what tasks there are", "no task is selected")
+		}
+		if err != nil || len(ids) == 0 {
+			return "", err
+		}
+		if why, err := w.await(ctx, ids); err != nil || w.left > 0 || filter.GetRunId() == "" {
+			return why, err
+		}
+	}
+}
+
+// selected returns the ids of the tasks that a filter selects and that have not ended, but for those that are known. It prints those that have. All are known
+// then.
+func (w *taskWait) selected(ctx context.Context, filter *lessorv1.TaskFilter, known map[string]bool) (ids []string, err error) {
 	req := &lessorv1.ListTasksRequest{Filter: filter, PageSize: maxPage}
 	for {
-		page, err := w.tasks.ListTasks(ctx, req)
+		page, err := w.page(ctx, req)
 		if err != nil {
 			return nil, err
 		}
 		for _, t := range page.GetTasks() {
-			if !words.Final(t.GetState()) {
-				ids = append(ids, t.GetTaskId())
-			} else if err := w.ended(t); err != nil {
-				return nil, err
+			switch id := t.GetTaskId(); {
+			case known[id]:
+				continue
+			case !words.Final(t.GetState()):
+				ids = append(ids, id)
+			default:
+				if err := w.ended(t); err != nil {
+					return nil, err
+				}
 			}
+			known[t.GetTaskId()] = true
 		}
-		if req.PageToken = page.GetNextPageToken(); req.PageToken != "" {
-			continue
+		if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
+			return ids, nil
 		}
-		if len(ids) == 0 && w.ends.total() == 0 {
-			return nil, fail(exitNotFound, "lessor task list shows what tasks there are", "no task is selected")
+	}
+}
+
+// page lists a page of tasks. Once the wait has begun, it outlives the coordinator.
+func (w *taskWait) page(ctx context.Context, req *lessorv1.ListTasksRequest) (*lessorv1.ListTasksResponse, error) {
+	for {
+		page, err := w.cl.tasks.ListTasks(ctx, req)
+		if status.Code(err) != codes.Unavailable || !w.begun || ctx.Err() != nil {
+			return page, err
 		}
-		return ids, nil
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
 	}
 }
 
@@ -135,9 +166,9 @@ type awaited struct {
 }
 
 // await waits until the tasks or ctx have ended. why says what was wrong with the coordinator when ctx ended; "" if nothing was.
-func (w *taskWait) await(ctx context.Context, cl *client, ids []string) (why string, failure error) {
-	w.left = uint64(len(ids))
-	p := producer.New(cl)
+func (w *taskWait) await(ctx context.Context, ids []string) (why string, failure error) {
+	w.begun, w.left = true, uint64(len(ids))
+	p := producer.New(w.cl)
 	defer func() { _ = p.Close() }()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
