@@ -34,8 +34,16 @@ func withID(id string, err error) *failure {
 	return &f
 }
 
-// taskLeftOut has the paths of the fields that the coordinator does not send in the answer to a submit or a change.
-var taskLeftOut = []string{"task.spec.payload"}
+// taskLeftOut is listLeftOut for the answer to a submit or a change, which has a task as in a list.
+var taskLeftOut = below("task", listLeftOut)
+
+func below(name string, paths []string) []string {
+	var all []string
+	for _, path := range paths {
+		all = append(all, name+"."+path)
+	}
+	return all
+}
 
 func printChange(a *app, answer proto.Message, line string) error {
 	return unheard(a.answer(answer, line), "", "%s: done", strings.ReplaceAll(line, "\t", " "))

@@ -41,7 +41,7 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 		{Field: "task.queue", Description: "must not be empty"}, {Field: "task.payload", Description: "has 3 bytes; the limit is 2"},
 	}}
 	taken := &errdetails.ErrorInfo{Metadata: map[string]string{"task_id": "t1"}}
-	quotaTasks := &errdetails.ErrorInfo{Reason: "QUOTA_TASKS"}
+	quotaTasks := &errdetails.ErrorInfo{Domain: "lessor", Reason: "QUOTA_TASKS"}
 	wait := &errdetails.RetryInfo{RetryDelay: durationpb.New(3 * time.Second)}
 	for name, test := range map[string]struct {
 		err  error

@@ -2,10 +2,15 @@ package main
 
 import "strings"
 
-// omitFields returns a JSON object without the members at the given paths, such as "spec.payload"; the others keep their order. The value must be valid and
-// without spaces. Lists of many thousand tasks are piped, so it is not decoded: it is only looked where members end.
+// omitFields returns a JSON object, or an array of such, without the members at the given paths, such as "spec.payload"; the others keep their order. The
+// value must be valid and without spaces. Lists of many thousand tasks are piped, so it is not decoded: it is only looked where members end.
 func omitFields(value []byte, paths []string) []byte {
-	if len(paths) == 0 || value[0] != '{' {
+	switch {
+	case len(paths) == 0:
+		return value
+	case value[0] == '[':
+		return omitInEach(value, paths)
+	case value[0] != '{':
 		return value
 	}
 	kept := append(make([]byte, 0, len(value)), '{')
@@ -26,7 +31,21 @@ func omitFields(value []byte, paths []string) []byte {
 	return append(kept, '}')
 }
 
-// endOf returns where the name or value ends that begins at an index of an object: at the colon, comma or brace behind it.
+// omitInEach is omitFields for each element of an array.
+func omitInEach(array []byte, paths []string) []byte {
+	kept := append(make([]byte, 0, len(array)), '[')
+	for at := 1; array[at] != ']'; {
+		end := endOf(array, at)
+		kept = append(kept, omitFields(array[at:end], paths)...)
+		if at = end; array[at] == ',' {
+			kept = append(kept, ',')
+			at++
+		}
+	}
+	return append(kept, ']')
+}
+
+// endOf returns where the name or value ends that begins at an index of an object or array: at the colon, comma, brace or bracket behind it.
 func endOf(object []byte, at int) int {
 	for depth := 0; ; at++ {
 		switch object[at] {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -27,7 +29,8 @@ func TestFieldsAreLeftOut(t *testing.T) {
 		`{"spec":{"payload":"YQ==","queue":"a,\"b"},"payload":null}`:   `{"spec":{"queue":"a,\"b"},"payload":null}`,
 		`{"spec":{"queue":"q","payload":"","type":"}"},"state":"{[:"}`: `{"spec":{"queue":"q","type":"}"},"state":"{[:"}`,
 		`{"spec":null,"history":[],"labels":{"output":"kept"}}`:        `{"spec":null,"labels":{"output":"kept"}}`,
-		`{"spec":[{"payload":1}],"output":{"a":{}},"a":-1.5e3}`:        `{"spec":[{"payload":1}],"a":-1.5e3}`,
+		`{"spec":[{"payload":1}],"output":{"a":{}},"a":-1.5e3}`:        `{"spec":[{}],"a":-1.5e3}`,
+		`{"spec":[[],{"payload":[1,2],"b":"],"},"payload",{"c":2}]}`:   `{"spec":[[],{"b":"],"},"payload",{"c":2}]}`,
 	} {
 		if got := omitFields([]byte(object), paths); string(got) != want {
 			t.Errorf("%s: got %s, want %s", object, got, want)
@@ -80,10 +83,21 @@ func withoutMembers(t *testing.T, object []byte, paths []string) []byte {
 		return object
 	}
 	decoder := json.NewDecoder(bytes.NewReader(object))
-	if first, err := decoder.Token(); err != nil || first != json.Delim('{') {
+	first, err := decoder.Token()
+	if err != nil || first != json.Delim('{') && first != json.Delim('[') {
 		return object
 	}
 	var kept [][]byte
+	if first == json.Delim('[') {
+		for decoder.More() {
+			var value json.RawMessage
+			if err := decoder.Decode(&value); err != nil {
+				t.Fatal(err)
+			}
+			kept = append(kept, withoutMembers(t, value, paths))
+		}
+		return fmt.Appendf(nil, "[%s]", bytes.Join(kept, []byte(",")))
+	}
 	for decoder.More() {
 		name, err := decoder.Token()
 		if err != nil {
@@ -176,4 +190,34 @@ func randomValue(f protoreflect.FieldDescriptor, random *rand.Rand) protoreflect
 		return protoreflect.ValueOfInt64(random.Int64())
 	}
 	return f.Default()
+}
+
+// The protos say which fields lists leave out; these are absent in lines of --json, so that no script takes them for empty.
+func TestLinesLeaveOutWhatListsDo(t *testing.T) {
+	source, err := os.ReadFile("../../proto/lessor/v1/task.proto")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"spec.payload", "error.stack_trace"} // which the comments of spec and of the answers tell
+	for message, prefix := range map[string]string{"Task": "", "DiscardedResult": "discarded."} {
+		_, body, _ := strings.Cut(string(source), "\nmessage "+message+" {")
+		body, _, _ = strings.Cut(body, "\n}")
+		comment := ""
+		for line := range strings.Lines(body) {
+			if field := regexp.MustCompile(` (\w+) = \d+;`).FindStringSubmatch(line); field == nil {
+				comment += line
+			} else {
+				if regexp.MustCompile(`(Lists leave (it|them) out|Left out of lists|GetTask alone)`).MatchString(comment) {
+					want = append(want, prefix+field[1])
+				}
+				comment = ""
+			}
+		}
+	}
+	got := slices.Clone(listLeftOut)
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("lines leave out\n%v, lists\n%v", got, want)
+	}
 }

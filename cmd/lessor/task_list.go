@@ -53,7 +53,10 @@ func (c taskListCmd) Run(a *app) error {
 }
 
 // listLeftOut has the paths of the fields that a list leaves out.
-var listLeftOut = []string{"spec.payload", "output", "checkpoint", "history"}
+var listLeftOut = []string{
+	"spec.payload", "output", "artifacts", "metrics", "checkpoint", "history", "history_dropped", "feedback", "discarded.output", "discarded.artifacts",
+	"error.stack_trace", "middlewares", "cancelled_during_phase", "partial_progress",
+}
 
 func newTaskListing(a *app) *listing {
 	list := newListing(a, "TASK", "STATE", "QUEUE", "TYPE", "ATTEMPT", "AGE", "TASK KEY", "DETAIL")

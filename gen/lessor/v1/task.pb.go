@@ -1939,7 +1939,7 @@ type Task struct {
 	Checkpoint []byte `protobuf:"bytes,21,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	// The newest events, oldest first; at most 100. Lists leave them out.
 	History []*HistoryEvent `protobuf:"bytes,22,rep,name=history,proto3" json:"history,omitempty"`
-	// Events that fell off the front of history.
+	// Events that fell off the front of history. Lists leave it out.
 	HistoryDropped uint32 `protobuf:"varint,23,opt,name=history_dropped,json=historyDropped,proto3" json:"history_dropped,omitempty"`
 	// Last lines of feedback of the live attempt, else of the last one that had any: at most 100 chunks and 64 KiB. They are in memory only until
 	// the attempt ends, and saved with its end. Lists leave them out.
