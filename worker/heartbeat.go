@@ -125,7 +125,7 @@ func (w *Worker) checkConfirmed(a *attempt, d time.Duration) error {
 	if a.cancelled != nil {
 		return a.cancelled
 	}
-	if ttl := a.task.HeartbeatTimeout; d > ttl {
+	if ttl := a.task.HeartbeatTimeout; d >= ttl { // in fake time, the answer may take none, and a test must not pass where nothing else does
 		return fmt.Errorf("%w: %v required, but the heartbeat_timeout of the task is %v", ErrLeaseShort, d, ttl)
 	}
 	if left := a.lease.left(time.Now()); left < d {

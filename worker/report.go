@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -119,7 +120,8 @@ func (w *Worker) handleOutcomeVerdictLocked(r *report, v *lessorv1.ReportVerdict
 		if v.GetReason() == lessorv1.Reason_REASON_RESULT_TOO_LARGE {
 			category = Configuration
 		}
-		w.queueReportLocked(w.replaceIfTooLargeLocked(a.unreportable(category, joinReason("rejected", v.GetReason(), v.GetDetail()))))
+		why := strings.TrimSuffix(v.GetDetail(), "; the lease stays live") // until this report ends it
+		w.queueReportLocked(w.replaceIfTooLargeLocked(a.unreportable(category, joinReason("rejected", v.GetReason(), why))))
 		return
 	}
 	w.endLocked(a)

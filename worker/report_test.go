@@ -493,9 +493,16 @@ func TestResultTooLarge(t *testing.T) {
 		s.dispatch("t1")
 		s.started("t1")
 		f, _ := s.outcome()
-		s.answer(f, verdict(lessorv1.Verdict_VERDICT_REJECTED, lessorv1.Reason_REASON_RESULT_TOO_LARGE))
+		s.answer(f, func(r *lessorv1.Report) *lessorv1.ReportVerdict {
+			v := verdict(lessorv1.Verdict_VERDICT_REJECTED, lessorv1.Reason_REASON_RESULT_TOO_LARGE)(r)
+			v.Detail = "output: has 4 bytes; the limit is 3; the lease stays live"
+			return v
+		})
 		f, report := s.outcome()
-		checkUnreportable(t, report, worker.Configuration, "rejected: RESULT_TOO_LARGE")
+		checkUnreportable(t, report, worker.Configuration, "rejected: RESULT_TOO_LARGE: output: has 4 bytes; the limit is 3")
+		if text := report.GetFail().GetError().GetMessage(); strings.Contains(text, "live") {
+			t.Errorf("the failure says %q, but the lease ends with it", text)
+		}
 		s.commit(f)
 
 		size <- 1

@@ -36,6 +36,9 @@ func (s State) String() string {
 	return stateNames[s]
 }
 
+// MarshalText returns the state's name, also for JSON.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
 // event is what changes the state of a worker.
 type event int
 

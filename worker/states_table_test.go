@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -78,5 +79,12 @@ func TestEveryEventInEveryState(t *testing.T) {
 	w.mu.state, w.mu.drain.requested = StateHandshaking, true
 	if w.move(accepted); w.mu.state != StateDraining {
 		t.Errorf("the state of a worker that was drained before it was accepted is %v, want %v", w.mu.state, StateDraining)
+	}
+}
+
+// A log in JSON shows a state by its name, as one in text does.
+func TestStateInJSON(t *testing.T) {
+	if got, err := json.Marshal(StateDraining); string(got) != `"DRAINING"` || err != nil {
+		t.Errorf("StateDraining in JSON = %s, %v", got, err)
 	}
 }

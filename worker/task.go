@@ -212,11 +212,14 @@ func (t *Task) Output(channel string) io.Writer {
 // cause, and then it is unknown whether data was saved; a *StopError if the lease is lost; a *RejectedError if data is empty or too large;
 // ErrFinished.
 func (t *Task) SaveCheckpoint(ctx context.Context, data []byte) error {
-	if room := t.attempt().w.maxMessage() - checkpointOverhead; len(data) == 0 || len(data) > room {
-		return &RejectedError{
-			Reason: lessorv1.Reason_REASON_INVALID_REQUEST,
-			Detail: fmt.Sprintf("checkpoint: %d bytes; 1 to %d fit into a message", len(data), room),
-		}
+	problem := ""
+	if room := t.attempt().w.maxMessage() - checkpointOverhead; len(data) > room {
+		problem = fmt.Sprintf("has %d bytes, and %d fit into a message", len(data), room)
+	} else if len(data) == 0 {
+		problem = "is empty"
+	}
+	if problem != "" {
+		return &RejectedError{Reason: lessorv1.Reason_REASON_INVALID_REQUEST, Detail: "checkpoint: " + problem}
 	}
 	return t.attempt().w.beatAndWait(ctx, t.attempt(), bytes.Clone(data))
 }

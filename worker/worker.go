@@ -34,6 +34,9 @@ import (
 //
 // Each Fail is as Permanent, RetryAfter, WithStack and WithPartialProgress ask.
 //
+// An output may have at most what the coordinator takes, by default 1 MiB; what is larger belongs into a store of its own, and its name into an artifact. A
+// Complete with more is REJECTED, and a Fail with category CONFIGURATION, which is not retried, follows: Hooks.OnVerdict is called for both.
+//
 // No error means that the work is done, whatever has ended ctx. A Complete that comes after the worker's own clock has ended the lease may still be
 // COMMITTED, for example after a restart of the coordinator, where the lease lives on (A9). Otherwise it is CANCELLED and kept, and an operator can adopt
 // it (V15). Hooks.OnVerdict tells.

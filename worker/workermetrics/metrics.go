@@ -2,6 +2,7 @@ package workermetrics
 
 import (
 	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -81,8 +82,13 @@ func (m *Metrics) begin() {
 	for _, k := range []lessorv1.ReportKind{
 		lessorv1.ReportKind_REPORT_KIND_COMPLETE, lessorv1.ReportKind_REPORT_KIND_FAIL, lessorv1.ReportKind_REPORT_KIND_RELEASE,
 	} {
-		m.verdicts.WithLabelValues(words.Name(k), words.Name(lessorv1.Verdict_VERDICT_COMMITTED), words.Name(lessorv1.Reason_REASON_NONE))
+		m.verdict(k, lessorv1.Verdict_VERDICT_COMMITTED, lessorv1.Reason_REASON_NONE)
 	}
+}
+
+// verdict returns the counter of a verdict. Its labels are written as in lessor_verdicts_total of the coordinator, so that the two can be joined.
+func (m *Metrics) verdict(k lessorv1.ReportKind, v lessorv1.Verdict, r lessorv1.Reason) prometheus.Counter {
+	return m.verdicts.WithLabelValues(strings.ToLower(words.Name(k)), words.Name(v), words.Name(r))
 }
 
 func (m *Metrics) parts() []prometheus.Collector {
@@ -125,7 +131,7 @@ func (m *Metrics) Hooks(also worker.Hooks) worker.Hooks {
 		}
 	}
 	hooks.OnVerdict = func(t *worker.Task, v *lessorv1.ReportVerdict) {
-		m.verdicts.WithLabelValues(words.Name(v.GetKind()), words.Name(v.GetVerdict()), words.Name(v.GetReason())).Inc()
+		m.verdict(v.GetKind(), v.GetVerdict(), v.GetReason()).Inc()
 		if also.OnVerdict != nil {
 			also.OnVerdict(t, v)
 		}

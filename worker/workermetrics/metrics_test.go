@@ -84,7 +84,7 @@ func TestMetricsOfASession(t *testing.T) {
 			}
 			return nil, nil
 		})
-		m.want(t, "before", "connected 0", "slots 7", "heartbeats_sent_total 0", `verdicts_total{kind="COMPLETE",reason="NONE",verdict="COMMITTED"} 0`,
+		m.want(t, "before", "connected 0", "slots 7", "heartbeats_sent_total 0", `verdicts_total{kind="complete",reason="NONE",verdict="COMMITTED"} 0`,
 			`task_duration_seconds_count{outcome="completed"} 0`, `errors_total{error="undelivered"} 0`)
 		c.Run(w)
 		submit := func(typ string) string {
@@ -102,12 +102,12 @@ func TestMetricsOfASession(t *testing.T) {
 		m.want(t, "while a handler runs", "connected 1", "no_new_work 0", "tasks_inflight 1", `task_duration_seconds_count{outcome="completed"} 0`)
 		wait(id)
 		m.want(t, "a task has completed", "tasks_inflight 0", `task_duration_seconds_sum{outcome="completed"} 2`,
-			`verdicts_total{kind="COMPLETE",reason="NONE",verdict="COMMITTED"} 1`)
+			`verdicts_total{kind="complete",reason="NONE",verdict="COMMITTED"} 1`)
 
 		wait(submit("fails"))
-		m.want(t, "a task has failed", `task_duration_seconds_count{outcome="failed"} 1`, `verdicts_total{kind="FAIL",reason="NONE",verdict="COMMITTED"} 1`)
+		m.want(t, "a task has failed", `task_duration_seconds_count{outcome="failed"} 1`, `verdicts_total{kind="fail",reason="NONE",verdict="COMMITTED"} 1`)
 		wait(submit("gives back"))
-		m.want(t, "a task was given back", `task_duration_seconds_count{outcome="failed"} 2`, `verdicts_total{kind="RELEASE",reason="NONE",verdict="COMMITTED"} 1`)
+		m.want(t, "a task was given back", `task_duration_seconds_count{outcome="failed"} 2`, `verdicts_total{kind="release",reason="NONE",verdict="COMMITTED"} 1`)
 
 		id = submit("stops")
 		time.Sleep(10 * time.Second)

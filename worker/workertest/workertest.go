@@ -310,7 +310,10 @@ func (c *Coordinator) Wait(taskID string) *lessorv1.Task {
 func (c *Coordinator) WaitState(taskID string, state lessorv1.TaskState) {
 	c.tb.Helper()
 	err := c.watch(taskID, func(event *lessorv1.WatchTaskResponse) bool { return event.GetTaskState() == state })
-	if err != nil {
+	switch {
+	case errors.Is(err, io.EOF):
+		c.tb.Fatalf("workertest: task %s did not come to %v: it is %v", taskID, state, c.Task(taskID).GetState())
+	case err != nil:
 		c.tb.Fatalf("workertest: task %s did not come to %v: %v%s", taskID, state, err, c.explain(taskID, err))
 	}
 }

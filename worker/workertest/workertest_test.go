@@ -719,6 +719,27 @@ func TestWaitSaysWhyBeforeTheDeadlineOfTheTest(t *testing.T) {
 	}
 }
 
+// WaitState of a state that the task did not come to says in which state it has ended.
+func TestWaitStateSaysHowTheTaskEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tb := &recorder{T: t}
+		c := workertest.Start(tb)
+		w := c.Worker("q", worker.Config{})
+		w.HandleDefault(func(context.Context, *worker.Task) ([]byte, error) { return nil, nil })
+		c.Run(w)
+		id := c.Submit(&lessorv1.TaskSpec{Queue: "q"})
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			c.WaitState(id, lessorv1.TaskState_TASK_STATE_FAILED)
+		}()
+		<-ended
+		if got := fmt.Sprint(tb.failures); !strings.Contains(got, "did not come to TASK_STATE_FAILED: it is TASK_STATE_COMPLETED") {
+			t.Errorf("failures = %s, want one that says that the task is COMPLETED", got)
+		}
+	})
+}
+
 // In a bubble a test has no deadline. There, a call that waits for a task that no worker takes fails after a long fake time, and says why.
 func TestWaitSaysWhyInABubble(t *testing.T) {
 	for name, wait := range map[string]func(*workertest.Coordinator, string){
