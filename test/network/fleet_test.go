@@ -24,28 +24,29 @@ const queue = "network"
 // fleet has SDK workers in the process of the test, each with its own connection.
 type fleet struct {
 	t        *testing.T
+	handle   func(context.Context) error
 	seen     *witness.Witness
 	broken   atomic.Int64 // how many sessions broke
 	running  sync.WaitGroup
 	shutDown context.CancelFunc
 }
 
-func startFleet(ctx context.Context, t *testing.T, addr string, n int) *fleet {
+func startFleet(ctx context.Context, t *testing.T, addr string, n int, handle func(context.Context) error, opts ...grpc.DialOption) *fleet {
 	t.Helper()
-	f := &fleet{t: t, seen: witness.New()}
+	f := &fleet{t: t, handle: handle, seen: witness.New()}
 	ctx, f.shutDown = context.WithCancel(ctx)
 	for i := range n {
-		f.start(ctx, addr, fmt.Sprintf("worker-%d", i))
+		f.start(ctx, addr, fmt.Sprintf("worker-%d", i), opts)
 	}
 	return f
 }
 
-func (f *fleet) start(ctx context.Context, addr, name string) {
+func (f *fleet) start(ctx context.Context, addr, name string, opts []grpc.DialOption) {
 	f.t.Helper()
-	conn, err := worker.Dial(addr, grpc.WithConnectParams(grpc.ConnectParams{
+	conn, err := worker.Dial(addr, append(opts, grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.5, MaxDelay: 100 * time.Millisecond},
 		MinConnectTimeout: time.Second,
-	}))
+	}))...)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func (f *fleet) start(ctx context.Context, addr, name string) {
 	}
 	w.HandleDefault(func(ctx context.Context, task *worker.Task) ([]byte, error) {
 		f.seen.Start(name, attemptOf(task.ID, task.Attempt), time.Now())
-		return nil, handle(ctx)
+		return nil, f.handle(ctx)
 	})
 	f.running.Go(func() {
 		defer conn.Close()

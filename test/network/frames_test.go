@@ -52,7 +52,7 @@ func TestFrames(t *testing.T) {
 	spec.HeartbeatInterval = durationpb.New(200 * time.Millisecond)
 	work.Submit(*tasks, spec)
 	const workers = 16
-	fleet := startFleet(ctx, t, between.Addr(), workers)
+	fleet := startFleet(ctx, t, between.Addr(), workers, handle)
 	work.AwaitDone()
 	between.StopFaults()
 	fleet.stop()

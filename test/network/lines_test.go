@@ -28,7 +28,7 @@ func TestLines(t *testing.T) {
 	n := &lines{t: t, relay: proxy.NewRelay(t, c.Addr)}
 	n.work = harness.NewTasks(ctx, t, "lines", func() grpc.ClientConnInterface { return c.Conn() })
 	const workers = 8
-	fleet := startFleet(ctx, t, n.relay.Addr(), workers)
+	fleet := startFleet(ctx, t, n.relay.Addr(), workers, handle)
 	n.submit()
 	for range 5 {
 		n.reset()
