@@ -36,7 +36,7 @@
 //	tenant ──lanes──> queue ─available─> taker         tenants take turns, then queues, then the takers of a queue (match.go)
 //	                    │
 //	                    ├─ flow (fairness key), turns by weight (flow.go)
-//	                    │    └─ line (type): tasks that are alike, the next one first (queue.go)
+//	                    │    └─ line (type): tasks that are alike, the next one first (line.go)
 //	                    └─ settings: pause, max_inflight, rate limit hold up the whole queue (queue_calls.go)
 //
 // If the concurrency key of a task has no room, the task leaves its line. It is parked under the key until the key has room (unpark.go).
@@ -104,10 +104,10 @@
 //	view.go apply.go                           a step, and the state that its changes update
 //	workset.go load.go                         tasks in memory; what a start reads
 //	keys.go                                    what the index of idempotency keys has to do (package store/keyindex)
-//	space.go spaces.go queue.go tenants.go     workspaces and their numbers; queues and lines; what each tenant has
+//	space.go spaces.go queue.go tenants.go     workspaces and their numbers; queues; what each tenant has
 //	head.go read_ahead.go                      heads of indexes on disk, and how they are refilled
 //	agenda.go match.go effort.go               which queues are to be matched, whose turn it is, and how much of that a round does
-//	lines.go flow.go pool.go search.go         lines and the pools where takers find them; which task a taker gets
+//	line.go lines.go flow.go pool.go search.go lines and the pools where takers find them; which task a taker gets
 //	waiting.go                                 which lines of a queue have waited the longest
 //	taker.go usage.go backlog.go               takers of work: their room, their unread frames
 //	presence.go losses.go                      whether workers are there, and what they lose if not

@@ -20,12 +20,6 @@ type flow struct {
 	mostPools int // see shrunk
 }
 
-// lineKey identifies a line within a flow.
-type lineKey struct {
-	typ   string
-	class lease.Class
-}
-
 func flowLess(a, b *flow) bool {
 	if a.begin != b.begin {
 		return a.begin < b.begin
@@ -54,8 +48,6 @@ func (q *queue) line(kind lease.Line) *line {
 	}
 	return l
 }
-
-func (l *line) key() lineKey { return lineKey{l.kind.Type, l.kind.Class} }
 
 // takeTurn records that a flow has taken its turn: its next turn begins 1/weight later.
 func (q *queue) takeTurn(f *flow) {

@@ -163,37 +163,3 @@ func (up *lineup) move() {
 	up.begin = up.flow.begin
 	up.pool.turns.Set(up)
 }
-
-func lineLess(a, b *line) bool {
-	if a.at != b.at {
-		return placeLess(a.at, b.at)
-	}
-	return a.kind.Class < b.kind.Class
-}
-
-// start returns the place of the first task of a line. If the head of the line is dry, the first task is not known, but it does not come before the
-// bound of the head, which start returns then.
-func (l *line) start() place {
-	if at, ok := l.head.first(); ok {
-		return at
-	}
-	return l.head.bound
-}
-
-// rank moves a line to its position in its lineup, which its first task determines.
-func (l *line) rank() {
-	switch at := l.start(); {
-	case at == l.at:
-	case l.lineup.lines.Len() == 1: // the only line has no order
-		l.at = at
-	default:
-		l.lineup.lines.Delete(l)
-		l.at = at
-		l.lineup.lines.Set(l)
-	}
-}
-
-// demands returns the part of the line's class that has the requirements.
-func (l *line) demands() lease.Class {
-	return (&lease.Spec{Requirements: &l.placement.Requirements}).Class()
-}

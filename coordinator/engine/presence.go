@@ -194,9 +194,6 @@ func (ws *workers) untrackParked(l parkedLine) {
 	}
 }
 
-// pinnedTo returns the worker to which the tasks of the line are pinned; its name is empty if they are not.
-func (l *line) pinnedTo() workerKey { return workerKey{l.queue.space.name.Tenant, l.placement.Worker} }
-
 func (l parkedLine) pinnedTo() workerKey {
 	return workerKey{l.key.space.name.Tenant, l.line.Class.Placement().Worker}
 }
