@@ -104,7 +104,8 @@
 //	view.go apply.go                           a step, and the state that its changes update
 //	workset.go load.go                         tasks in memory; what a start reads
 //	keys.go                                    what the index of idempotency keys has to do (package store/keyindex)
-//	space.go spaces.go queue.go tenants.go     workspaces and their numbers; queues; what each tenant has
+//	space.go spaces.go queue.go                workspaces and their numbers; queues
+//	tenants.go tally.go                        what each tenant has; tasks counted by their states
 //	head.go read_ahead.go                      heads of indexes on disk, and how they are refilled
 //	agenda.go match.go effort.go               which queues are to be matched, whose turn it is, and how much of that a round does
 //	line.go lines.go flow.go pool.go search.go lines and the pools where takers find them; which task a taker gets

@@ -9,11 +9,6 @@ type tenantTally struct {
 	settings int
 }
 
-// unended returns how many of the tasks have not ended.
-func (t *tally) unended() uint64 {
-	return t.counts[countReady] + t.counts[countScheduled] + t.counts[countLeased]
-}
-
 // TenantCounts returns what a tenant has; only its name if it has nothing. Its cost does not depend on the number of queues and tasks.
 func (e *Engine) TenantCounts(ctx context.Context, tenant string) (TenantCounts, error) {
 	return ask(ctx, e, tenant, func() (TenantCounts, error) {
