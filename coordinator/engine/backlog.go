@@ -32,12 +32,3 @@ func (e *Engine) BacklogHasRoom(tenant, session string) {
 		}
 	})
 }
-
-// grant hands a lease to a member once the batch is durable.
-func (b *batch) grant(m *Member, g Granted) {
-	d := b.deliveryTo(m)
-	d.granted = append(d.granted, g)
-	if m.Backlog != nil {
-		m.Backlog.Add(g.Bytes)
-	}
-}

@@ -160,6 +160,15 @@ func (b *batch) deliveryTo(m *Member) *delivery {
 	return d
 }
 
+// grant hands a lease to a member once the batch is durable.
+func (b *batch) grant(m *Member, g Granted) {
+	d := b.deliveryTo(m)
+	d.granted = append(d.granted, g)
+	if m.Backlog != nil {
+		m.Backlog.Add(g.Bytes)
+	}
+}
+
 // empty reports whether there is nothing to make durable.
 func (b *batch) empty() bool {
 	return len(b.changes) == 0 && len(b.spaces) == 0 && len(b.queues) == 0 && len(b.configured) == 0 && len(b.ledgers) == 0 && len(b.puts) == 0 &&

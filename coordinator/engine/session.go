@@ -84,39 +84,6 @@ func (e *Engine) displace(instance, why string) {
 	}
 }
 
-// attend registers a taker with the queues it wants, and with no others.
-func (e *Engine) attend(t *taker) {
-	e.workers.arrived(t)
-	before := t.queues
-	t.queues = nil
-	s := e.spaces.obtain(t.wants.Space)
-	for _, name := range t.wants.Queues {
-		q := s.queue(name)
-		q.attending++
-		t.queues = append(t.queues, q)
-	}
-	e.unattend(t, before)
-	e.agenda.offer(t)
-}
-
-// unattend removes a taker from the given queues. It deletes a queue that does not exist in the store when its last taker leaves, and a space without
-// a number when its last queue is deleted.
-func (e *Engine) unattend(t *taker, queues []*queue) {
-	for _, q := range queues {
-		t.withdraw(q)
-		if q.attending--; q.attending > 0 {
-			continue
-		}
-		q.left = e.now().Wall
-		if q.createdAt != 0 {
-			e.batch().forgetIfUnused(q)
-			continue
-		}
-		q.space.drop(q)
-		e.spaces.forgetUnused(q.space)
-	}
-}
-
 // Update replaces what a member wants and how many slots it has. If it has more live leases than slots, none is revoked. If another stream has taken the
 // session over meanwhile, nothing changes: then that stream says both.
 func (e *Engine) Update(m *Member, wants Wants, slots int) {
