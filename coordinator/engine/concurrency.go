@@ -12,7 +12,7 @@ type concurrencyKey struct {
 	key     string
 	holders ordered.Set[holder]      // the oldest first
 	limits  ordered.Map[uint32, int] // number of holders that have each limit, in order: a producer may give each task another limit
-	parked  map[lease.Line]*head[place]
+	parked  map[lease.Line]*parkedLine
 	queues  ordered.Map[string, int] // number of lines of each queue that are in parked
 	blocker holder                   // by which the key is in space.blockers; zero if it is not
 	rota    rota
@@ -23,7 +23,7 @@ type concurrencyKey struct {
 func newConcurrencyKey(s *space, key string) *concurrencyKey {
 	return &concurrencyKey{
 		space: s, key: key, holders: ordered.NewSet(holder.less), limits: ordered.NewMap[uint32, int](),
-		parked: map[lease.Line]*head[place]{}, queues: ordered.NewMap[string, int](), rota: rota{atOnce: 1},
+		parked: map[lease.Line]*parkedLine{}, queues: ordered.NewMap[string, int](), rota: rota{atOnce: 1},
 	}
 }
 
@@ -72,20 +72,20 @@ func (k *concurrencyKey) release(h holder) {
 }
 
 // park adds a line of which tasks are parked, and unpark removes it.
-func (k *concurrencyKey) park(l lease.Line, h *head[place]) {
-	k.parked[l] = h
-	n, _ := k.queues.Get(l.Queue)
-	k.queues.Set(l.Queue, n+1)
+func (k *concurrencyKey) park(l *parkedLine) {
+	k.parked[l.line] = l
+	n, _ := k.queues.Get(l.line.Queue)
+	k.queues.Set(l.line.Queue, n+1)
 	k.updateBlocker()
 }
 
-func (k *concurrencyKey) unpark(l lease.Line) {
-	delete(k.parked, l)
+func (k *concurrencyKey) unpark(l *parkedLine) {
+	delete(k.parked, l.line)
 	k.parked = shrunk(k.parked, &k.mostParked)
-	if n, _ := k.queues.Get(l.Queue); n > 1 {
-		k.queues.Set(l.Queue, n-1)
+	if n, _ := k.queues.Get(l.line.Queue); n > 1 {
+		k.queues.Set(l.line.Queue, n-1)
 	} else {
-		k.queues.Delete(l.Queue)
+		k.queues.Delete(l.line.Queue)
 	}
 	k.updateBlocker()
 }

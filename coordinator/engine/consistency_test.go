@@ -413,9 +413,9 @@ func (i *inspection) checkKeys() {
 				i.problem("key %q: its limits are %v, and it counts %v", name, limits, counted)
 			}
 			needed := len(holders[at]) > 0 || len(parked[at]) > 0
-			for kind, h := range k.parked {
-				needed = needed || h.dry() // what is in the store is read when the next task of the key is granted or ends
-				i.checkParked(k, kind, h, parked[at][kind])
+			for kind, l := range k.parked {
+				needed = needed || l.head.dry() // what is in the store is read when the next task of the key is granted or ends
+				i.checkParked(l, parked[at][kind])
 			}
 			if !needed {
 				i.problem("key %q: nobody holds it or waits for it", name)
@@ -459,7 +459,8 @@ func (i *inspection) checkBlocker(k *concurrencyKey, holders []holder) {
 	}
 }
 
-func (i *inspection) checkParked(k *concurrencyKey, kind lease.Line, h *head[place], tasks []*lease.Task) {
+func (i *inspection) checkParked(l *parkedLine, tasks []*lease.Task) {
+	k, h := l.key, l.head
 	for _, t := range tasks {
 		if _, there := h.entries.Get(placeOf(t)); !there && !h.beyond(placeOf(t)) {
 			i.problem("key %q: task %v is parked, and is not in its line", k.key, t.ID)
@@ -474,7 +475,7 @@ func (i *inspection) checkParked(k *concurrencyKey, kind lease.Line, h *head[pla
 	if w := tasks[0].Spec.Pinned(); w != "" {
 		if there := i.workers.byKey[workerKey{k.space.name.Tenant, w}]; there == nil {
 			i.problem("key %q: a parked task waits for worker %q, which is unknown", k.key, w)
-		} else if _, waits := there.parked[parkedLine{k, kind}]; !waits {
+		} else if _, waits := there.parked[l]; !waits {
 			i.problem("key %q: worker %q does not know that a parked task waits", k.key, w)
 		}
 	}
@@ -488,7 +489,7 @@ func (i *inspection) checkParked(k *concurrencyKey, kind lease.Line, h *head[pla
 		return
 	}
 	for _, t := range i.tasks { // first need not come back while an earlier one of its line waits for a taker
-		if isInLine(t) && t.ID.Space == first.ID.Space && t.Spec.ConcurrencyKey == k.key && t.Line() == kind && placeLess(placeOf(t), placeOf(first)) {
+		if isInLine(t) && t.ID.Space == first.ID.Space && t.Spec.ConcurrencyKey == k.key && t.Line() == l.line && placeLess(placeOf(t), placeOf(first)) {
 			return
 		}
 	}
@@ -684,7 +685,7 @@ func (i *inspection) checkWorkers() {
 			}
 		}
 		for l := range p.parked {
-			if h := l.key.parked[l.line]; h == nil || h.empty() {
+			if l.isDropped() || l.head.empty() {
 				i.problem("worker %q: a line without parked tasks waits for it", k.worker)
 			}
 		}

@@ -197,7 +197,7 @@ func (e *Engine) loadParked(r store.Reader) error {
 			return err
 		}
 		k := q.space.concurrencyKey(key)
-		e.parking.in(k, kind).unread(beforeAll)
+		e.parking.in(k, kind).head.unread(beforeAll)
 		e.parking.mayHaveRoom(k)
 		return nil
 	})

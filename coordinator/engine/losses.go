@@ -21,7 +21,7 @@ func (e *Engine) loseResources(k workerKey) {
 		if n == lossesPerRound {
 			break
 		}
-		for ; n < lossesPerRound && l.key.parked[l.line] != nil; n++ {
+		for ; n < lossesPerRound && !l.isDropped(); n++ {
 			e.loseFirstParked(l, k.worker)
 		}
 	}
@@ -42,15 +42,14 @@ func (e *Engine) loseFirst(l *line, worker string) {
 }
 
 // loseFirstParked is loseFirst for a line of parked tasks: they need not have the room of their key to fail.
-func (e *Engine) loseFirstParked(l parkedLine, worker string) {
-	h := l.key.parked[l.line]
-	p, ok := e.parking.first(l.key, l.line, h)
+func (e *Engine) loseFirstParked(l *parkedLine, worker string) {
+	p, ok := e.parking.first(l)
 	if !ok {
 		e.parking.mayHaveRoom(l.key) // it may be needed no more
 		return
 	}
 	e.loseResource(l.key.space, p, worker)
-	e.parking.remove(l.key, l.line, h, p) // as in loseFirst
+	e.parking.remove(l, p) // as in loseFirst
 }
 
 func (e *Engine) loseResource(s *space, p place, worker string) {

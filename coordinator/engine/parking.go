@@ -9,6 +9,21 @@ import (
 // parkedHead is how many parked tasks of a line are kept in memory.
 var parkedHead = 256
 
+// parkedLine has the tasks of a line that are parked under a concurrency key.
+type parkedLine struct {
+	key  *concurrencyKey
+	line lease.Line
+	head *head[place]
+}
+
+// isDropped reports whether parking has forgotten the line, because none of its tasks was parked any more.
+func (l *parkedLine) isDropped() bool { return l.key.parked[l.line] != l }
+
+// pinnedTo returns the worker to which the tasks of the line are pinned; its name is empty if they are not.
+func (l *parkedLine) pinnedTo() workerKey {
+	return workerKey{l.key.space.name.Tenant, l.line.Class.Placement().Worker}
+}
+
 // parking has the READY tasks for whose concurrency key there was no room: they are parked under the key, line by line (see concurrencyKey). It knows which keys
 // may have room again. It belongs to the loop.
 type parking struct {
@@ -32,21 +47,21 @@ func (pk *parking) isFull(t *lease.Task) bool {
 }
 
 // in finds the tasks of a line that are parked under the key, or makes an empty list of them.
-func (pk *parking) in(k *concurrencyKey, l lease.Line) *head[place] {
-	h := k.parked[l]
-	if h == nil {
-		h = newHead(parkedHead, placeLess)
-		k.park(l, h)
-		pk.workers.trackParked(parkedLine{k, l})
+func (pk *parking) in(k *concurrencyKey, line lease.Line) *parkedLine {
+	l := k.parked[line]
+	if l == nil {
+		l = &parkedLine{key: k, line: line, head: newHead(parkedHead, placeLess)}
+		k.park(l)
+		pk.workers.trackParked(l)
 	}
-	return h
+	return l
 }
 
 // drop forgets a line of which no task is parked under the key any more.
-func (pk *parking) drop(k *concurrencyKey, l lease.Line) {
-	if k.parked[l] != nil {
-		k.unpark(l)
-		pk.workers.untrackParked(parkedLine{k, l})
+func (pk *parking) drop(l *parkedLine) {
+	if !l.isDropped() {
+		l.key.unpark(l)
+		pk.workers.untrackParked(l)
 	}
 }
 
@@ -66,13 +81,13 @@ func (pk *parking) update(c *lease.Change) {
 	}
 	switch was, is := isParked(c.Old), isParked(c.New); {
 	case was && !is:
-		h := pk.in(k, c.Old.Line())
-		h.batch = pk.pipeline.current().number
-		pk.remove(k, c.Old.Line(), h, placeOf(c.Old))
+		l := pk.in(k, c.Old.Line())
+		l.head.batch = pk.pipeline.current().number
+		pk.remove(l, placeOf(c.Old))
 	case is && !was:
-		h := pk.in(k, c.New.Line())
-		h.batch = pk.pipeline.current().number
-		h.insert(placeOf(c.New))
+		l := pk.in(k, c.New.Line())
+		l.head.batch = pk.pipeline.current().number
+		l.head.insert(placeOf(c.New))
 	}
 	if isLeased(c.Old) && !isLeased(c.New) || isReady(c.Old) && !isReady(c.New) || k.unused() {
 		pk.mayHaveRoom(k)
@@ -116,7 +131,7 @@ func (pk *parking) behind(l *line, id lease.TaskID, p place) bool {
 	if k == nil || k.parked[l.kind] == nil {
 		return false
 	}
-	first, ok := pk.first(k, l.kind, k.parked[l.kind])
+	first, ok := pk.first(k.parked[l.kind])
 	if !ok {
 		pk.mayHaveRoom(k) // it may be needed no more
 	}
@@ -124,31 +139,32 @@ func (pk *parking) behind(l *line, id lease.TaskID, p place) bool {
 }
 
 // first returns the place of the first task of a line that is parked under the key. If there is none any more, it forgets the line.
-func (pk *parking) first(k *concurrencyKey, line lease.Line, h *head[place]) (p place, ok bool) {
-	if h.dry() {
-		pk.refill(k, line, h)
+func (pk *parking) first(l *parkedLine) (p place, ok bool) {
+	if l.head.dry() {
+		pk.refill(l)
 	}
-	if p, ok = h.first(); !ok {
-		pk.drop(k, line)
+	if p, ok = l.head.first(); !ok {
+		pk.drop(l)
 	}
 	return p, ok
 }
 
 // remove removes a place from the parked tasks of a line, and forgets the line if that was the last one.
-func (pk *parking) remove(k *concurrencyKey, line lease.Line, h *head[place], p place) {
-	if h.remove(p); h.empty() {
-		pk.drop(k, line)
+func (pk *parking) remove(l *parkedLine, p place) {
+	if l.head.remove(p); l.head.empty() {
+		pk.drop(l)
 	}
 }
 
 // refill reads the next parked tasks of a line from the store.
-func (pk *parking) refill(k *concurrencyKey, line lease.Line, h *head[place]) {
-	pk.pipeline.flushTo(h.batch)
+func (pk *parking) refill(l *parkedLine) {
+	pk.pipeline.flushTo(l.head.batch)
 	var keys []place
 	var more bool
 	pk.set.read(func(r store.Reader) error {
-		after := store.ReadyKey{Priority: h.bound.priority, Place: h.bound.place, Seq: h.bound.seq}
-		return records.Parked(r, k.space.number, k.key, line, after, func(p store.ReadyKey) bool {
+		bound := l.head.bound
+		after := store.ReadyKey{Priority: bound.priority, Place: bound.place, Seq: bound.seq}
+		return records.Parked(r, l.key.space.number, l.key.key, l.line, after, func(p store.ReadyKey) bool {
 			if more = len(keys) == parkedHead/2; more {
 				return false
 			}
@@ -156,5 +172,5 @@ func (pk *parking) refill(k *concurrencyKey, line lease.Line, h *head[place]) {
 			return true
 		})
 	})
-	h.refill(keys, more)
+	l.head.refill(keys, more)
 }

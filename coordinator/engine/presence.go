@@ -12,17 +12,11 @@ type workerKey struct{ tenant, worker string }
 // presence is kept for a worker while it is present, or while tasks that are pinned to it wait (W12). A worker that calls Lease has no stream: it is
 // present while a call waits, and while it has live leases from its calls.
 type presence struct {
-	takers map[*taker]struct{}     // its sessions and unary requests
-	leases int                     // number of its live leases that belong to no session
-	pinned map[*line]struct{}      // lines with waiting tasks that are pinned to it
-	parked map[parkedLine]struct{} // the same of tasks that are parked
-	end    *alarm                  // while it is not present: gives up the tasks that wait for it
-}
-
-// parkedLine names the tasks of a line that are parked under a concurrency key.
-type parkedLine struct {
-	key  *concurrencyKey
-	line lease.Line
+	takers map[*taker]struct{}      // its sessions and unary requests
+	leases int                      // number of its live leases that belong to no session
+	pinned map[*line]struct{}       // lines with waiting tasks that are pinned to it
+	parked map[*parkedLine]struct{} // the same of tasks that are parked
+	end    *alarm                   // while it is not present: gives up the tasks that wait for it
 }
 
 func (p *presence) isPresent() bool { return len(p.takers) > 0 || p.leases > 0 }
@@ -48,7 +42,7 @@ func newWorkers(as *alarms, wait time.Duration, lost func(workerKey)) *workers {
 func (ws *workers) obtain(k workerKey) *presence {
 	p := ws.byKey[k]
 	if p == nil {
-		p = &presence{takers: map[*taker]struct{}{}, pinned: map[*line]struct{}{}, parked: map[parkedLine]struct{}{}}
+		p = &presence{takers: map[*taker]struct{}{}, pinned: map[*line]struct{}{}, parked: map[*parkedLine]struct{}{}}
 		ws.byKey[k] = p
 	}
 	return p
@@ -178,7 +172,7 @@ func (ws *workers) untrack(l *line) {
 }
 
 // trackParked and untrackParked do the same for a line of parked tasks.
-func (ws *workers) trackParked(l parkedLine) {
+func (ws *workers) trackParked(l *parkedLine) {
 	if k := l.pinnedTo(); k.worker != "" {
 		p := ws.obtain(k)
 		p.parked[l] = struct{}{}
@@ -186,16 +180,12 @@ func (ws *workers) trackParked(l parkedLine) {
 	}
 }
 
-func (ws *workers) untrackParked(l parkedLine) {
+func (ws *workers) untrackParked(l *parkedLine) {
 	if k := l.pinnedTo(); k.worker != "" {
 		p := ws.byKey[k]
 		delete(p.parked, l)
 		ws.update(k, p)
 	}
-}
-
-func (l parkedLine) pinnedTo() workerKey {
-	return workerKey{l.key.space.name.Tenant, l.line.Class.Placement().Worker}
 }
 
 // awaiting returns the presence of a worker that is lost.

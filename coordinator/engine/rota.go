@@ -60,14 +60,14 @@ func (r *rota) choose(k *concurrencyKey) {
 // sort puts the first linesInTurn of the lines that have parked tasks into chosen, which is empty.
 func (r *rota) sort(k *concurrencyKey, lines iter.Seq[lease.Line]) {
 	for line := range lines {
-		h := k.parked[line]
-		if h == nil {
+		l := k.parked[line]
+		if l == nil {
 			continue
 		}
 		if len(r.chosen) == linesInTurn {
 			break
 		}
-		r.chosen = append(r.chosen, k.turnOf(line, h))
+		r.chosen = append(r.chosen, l.turn())
 	}
 	slices.SortFunc(r.chosen, func(a, b turnOfLine) int { return b.compare(&a) })
 }
@@ -82,12 +82,12 @@ type turnOfLine struct {
 	first     place
 }
 
-func (k *concurrencyKey) turnOf(line lease.Line, h *head[place]) turnOfLine {
-	turn := turnOfLine{line: line}
-	turn.first, _ = h.first()
-	if q := k.space.queues[line.Queue]; q != nil {
+func (l *parkedLine) turn() turnOfLine {
+	turn := turnOfLine{line: l.line}
+	turn.first, _ = l.head.first()
+	if q := l.key.space.queues[l.line.Queue]; q != nil {
 		turn.hasTaker, turn.lastGrant, turn.begin = q.available.Len() > 0, q.lastGrant, q.virtual
-		if f := q.flows[line.Fairness]; f != nil {
+		if f := q.flows[l.line.Fairness]; f != nil {
 			turn.begin = f.begin
 		}
 	}

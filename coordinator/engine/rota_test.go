@@ -12,9 +12,9 @@ import (
 func keyWithLines(n int) *concurrencyKey {
 	k := newConcurrencyKey(&space{queues: map[string]*queue{}}, "k")
 	for i := range n {
-		h := newHead(parkedHead, placeLess)
-		h.insert(place{seq: uint64(n - i)})
-		k.parked[lease.Line{Queue: fmt.Sprint("q", i)}] = h
+		l := &parkedLine{key: k, line: lease.Line{Queue: fmt.Sprint("q", i)}, head: newHead(parkedHead, placeLess)}
+		l.head.insert(place{seq: uint64(n - i)})
+		k.parked[l.line] = l
 	}
 	k.rota.begin()
 	return k

@@ -48,24 +48,24 @@ func (e *Engine) unparkLines(k *concurrencyKey, end int) (done bool) {
 			r.atOnce = min(2*r.atOnce, unparksPerTurn)
 			return false
 		}
-		line := r.next()
-		if h := k.parked[line]; h != nil {
-			e.unparkFirst(k, line, h)
+		if l := k.parked[r.next()]; l != nil {
+			e.unparkFirst(l)
 		}
 	}
 }
 
-func (e *Engine) unparkFirst(k *concurrencyKey, line lease.Line, h *head[place]) {
+func (e *Engine) unparkFirst(l *parkedLine) {
 	e.effort.add(1)
-	p, ok := e.parking.first(k, line, h)
+	p, ok := e.parking.first(l)
 	if !ok {
 		return
 	}
+	k := l.key
 	id := lease.TaskID{Space: k.space.number, Seq: p.seq}
 	t := e.set.task(id)
 	if t != nil && !k.state().Room(t.Spec.ConcurrencyLimit) {
 		return
 	}
 	e.step(lease.Unpark{Task: id})
-	e.parking.remove(k, line, h, p) // even if the index entry has no task: such an entry must not block the line
+	e.parking.remove(l, p) // even if the index entry has no task: such an entry must not block the line
 }
