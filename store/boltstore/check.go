@@ -151,8 +151,7 @@ func (s span) holds(key []byte) bool {
 	return bytes.Compare(key, s.from) >= 0 && (s.to == nil || bytes.Compare(key, s.to) < 0)
 }
 
-// freeList checks the list of free pages, if the file has one, against the pages that the walk has seen in use. The list is page numbers (8 bytes each) in
-// rising order. Their count is the element count of the page; a count that does not fit there is the first number of the list.
+// freeList checks the list of free pages, if the file has one, against the pages that the walk has seen in use.
 func (c *checker) freeList() error {
 	if c.free == noFreePage {
 		return nil
@@ -164,11 +163,7 @@ func (c *checker) freeList() error {
 	if pageType(page) != freePage {
 		return fmt.Errorf("page %d is not a list of free pages", c.free)
 	}
-	const elsewhere = 0xFFFF
-	n, list := uint64(count(page)), page[headerSize:]
-	if n == elsewhere {
-		n, list = order.Uint64(list), list[8:]
-	}
+	n, list := listOf(page)
 	if n > uint64(len(list)/8) {
 		return fmt.Errorf("page %d: %d free pages do not fit", c.free, n)
 	}
@@ -184,6 +179,17 @@ func (c *checker) freeList() error {
 		last = id
 	}
 	return nil
+}
+
+// listOf returns the list of free pages on their page: n page numbers (8 bytes each) in rising order, which may not fit if the page is damaged. Their count is
+// the element count of the page; a count that does not fit there is the first number of the list.
+func listOf(page []byte) (n uint64, list []byte) {
+	const elsewhere = 0xFFFF
+	n, list = uint64(count(page)), page[headerSize:]
+	if n == elsewhere {
+		return order.Uint64(list), list[8:]
+	}
+	return n, list
 }
 
 // page returns page id together with its overflow pages, which follow it. A sound file uses each page once, so a second call for a page returns an error.

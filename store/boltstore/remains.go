@@ -69,7 +69,7 @@ func (r *Remains) Path() string { return r.path }
 // Records calls fn with each record that can be read, and whose seal is right, until fn returns an error. inOrder means that the key is higher than all before
 // of its keyspace; a record that is not in order may be there twice, with another value. The slices are memory of the file, which the caller must not change.
 func (r *Remains) Records(fn func(ks store.Keyspace, key, value []byte, inOrder bool) error) (err error) {
-	w := r.walker()
+	w := r.walker(r.found.free)
 	var last [store.NumKeyspaces][]byte
 	w.record = func(rec record) {
 		if err != nil || !rec.sound {
@@ -91,8 +91,8 @@ func (r *Remains) Records(fn func(ks store.Keyspace, key, value []byte, inOrder 
 	return err
 }
 
-func (r *Remains) walker() *walk {
-	return &walk{checker: checker{meta: r.meta, data: r.data}, free: r.found.free}
+func (r *Remains) walker(unused pageSet) *walk {
+	return &walk{meta: r.meta, data: r.data, unused: unused}
 }
 
 // Salvage makes a store of the newest format in dir, as Restore does, of what can be read of another store: path is the directory of a store, or a file that

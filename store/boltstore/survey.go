@@ -67,11 +67,7 @@ func (r *Remains) readFree() (free pageSet) {
 		return nil
 	}
 	free = newPageSet(r.meta.pages)
-	page := r.data[r.meta.free*r.meta.pageSize:]
-	n, list := uint64(count(page)), page[headerSize:]
-	if n == 0xFFFF {
-		n, list = order.Uint64(list), list[8:]
-	}
+	n, list := listOf(r.data[r.meta.free*r.meta.pageSize:])
 	for i := range n {
 		free.add(order.Uint64(list[8*i:]))
 	}
@@ -84,7 +80,7 @@ func (r *Remains) surveyWith(free pageSet) *survey {
 	for ks := range s.of {
 		s.of[ks] = &state{}
 	}
-	w := &walk{checker: checker{meta: r.meta, data: r.data}, free: free}
+	w := r.walker(free)
 	w.record = s.add
 	w.gap = func(ks store.Keyspace) { s.of[ks].lose() }
 	w.walk()

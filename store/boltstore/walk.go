@@ -16,8 +16,10 @@ type record struct {
 
 // walk goes through the trees of a file of which some may be damaged. It visits no page twice.
 type walk struct {
-	checker
-	free   pageSet              // pages that are known not to be in use; nil: nobody knows
+	meta
+	data   []byte
+	seen   pageSet
+	unused pageSet              // pages that are known not to be in use; nil: nobody knows
 	record func(record)         // called for each record, in the order of keys as far as the tree has it
 	gap    func(store.Keyspace) // called where something cannot be read
 
@@ -147,7 +149,7 @@ func (rec *record) look() bool {
 
 // open returns page id, and notes that it was seen.
 func (w *walk) open(id uint64) (p node, ok bool) {
-	if id < 2 || id >= w.pages || w.seen.has(id) || w.free != nil && w.free.has(id) {
+	if id < 2 || id >= w.pages || w.seen.has(id) || w.unused != nil && w.unused.has(id) {
 		return p, false
 	}
 	page := w.data[id*w.pageSize:]
@@ -178,7 +180,7 @@ func (w *walk) orphans() (all []record) {
 	defer func() { w.seen = seen }()
 	last := store.Keyspace(0)
 	for id := uint64(2); id < w.pages; id++ {
-		if id == w.meta.free {
+		if id == w.free {
 			continue
 		}
 		p, ok := w.open(id)
