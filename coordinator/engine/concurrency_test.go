@@ -639,7 +639,7 @@ func TestParkingManyTasksHoldsUpNoEmptyAnswer(t *testing.T) {
 		granted := r.leaseAside(LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: 1})
 		synctest.Wait()
 		other := newTaker(Wants{Space: Space{"umbra", home.Workspace}, Worker: "w", Queues: []string{"q"}}, 1)
-		other.reply = func([]Granted, error) {}
+		other.call.reply = func([]Granted, error) {}
 		r.enqueue("umbra", func() { r.beginLease(other, false) })
 		var look func()
 		look = func() {

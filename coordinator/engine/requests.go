@@ -28,7 +28,7 @@ type request struct {
 }
 
 func (t *taker) requestKey() requestKey {
-	return requestKey{t.wants.Space, t.wants.Worker, t.request}
+	return requestKey{t.wants.Space, t.wants.Worker, t.call.request}
 }
 
 func keyOfRequest(t *lease.Task) requestKey {
@@ -46,7 +46,7 @@ func (rs *requests) request(k requestKey) *request {
 
 // begin makes a call the newest one of its request. It returns the call before, or nil, and the leases that the calls before were granted.
 func (rs *requests) begin(t *taker) (before *taker, leases []lease.TaskID) {
-	if t.request == "" {
+	if t.call.request == "" {
 		return nil, nil
 	}
 	r := rs.request(t.requestKey())

@@ -9,9 +9,10 @@ import (
 
 // taker is a receiver of work: a session, or a call of a unary request.
 type taker struct {
+	member *Member   // the session; nil for a call
+	call   unaryCall // empty for a session
 	wants  Wants
 	queues []*queue
-	member *Member // nil for a call of a unary request
 	slots  int
 	leases map[lease.TaskID]uint32 // attempts of the live leases that count against slots, by task
 	// awaitsFrame is set after a dispatch that was not acknowledged (W5), or a lease that expired (W9): the session gets no work until it sends a frame.
@@ -23,8 +24,10 @@ type taker struct {
 	makesRoom    *alarm                   // it gets no work until this rings, or a lease of it ends; nil: it may get some. See makeRoom
 	fits         map[lease.Class]bool     // whether it meets the requirements of a class; a cache, see meets
 	placeIn      map[*queue]*list.Element // its places in queue.available of its queues
+}
 
-	// Of a call of a unary request:
+// unaryCall is what only a call of a unary request has.
+type unaryCall struct {
 	request string // its request id; empty: none
 	granted []Granted
 	bytes   int                    // estimated size of granted
@@ -55,7 +58,7 @@ func assignmentSize(t *lease.Task) int {
 
 // free returns how many more leases the taker may get now.
 func (t *taker) free() int {
-	if t.left || t.awaitsFrame || t.refused.tooMany() || t.makesRoom != nil || t.bytes >= maxHandOver || t.backlogged() {
+	if t.left || t.awaitsFrame || t.refused.tooMany() || t.makesRoom != nil || t.call.bytes >= maxHandOver || t.backlogged() {
 		return 0
 	}
 	return t.slots - len(t.leases)
@@ -117,7 +120,7 @@ func (e *Engine) grantAt(l *line, p place, t *taker) {
 	if t.member != nil {
 		grant.Session = t.member.Session
 	} else {
-		grant.Request = t.request
+		grant.Request = t.call.request
 	}
 	e.effort.add(1)
 	before := e.set.leased(id) // not nil: the index entry is wrong, and the lease is that of another taker
@@ -147,11 +150,11 @@ func (e *Engine) handOver(t *taker, g Granted) {
 		e.batch().grant(t.member, g)
 		return
 	}
-	if len(t.granted) == 0 {
+	if len(t.call.granted) == 0 {
 		e.requests.answerSoon(t)
 	}
-	t.granted = append(t.granted, g)
-	t.bytes += g.Bytes
+	t.call.granted = append(t.call.granted, g)
+	t.call.bytes += g.Bytes
 }
 
 func (e *Engine) newGranted(t *lease.Task) Granted {

@@ -18,8 +18,7 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 	}
 	answers := make(chan answer, 1)
 	t := newTaker(r.Wants, r.Max)
-	t.request = r.Request
-	t.reply = func(g []Granted, err error) {
+	t.call = unaryCall{request: r.Request, reply: func(g []Granted, err error) {
 		if err != nil {
 			g = nil // whether they are durable is unknown
 		}
@@ -27,7 +26,7 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 		case answers <- answer{g, err}:
 		default: // the caller has an answer: an op of the call has failed, too
 		}
-	}
+	}}
 	if err := e.inbox.put(r.Space.Tenant, t.op(func() { e.beginLease(t, r.Wait > 0) })); err != nil {
 		return nil, err
 	}
@@ -68,9 +67,9 @@ func (e *Engine) beginLease(t *taker, wait bool) {
 		clear(before.leases)
 	}
 	for _, id := range e.stillLive(leases) {
-		t.granted = append(t.granted, e.newGranted(e.set.task(id)))
+		t.call.granted = append(t.call.granted, e.newGranted(e.set.task(id)))
 	}
-	if len(t.granted) > 0 {
+	if len(t.call.granted) > 0 {
 		e.requests.answerSoon(t)
 		return
 	}
@@ -94,7 +93,7 @@ func (e *Engine) stillLive(leases []lease.TaskID) []lease.TaskID {
 func (e *Engine) poll(t *taker) {
 	switch {
 	case t.left: // it was answered or abandoned meanwhile
-	case e.matchNow(t) || len(t.granted) > 0:
+	case e.matchNow(t) || len(t.call.granted) > 0:
 		e.answerCaller(t)
 	default:
 		again := t.op(func() { e.poll(t) })
@@ -106,7 +105,7 @@ func (e *Engine) poll(t *taker) {
 // op returns an op of a call that has no answer yet. If it is unknown whether the changes of the op are durable, or the engine stops before the op runs,
 // that is the answer.
 func (t *taker) op(run func()) op {
-	reply := t.reply
+	reply := t.call.reply
 	return op{run: run, after: func(err error) {
 		if err != nil {
 			reply(nil, err)
@@ -142,8 +141,9 @@ func (e *Engine) answerCaller(t *taker) {
 	for id := range t.leases {
 		e.set.hold(id, nil) // the call ends here, so the end of the lease frees no slot
 	}
-	granted, reply := t.granted, t.reply
-	t.granted, t.reply = nil, nil // its request keeps the call for as long as a lease of the request is live, but not these versions of the tasks
+	granted, reply := t.call.granted, t.call.reply
+	// Its request keeps the call for as long as a lease of the request is live, but not these versions of the tasks.
+	t.call.granted, t.call.reply = nil, nil
 	e.batch().addOp(op{after: func(err error) { reply(granted, err) }})
 }
 
