@@ -41,7 +41,11 @@ type batch struct {
 	most       int // changes from which on it is full
 	handedOut  int // to how many calls and sessions match has handed out tasks; see takersPerBatch
 
-	// Set when the batch is handed over.
+	sealed
+}
+
+// sealed is what a batch gets last: the loop sets it at the hand-over (finishBatch), except for the feedback, which the committer adds (hub.absorb).
+type sealed struct {
 	spaceRecords []records.Space
 	queueRecords []records.Queue
 	forgotten    []records.Queue // the ones that are unused

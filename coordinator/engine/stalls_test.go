@@ -43,7 +43,7 @@ func TestDelayCountsOnce(t *testing.T) {
 		}
 	}
 	handOver := func(now int) *batch {
-		b := &batch{serving: at(now)}
+		b := &batch{sealed: sealed{serving: at(now)}}
 		s.noteHandOver(b)
 		return b
 	}
