@@ -15,6 +15,10 @@ var (
 	ErrStore = errors.New("the store failed")
 	// ErrOverloaded means that too many commands of the tenant wait.
 	ErrOverloaded = errors.New("too many commands are waiting")
+)
+
+// Errors of submits alone. They are no verdicts either.
+var (
 	// ErrStoreGone refuses a submit because the file of the store was moved or removed, so that the next start would not find the tasks.
 	ErrStoreGone = errors.New("the file of the coordinator's store was moved or removed: no tasks are accepted, because the next start would not find them")
 	// ErrDiskFull refuses a submit because the disk of the store is nearly full. Submits are taken again once there is room.

@@ -32,7 +32,7 @@ type Config struct {
 	// KeySegment is how many entries of idempotency keys become a segment of their index; 0: keyindex.DefaultSegmentSize.
 	KeySegment int
 	// FakeTime: the engine runs on the fake time of testing/synctest, which passes only while the loop sleeps. So the loop cannot stand still (A8), and does not
-	// wake every 50 ms to notice it.
+	// wake every tick to notice it.
 	FakeTime bool
 	// TimersSwept is how many timers must come until those in memory are put in order on disk; 0: timerindex.DefaultSize.
 	TimersSwept int

@@ -211,7 +211,8 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 		f.Remedy = a.crowded.remedy + ", or another worker connects"
 	case a.withKey == 0:
 		f.Code = lease.FoundSingleFlight
-		f.Message = fmt.Sprintf("every worker with a free slot already runs a task with concurrency key %q, and runs only one task of a key at a time, or has refused one and gets none for a while", t.Spec.ConcurrencyKey)
+		f.Message = fmt.Sprintf("every worker with a free slot already runs a task with concurrency key %q, and runs only one task of a key at a time, "+
+			"or has refused one and gets none for a while", t.Spec.ConcurrencyKey)
 		f.Remedy = "one of these tasks ends, or another worker connects"
 	}
 	return f

@@ -94,7 +94,7 @@ func (ls *lines) unlist(l *line) {
 }
 
 // relist is called after a task has left a line. If the line is empty, relist removes it from its pool and deletes it, but keeps a few lines that
-// have no fairness key and no class. A flow without lines becomes idle; queue.takeTurn deletes it when the other flows have caught up with its turns.
+// have no fairness key and no class. A flow without lines becomes idle; queue.forgetIdle deletes it when the other flows have caught up with its turns.
 func (ls *lines) relist(l *line) {
 	switch {
 	case l.lineup == nil:

@@ -23,8 +23,8 @@ type poolKey struct {
 	preferred bool        // other workers may take from it while that worker has no room (PREFERRED)
 }
 
-// pools are the pools of a queue in which a task waits. For a taker, the engine checks the plain pools of its types, the demanding pools (there are
-// few), the pools tied to its worker, and the preferred pools.
+// pools are the pools of a queue in which a task waits. For a taker, the engine checks the plain pools of its types, the demanding pools,
+// the pools tied to its worker, and the preferred pools.
 type pools struct {
 	plain     map[string]*pool             // for any worker, without requirements; by type
 	demanding map[poolKey]*pool            // for any worker that meets the requirements

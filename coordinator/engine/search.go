@@ -136,8 +136,8 @@ func (sr *search) searchLineup(up *lineup, t *taker, most int) (found *line, fir
 	return found, first, nil
 }
 
-// firstInLine returns the place of the first task of a line for which the taker has room, or has to make room; most is how many tasks it looks at. A task that it passes over counts
-// as tried, because it may have to be read from the store.
+// firstInLine returns the place of the first task of a line for which the taker has room, or has to make room; most is how many tasks it looks at. A task that
+// it passes over counts as tried, because it may have to be read from the store.
 func (sr *search) firstInLine(l *line, t *taker, most int) (at place, ok bool) {
 	if !t.wants.limitsByTask() {
 		return l.head.first()

@@ -82,8 +82,8 @@ func (t *taker) mayPass(task *lease.Task, now lease.Instant) bool {
 	return t.keyTaken(task.Spec.ConcurrencyKey) || now.Sub(task.ReadyAt) < passedFor
 }
 
-// makeRoom is called with the place of the task that a taker gets next. If the data of the task leave no room for it, the taker gets no other one until some of its leases have
-// ended, and makeRoom returns true.
+// makeRoom is called with the place of the task that a taker gets next. If the data of the task leave no room for it, the taker gets no other one until some of
+// its leases have ended, and makeRoom returns true.
 func (e *Engine) makeRoom(t *taker, l *line, at place) bool {
 	task := e.set.task(lease.TaskID{Space: l.queue.space.number, Seq: at.seq})
 	if task == nil || t.hasBytesFor(dataSize(task)) || e.parking.isFull(task) {

@@ -78,7 +78,7 @@ func CompactTo(dir, target string, opts Options, check func(*Store) error) (befo
 	return before, after, err
 }
 
-// TargetError is an error about the directory to which CompactTo compacts.
+// TargetError is an error about the directory in which CompactTo or Salvage makes a store.
 type TargetError struct{ Err error }
 
 func (e *TargetError) Error() string { return e.Err.Error() }

@@ -20,8 +20,8 @@ import (
 // keeps Open from making an empty store there. If an earlier Restore was interrupted, Restore begins anew. The store gets the owner of dir, or if dir is missing,
 // the owner of the file, as does dir.
 //
-// Errors are those of Open, *store.InUseError also if a process has the file open as its store, *store.NotEmptyError, and those of prepare. After an error, nothing is left of what Restore has made, dir included, unless
-// the last step failed, which gives the store its name.
+// Errors are those of Open, *store.InUseError also if a process has the file open as its store, *store.NotEmptyError, and those of prepare. After an error,
+// nothing is left of what Restore has made, dir included, unless the last step failed, which gives the store its name.
 func Restore(file, dir string, opts Options, prepare func(*Store) error) (err error) {
 	opts = opts.withDefaults()
 	return makeStore(dir, file, func(temp string, made []string) error {
