@@ -49,7 +49,8 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 		timer.Reset(e.sleep())
 		select {
 		case <-ctx.Done():
-			return e.drain()
+			e.drain()
+			return nil
 		case <-e.wakeable():
 		case <-timer.C:
 		case <-e.pipeline.asks():
@@ -208,11 +209,10 @@ func (e *Engine) batchDurable(b *batch) {
 
 // drain is the orderly end. It makes the changes of all operations that have run durable and answers these operations. Operations that still wait get
 // ErrStopped.
-func (e *Engine) drain() error {
+func (e *Engine) drain() {
 	answerAll(e.inbox.close(ErrStopped), ErrStopped)
 	e.batch().keepClock()
 	e.pipeline.flush()
-	return nil
 }
 
 // stop ends the committer and answers the operations that have no answer yet.

@@ -48,21 +48,22 @@ const looksPerTry = 16
 // poolsFor returns the pools from which the taker may take a task now; they are valid until the next call. Finding out for which PREFERRED pools other workers
 // have no room looks at roughly mostSearched tasks, in all pools together.
 func (sr *search) poolsFor(q *queue, t *taker) []*pool {
-	end, looks := sr.effort.after(mostSearched), len(q.pools.demanding)+len(q.pools.tied[t.wants.Worker])
+	end, looks := sr.effort.after(mostSearched), 0
 	found := sr.found[:0]
-	fits := func(p *pool) bool { return p != nil && p.turns.Len() > 0 && t.takes(p.typ) && t.meets(p) }
+	fits := func(p *pool) bool {
+		looks++
+		return p != nil && p.turns.Len() > 0 && t.takes(p.typ) && t.meets(p)
+	}
 	look := func(p *pool) {
 		if fits(p) {
 			found = append(found, p)
 		}
 	}
 	if len(t.wants.Types) > 0 {
-		looks += len(t.wants.Types)
 		for _, typ := range t.wants.Types {
 			look(q.pools.plain[typ])
 		}
 	} else {
-		looks += len(q.pools.plain)
 		for _, p := range q.pools.plain {
 			look(p)
 		}
@@ -74,7 +75,6 @@ func (sr *search) poolsFor(q *queue, t *taker) []*pool {
 		look(p)
 	}
 	for worker, all := range q.pools.preferred {
-		looks += len(all)
 		for _, p := range all {
 			if fits(p) && (worker == t.wants.Worker || !sr.hasRoom(worker, p, end, &looks)) {
 				found = append(found, p)
