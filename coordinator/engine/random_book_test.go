@@ -428,7 +428,7 @@ func (w *world) saysOf(who string, g Granted, how int) {
 	case 6:
 		w.feed(who, Feed{TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Stage: who})
 	case 7:
-		if err := w.Refuse(who, session, g.Task.ID.String(), g.LeaseID); !errors.Is(err, ErrNotHeld) {
+		if err := w.Refuse(who, session, g.Task.ID.String(), g.LeaseID); !errors.Is(err, errNotHeld) {
 			w.Errorf("tenant %q refuses task %v of %v: %v", who, g.Task.ID, spaceOf(g.Task), err)
 		}
 	default:

@@ -19,18 +19,18 @@ const (
 
 // Why a lease is not taken back from a worker that refuses its task.
 var (
-	ErrNotHeld = errors.New("the session holds no such lease of the task")
 	ErrNoKey   = errors.New("the task has no concurrency key")
+	errNotHeld = errors.New("the session holds no such lease of the task")
 )
 
 // Refuse takes a lease back that its holder refuses because it already runs another task of the same concurrency key. The task is READY at once, and the
 // refusal uses up no budget. From then on the session gets one task of a concurrency key at a time, as if its worker had declared single_flight. If the
-// lease has ended, nothing changes, and err is nil: the worker is rid of it. Otherwise err is ErrNotHeld or ErrNoKey if nothing changes. Refuse
+// lease has ended, nothing changes, and err is nil: the worker is rid of it. Otherwise, if nothing changes, err is ErrNoKey or says why. Refuse
 // returns when the batch is durable, so that a stream cannot flood the loop with refusals.
 func (e *Engine) Refuse(tenant, session, task, leaseID string) (err error) {
 	ticket, genuine := e.rules.Authority.Open(tenant, leaseID)
 	if id, ok := lease.ParseTaskID(task); !genuine || !ok || id != ticket.Task {
-		return ErrNotHeld
+		return errNotHeld
 	}
 	e.inbox.settle(tenant, func() {
 		held := e.set.leased(ticket.Task)
@@ -40,7 +40,7 @@ func (e *Engine) Refuse(tenant, session, task, leaseID string) (err error) {
 		t := e.sessions.find(session)
 		switch {
 		case t == nil || e.set.holderOf(ticket.Task) != t:
-			err = ErrNotHeld
+			err = errNotHeld
 			return
 		case held.Spec.ConcurrencyKey == "":
 			err = ErrNoKey

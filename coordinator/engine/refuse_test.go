@@ -147,10 +147,10 @@ func TestRefusalThatChangesNothing(t *testing.T) {
 			want         error
 		}{
 			{"without a key", c.Session, plain, plain, ErrNoKey},
-			{"by another session", other.Session, keyed, keyed, ErrNotHeld},
-			{"by no session", "none", keyed, keyed, ErrNotHeld},
-			{"under the lease of another task", c.Session, keyed, plain, ErrNotHeld},
-			{"under a forged lease", c.Session, keyed, Granted{LeaseID: "forged"}, ErrNotHeld},
+			{"by another session", other.Session, keyed, keyed, errNotHeld},
+			{"by no session", "none", keyed, keyed, errNotHeld},
+			{"under the lease of another task", c.Session, keyed, plain, errNotHeld},
+			{"under a forged lease", c.Session, keyed, Granted{LeaseID: "forged"}, errNotHeld},
 		} {
 			if err := r.Refuse(home.Tenant, refusal.session, refusal.task.Task.ID.String(), refusal.leased.LeaseID); !errors.Is(err, refusal.want) {
 				r.Errorf("the error of a refusal %s is %v, want %v", refusal.what, err, refusal.want)
