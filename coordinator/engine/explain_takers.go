@@ -51,54 +51,57 @@ func (e *Engine) sinceStart() string {
 // attendance counts the takers of a queue that pass one test after the other for a task: each number counts only takers that were counted in
 // the number before.
 type attendance struct {
-	attending  int    // they ask for work of the queue
-	handling   int    // they handle the type of the task
-	meeting    int    // they have what the task requires
-	eligible   int    // they belong to the worker to which the task is pinned or bound; all, if it is neither
-	accepting  int    // they take new work at present: they do not drain, are healthy, and have slots
-	withSlot   int    // they have a free slot
-	responsive int    // nothing that they did or left out keeps work from them
-	withRoom   int    // their limits for the type and for bytes leave room for the task
-	crowded    delay  // why one of the takers has no room for it
-	withKey    int    // they may run the concurrency key of the task in addition to their present tasks
-	nearby     int    // of these, those that look at the first tasks of a line only
-	unwilling  string // why one of the takers takes no new work
-	closest    *taker // of the takers that do not meet the requirements: the one that lacks least
-	lacking    int    // how many things it lacks
-	delay      delay  // why one of the takers with a free slot gets no work
+	attending  int // they ask for work of the queue
+	handling   int // they handle the type of the task
+	meeting    int // they have what the task requires
+	eligible   int // they belong to the worker to which the task is pinned or bound; all, if it is neither
+	accepting  int // they take new work at present: they do not drain, are healthy, and have slots
+	withSlot   int // they have a free slot
+	responsive int // nothing that they did or left out keeps work from them
+	withRoom   int // their limits for the type and for bytes leave room for the task
+	withKey    int // they may run the concurrency key of the task in addition to their present tasks
+	nearby     int // of these, those that look at the first tasks of a line only
+
+	// Why one of those that fail a test fails it:
+	closest   *taker    // it does not meet the requirements, and lacks least of all
+	lacking   int       // how many things closest lacks
+	unwilling string    // it takes no new work
+	hindered  hindrance // it has a free slot and gets no work
+	crowded   hindrance // it has no room for the task
 }
 
-// delay is why a taker with a free slot gets no work, and what changes that. Both are empty if it gets work.
-type delay struct{ why, remedy string }
+// hindrance is why a taker with a free slot gets no work, or not this task, and what changes that. Both are empty if it gets work.
+type hindrance struct{ why, remedy string }
 
-func (t *taker) delayed() (d delay) {
+// hindered says why a taker with a free slot gets no work.
+func (t *taker) hindered() (h hindrance) {
 	switch {
 	case t.awaitsFrame:
-		d = delay{"it has lost a task because it was silent, and has sent nothing since", "the worker sends a frame"}
+		h = hindrance{"it has lost a task because it was silent, and has sent nothing since", "the worker sends a frame"}
 	case t.refused.tooMany():
-		d = delay{fmt.Sprintf("it has refused tasks of %d concurrency keys", t.refused.paused), "the pause after one of these refusals ends"}
+		h = hindrance{fmt.Sprintf("it has refused tasks of %d concurrency keys", t.refused.paused), "the pause after one of these refusals ends"}
 	case t.makesRoom != nil:
-		d = delay{"it makes room for a task with much data that has waited for it", "enough of its tasks end"}
+		h = hindrance{"it makes room for a task with much data that has waited for it", "enough of its tasks end"}
 	case t.backlogged():
-		d = delay{"it does not read what was sent to it", "the worker reads it"}
+		h = hindrance{"it does not read what was sent to it", "the worker reads it"}
 	}
-	return d
+	return h
 }
 
 // crowded says why a taker has no room for a task that it may take.
-func (t *taker) crowded(task *lease.Task) delay {
+func (t *taker) crowded(task *lease.Task) hindrance {
 	typ := task.Spec.Type
 	switch limit := t.wants.TypeLimits[typ]; {
 	case t.takes(typ):
-		return delay{
+		return hindrance{
 			fmt.Sprintf("its tasks have %d bytes of payloads and checkpoints, and with the %d of this one it would have more than its max_bytes of %d",
 				t.used.bytes, dataSize(task), t.wants.MaxBytes),
 			"enough of its tasks end",
 		}
 	case limit == 0:
-		return delay{fmt.Sprintf("its limit for tasks of type %q is 0 now", typ), "it raises the limit"}
+		return hindrance{fmt.Sprintf("its limit for tasks of type %q is 0 now", typ), "it raises the limit"}
 	default:
-		return delay{fmt.Sprintf("it has %d tasks of type %q, as many as it takes at once", limit, typ), "one of them ends"}
+		return hindrance{fmt.Sprintf("it has %d tasks of type %q, as many as it takes at once", limit, typ), "one of them ends"}
 	}
 }
 
@@ -150,8 +153,8 @@ func (e *Engine) countTaker(a *attendance, w *taker, q *queue, t *lease.Task, wo
 	if a.accepting++; len(w.leases) >= w.slots {
 		return
 	}
-	if a.withSlot++; w.delayed() != (delay{}) {
-		a.delay = w.delayed()
+	if a.withSlot++; w.hindered() != (hindrance{}) {
+		a.hindered = w.hindered()
 		return
 	}
 	if a.responsive++; !w.takes(t.Spec.Type) || !w.hasBytesFor(dataSize(t)) {
@@ -203,8 +206,8 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker has a free slot (suitable workers: %d)", a.accepting)
 		f.Remedy = "a slot becomes free, or another worker connects"
 	case a.responsive == 0:
-		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker with a free slot gets work; of %s: %s", oneOf(a.withSlot), a.delay.why)
-		f.Remedy = a.delay.remedy + ", or another worker connects"
+		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker with a free slot gets work; of %s: %s", oneOf(a.withSlot), a.hindered.why)
+		f.Remedy = a.hindered.remedy + ", or another worker connects"
 	case a.withRoom == 0:
 		f.Code = lease.FoundWorkersBusy
 		f.Message = fmt.Sprintf("no suitable worker with a free slot has room for the task; of %s: %s", oneOf(a.responsive), a.crowded.why)
@@ -255,8 +258,8 @@ func (e *Engine) boundAway(t *lease.Task, a attendance) lease.Finding {
 	case a.withSlot == 0:
 		why, remedy = "has no free slot", "the worker gets a free slot"
 	case a.responsive == 0:
-		why, remedy = "gets no work: "+a.delay.why, a.delay.remedy
-	case a.crowded != (delay{}):
+		why, remedy = "gets no work: "+a.hindered.why, a.hindered.remedy
+	case a.crowded != (hindrance{}):
 		why, remedy = "has no room for the task: "+a.crowded.why, a.crowded.remedy
 	}
 	f := lease.Finding{
