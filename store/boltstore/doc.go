@@ -17,5 +17,6 @@
 //
 //	restore.go compact.go            makes a store from a backup; rewrites a store without its free pages
 //	remains.go survey.go walk.go     reads what can be read of a damaged file, and makes a store for it (package salvage)
+//	chown.go                         gives a store that is made from another one the owner of that one
 //	standby.go                       the directory of a standby, and how it becomes that of a store
 package boltstore
