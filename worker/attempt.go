@@ -53,16 +53,9 @@ type attempt struct {
 	// cancelled is set once the coordinator has asked to cancel the task, for cancelReason.
 	cancelled    *StopError
 	cancelReason string
-	// nextRenewal is what the next heartbeat carries. beatQueued: the attempt waits in the outbox for that heartbeat. bareBeat: that heartbeat
-	// carries only what cannot be rejected. checkpointSent: a checkpoint was sent and has no answer yet.
-	nextRenewal    renewal
-	beatQueued     bool
-	bareBeat       bool
-	checkpointSent bool
+	renewals     renewals
 	// firstAnswer gets the answer to the first heartbeat, for which the handler waits; nil if it need not. Set once, before the attempt is served.
 	firstAnswer chan error
-	// checkpoints is how many checkpoints the handler has asked to save, and savedCheckpoint the number of the newest that was saved.
-	checkpoints, savedCheckpoint uint64
 	// feedbackQueued: feedback waits in the outbox.
 	feedbackQueued bool
 	artifacts      []*lessorv1.Artifact
@@ -291,7 +284,7 @@ func (w *Worker) lapseLocked(a *attempt, cause *StopError) {
 	if a.lost != nil {
 		close(a.lost)
 	}
-	a.nextRenewal.answerWaiters(cause)
+	a.renewals.next.answerWaiters(cause)
 	if w.mu.unleased == nil {
 		w.mu.unleased = make(map[*attempt]struct{})
 	}

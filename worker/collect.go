@@ -116,11 +116,11 @@ func (s *session) capacityAndDrainLocked(now time.Time) (frames []*lessorv1.Sess
 func (s *session) heartbeatLocked(now time.Time, gauges map[string]float64) []*lessorv1.SessionRequest {
 	var leases []*lessorv1.HeartbeatRequest
 	var beats []sentBeat
-	size := func(a *attempt) int { return len(a.nextRenewal.checkpoint) + a.feedback.newestSize() + itemOverhead }
+	size := func(a *attempt) int { return len(a.renewals.next.checkpoint) + a.feedback.newestSize() + itemOverhead }
 	takeUntilFull(&s.w.mu.outbox.beats, s.budget(), size, func(a *attempt) {
-		a.beatQueued = false
+		a.renewals.queued = false
 		if a.held() {
-			r := a.takeRenewal()
+			r := a.renewals.take()
 			leases = append(leases, a.heartbeat(r))
 			beats = append(beats, sentBeat{a: a, renewal: r})
 		}

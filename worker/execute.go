@@ -67,7 +67,7 @@ func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, maxTransi
 // can do anything (T5). A first attempt does not wait: so a task may run once unheard.
 func (w *Worker) askFirstLocked(a *attempt) {
 	a.firstAnswer = make(chan error, 1)
-	a.nextRenewal.waiters = append(a.nextRenewal.waiters, waiter{answer: a.firstAnswer})
+	a.renewals.next.waiters = append(a.renewals.next.waiters, waiter{answer: a.firstAnswer})
 	w.queueBeatLocked(a)
 }
 
@@ -255,7 +255,7 @@ func (w *Worker) finish(a *attempt, output []byte, err error) {
 func (w *Worker) reportLocked(a *attempt, outcome *report) {
 	a.phase = reporting
 	a.stopTimersLocked()
-	a.nextRenewal.answerWaiters(ErrFinished)
+	a.renewals.next.answerWaiters(ErrFinished)
 	w.queueReportLocked(w.replaceIfTooLargeLocked(outcome))
 }
 

@@ -10,6 +10,42 @@ import (
 // gaugeInflight is the name of the gauge that counts the running handlers.
 const gaugeInflight = "inflight"
 
+// dueBeat is the heartbeat of a session that the writer has to send, and that first waits for its gauges.
+type dueBeat struct {
+	w *Worker
+	// gauges are what the heartbeat carries; nil while none is ready to be sent. If they are empty, the coordinator goes on with the last ones.
+	gauges map[string]float64
+	// timer runs while the heartbeat waits for its gauges.
+	timer *time.Timer
+}
+
+func newDueBeat(w *Worker) *dueBeat {
+	t := time.NewTimer(gaugesTimeout)
+	t.Stop()
+	return &dueBeat{w: w, timer: t}
+}
+
+// begin measures the gauges. If an earlier measurement still goes on, the heartbeat goes without them.
+func (b *dueBeat) begin() {
+	if b.w.measureGauges() {
+		b.timer.Reset(gaugesTimeout)
+	} else {
+		b.gauges = map[string]float64{}
+	}
+}
+
+// measured gets the gauges, also those of an earlier heartbeat that did not wait for them.
+func (b *dueBeat) measured(gauges map[string]float64) {
+	b.w.measured, b.gauges = nil, gauges
+	b.timer.Stop()
+}
+
+// late lets the heartbeat go without gauges, because measuring them takes too long.
+func (b *dueBeat) late() {
+	b.w.log.Warn("measuring the disk and Config.Metrics take too long, a heartbeat goes without gauges", "limit", gaugesTimeout)
+	b.gauges = map[string]float64{}
+}
+
 // measureGauges measures the gauges in a goroutine of its own, which then sends them to Worker.measured. A network disk may not answer for hours, and
 // Config.Metrics belongs to the program; neither may hold up the writer, which renews the leases. It returns false if an earlier measurement still goes on.
 func (w *Worker) measureGauges() (begun bool) {

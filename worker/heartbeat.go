@@ -26,6 +26,18 @@ type waiter struct {
 	number uint64
 }
 
+// renewals is what the heartbeats of one attempt have to carry; see take.
+type renewals struct {
+	// next is what the next heartbeat carries. queued: the attempt waits in the outbox for that heartbeat. bare: that heartbeat carries only what
+	// cannot be rejected.
+	next         renewal
+	queued, bare bool
+	// checkpointSent: a checkpoint was sent and has no answer yet.
+	checkpointSent bool
+	// checkpoints is how many checkpoints the handler has asked to save, and saved the number of the newest that was saved.
+	checkpoints, saved uint64
+}
+
 // errReplaced is the answer to a waiter whose checkpoint was not sent, because a newer one replaced it, which was rejected.
 var errReplaced = errors.New("the checkpoint was not sent")
 
@@ -91,8 +103,8 @@ func (w *Worker) lostChan(a *attempt) <-chan struct{} {
 func (w *Worker) numberCheckpoint(a *attempt) uint64 {
 	w.lock()
 	defer w.unlock()
-	a.checkpoints++
-	return a.checkpoints
+	a.renewals.checkpoints++
+	return a.renewals.checkpoints
 }
 
 // requestBeat queues a renewal.
@@ -102,8 +114,8 @@ func (w *Worker) requestBeat(a *attempt, r renewal) error {
 	if err := a.checkHeld(); err != nil {
 		return err
 	}
-	r.merge(a.nextRenewal)
-	a.nextRenewal = r
+	r.merge(a.renewals.next)
+	a.renewals.next = r
 	w.queueBeatLocked(a)
 	return nil
 }
@@ -134,21 +146,21 @@ func (w *Worker) checkConfirmed(a *attempt, d time.Duration) error {
 	return nil
 }
 
-// takeRenewal returns what a heartbeat carries that is sent now. A checkpoint stays in nextRenewal if the heartbeat has to be bare, or if the
-// checkpoint before it has no answer yet: if that one then had to be sent again, it would replace the newer one. A checkpoint that is older than the one
-// that was saved is not sent.
-func (a *attempt) takeRenewal() renewal {
-	r := a.nextRenewal
-	bare := a.bareBeat
-	a.bareBeat = false
-	if r.number < a.savedCheckpoint { // it was replaced by one that was rejected, and a newer one was saved since
+// take returns what a heartbeat carries that is sent now. A checkpoint stays in next if the heartbeat has to be bare, or if the checkpoint before it
+// has no answer yet: if that one then had to be sent again, it would replace the newer one. A checkpoint that is older than the one that was saved is
+// not sent.
+func (rs *renewals) take() renewal {
+	r := rs.next
+	bare := rs.bare
+	rs.bare = false
+	if r.number < rs.saved { // it was replaced by one that was rejected, and a newer one was saved since
 		r.checkpoint = nil
 	}
-	if r.checkpoint != nil && (a.checkpointSent || bare) {
+	if r.checkpoint != nil && (rs.checkpointSent || bare) {
 		return renewal{bare: bare}
 	}
-	a.checkpointSent = a.checkpointSent || r.checkpoint != nil
-	a.nextRenewal = renewal{}
+	rs.checkpointSent = rs.checkpointSent || r.checkpoint != nil
+	rs.next = renewal{}
 	r.bare = bare
 	return r
 }
@@ -156,9 +168,9 @@ func (a *attempt) takeRenewal() renewal {
 // answeredLocked notes that a renewal got its answer, and queues the checkpoint that waited for it, if there is one.
 func (w *Worker) answeredLocked(a *attempt, r renewal) {
 	if r.checkpoint != nil {
-		a.checkpointSent = false
+		a.renewals.checkpointSent = false
 	}
-	if a.nextRenewal.checkpoint != nil && !a.checkpointSent {
+	if a.renewals.next.checkpoint != nil && !a.renewals.checkpointSent {
 		w.queueBeatLocked(a)
 	}
 }
@@ -182,16 +194,16 @@ func (a *attempt) heartbeat(r renewal) *lessorv1.HeartbeatRequest {
 // bareBeatLocked queues a heartbeat without checkpoint, progress and metrics. It follows a heartbeat that was rejected for what it carried, and
 // so has renewed nothing: the lease must not be lost because of that.
 func (w *Worker) bareBeatLocked(a *attempt) {
-	a.bareBeat = true
+	a.renewals.bare = true
 	w.queueBeatLocked(a)
 }
 
 // queueBeatLocked makes the next frame renew a's lease.
 func (w *Worker) queueBeatLocked(a *attempt) {
-	if a.beatQueued || !a.held() {
+	if a.renewals.queued || !a.held() {
 		return
 	}
-	a.beatQueued = true
+	a.renewals.queued = true
 	w.mu.outbox.beats = append(w.mu.outbox.beats, a)
 	w.wakeWriter()
 }
@@ -223,8 +235,8 @@ func (w *Worker) retryBeatLocked(a *attempt, r renewal, delay retryDelay) {
 		return
 	}
 	if r.checkpoint != nil {
-		a.checkpointSent = false
+		a.renewals.checkpointSent = false
 	}
-	a.nextRenewal.merge(r)
+	a.renewals.next.merge(r)
 	w.afterDelayLocked(delay(0), func() { w.queueBeatLocked(a) })
 }

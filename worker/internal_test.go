@@ -789,9 +789,8 @@ func TestSilentConnectionIsNotTakenForTLS(t *testing.T) {
 func TestOlderCheckpointIsNotSent(t *testing.T) {
 	t.Attr("rules", "A6")
 	for number, want := range map[uint64]string{2: "", 4: "data"} {
-		a := &attempt{savedCheckpoint: 3}
-		a.nextRenewal = renewal{checkpoint: []byte("data"), number: number, waiters: []waiter{{make(chan error, 1), number}}}
-		if r := a.takeRenewal(); string(r.checkpoint) != want || len(r.waiters) != 1 || a.checkpointSent != (want != "") {
+		rs := renewals{saved: 3, next: renewal{checkpoint: []byte("data"), number: number, waiters: []waiter{{make(chan error, 1), number}}}}
+		if r := rs.take(); string(r.checkpoint) != want || len(r.waiters) != 1 || rs.checkpointSent != (want != "") {
 			t.Errorf("after checkpoint 3 was saved, number %d is sent as %q with %d waiters, want %q", number, r.checkpoint, len(r.waiters), want)
 		}
 	}

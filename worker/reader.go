@@ -248,7 +248,7 @@ func (s *session) handleHeartbeatAck(corr string, acks []*lessorv1.LeaseAck) {
 			w.answeredLocked(b.a, b.renewal)
 			err := w.handleAnswerLocked(b.a, sent.at, acks[i])
 			if err == nil {
-				b.a.savedCheckpoint = max(b.a.savedCheckpoint, b.number)
+				b.a.renewals.saved = max(b.a.renewals.saved, b.number)
 			}
 			if _, rejected := errors.AsType[*RejectedError](err); rejected && !b.bare {
 				w.bareBeatLocked(b.a)

@@ -15,23 +15,14 @@ func (s *session) write() error {
 	defer watchTicker.Stop()
 	resendTimer := newLazyTimer()
 	defer resendTimer.Stop()
-	gaugesTimer := time.NewTimer(gaugesTimeout)
-	gaugesTimer.Stop() // until a heartbeat waits for its gauges
-	defer gaugesTimer.Stop()
-	var gauges map[string]float64 // if not nil, a heartbeat is due
-	beat := func() {
-		if s.w.measureGauges() {
-			gaugesTimer.Reset(gaugesTimeout)
-		} else {
-			gauges = map[string]float64{} // the coordinator goes on with the last ones
-		}
-	}
-	beat() // the first one is due at once
+	beat := newDueBeat(s.w)
+	defer beat.timer.Stop()
+	beat.begin() // the first one is due at once
 	for {
 		// Handlers that are ready to run may add reports to this frame. Letting them run first makes fewer, larger frames, for less than a
 		// microsecond. Measured with ten handlers that do nothing: a fifth less CPU on both ends together.
 		runtime.Gosched()
-		out, err := s.collect(time.Now(), gauges)
+		out, err := s.collect(time.Now(), beat.gauges)
 		if err == nil {
 			err = s.sendAll(out.frames)
 		}
@@ -41,7 +32,7 @@ func (s *session) write() error {
 		if out.last {
 			return s.stream.CloseSend() // then the coordinator closes its own side, and the reader ends
 		}
-		gauges = nil
+		beat.gauges = nil // it was sent
 		if len(out.frames) > 0 && !s.readerEnded() {
 			continue // more may wait since these were sent
 		}
@@ -49,13 +40,11 @@ func (s *session) write() error {
 		select {
 		case <-s.w.wake:
 		case <-beatTicker.C:
-			beat()
-		case gauges = <-s.w.measured:
-			s.w.measured = nil
-			gaugesTimer.Stop()
-		case <-gaugesTimer.C:
-			s.w.log.Warn("measuring the disk and Config.Metrics take too long, a heartbeat goes without gauges", "limit", gaugesTimeout)
-			gauges = map[string]float64{}
+			beat.begin()
+		case gauges := <-s.w.measured:
+			beat.measured(gauges)
+		case <-beat.timer.C:
+			beat.late()
 		case <-resendTimer.C:
 			resendTimer.fired()
 		case <-watchTicker.C:
