@@ -137,7 +137,7 @@ func (w *world) empty() {
 	w.open.rememberDrain(home.Tenant, "", nil) // also forgets the drains that have expired
 	for what, n := range map[string]int{
 		"known sessions": len(all.byID), "newest sessions": len(all.newest), "kept sessions": all.kept.Len(), "bytes of kept sessions": all.bytes,
-		"open sessions": w.open.Len(), "instances": len(w.open.open), "remembered drains": len(w.open.drains) + len(w.open.ended),
+		"open sessions": w.open.Len(), "instances": len(w.open.open), "remembered drains": len(w.open.drains.byInstance) + len(w.open.drains.ended),
 	} {
 		if n != 0 {
 			w.Errorf("%d %s are left after all workers have left, want none", n, what)

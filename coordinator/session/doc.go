@@ -56,7 +56,8 @@
 //	seq.go recent.go         order and repeats of incoming frames (W6, W7)
 //	retain.go resend.go      sent frames that may be sent again (W6, W7)
 //	registry.go counters.go  all sessions, for operators; metrics
-//	operator.go              drain and kick
+//	shown.go                 what operators see of a session
+//	operator.go drains.go    drain and kick; drains that outlive the stream
 //	inventory.go             the packages of a worker, and what it has to install and remove (W13)
 //	packages.go              the frames about them; operations.go: installs and removals on many workers
 //

@@ -53,7 +53,7 @@ func TestDrainForgetsOnlyExpiredDrains(t *testing.T) {
 		time.Sleep(drainMemory + 1) // "one" and "gone" have streams
 		r.rememberDrain("", "three", &lessorv1.Drain{})
 		for instance, want := range map[string]bool{"one": true, "gone": true, "two": false, "three": true} {
-			if _, kept := r.drains[instance]; kept != want {
+			if _, kept := r.drains.byInstance[instance]; kept != want {
 				t.Errorf("the drain of instance %q is kept: %v, want %v", instance, kept, want)
 			}
 		}
