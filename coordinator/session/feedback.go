@@ -38,13 +38,13 @@ const maxNamed = 10
 // feedback passes progress and output of running attempts to the engine. They are volatile. The items are independent, since they may be about
 // different tasks: those that are wrong are dropped, and one error names them.
 func (ss *Session) feedback(corr string, m *lessorv1.Feedback) {
-	if !ss.mayPass(corr) {
+	if !ss.spendFeedback(corr) {
 		ss.srv.Registry.dropped.Add(float64(len(m.GetItems())))
 		refused := m.GetItems()[:min(len(m.GetItems()), ss.srv.Limits.MaxFrameItems())]
 		ss.feeds.add(ss.srv.Engine.ResolveFeeds(ss.who.Tenant, countsOf(refused)))
 		return
 	}
-	if !ss.fits(corr, "feedback.items", len(m.GetItems())) {
+	if ss.refuseTooMany(corr, "feedback.items", len(m.GetItems())) {
 		return
 	}
 	var feeds []engine.Feed

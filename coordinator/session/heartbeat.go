@@ -12,7 +12,7 @@ import (
 
 // heartbeat handles a heartbeat frame: it updates the health of the worker, and renews the leases that the frame names and no others (W4).
 func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat, next sessionState) {
-	if !ss.fits(corr, "heartbeat.leases", len(m.GetLeases())) {
+	if ss.refuseTooMany(corr, "heartbeat.leases", len(m.GetLeases())) {
 		return
 	}
 	f := convert.Fields{Limits: ss.srv.Limits}

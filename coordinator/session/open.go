@@ -56,7 +56,7 @@ func (ss *Session) admit(corr string, h *lessorv1.Handshake) (a admission, ok bo
 		return admission{}, ss.invalidToken(corr)
 	}
 	old := h.GetReplacesInstanceId()
-	if !ss.hasPlace(corr, lease.InstanceOf(k.session), engine.Instance(tenant, w.GetName(), old)) {
+	if !ss.checkPlace(corr, lease.InstanceOf(k.session), engine.Instance(tenant, w.GetName(), old)) {
 		return admission{}, false
 	}
 	if !resumes {

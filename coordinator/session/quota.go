@@ -10,9 +10,9 @@ import (
 // lost streams may still count beside the new ones. The handshake then says which instance it is. An instance that holds a lease, or whose
 // session has a stream already, is accepted in any case. Any other is refused if more sessions are open than the quota allows.
 
-// hasPlace reports whether the quota allows a session, and ends the stream if not. instances are the instance that connects and the one that it
+// checkPlace reports whether the quota allows a session, and ends the stream if not. instances are the instance that connects and the one that it
 // replaces: if the engine knows one of them, the session is allowed in any case.
-func (ss *Session) hasPlace(corr string, instances ...string) bool {
+func (ss *Session) checkPlace(corr string, instances ...string) bool {
 	who := ss.who.quotas()
 	if !ss.srv.Quotas.Exceeds(who, quota.Sessions) {
 		return true
@@ -29,32 +29,32 @@ func (ss *Session) hasPlace(corr string, instances ...string) bool {
 
 // turnAway ends a stream before it has a session, and asks the worker to connect again later.
 func (ss *Session) turnAway(corr string, err error) bool {
-	ended := refusal.Status(err)
-	_ = ss.sendUnnumbered(errorFrame(corr, &lessorv1.Error{
-		Code: refusal.CodeOf(ended), Message: err.Error(), Remediation: "connect again later, or ask for a larger quota", RetryAfter: refusal.WaitOf(ended),
-	}))
-	ss.end(ended)
+	_ = ss.sendUnnumbered(errorFrame(corr, quotaError(err, "connect again later, or ask for a larger quota")))
+	ss.end(refusal.Status(err))
 	return false
 }
 
 // charge counts a frame against the quota (X5), but refuses none, because leases and the state of the session depend on frames. Feedback is
-// different: see mayPass.
+// different: see spendFeedback.
 func (ss *Session) charge(kind frameKind) {
 	if kind != frameFeedback {
 		ss.srv.Quotas.Charge(ss.who.quotas(), quota.Frames, 1)
 	}
 }
 
-// mayPass counts a feedback frame against the quota. It refuses the frame, and returns false, if the quota is used up.
-func (ss *Session) mayPass(corr string) bool {
+// spendFeedback counts a feedback frame against the quota. It refuses the frame, and returns false, if the quota is used up.
+func (ss *Session) spendFeedback(corr string) bool {
 	err := ss.srv.Quotas.Spend(ss.who.quotas(), quota.Frames, 1)
 	if err != nil {
-		ended := refusal.Status(err)
 		ss.fines.add(1)
 		ss.in.refused() // the worker may send it again after the wait
-		ss.out.replyError(corr, &lessorv1.Error{
-			Code: refusal.CodeOf(ended), Message: err.Error(), Remediation: "send less feedback, or ask for a larger quota", RetryAfter: refusal.WaitOf(ended),
-		})
+		ss.out.replyError(corr, quotaError(err, "send less feedback, or ask for a larger quota"))
 	}
 	return err == nil
+}
+
+// quotaError is the error for a worker whose frame a quota refuses with err.
+func quotaError(err error, remedy string) *lessorv1.Error {
+	st := refusal.Status(err)
+	return &lessorv1.Error{Code: refusal.CodeOf(st), Message: err.Error(), Remediation: remedy, RetryAfter: refusal.WaitOf(st)}
 }

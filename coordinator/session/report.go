@@ -14,7 +14,7 @@ import (
 
 // reports handles a reports frame: starts and outcomes. The verdicts go back in the same order.
 func (ss *Session) reports(corr string, m *lessorv1.Reports) {
-	if !ss.fits(corr, "reports.reports", len(m.GetReports())) {
+	if ss.refuseTooMany(corr, "reports.reports", len(m.GetReports())) {
 		return
 	}
 	reports := convert.ParseReports(m.GetReports(), ss.srv.Limits)
@@ -43,12 +43,13 @@ func (ss *Session) logReports(reports []*lease.Report) {
 	}
 }
 
-func (ss *Session) fits(corr, field string, n int) bool {
+// refuseTooMany refuses a frame that has more items than a frame may have. It reports whether it did.
+func (ss *Session) refuseTooMany(corr, field string, n int) (refused bool) {
 	if n <= ss.srv.Limits.MaxFrameItems() {
-		return true
+		return false
 	}
 	ss.refuse(corr, refusal.CodeInvalid, fmt.Sprintf("%s: has %d items; the limit is %d", field, n, ss.srv.Limits.MaxFrameItems()), "split the frame into smaller ones")
-	return false
+	return true
 }
 
 // post gives reports to the engine to judge. The engine's committer calls after with the answers and must not wait for room, so post waits for

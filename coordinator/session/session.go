@@ -159,7 +159,7 @@ func (ss *Session) wait() error {
 	for {
 		select {
 		case err := <-ss.ended:
-			return ss.lostStatus(err)
+			return ss.endLost(err)
 		case <-silence.C:
 			left, why := ss.patience()
 			if left > 0 {
@@ -171,7 +171,7 @@ func (ss *Session) wait() error {
 			ss.reset(refusal.CodeStopping, "the coordinator is stopping", time.Second)
 			return nil
 		case <-ss.stream.Context().Done():
-			return ss.lostStatus(context.Cause(ss.stream.Context()))
+			return ss.endLost(context.Cause(ss.stream.Context()))
 		}
 	}
 }
@@ -189,9 +189,9 @@ func (ss *Session) patience() (left time.Duration, missing string) {
 	return left, missing
 }
 
-// lostStatus returns the status of a stream that was lost with err. If the stream ends because the worker's credential has ended, lostStatus
+// endLost returns the status of a stream that was lost with err. If the stream ends because the worker's credential has ended, endLost
 // also sends a reset that says so. The worker has only resetWithin to read it, because the stream must end within a second (X3).
-func (ss *Session) lostStatus(err error) error {
+func (ss *Session) endLost(err error) error {
 	ended := auth.Ended(ss.stream.Context())
 	if ended == nil {
 		return err
