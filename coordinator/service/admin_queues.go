@@ -31,7 +31,7 @@ func (s *adminService) ListQueues(ctx context.Context, req *lessorv1.ListQueuesR
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	oldest, err := s.oldestReady(space, found)
+	oldest, err := s.oldestOfQueues(space, found)
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
@@ -62,7 +62,7 @@ func (s *adminService) GetQueue(ctx context.Context, req *lessorv1.GetQueueReque
 	case !found:
 		return nil, refusal.Status(refusal.ErrNoQueue)
 	}
-	oldest, err := s.oldestReady(space, []engine.QueueInfo{q})
+	oldest, err := s.oldestOfQueues(space, []engine.QueueInfo{q})
 	if err != nil {
 		return nil, refusal.Status(err)
 	}

@@ -120,10 +120,10 @@ func (q *searched) look(r store.Reader, now lease.Instant, may bool) (found bool
 	return false, nil
 }
 
-// oldestReady returns the task of each of some queues of a workspace that has been READY the longest, among those that it looks at: of the lines that the engine
-// has named. The queues take turns, so that one with many lines takes none away from the others; and in a queue its lines: first the first task of each, then
-// the second, and so on.
-func (sh *shared) oldestReady(space engine.Space, queues []engine.QueueInfo) (map[string]waiting, error) {
+// oldestOfQueues returns the task of each of some queues of a workspace that has been READY the longest, among those that it looks at: of the lines
+// that the engine has named. The queues take turns, so that one with many lines takes none away from the others; and in a queue its lines: first the
+// first task of each, then the second, and so on.
+func (sh *shared) oldestOfQueues(space engine.Space, queues []engine.QueueInfo) (map[string]waiting, error) {
 	number, _ := sh.Engine.SpaceNumber(space)
 	turns := make([]*searched, len(queues))
 	for i := range queues {

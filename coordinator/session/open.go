@@ -78,7 +78,7 @@ func (ss *Session) admit(corr string, h *lessorv1.Handshake) (a admission, ok bo
 // ticket decodes the session token. ok is false unless the token is genuine, unexpired, and issued for this session of this worker.
 func (ss *Session) ticket(h *lessorv1.Handshake, now lease.Wall) (k ticket, ok bool) {
 	w := h.GetWorker()
-	k, genuine := ss.srv.tokens.open(ss.who.Tenant, w.GetName(), h.GetResume().GetSessionToken())
+	k, genuine := ss.srv.sessionTokens.open(ss.who.Tenant, w.GetName(), h.GetResume().GetSessionToken())
 	if !genuine || now >= k.until || k.session != h.GetResume().GetSessionId() {
 		return ticket{}, false
 	}
@@ -113,7 +113,7 @@ func (ss *Session) accept(m *lessorv1.SessionRequest, a admission, w *lessorv1.W
 		Payload: &lessorv1.SessionResponse_Accept{Accept: &lessorv1.Accept{
 			SessionId: ss.id, HeartbeatInterval: durationpb.New(cfg.HeartbeatInterval), IdleTimeout: durationpb.New(cfg.IdleTimeout),
 			ServerTime: convert.Stamp(now), CoordinatorVersion: ss.srv.Version, Resumed: a.resumed, NextSeq: a.nextSeq, ExpiresAt: convert.Stamp(until),
-			SessionToken:    ss.srv.tokens.issue(ss.who.Tenant, w.GetName(), ticket{session: ss.id, gen: a.gen, until: until}),
+			SessionToken:    ss.srv.sessionTokens.issue(ss.who.Tenant, w.GetName(), ticket{session: ss.id, gen: a.gen, until: until}),
 			MaxMessageBytes: uint64(ss.srv.MaxMessage),
 		}},
 	}
@@ -141,7 +141,7 @@ func (ss *Session) adopt(a admission, w *lessorv1.WorkerInfo) bool {
 	ss.id, ss.in, ss.out, ss.packages, ss.feeds, ss.admission = a.state.id, &a.state.in, a.state.out, &a.state.packages, a.state.feeds, a
 	ss.info, ss.log, ss.state = w, ss.out.log, handshaking
 	ss.health.selfReport = a.said
-	ss.drain = ss.srv.Registry.add(ss)
+	ss.drainAsked = ss.srv.Registry.add(ss)
 	ss.log.Info("session opened", "instance", w.GetInstanceId(), "version", w.GetVersion(), "hostname", w.GetHostname(), "resumed", a.resumed)
 	return true
 }

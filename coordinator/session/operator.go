@@ -48,8 +48,8 @@ func (r *Registry) sameInstances(some []*Session) []*Session {
 func (ss *Session) updateDrain(r *Registry, by string) {
 	ss.mu.Lock()
 	d := r.drainOf(lease.InstanceOf(ss.id))
-	news := d != nil && !proto.Equal(d, ss.drain)
-	ss.drain = d
+	news := d != nil && !proto.Equal(d, ss.drainAsked)
+	ss.drainAsked = d
 	tell := news && ss.state != handshaking // while handshaking, register sends it later
 	ss.mu.Unlock()
 	ss.resize()

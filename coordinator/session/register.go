@@ -113,7 +113,7 @@ func (ss *Session) joinEngine() {
 func (ss *Session) operatorDrain() *lessorv1.Drain {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	return ss.drain
+	return ss.drainAsked
 }
 
 // offeredSlots returns the number of slots that the engine may use: 0 while the worker drains or is not well.
@@ -122,7 +122,7 @@ func (ss *Session) offeredSlots() int {
 	defer ss.mu.Unlock()
 	why := ""
 	switch {
-	case ss.drain != nil:
+	case ss.drainAsked != nil:
 		why = "an operator drains it"
 	case ss.health.drains:
 		why = "it drains"
@@ -159,8 +159,8 @@ func (ss *Session) resize() {
 	ss.srv.Engine.Resize(m, slots)
 }
 
-// drains handles a drain frame: the worker wants no new work for the rest of the session (W10).
-func (ss *Session) drains(m *lessorv1.Drain, next sessionState) {
+// takeDrain handles a drain frame: the worker wants no new work for the rest of the session (W10).
+func (ss *Session) takeDrain(m *lessorv1.Drain, next sessionState) {
 	ss.mu.Lock()
 	again := ss.health.drains
 	ss.state, ss.health.drains = next, true

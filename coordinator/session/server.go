@@ -61,13 +61,13 @@ func (who *Caller) quotas() quota.Caller {
 // Server serves the streams of workers.
 type Server struct {
 	Deps
-	resumes *resumeTable
-	tokens  tokens
+	resumes       *resumeTable
+	sessionTokens tokens
 }
 
 // New returns a server of streams.
 func New(d Deps) *Server {
-	s := &Server{Deps: d, resumes: newResumeTable(), tokens: tokens{d.Engine.DeriveKey("session token")}}
+	s := &Server{Deps: d, resumes: newResumeTable(), sessionTokens: tokens{d.Engine.DeriveKey("session token")}}
 	s.resumes.packagesLost = s.packagesLost
 	return s
 }

@@ -89,16 +89,16 @@ type Session struct {
 
 // view is what operators see of the worker, and what the worker has registered.
 type view struct {
-	state     sessionState
-	info      *lessorv1.WorkerInfo
-	caps      *lessorv1.Capabilities
-	wants     engine.Wants
-	pool      string
-	installs  bool // it carries out pkg_install and pkg_uninstall
-	slots     int  // max_parallel as the worker declared it last
-	connected lease.Wall
-	seen      lease.Wall
-	drain     *lessorv1.Drain // the drain that an operator asked for; nil: none
+	state      sessionState
+	info       *lessorv1.WorkerInfo
+	caps       *lessorv1.Capabilities
+	wants      engine.Wants
+	pool       string
+	installs   bool // it carries out pkg_install and pkg_uninstall
+	slots      int  // max_parallel as the worker declared it last
+	connected  lease.Wall
+	seen       lease.Wall
+	drainAsked *lessorv1.Drain // the drain that an operator asked for; nil: none
 }
 
 // run returns when the session has ended. Its return ends the stream, and so the reader.

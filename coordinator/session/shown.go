@@ -20,7 +20,7 @@ func (ss *Session) Worker() *lessorv1.Worker {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	state := ss.state
-	if (ss.health.drains || ss.drain != nil) && state != handshaking {
+	if (ss.health.drains || ss.drainAsked != nil) && state != handshaking {
 		state = draining
 	}
 	health, why := ss.shownHealth()
@@ -28,7 +28,7 @@ func (ss *Session) Worker() *lessorv1.Worker {
 		WorkerId: ss.info.GetName(), SessionId: ss.id, Info: ss.info, State: workerStates[state], Capabilities: ss.caps,
 		WorkspaceId: ss.wants.Space.Workspace, Queues: ss.wants.Queues, PoolId: ss.pool,
 		ConnectedAt: convert.Stamp(ss.connected), LastSeenAt: convert.Stamp(ss.seen), Healthy: !ss.health.unhealthy, Metrics: ss.health.metrics,
-		Health: health, HealthDetail: why, MissedHeartbeats: uint32(ss.health.missed), Drain: ss.drain,
+		Health: health, HealthDetail: why, MissedHeartbeats: uint32(ss.health.missed), Drain: ss.drainAsked,
 		Packages: ss.packages.list(), InstallsPackages: ss.installs,
 	}
 }
