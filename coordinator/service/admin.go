@@ -11,7 +11,6 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
-	"github.com/lessor-dev/lessor/store/standby"
 )
 
 // adminService serves operators.
@@ -30,47 +29,43 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	var ends lease.Wall
+	m := &lessorv1.GetStatusResponse{
+		Version: s.Version, Epoch: s.Engine.Epoch(), StartedAt: convert.Stamp(s.started), ServerTime: convert.Stamp(s.Engine.Now().Wall),
+		Leases: has.Leased, Sessions: uint32(s.Sessions.CountOf(tenant)), Quotas: quotasProto(s.Quotas.Usage(who.Caller()), has.Unended()),
+		DiskFull: s.DiskFull(), GrantsStopped: s.DiskSpent(), StoreGone: s.StoreGone(), Open: s.Gate.Open(),
+	}
 	if !who.Until.IsZero() {
-		ends = lease.WallOf(who.Until)
+		m.CredentialEndsAt = convert.Stamp(lease.WallOf(who.Until))
 	}
-	var holder *lessorv1.Holder
-	if !s.Gate.Open() {
-		holder = &lessorv1.Holder{Tenant: who.Tenant, Role: convert.RoleProto(who.Role), Subject: who.Subject}
+	if !m.GetOpen() {
+		m.Holder = &lessorv1.Holder{Tenant: tenant, Role: convert.RoleProto(who.Role), Subject: who.Subject}
 	}
-	var standbys []standby.Status
-	var waits bool
-	var wait *durationpb.Duration
-	var free, needed, neededInside *uint64
-	var size, inside uint64
-	var host string
 	if s.Gate.SeesAll(who) {
 		stats := s.Store.Stats()
-		size, inside = uint64(stats.FileBytes), uint64(stats.ReusableBytes)
+		m.StoreBytes, m.StoreFreeBytes = uint64(stats.FileBytes), uint64(stats.ReusableBytes)
 	}
 	if s.Gate.Hosts(who) {
-		if !s.Gate.Open() {
-			host = tenant
-		}
-		if s.DiskRoom != nil {
-			bytes, onDisk, inStore := s.DiskRoom()
-			free = new(uint64(bytes))
-			if s.DiskFull() {
-				needed, neededInside = new(uint64(onDisk)), new(uint64(inStore))
-			}
-		}
-		standbys, waits = s.Feed.Standbys(), s.Feed.Waits()
-		if s.StandbyWait > 0 {
-			wait = durationpb.New(s.StandbyWait)
+		s.addHosting(m, tenant)
+	}
+	return m, nil
+}
+
+// addHosting adds what only callers of the host tenant see: its name, the disk, and the standbys.
+func (s *adminService) addHosting(m *lessorv1.GetStatusResponse, host string) {
+	if !m.GetOpen() {
+		m.HostTenant = host
+	}
+	if s.DiskRoom != nil {
+		free, onDisk, inStore := s.DiskRoom()
+		m.DiskFreeBytes = new(uint64(free))
+		if m.GetDiskFull() {
+			m.DiskNeededBytes, m.StoreNeededBytes = new(uint64(onDisk)), new(uint64(inStore))
 		}
 	}
-	return &lessorv1.GetStatusResponse{
-		Version: s.Version, Epoch: s.Engine.Epoch(), StartedAt: convert.Stamp(s.started), ServerTime: convert.Stamp(s.Engine.Now().Wall),
-		Leases: has.Leased, Sessions: uint32(s.Sessions.CountOf(tenant)), StoreBytes: size, DiskFull: s.DiskFull(),
-		GrantsStopped: s.DiskSpent(), StoreGone: s.StoreGone(), Open: s.Gate.Open(), Quotas: quotasProto(s.Quotas.Usage(who.Caller()), has.Unended()),
-		CredentialEndsAt: convert.Stamp(ends), Standbys: standbysProto(standbys), WaitsForStandby: waits, StandbyWait: wait, DiskFreeBytes: free,
-		HostTenant: host, Holder: holder, StoreFreeBytes: inside, DiskNeededBytes: needed, StoreNeededBytes: neededInside,
-	}, nil
+	m.Standbys, m.WaitsForStandby = standbysProto(s.Feed.Standbys()), s.Feed.Waits()
+	if s.StandbyWait > 0 {
+		m.StandbyWait = durationpb.New(s.StandbyWait)
+	}
 }
 
 // quotasProto converts limits and their use. unended is how many tasks of the tenant have not ended.
