@@ -141,9 +141,16 @@ func repeatable(err error) bool { return status.Code(err) == codes.Unavailable }
 func (s *sender) pause(ctx context.Context) {
 	wait := backoff(s.failures)
 	s.failures++
+	sleep(ctx, wait)
+}
+
+// sleep waits for d. It returns false if ctx ends before.
+func sleep(ctx context.Context, d time.Duration) bool {
 	select {
-	case <-time.After(wait):
+	case <-time.After(d):
+		return true
 	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -196,6 +203,13 @@ func open[S any](ctx context.Context, call func() (S, error)) (stream S, err err
 		return stream, errClosed
 	}
 	return opened, failed
+}
+
+// accepted reports whether the coordinator has accepted a stream: it sends its headers then, before it reads a frame. accepted waits for them, or for
+// the end of the stream.
+func accepted(s grpc.ClientStream) bool {
+	headers, err := s.Header()
+	return err == nil && len(headers) > 0
 }
 
 // endOf returns the status with which a stream has ended, from what its Recv returned.
@@ -289,14 +303,12 @@ func (s *stream) answerOldest(results []*lessorv1.SubmitResult) error {
 	return nil
 }
 
-// lostCredential reports whether the stream has ended because of its credential after the coordinator had accepted it: it sends its headers then,
-// before it reads a frame.
+// lostCredential reports whether the stream has ended because of its credential after the coordinator had accepted it.
 func (s *stream) lostCredential() bool {
 	if code := status.Code(s.err); code != codes.Unauthenticated && code != codes.PermissionDenied {
 		return false
 	}
-	headers, err := s.frames.Header()
-	return err == nil && len(headers) > 0
+	return accepted(s.frames)
 }
 
 // close ends a stream and waits for its receiver. No frame may be sent afterwards.

@@ -2,9 +2,7 @@ package producer
 
 import (
 	"context"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -49,9 +47,7 @@ func (c *Client) Wait(ctx context.Context, taskID string) (*lessorv1.Task, error
 			return nil, a.err
 		}
 		last = a.err
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !sleep(ctx, pause) {
 			return nil, contextEnded(ctx, "the last try", last)
 		}
 	}
@@ -59,7 +55,7 @@ func (c *Client) Wait(ctx context.Context, taskID string) (*lessorv1.Task, error
 
 // checkID checks the id of a task. The coordinator would refuse a bad one, and perhaps with it the requests of other Waits.
 func checkID(taskID string) error {
-	if len(taskID) > text.Max || !utf8.ValidString(taskID) || strings.ContainsFunc(taskID, text.IsControl) {
+	if text.CheckID("task_id", taskID) != nil {
 		return invalid("task_id", "must be valid UTF-8 of at most %d bytes, without control characters", text.Max)
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -156,10 +155,7 @@ func (s *waits) run(ctx context.Context) {
 		if !s.lost(ctx, err, !ok) {
 			return
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
+		sleep(ctx, pause)
 	}
 }
 
@@ -263,8 +259,7 @@ func (s *waits) request() *lessorv1.AwaitTasksRequest {
 
 // receive passes answers to the Waits until the stream ends.
 func (s *waits) receive(stream awaitStream) (began bool, err error) {
-	if headers, err := stream.Header(); err == nil && len(headers) > 0 { // they come when the stream is accepted
-		began = true
+	if began = accepted(stream); began {
 		s.setErr(nil)
 	}
 	for {

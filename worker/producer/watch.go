@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"iter"
-	"time"
 
 	"google.golang.org/grpc"
 
@@ -55,10 +54,7 @@ func (c *Client) Watch(ctx context.Context, taskID string) iter.Seq2[*lessorv1.W
 			}
 			last = err
 			c.trouble.tell(err)
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done(): // the next stream says so
-			}
+			sleep(ctx, pause) // if ctx ends, the next stream says so
 		}
 	}
 }
@@ -83,9 +79,7 @@ func (w *watch) stream(ctx context.Context) (began bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if headers, err := stream.Header(); err == nil && len(headers) > 0 { // they come when the stream is accepted
-		began = true
-	}
+	began = accepted(stream)
 	for !w.over {
 		event, err := stream.Recv()
 		if err != nil {
