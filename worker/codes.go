@@ -13,9 +13,9 @@ const (
 	codePackageInvalid    = "E.PKG.INVALID"    // there is no such package, or it is not what it should be
 	codePackagePermission = "E.PKG.PERMISSION" // the worker may not or will not do it
 
-	// The session cannot be resumed.
-	codeInvalidToken = "E.AUTH.INVALID_TOKEN"
-	codeStaleBinding = "E.SESSION.STALE_BINDING"
+	// The session ends, or cannot be resumed.
+	codeInvalidToken = "E.AUTH.INVALID_TOKEN"    // the session token of a resume is refused, or the credential
+	codeStaleBinding = "E.SESSION.STALE_BINDING" // a newer stream has the session, or another instance has replaced this one
 )
 
 // authCodes begins the codes with which a coordinator refuses a credential.

@@ -36,15 +36,17 @@ type Config struct {
 	Concurrency int
 
 	// PerTypeLimits is how many handlers of a type run at once, 0 to 10,000, within Concurrency. A type that is not in the map is limited
-	// by Concurrency alone; a type without a handler is logged as a warning. A handler that still runs after its lease was lost counts until it returns. At most 1,000 types.
+	// by Concurrency alone; a type without a handler is logged as a warning. A handler that still runs after its lease was lost counts
+	// until it returns. At most 1,000 types.
 	PerTypeLimits map[string]int
 	// SingleFlight: at most one task of each concurrency key runs at a time in this worker, even if more of them may run elsewhere. The
 	// worker refuses a task while another handler of its key still runs, even if that handler has lost its lease (W14).
 	SingleFlight bool
 	// MaxBytes limits the total size of the payloads and checkpoints of the tasks in this worker, in bytes. A task that is larger than the
 	// limit is given to this worker only while it has no other task. A handler that still runs after its lease was lost is not counted. 0:
-	// no limit. A checkpoint may count as up to twice its size. The coordinator passes over a task for which there is no room, for 5 s; then the worker gets nothing else
-	// until there is room for it. With MaxBytes or SingleFlight it looks at the first 64 tasks of a line only: if none suits, slots may stay free.
+	// no limit. A checkpoint may count as up to twice its size. The coordinator passes over a task for which there is no room, for 5 s; then
+	// the worker gets nothing else until there is room for it. With MaxBytes or SingleFlight it looks at the first 64 tasks of a line only:
+	// if none suits, slots may stay free.
 	MaxBytes int64
 
 	// Runtimes, Features, Labels and Resources are what this worker offers and tasks may require (W12). A task that requires something that

@@ -57,8 +57,8 @@ package worker
 //	a run            run.go (one session after another), drain.go (the end), states.go, backoff.go, refusal.go
 //	a session        session.go (open, close), reader.go, writer.go, collect.go (makes frames), lull.go, link.go, resume.go
 //	an attempt       execute.go (dispatch to outcome), attempt.go, lease.go, heartbeat.go, outcome.go, report.go
-//	the connection   transit.go (how long a frame was in transit), repeat.go (calls that a quota refused), token.go,
-//	                 plain.go (without TLS, to this machine)
+//	the connection   transit.go (how long a frame was in transit), repeat.go (calls that a quota, or a coordinator that stops, has refused),
+//	                 token.go, plain.go (without TLS, to this machine)
 //	packages         packages.go (the API, the inventory), operation.go (installing and removing), package_events.go (telling the coordinator)
 //	concurrency      slots.go (limits), flight.go (single flight), recent.go (leases that were dispatched before)
 //	observation      feedback.go (progress, output), gauges.go (of the worker and its machine), log.go, trace.go

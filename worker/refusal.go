@@ -99,7 +99,7 @@ func needsCredential(err error) bool {
 	if reset, ok := errors.AsType[*resetError](err); ok {
 		return reset.frame.GetCode() == codeInvalidToken
 	}
-	return tokenRefused(err)
+	return credentialRefused(err)
 }
 
 // ofCredential reports whether what was refused is the credential.

@@ -149,8 +149,8 @@ func (s *session) oldestReports() (oldest *sentFrame) {
 	return oldest
 }
 
-// tokenRefused reports whether the resume token was refused.
-func tokenRefused(err error) bool {
+// credentialRefused reports whether err refuses the session token of a resume, or the credential of the call.
+func credentialRefused(err error) bool {
 	if refused, ok := errors.AsType[*frameError](err); ok {
 		return refused.frame.GetCode() == codeInvalidToken
 	}

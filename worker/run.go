@@ -13,10 +13,11 @@ import (
 )
 
 // Run connects, takes tasks and runs their handlers until ctx ends or an operator drains the worker, and then drains. A drain has these
-// steps: the worker takes no new work; running handlers, and the Installer, may go on for Config.DrainTimeout; then their contexts end with ErrDraining; the
-// worker waits at most Config.StopTimeout for handlers and verdicts; it says goodbye to the coordinator, and Run returns nil. Drain does the same, and can
-// shorten a drain. If Run returns nil although neither ctx has ended nor Drain was called, an operator drained the worker. The process should then exit normally and not be restarted, because the
-// drain ends with the process. The contexts of handlers have the values of ctx, but do not end with it.
+// steps: the worker takes no new work; running handlers, and the Installer, may go on for Config.DrainTimeout; then their contexts end with
+// ErrDraining; the worker waits at most Config.StopTimeout for handlers and verdicts; it says goodbye to the coordinator, and Run returns nil.
+// Drain does the same, and can shorten a drain. If Run returns nil although neither ctx has ended nor Drain was called, an operator drained the
+// worker. The process should then exit normally and not be restarted, because the drain ends with the process. The contexts of handlers have
+// the values of ctx, but do not end with it.
 //
 // A broken stream ends nothing: handlers go on while their leases live, and Run reconnects with growing waits. Run returns an error if it
 // cannot go on, or if the drain had to give something up: a *RefusedError if the coordinator refuses the worker for good, see there; ErrStuck for

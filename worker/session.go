@@ -342,7 +342,7 @@ func (s *session) close(err error) error {
 	s.w.lock()
 	defer s.w.unlock()
 	s.suspendLocked(err)
-	if s.resuming && !s.established && tokenRefused(err) {
+	if s.resuming && !s.established && credentialRefused(err) {
 		return err
 	}
 	if refused := permanentRefusal(err, s.established, s.w.mu.acceptedBefore); refused != nil {

@@ -207,10 +207,10 @@ func (t *Task) Output(channel string) io.Writer {
 
 // SaveCheckpoint saves data durably with the coordinator; later attempts find it in Task.Checkpoint. It waits for the answer: after nil,
 // not even a crash of the worker or the coordinator can lose data (A6). An older checkpoint never replaces a newer one: each is sent when the
-// one before has its answer, and of those that wait only the newest; if that one is refused, the next one. data must not be empty, and may have at most 64 KiB. To save a last
-// checkpoint after the handler's context has ended with ErrCancelled or ErrDraining, pass context.WithoutCancel of it. Errors: ctx's
-// cause, and then it is unknown whether data was saved; a *StopError if the lease is lost; a *RejectedError if data is empty or too large;
-// ErrFinished.
+// one before has its answer, and of those that wait only the newest; if that one is refused, the next one. data must not be empty, and may
+// have at most 64 KiB. To save a last checkpoint after the handler's context has ended with ErrCancelled or ErrDraining, pass
+// context.WithoutCancel of it. Errors: ctx's cause, and then it is unknown whether data was saved; a *StopError if the lease is lost; a
+// *RejectedError if data is empty or too large; ErrFinished.
 func (t *Task) SaveCheckpoint(ctx context.Context, data []byte) error {
 	problem := ""
 	if room := t.attempt().w.maxMessage() - checkpointOverhead; len(data) > room {
