@@ -62,7 +62,7 @@ package worker
 //	packages         packages.go (the API, the inventory), operation.go (installing and removing), package_events.go (telling the coordinator)
 //	concurrency      slots.go (limits), flight.go (single flight), recent.go (leases that were dispatched before)
 //	observation      feedback.go (progress, output), gauges.go (of the worker and its machine), log.go, trace.go
-//	values           limits.go (sizes and timeouts), codes.go (of errors), convert.go (to and from the wire)
+//	values           limits.go (sizes and timeouts), clip.go (cuts text), codes.go (of errors), convert.go (to and from the wire)
 //
 // The goroutines:
 //

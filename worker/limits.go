@@ -2,9 +2,7 @@ package worker
 
 import (
 	"math"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/lessor-dev/lessor/worker/internal/text"
 )
@@ -115,55 +113,3 @@ const (
 	defaultTTL      = 90 * time.Second
 	defaultGrace    = 30 * time.Second
 )
-
-// clip makes s valid UTF-8 of at most limit bytes.
-func clip(s string, limit int) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= limit {
-		return s
-	}
-	return s[:runeStart(s, limit)]
-}
-
-// clipID is clip for text that the coordinator treats as an identifier: at most maxID bytes, and each control character becomes a space.
-func clipID(s string) string {
-	return clip(strings.Map(func(r rune) rune {
-		if text.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, s), maxID)
-}
-
-// clipFront is like clip, but it keeps the end of s.
-func clipFront(s string, limit int) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	cut := max(0, len(s)-limit)
-	for cut < len(s) && !utf8.RuneStart(s[cut]) {
-		cut++
-	}
-	return s[cut:]
-}
-
-// runeStart returns the largest index, at most limit, at which s can be cut without splitting a rune.
-func runeStart[T string | []byte](s T, limit int) int {
-	for cut := limit; cut > limit-utf8.UTFMax && cut >= 0; cut-- {
-		if utf8.RuneStart(s[cut]) {
-			return cut
-		}
-	}
-	return limit
-}
-
-// unfinishedRune returns how many bytes at the end of p are the beginning of a rune whose rest is missing.
-func unfinishedRune(p []byte) int {
-	for n := 1; n < utf8.UTFMax && n <= len(p); n++ {
-		if end := p[len(p)-n:]; utf8.RuneStart(end[0]) {
-			if utf8.FullRune(end) {
-				return 0
-			}
-			return n
-		}
-	}
-	return 0
-}

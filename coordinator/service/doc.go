@@ -15,12 +15,13 @@
 //	service.go         New, and what the services need; shared.go: what handlers share
 //	page.go            pages of lists, and their tokens
 //
-//	tasks.go           TaskService: submit, get, change one task
+//	tasks.go           TaskService: submit, get, change one task; tasks_details.go: what lists leave out
 //	tasks_submit.go    its stream of submits; tasks_quota.go: errors of submits that a quota refuses
 //	tasks_list.go      lists; tasks_bulk.go: the calls that change all tasks of a filter
 //	tasks_await.go     its stream of the ends of tasks
 //	tasks_explain.go   why a task waits; tasks_middlewares.go: what is mounted on a task
-//	watch.go           its streams of events: watch_run.go of a run, watch_history.go its events in the store; watch_events.go sends them
+//	watch.go           its streams of events: watch_task.go of a task, watch_run.go of a run, watch_history.go its events in the store;
+//	                   watch_events.go sends them
 //	trace.go           the traces of submitted tasks, of which package tracing makes spans
 //
 //	workers.go         WorkerService, its unary calls

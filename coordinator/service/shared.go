@@ -10,6 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -90,6 +91,22 @@ func (sh *shared) assignments(credential string, granted []engine.Granted) ([]*l
 		return err
 	})
 	return all, err
+}
+
+// sweep runs the part of a sweep that fits into one call. An error says how much was changed before it.
+func (sh *shared) sweep(ctx context.Context, list listing, sw engine.Sweep) (*lessorv1.BatchResult, error) {
+	done, err := sh.Engine.Sweep(ctx, sw)
+	switch {
+	case err != nil && done.Changed > 0:
+		return nil, refusal.After(done.Changed, err)
+	case err != nil:
+		return nil, err
+	}
+	m := &lessorv1.BatchResult{Changed: done.Changed, Skipped: done.Skipped}
+	if done.More {
+		m.NextPageToken = list.pairToken(done.After, done.Until)
+	}
+	return m, nil
 }
 
 // streams returns the server of the workers' sessions.

@@ -93,19 +93,3 @@ func (s *taskService) bulk(ctx context.Context, f *convert.Fields, verb string, 
 	}
 	return s.sweep(ctx, list, sw)
 }
-
-// sweep runs the part of a sweep that fits into one call. An error says how much was changed before it.
-func (e *shared) sweep(ctx context.Context, list listing, sw engine.Sweep) (*lessorv1.BatchResult, error) {
-	done, err := e.Engine.Sweep(ctx, sw)
-	switch {
-	case err != nil && done.Changed > 0:
-		return nil, refusal.After(done.Changed, err)
-	case err != nil:
-		return nil, err
-	}
-	m := &lessorv1.BatchResult{Changed: done.Changed, Skipped: done.Skipped}
-	if done.More {
-		m.NextPageToken = list.pairToken(done.After, done.Until)
-	}
-	return m, nil
-}
