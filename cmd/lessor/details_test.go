@@ -34,6 +34,19 @@ func TestNumbersOfAQueue(t *testing.T) {
 	}
 }
 
+// A kick with requeue says how many leases have ended, and how many sessions unless it is the usual one.
+func TestRevokedLeasesOfAWorker(t *testing.T) {
+	for want, answer := range map[string]*lessorv1.KickWorkerResponse{
+		"w\tKICKED\t2 revoked":             {Workers: []*lessorv1.Worker{{Leases: 1}}, Sessions: 1, Revoked: 2},
+		"w\tKICKED\t3 revoked, 0 sessions": {Revoked: 3},
+		"w\tKICKED\t0 revoked, 2 sessions": {Workers: []*lessorv1.Worker{{}}, Sessions: 2},
+	} {
+		if got := revokedLine("w", answer); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 // A change of a worker says how many of its sessions the answer has.
 func TestSessionsOfAWorker(t *testing.T) {
 	one := &lessorv1.Worker{Leases: 2}

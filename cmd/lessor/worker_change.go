@@ -54,13 +54,15 @@ type workerKickCmd struct {
 	workerNames `embed:""`
 	Reason      string        `placeholder:"TEXT" help:"Why; told to the worker."`
 	RetryAfter  time.Duration `type:"positive" placeholder:"DURATION" help:"How long the worker is asked to stay away (5s)."`
-	Requeue     bool          `typed:"" help:"Revoke its leases at once, so that other workers get the tasks."`
+	Requeue     bool          `typed:"" help:"Revoke all leases of its name at once, also of processes that are gone, so that other workers get the tasks."`
 }
 
 // Help is shown below the flags.
 func (workerKickCmd) Help() string {
 	return `The stream of the worker ends at once. Without --requeue the worker keeps its leases: it goes on with them when it reconnects, and they expire if it
-does not. With --requeue they end as REVOKED and their tasks are READY for others, although the worker may still be running them.
+does not. With --requeue they end as REVOKED and their tasks are READY for others, although the worker may still be running them. So do those of processes of
+this name that are gone, such as one that died and was started again; the worker need not be connected. With --session too, only those of that session's
+process end, also if it is gone.
 
 To keep a worker from taking new tasks, drain it first.
 
@@ -75,9 +77,22 @@ func (c workerKickCmd) Run(a *app) error {
 			answer, err := cl.admin.KickWorker(ctx, &lessorv1.KickWorkerRequest{
 				WorkerId: name, SessionId: c.Session, Reason: c.Reason, RetryAfter: span(c.RetryAfter), Requeue: c.Requeue,
 			})
-			return answer, workersLine(name, "KICKED", answer), err
+			line := workersLine(name, "KICKED", answer)
+			if c.Requeue {
+				line = revokedLine(name, answer)
+			}
+			return answer, line, err
 		})
 	})
+}
+
+// revokedLine returns one line about what a kick with requeue has ended.
+func revokedLine(name string, of *lessorv1.KickWorkerResponse) string {
+	line := fmt.Sprintf("%s\tKICKED\t%d revoked", printable(name), of.GetRevoked())
+	if n := of.GetSessions(); n != 1 {
+		line += fmt.Sprintf(", %d sessions", n)
+	}
+	return line
 }
 
 func stateOfAll(all []*lessorv1.Worker) string {

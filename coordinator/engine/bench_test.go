@@ -172,7 +172,7 @@ func BenchmarkRevoke(b *testing.B) {
 				b.StopTimer()
 				instances := joinAndLease(b, e, min(left, most))
 				b.StartTimer()
-				if removed, err := e.Revoke(b.Context(), home.Tenant, instances, false, ""); err != nil || len(removed) != len(instances) {
+				if removed, _, err := e.Revoke(b.Context(), home.Tenant, instances, false, ""); err != nil || len(removed) != len(instances) {
 					b.Fatal(len(removed), err)
 				}
 			}

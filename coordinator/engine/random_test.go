@@ -405,7 +405,7 @@ func (w *world) replaced() {
 		w.note("dismiss %s", h.Session)
 	case 2:
 		w.do(func(e *Engine) {
-			_, err := e.Revoke(w.Context(), tenant, []string{lease.InstanceOf(h.Session)}, false, "by chance")
+			_, _, err := e.Revoke(w.Context(), tenant, []string{lease.InstanceOf(h.Session)}, false, "by chance")
 			w.check(err)
 		})
 		w.note("revoke %s", h.Session)

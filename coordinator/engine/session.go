@@ -166,18 +166,20 @@ func (e *Engine) Dismiss(tenant, session string) {
 var revokedAtOnce = 100
 
 // Revoke ends all leases of some instances with REVOKED, for an operator, and removes the sessions that hold them, whichever they are by now (W10). It returns
-// the members of these sessions, whose streams the caller must end; an instance without a session has none. If waiting is set, Revoke ends only the leases
-// that wait for a session. Revoke does not return before all that is durable, even if ctx ends: otherwise nobody would end the streams. The error is
+// the members of these sessions, whose streams the caller must end, and how many leases it has ended; an instance without a session has no member. If waiting is
+// set, Revoke ends only the leases that wait for a session. Revoke does not return before all that is durable, even if ctx ends: otherwise nobody would end the streams. The error is
 // ErrStopped or ErrStore.
-func (e *Engine) Revoke(ctx context.Context, tenant string, instances []string, waiting bool, detail string) (removed []*Member, err error) {
+func (e *Engine) Revoke(ctx context.Context, tenant string, instances []string, waiting bool, detail string) (removed []*Member, leases int, err error) {
 	entry := EntryOf(ctx)
 	for some := range slices.Chunk(instances, revokedAtOnce) {
 		done := make(chan error, len(some))
 		for _, instance := range some {
 			err := e.inbox.put(tenant, op{settles: true, must: true, after: func(err error) { done <- err }, run: func() {
-				if m := e.revoke(instance, waiting, detail); m != nil {
+				m, n := e.revoke(instance, waiting, detail)
+				if m != nil {
 					removed = append(removed, m)
 				}
+				leases += n
 				e.auditOnce(entry)
 			}})
 			if err != nil {
@@ -188,31 +190,73 @@ func (e *Engine) Revoke(ctx context.Context, tenant string, instances []string, 
 			err = cmp.Or(err, <-done)
 		}
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
-	return removed, nil
+	return removed, leases, nil
 }
 
 // revoke is Revoke for one instance, on the loop.
-func (e *Engine) revoke(instance string, waiting bool, detail string) (removed *Member) {
+func (e *Engine) revoke(instance string, waiting bool, detail string) (removed *Member, leases int) {
 	switch t := e.sessions.ofInstance(instance); {
 	case t == nil:
-		e.requeue(e.sessions.orphansOf(instance), detail)
-	case !waiting:
-		removed = t.member
-		e.depart(removed.Session)
-		e.requeue(t.leases, detail)
+		return nil, e.requeue(e.sessions.orphansOf(instance), detail)
+	case waiting:
+		return nil, 0
+	default:
+		e.depart(t.member.Session)
+		return t.member, e.requeue(t.leases, detail)
 	}
-	return removed
+}
+
+// LeaseRef names a lease.
+type LeaseRef struct {
+	Task    lease.TaskID
+	Attempt uint32
+}
+
+// RevokeLeases ends leases of a tenant with REVOKED, for an operator, and returns how many; it leaves out those that have ended already. Their holders are told,
+// and keep their sessions. If waiting is set, it leaves out those that a session holds. It takes some at a time, so that other operations have their turn, and
+// does not return before that is durable. The error is ErrStopped or ErrStore.
+func (e *Engine) RevokeLeases(ctx context.Context, tenant string, leases []LeaseRef, waiting bool, detail string) (revoked int, err error) {
+	entry := EntryOf(ctx)
+	for some := range slices.Chunk(leases, revokedAtOnce) {
+		err := e.inbox.await(tenant, op{settles: true, must: true, run: func() {
+			n := 0
+			for _, l := range some {
+				if !waiting || e.set.holderOf(l.Task) == nil {
+					n += e.revokeLease(l.Task, l.Attempt, detail)
+				}
+			}
+			if n > 0 {
+				e.auditOnce(entry)
+			}
+			revoked += n
+		}})
+		if err != nil {
+			return 0, err
+		}
+	}
+	return revoked, nil
 }
 
 const saidGoodbye = "the worker said goodbye"
 
-func (e *Engine) requeue(leases map[lease.TaskID]uint32, detail string) {
+// requeue ends leases with REVOKED, and returns how many.
+func (e *Engine) requeue(leases map[lease.TaskID]uint32, detail string) (revoked int) {
 	for id, attempt := range leases {
-		e.step(lease.Requeue{Task: id, Attempt: attempt, Cause: lease.Revoked, Detail: detail})
+		revoked += e.revokeLease(id, attempt, detail)
 	}
+	return revoked
+}
+
+// revokeLease ends a lease with REVOKED, and returns 1; or 0 if it has ended already, perhaps only now by a timer that was due.
+func (e *Engine) revokeLease(id lease.TaskID, attempt uint32, detail string) int {
+	_, changed := e.stepChanging(lease.Requeue{Task: id, Attempt: attempt, Cause: lease.Revoked, Detail: detail})
+	if t := e.set.task(id); changed && t != nil && t.Last.Attempt == attempt && t.Last.Cause == lease.Revoked {
+		return 1
+	}
+	return 0
 }
 
 // depart turns the leases of a session into orphans.

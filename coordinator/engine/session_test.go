@@ -108,7 +108,7 @@ func TestRevokeBeforeTheSessionJoins(t *testing.T) {
 		r.startAll(c)
 		revoke := func(want lease.State) {
 			r.Helper()
-			if m, err := r.Revoke(r.Context(), home.Tenant, []string{lease.InstanceOf(c.Session)}, true, "by hand"); m != nil || err != nil {
+			if m, _, err := r.Revoke(r.Context(), home.Tenant, []string{lease.InstanceOf(c.Session)}, true, "by hand"); m != nil || err != nil {
 				r.Fatalf("the member %v was removed (%v), want none", m, err)
 			}
 			if v := r.version(id); v.State() != want || v.Losses != 0 {
@@ -129,7 +129,7 @@ func TestRevokeTakesTheLeasesOfTheNewestSession(t *testing.T) {
 		id := r.submit(work())[0].ID
 		r.startAll(first)
 		second, _ := r.join("i", 1)
-		m, err := r.Revoke(r.Context(), home.Tenant, []string{lease.InstanceOf(first.Session)}, false, "by hand")
+		m, _, err := r.Revoke(r.Context(), home.Tenant, []string{lease.InstanceOf(first.Session)}, false, "by hand")
 		if !slices.Equal(m, []*Member{second.Member}) || err != nil {
 			r.Fatalf("the members %v were removed (%v), want that of the second session", m, err)
 		}
@@ -164,9 +164,9 @@ func TestRevokeOfManyInstances(t *testing.T) {
 			}
 		}
 		entry := &Entry{Audit: records.Audit{Tenant: home.Tenant, Action: "KickWorker"}}
-		removed, err := r.Revoke(Audited(r.Context(), entry), home.Tenant, instances, false, "by hand")
-		if err != nil || !slices.Equal(removed, want) {
-			r.Errorf("%d members were removed (%v), want the %d of the sessions, in their order", len(removed), err, len(want))
+		removed, leases, err := r.Revoke(Audited(r.Context(), entry), home.Tenant, instances, false, "by hand")
+		if err != nil || !slices.Equal(removed, want) || leases != 10 {
+			r.Errorf("%d leases have ended and %d members were removed (%v), want 10 and the %d of the sessions, in their order", leases, len(removed), err, len(want))
 		}
 		for id, ended := range all {
 			if state := r.version(id).State(); (state == lease.Ready) != ended {
@@ -183,6 +183,41 @@ func TestRevokeOfManyInstances(t *testing.T) {
 	})
 }
 
+// W10: many leases are revoked in parts, with one audit entry (X4). Those that have ended already are left out, and if asked those that a session holds; a
+// session that loses one is told, and stays.
+func TestRevokeLeases(t *testing.T) {
+	t.Attr("rules", "W10")
+	bound(t, 3, &revokedAtOnce)
+	run(t, func(r *rig) {
+		c, _ := r.join("i", 8)
+		tasks := r.submit(many(10)...) // the last two are granted to a call
+		r.startAll(c)
+		r.lease(2, 0)
+		gone := len(tasks)
+		var all []LeaseRef
+		for _, task := range tasks {
+			all = append(all, LeaseRef{task.ID, 1}, LeaseRef{task.ID, 7})
+		}
+		entry := &Entry{Audit: records.Audit{Tenant: home.Tenant, Action: "KickWorker"}}
+		for _, tt := range []struct {
+			waiting       bool
+			want, notices int
+		}{{true, 2, 0}, {true, 0, 0}, {false, gone - 2, 8}, {false, 0, 8}} {
+			n, err := r.RevokeLeases(Audited(r.Context(), entry), home.Tenant, all, tt.waiting, "by hand")
+			if err != nil || n != tt.want || len(c.notices) != tt.notices {
+				r.Errorf("waiting %v: %d leases were revoked (%v) and the session got %d notices, want %d and %d", tt.waiting, n, err, len(c.notices), tt.want, tt.notices)
+			}
+		}
+		entries := 0
+		err := r.st.View(func(rd store.Reader) error {
+			return records.Audits(rd, store.AuditKey{Tenant: home.Tenant}, func(*records.Audit) bool { entries++; return true })
+		})
+		if err != nil || entries != 1 {
+			r.Errorf("%d audit entries (%v), want that of the call", entries, err)
+		}
+	})
+}
+
 // W10: a caller who does not wait for the answer of Revoke changes nothing about it: the session that is removed must be ended.
 func TestRevokeIsNotAbandoned(t *testing.T) {
 	t.Attr("rules", "W10")
@@ -192,7 +227,7 @@ func TestRevokeIsNotAbandoned(t *testing.T) {
 		r.startAll(c)
 		ctx, cancel := context.WithCancel(r.Context())
 		cancel()
-		m, err := r.Revoke(ctx, home.Tenant, []string{lease.InstanceOf(c.Session)}, false, "by hand")
+		m, _, err := r.Revoke(ctx, home.Tenant, []string{lease.InstanceOf(c.Session)}, false, "by hand")
 		if !slices.Equal(m, []*Member{c.Member}) || err != nil {
 			r.Errorf("the members %v were removed (%v), want that of the session", m, err)
 		}

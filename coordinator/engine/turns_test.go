@@ -307,7 +307,10 @@ func TestCallsTakeTheTurnOfTheirTenant(t *testing.T) {
 		"Retry": func(ctx context.Context, e *Engine) {
 			_, _ = e.Retry(ctx, lease.Retry{Tenant: tenant, Task: held.Task})
 		},
-		"Revoke":    func(ctx context.Context, e *Engine) { _, _ = e.Revoke(ctx, tenant, []string{"i"}, false, "") },
+		"Revoke": func(ctx context.Context, e *Engine) { _, _, _ = e.Revoke(ctx, tenant, []string{"i"}, false, "") },
+		"RevokeLeases": func(ctx context.Context, e *Engine) {
+			_, _ = e.RevokeLeases(ctx, tenant, []LeaseRef{{held.Task, 1}}, false, "")
+		},
 		"Sequences": func(ctx context.Context, e *Engine) { _, _ = e.Sequences(ctx, tenant, 1) },
 		"Submit":    func(ctx context.Context, e *Engine) { _, _, _ = e.Submit(ctx, home, many(1), make([]lease.Digest, 1)) },
 		"SubmitEach": func(_ context.Context, e *Engine) {

@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/gate"
@@ -11,17 +10,10 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/turn"
-	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 )
 
 // The calls of AdminService that are about workers (W10).
-
-// How long a worker may not open a session after a kick: the default, and the maximum.
-const (
-	kickedFor    = 5 * time.Second
-	kickedAtMost = 24 * time.Hour
-)
 
 // maxShownTasks is how many tasks of a session GetWorker shows at most.
 var maxShownTasks = 1000
@@ -103,7 +95,11 @@ func (s *adminService) DrainWorker(ctx context.Context, req *lessorv1.DrainWorke
 	if req.GetUndo() && (req.GetReason() != "" || req.GetDeadline() != nil) {
 		f.Fail("undo", "cannot be set together with a reason or a deadline")
 	}
-	found, held, err := s.sessionsToChange(ctx, f, req, false)
+	name, err := parseWorkerName(ctx, f, req)
+	if err != nil {
+		return nil, refusal.Status(err)
+	}
+	found, held, err := s.sessionsToChange(ctx, name)
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
@@ -112,63 +108,6 @@ func (s *adminService) DrainWorker(ctx context.Context, req *lessorv1.DrainWorke
 	}
 	drained := s.Sessions.Drain(found, d, gate.Identify(ctx).Subject)
 	return &lessorv1.DrainWorkerResponse{Workers: described(drained, held), Sessions: uint32(len(drained))}, nil
-}
-
-// KickWorker ends sessions of a worker.
-func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerRequest) (*lessorv1.KickWorkerResponse, error) {
-	f := s.fields()
-	reason := f.Text("reason", req.GetReason(), convert.MaxReason)
-	away := f.Span("retry_after", req.GetRetryAfter())
-	if away > kickedAtMost {
-		f.Fail("retry_after", "is %v; the limit is %v", away, kickedAtMost)
-	}
-	if req.GetRetryAfter() == nil {
-		away = kickedFor
-	}
-	found, held, err := s.sessionsToChange(ctx, f, req, req.GetRequeue())
-	if err != nil {
-		return nil, refusal.Status(err)
-	}
-	ended := false
-	if req.GetRequeue() {
-		if found, ended, err = s.revoke(ctx, found, req.GetSessionId() != "", reason); err != nil {
-			return nil, refusal.Status(err)
-		}
-	}
-	res := &lessorv1.KickWorkerResponse{Workers: described(found, held), Sessions: uint32(len(found))}
-	for _, ss := range found {
-		ss.Kick(reason, away, ended, gate.Identify(ctx).Subject)
-	}
-	return res, nil
-}
-
-// revoke ends the leases of the instances of some sessions, before these sessions are ended, so that no report of the worker can arrive in between. It
-// returns the sessions to end: also those that have taken leases over from the given ones meanwhile. If one session is named by its id and has not taken
-// over the leases of its instance yet, they stay with the session that has them; otherwise all of them have ended.
-func (s *adminService) revoke(ctx context.Context, some []*session.Session, byID bool, reason string) (all []*session.Session, ended bool, err error) {
-	why := "an operator revoked the worker's leases"
-	if reason != "" {
-		why += ": " + reason
-	}
-	joined, ending := false, map[*session.Session]bool{}
-	instances := make([]string, len(some))
-	for i, ss := range some {
-		joined = ss.BlockJoin() || joined
-		ending[ss] = true
-		instances[i] = lease.InstanceOf(ss.ID())
-	}
-	waiting := byID && !joined
-	removed, err := s.Engine.Revoke(ctx, gate.Identify(ctx).Tenant, instances, waiting, why)
-	if err != nil {
-		return nil, false, err
-	}
-	all = some
-	for _, other := range s.Sessions.OfMembers(removed) {
-		if !ending[other] {
-			all = append(all, other)
-		}
-	}
-	return all, !waiting, nil
 }
 
 // namesWorker is a request about a worker, or one of its sessions.
@@ -202,22 +141,15 @@ func (s *adminService) sessionsNamed(ctx context.Context, name workerName) ([]*s
 	return nil, refusal.ErrNoWorker
 }
 
-// sessionsToChange returns the sessions that a request names, and how many leases each session of the tenant holds. What the caller does to the sessions
-// next is in the audit (X4): either the caller commits it, and the entry with it, or sessionsToChange commits the entry before. It asks for the leases
-// first: if the caller leaves meanwhile, nothing has changed yet, and there is no entry. While it waits for the engine, a worker may open another session,
-// which must be among those found.
-func (s *adminService) sessionsToChange(ctx context.Context, f *convert.Fields, req namesWorker, commits bool) (
-	found []*session.Session, held map[string]int, err error,
-) {
-	name, err := parseWorkerName(ctx, f, req)
-	if err != nil {
-		return nil, nil, err
-	}
+// sessionsToChange returns the sessions of that name, and how many leases each session of the tenant holds. What the caller does to the sessions next is in
+// the audit (X4): sessionsToChange commits the entry before. It asks for the leases first: if the caller leaves meanwhile, nothing has changed yet, and there is
+// no entry. While it waits for the engine, a worker may open another session, which must be among those found.
+func (s *adminService) sessionsToChange(ctx context.Context, name workerName) (found []*session.Session, held map[string]int, err error) {
 	if held, err = s.Engine.LeasesBySession(ctx, gate.Identify(ctx).Tenant); err != nil {
 		return nil, nil, err
 	}
-	if found, err = s.sessionsNamed(ctx, name); err != nil || commits {
-		return found, held, err
+	if found, err = s.sessionsNamed(ctx, name); err != nil {
+		return nil, nil, err
 	}
 	if err := s.auditFirst(ctx); err != nil {
 		return nil, nil, err

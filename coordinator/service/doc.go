@@ -28,7 +28,8 @@
 //
 //	admin.go           AdminService: the coordinator itself
 //	admin_queues.go    queues (T13); oldest_ready.go: which of their tasks has been READY the longest, for the metrics too
-//	admin_workers.go   the workers with a stream: list, get, drain, kick; admin_packages.go: their packages (W13)
+//	admin_workers.go   the workers with a stream: list, get, drain; admin_packages.go: their packages (W13)
+//	admin_kick.go      kick, and the end of leases, also those of processes that are gone
 //	admin_tenants.go   what each tenant has, for the host tenant
 //	admin_audit.go     lists the audit (X4), which package audit keeps within bounds
 //	admin_backup.go    copies of the store (A11); admin_follow.go: standbys

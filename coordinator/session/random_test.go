@@ -648,7 +648,7 @@ func (w *world) operates() {
 		w.note("an operator kicks %s and takes its leases", name)
 		var removed []*engine.Member
 		w.do(func(e *engine.Engine) (err error) {
-			removed, err = e.Revoke(context.Background(), home.Tenant, []string{instance}, false, "by chance")
+			removed, _, err = e.Revoke(context.Background(), home.Tenant, []string{instance}, false, "by chance")
 			return err
 		})
 		some[0].Kick("by chance", 0, true, "ann")

@@ -123,7 +123,7 @@ func (b *book) checkRevoked(tn *tenant, g *grant, e *lessorv1.HistoryEvent) {
 func (b *book) checkRevokedBy(k *kick, tn *tenant, g *grant, e *lessorv1.HistoryEvent) {
 	at := e.GetAt().AsTime()
 	late := !k.answered.IsZero() && at.After(k.answered)
-	if !k.requeue || k.of != (workerOf{tn, e.GetActor()}) || g.session == "" || late || at.Before(k.began) {
+	if !k.requeue || k.of != (workerOf{tn, e.GetActor()}) || late || at.Before(k.began) {
 		b.w.problem("W10: attempt %d of %s, of session %q, was ended by a kick of %s of %s with requeue %v between %v and %v: %v",
 			g.attempt, g.task, g.session, k.of.name, k.of.tenant.name, k.requeue, k.began, k.answered, e)
 	}

@@ -1393,7 +1393,7 @@ func (x *DrainWorkerResponse) GetSessions() uint32 {
 	return 0
 }
 
-// KickWorkerRequest names a worker whose sessions to end.
+// KickWorkerRequest names a worker whose sessions to end. With requeue, it may be one without an open session that still holds leases.
 type KickWorkerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Stable name of the worker. Required.
@@ -1404,8 +1404,9 @@ type KickWorkerRequest struct {
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// How long the worker is asked to stay away, at most 24 h; nothing keeps it out. Absent: 5 s.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// True: its leases end at once, REVOKED, and their tasks are READY for others. False: they live on, so that the worker can go on with them when it
-	// is back, and run out if it does not come.
+	// True: the leases of workers of this name end at once, REVOKED, and their tasks are READY for others: also those of processes that are gone, and those from
+	// calls of Lease. With a session_id, only those of its process; the session need not be open any more, so that a process which has died does not take a
+	// new one of its name with it. False: they live on, so that the worker can go on with them when it is back, and run out if it does not come.
 	Requeue       bool `protobuf:"varint,5,opt,name=requeue,proto3" json:"requeue,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1479,10 +1480,12 @@ func (x *KickWorkerRequest) GetRequeue() bool {
 // KickWorkerResponse is what was ended.
 type KickWorkerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sessions as they were before, at least one. If they took much more than 1 MiB together, only the first of them.
+	// The sessions as they were before; at least one, except with requeue. If they took much more than 1 MiB together, only the first of them.
 	Workers []*Worker `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
 	// How many sessions were ended.
-	Sessions      uint32 `protobuf:"varint,2,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	Sessions uint32 `protobuf:"varint,2,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	// How many leases have ended, REVOKED; 0 without requeue.
+	Revoked       uint32 `protobuf:"varint,3,opt,name=revoked,proto3" json:"revoked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1527,6 +1530,13 @@ func (x *KickWorkerResponse) GetWorkers() []*Worker {
 func (x *KickWorkerResponse) GetSessions() uint32 {
 	if x != nil {
 		return x.Sessions
+	}
+	return 0
+}
+
+func (x *KickWorkerResponse) GetRevoked() uint32 {
+	if x != nil {
+		return x.Revoked
 	}
 	return 0
 }
@@ -4118,10 +4128,11 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12:\n" +
 	"\vretry_after\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryAfter\x12\x18\n" +
-	"\arequeue\x18\x05 \x01(\bR\arequeue\"]\n" +
+	"\arequeue\x18\x05 \x01(\bR\arequeue\"w\n" +
 	"\x12KickWorkerResponse\x12+\n" +
 	"\aworkers\x18\x01 \x03(\v2\x11.lessor.v1.WorkerR\aworkers\x12\x1a\n" +
-	"\bsessions\x18\x02 \x01(\rR\bsessions\"\x94\x02\n" +
+	"\bsessions\x18\x02 \x01(\rR\bsessions\x12\x18\n" +
+	"\arevoked\x18\x03 \x01(\rR\arevoked\"\x94\x02\n" +
 	"\fWorkerFilter\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1d\n" +
 	"\n" +

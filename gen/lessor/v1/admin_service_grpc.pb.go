@@ -58,7 +58,7 @@ type AdminServiceClient interface {
 	GetWorker(ctx context.Context, in *GetWorkerRequest, opts ...grpc.CallOption) (*GetWorkerResponse, error)
 	// DrainWorker gives a worker no new work and lets what it runs finish, or takes that back (W10). Repeating it is harmless.
 	DrainWorker(ctx context.Context, in *DrainWorkerRequest, opts ...grpc.CallOption) (*DrainWorkerResponse, error)
-	// KickWorker ends sessions of a worker at once (W10). The worker may connect again.
+	// KickWorker ends sessions of a worker at once, and on request the leases that workers of its name hold (W10). The worker may connect again.
 	KickWorker(ctx context.Context, in *KickWorkerRequest, opts ...grpc.CallOption) (*KickWorkerResponse, error)
 	// InstallPackage has workers install a package (W13): the open sessions that the filter selects at this moment, not those that come later. It answers
 	// when all have told what became of it, or after wait. A worker that has the package already may be asked again.
@@ -288,7 +288,7 @@ type AdminServiceServer interface {
 	GetWorker(context.Context, *GetWorkerRequest) (*GetWorkerResponse, error)
 	// DrainWorker gives a worker no new work and lets what it runs finish, or takes that back (W10). Repeating it is harmless.
 	DrainWorker(context.Context, *DrainWorkerRequest) (*DrainWorkerResponse, error)
-	// KickWorker ends sessions of a worker at once (W10). The worker may connect again.
+	// KickWorker ends sessions of a worker at once, and on request the leases that workers of its name hold (W10). The worker may connect again.
 	KickWorker(context.Context, *KickWorkerRequest) (*KickWorkerResponse, error)
 	// InstallPackage has workers install a package (W13): the open sessions that the filter selects at this moment, not those that come later. It answers
 	// when all have told what became of it, or after wait. A worker that has the package already may be asked again.
