@@ -20,6 +20,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/submitlimit"
 	"github.com/lessor-dev/lessor/coordinator/tasktoken"
 	"github.com/lessor-dev/lessor/coordinator/tracing"
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/standby"
 )
@@ -35,6 +36,7 @@ type Coordinator struct {
 	quotas    *quota.Book
 	tracer    *tracing.Tracer // nil: no spans are made
 	engine    *engine.Engine
+	losses    *lossLog
 
 	// Who may come in, with how much.
 	connLimiter   *preauth.ConnLimiter
@@ -95,6 +97,7 @@ func (c *Coordinator) openEngine(st store.Store) (err error) {
 	}
 	c.quotas = newQuotas(cfg, c.metrics)
 	c.tracer = tracing.New(cfg.TracerProvider)
+	c.losses = &lossLog{log: cfg.Logger}
 	c.engine, err = engine.Open(c.feed, engine.Config{
 		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: c.events(),
 		DiskFull: cfg.DiskFull, DiskSpent: cfg.DiskSpent, StoreGone: cfg.StoreGone, MaxTasks: func(tenant string) int { return c.quotas.Most(tenant, quota.Tasks) },
@@ -109,11 +112,14 @@ func (c *Coordinator) openEngine(st store.Store) (err error) {
 	return nil
 }
 
-// events returns what observes the engine: the metrics, the spans, and the warnings in the log.
+// events returns what observes the engine: the metrics, the spans, and what the log has of it.
 func (c *Coordinator) events() engine.Events {
 	events := c.metrics.events()
-	if c.tracer != nil {
-		events.Changed = c.tracer.Changed
+	events.Changed = func(before, after *lease.Task) {
+		c.losses.changed(before, after)
+		if c.tracer != nil {
+			c.tracer.Changed(before, after)
+		}
 	}
 	return withWarnings(events, c.cfg.Logger)
 }

@@ -72,7 +72,7 @@ type Refusal struct {
 func Explain(now Now, view View, t *Task) Explanation {
 	x := Explanation{Task: t, Refusals: refusals(t)}
 	if t.Last.Attempt != 0 {
-		x.Story, x.Detail = t.Last.story(), t.endDetail()
+		x.Story, x.Detail = t.Last.story(), t.EndDetail()
 	}
 	switch {
 	case t.Lease != nil:
@@ -359,8 +359,8 @@ func (e *Ended) story() string {
 	return s
 }
 
-// endDetail returns the detail that the history has for the end of the last lease; it may be empty. A deadline ends the task and the lease with one event.
-func (t *Task) endDetail() string {
+// EndDetail returns the detail that the history has for the end of the last lease; it may be empty. A deadline ends the task and the lease with one event.
+func (t *Task) EndDetail() string {
 	for _, e := range slices.Backward(t.Events()) {
 		withTask := e.Type == EventEnded && e.Reason == DeadlineExceeded && t.Last.Cause == DeadlineExceeded && e.At == t.Last.At
 		if e.Attempt == t.Last.Attempt && (e.Type == EventLeaseEnded || withTask) {

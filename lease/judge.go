@@ -192,7 +192,7 @@ func (t *Task) causeOfEnd() string {
 	case CancelTimeout:
 		return "cancel_grace passed"
 	case DeadlineExceeded: // the history says which of the two, as long as it has the event
-		return cmp.Or(t.endDetail(), "attempt_timeout or the deadline passed")
+		return cmp.Or(t.EndDetail(), "attempt_timeout or the deadline passed")
 	case Revoked:
 		return "the lease was revoked"
 	}
