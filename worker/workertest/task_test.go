@@ -117,6 +117,73 @@ func TestLoseLease(t *testing.T) {
 	})
 }
 
+// Each ExpireLease is a loss: the worker's own clock ends the handler, the coordinator counts, and after max_losses the task is quarantined. The worker goes on.
+func TestExpireLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		w := c.Worker("q", worker.Config{Concurrency: 1})
+		running, lost := make(chan string, 1), 0
+		w.HandleDefault(func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			if task.Type == "short" {
+				return []byte("done"), nil
+			}
+			running <- task.ID
+			<-ctx.Done()
+			if errors.Is(context.Cause(ctx), worker.ErrLeaseLost) {
+				lost++
+			}
+			return nil, ctx.Err()
+		})
+		c.Run(w)
+		id := c.Submit(&lessorv1.TaskSpec{Queue: "q", RetryPolicy: &lessorv1.RetryPolicy{MaxLosses: 3}})
+		for n := range uint32(3) {
+			c.ExpireLease(<-running)
+			if got := c.Task(id).GetLosses(); got != n+1 {
+				t.Fatalf("%d losses after %d lost leases", got, n+1)
+			}
+		}
+		task := c.Wait(id)
+		x, err := lessorv1.NewTaskServiceClient(c.Conn()).ExplainTask(t.Context(), &lessorv1.ExplainTaskRequest{TaskId: id})
+		if err != nil || !task.GetQuarantined() || task.GetReason() != lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT {
+			t.Errorf("the task is %v (%v), want it quarantined", task, err)
+		}
+		if cause := x.GetLastLease().GetCause(); cause != lessorv1.Reason_REASON_LEASE_EXPIRED {
+			t.Errorf("the last lease ended by %v, want LEASE_EXPIRED", cause)
+		}
+		if task := c.Do(&lessorv1.TaskSpec{Queue: "q", Type: "short"}); string(task.GetOutput()) != "done" || lost != 3 {
+			t.Errorf("the next task is %v, and the handler lost %d leases, want one that is done, and 3", task, lost)
+		}
+	})
+}
+
+// A lease that is not there, or that ends in another way, does not expire.
+func TestExpireLeaseFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tb := &recorder{T: t}
+		c := workertest.Start(tb)
+		w := c.Worker("q", worker.Config{})
+		running := make(chan struct{})
+		w.HandleDefault(func(ctx context.Context, _ *worker.Task) ([]byte, error) {
+			close(running)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		id := c.Submit(&lessorv1.TaskSpec{Queue: "q", AttemptTimeout: durationpb.New(time.Second)})
+		expire := func(want string) {
+			done := make(chan struct{})
+			go func() { defer close(done); c.ExpireLease(id) }() // Fatalf ends this goroutine
+			<-done
+			if n := len(tb.failures); n == 0 || !strings.Contains(tb.failures[n-1], want) {
+				t.Errorf("failures = %q, want one that has %q", tb.failures, want)
+			}
+		}
+		expire("no worker holds it")
+		c.Run(w)
+		<-running
+		expire("it ended by REASON_DEADLINE_EXCEEDED")
+	})
+}
+
 // A handler that waits for its context, and a test that ends meanwhile, take a second of real time and not the 30 of a worker. A test may set another time.
 // In a bubble time costs nothing, so there a worker drains as it does in production.
 func TestDrainTimeout(t *testing.T) {

@@ -14,7 +14,8 @@
 // renewed; with the race detector three times as much. A worker's own heartbeats, which renew no lease, come once a minute. Outside of a bubble, a task that
 // fails each time becomes FAILED after the 15 seconds or so that its retries wait by default; RetryAtOnce shortens them.
 //
-// The most important path of a handler is the one on which it loses its lease, and must stop: LoseLease takes it there.
+// The most important path of a handler is the one on which it loses its lease, and must stop: LoseLease takes it there at once, and ExpireLease by a lost
+// network, which counts as a loss of the task.
 //
 // A call that waits for a task that does not end fails, and says what the task waits for: in a bubble after WaitLimit, outside of one shortly before "go test
 // -timeout" ends the test. So a type that is spelt in two ways, or a queue without a worker, does not go without a word.
@@ -69,9 +70,12 @@ type TB interface {
 
 // Coordinator is a coordinator for one test. It stops when the test ends.
 type Coordinator struct {
-	tb    TB
-	conn  *grpc.ClientConn
-	tasks lessorv1.TaskServiceClient
+	tb   TB
+	conn *grpc.ClientConn // of the test and its workers
+	link link             // which conn has to pass
+	// inside is the connection of this package, which link does not cut.
+	inside *grpc.ClientConn
+	tasks  lessorv1.TaskServiceClient
 	// producer watches tasks.
 	producer *producer.Client
 	log      *slog.Logger
@@ -87,7 +91,7 @@ type Coordinator struct {
 	store *memstore.Store
 	// over: the test has ended.
 	over bool
-	// listener is the listener of the present server, to which conn connects.
+	// listener is the listener of the present server, to which conn and inside connect.
 	listener atomic.Pointer[bufconn.Listener]
 	stop     context.CancelFunc
 	served   chan error
@@ -104,26 +108,39 @@ func Start(tb TB) *Coordinator {
 	}
 	c.waitCtx, c.endWaiting = context.WithCancelCause(tb.Context())
 	stopTimer := c.limitWaiting()
-	conn, err := worker.Dial("passthrough:///workertest",
-		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), // so that calls right after Restart wait too
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return c.listener.Load().DialContext(ctx)
-		}))
-	if err != nil {
-		tb.Fatalf("workertest: %v", err)
-	}
-	c.conn, c.tasks = conn, lessorv1.NewTaskServiceClient(conn)
-	c.producer = producer.NewWithConfig(conn, producer.Config{Logger: slog.New(slog.DiscardHandler)}) // a restart is no news to the test
+	c.conn = c.dial(func(conn net.Conn) net.Conn { return c.link.wrap(conn) })
+	c.inside = c.dial(func(conn net.Conn) net.Conn { return conn })
+	c.tasks = lessorv1.NewTaskServiceClient(c.inside)
+	c.producer = producer.NewWithConfig(c.inside, producer.Config{Logger: slog.New(slog.DiscardHandler)}) // a restart is no news to the test
 	c.serve()
 	tb.Cleanup(func() {
 		stopTimer()
 		c.endWaiting(nil)
 		_ = c.producer.Close()
 		c.end()
-		_ = conn.Close()
+		_ = c.conn.Close()
+		_ = c.inside.Close()
 	})
 	return c
+}
+
+// dial makes a connection to the coordinator; wrap is around its bytes.
+func (c *Coordinator) dial(wrap func(net.Conn) net.Conn) *grpc.ClientConn {
+	c.tb.Helper()
+	conn, err := worker.Dial("passthrough:///workertest",
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), // so that calls right after Restart wait too
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			conn, err := c.listener.Load().DialContext(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return wrap(conn), nil
+		}))
+	if err != nil {
+		c.tb.Fatalf("workertest: %v", err)
+	}
+	return conn
 }
 
 // Why a call stops waiting for a task.
@@ -289,7 +306,7 @@ func (c *Coordinator) Submit(spec *lessorv1.TaskSpec) (taskID string) {
 func (c *Coordinator) RetryAtOnce(queue string) {
 	c.tb.Helper()
 	policy := &lessorv1.RetryPolicy{InitialBackoff: durationpb.New(time.Millisecond), MaxBackoff: durationpb.New(time.Millisecond)}
-	_, err := lessorv1.NewAdminServiceClient(c.conn).UpdateQueue(c.tb.Context(), &lessorv1.UpdateQueueRequest{Name: queue, RetryPolicy: policy})
+	_, err := lessorv1.NewAdminServiceClient(c.inside).UpdateQueue(c.tb.Context(), &lessorv1.UpdateQueueRequest{Name: queue, RetryPolicy: policy})
 	if err != nil {
 		c.tb.Fatalf("workertest: queue %s: %v", queue, err)
 	}
@@ -383,10 +400,50 @@ func (c *Coordinator) LoseLease(taskID string) {
 	if l == nil {
 		c.tb.Fatalf("workertest: task %s has no lease to lose: no worker holds it", taskID)
 	}
-	_, err := lessorv1.NewAdminServiceClient(c.conn).KickWorker(c.tb.Context(), &lessorv1.KickWorkerRequest{
+	_, err := lessorv1.NewAdminServiceClient(c.inside).KickWorker(c.tb.Context(), &lessorv1.KickWorkerRequest{
 		WorkerId: l.GetWorkerId(), SessionId: l.GetSessionId(), Requeue: true, RetryAfter: durationpb.New(0), Reason: "LoseLease was called",
 	})
 	if err != nil {
 		c.tb.Fatalf("workertest: lose the lease of task %s: %v", taskID, err)
 	}
+}
+
+// ExpireLease lets the lease of the task expire, as it does when a machine loses its network or dies: nothing passes between the coordinator and all that uses
+// Conn, which includes the workers, until the lease has ended. The context of the handler ends with worker.ErrLeaseLost by the worker's own clock, and the
+// coordinator counts a loss: the task is READY for its next attempt, or FAILED and quarantined after max_losses. Leases of other tasks expire as well if they are
+// not longer. It takes the heartbeat_timeout of the task, 90 s by default, which costs nothing in a bubble. The test fails if no worker holds the task, so wait
+// for the handler first, or if its lease ends in another way.
+func (c *Coordinator) ExpireLease(taskID string) {
+	c.tb.Helper()
+	task := c.Task(taskID)
+	if task.GetLease() == nil {
+		c.tb.Fatalf("workertest: task %s has no lease to expire: no worker holds it", taskID)
+	}
+	// One that is not started yet would be unacknowledged, which is no loss.
+	c.wantEvent(taskID, task.GetAttempt(), lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_STARTED)
+	c.link.cut()
+	defer c.link.mend()
+	ended := c.wantEvent(taskID, task.GetAttempt(), lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_LEASE_ENDED)
+	if ended.GetReason() != lessorv1.Reason_REASON_LEASE_EXPIRED {
+		c.tb.Fatalf("workertest: the lease of task %s did not expire: it ended by %v", taskID, ended.GetReason())
+	}
+}
+
+// wantEvent waits for an event in the history of an attempt, for ExpireLease.
+func (c *Coordinator) wantEvent(taskID string, attempt uint32, want lessorv1.HistoryEventType) (found *lessorv1.HistoryEvent) {
+	c.tb.Helper()
+	err := c.watch(taskID, func(event *lessorv1.WatchTaskResponse) bool {
+		if h := event.GetHistory(); h.GetType() == want && h.GetAttempt() == attempt {
+			found = h
+		}
+		return found != nil
+	})
+	switch {
+	case found != nil:
+	case errors.Is(err, io.EOF):
+		c.tb.Fatalf("workertest: the lease of task %s did not expire: its worker has reported", taskID)
+	default:
+		c.tb.Fatalf("workertest: the lease of task %s did not expire: %v%s", taskID, err, c.explain(taskID, err))
+	}
+	return found
 }
