@@ -85,10 +85,13 @@ clean: ## Remove bin/, the data of `make run` included
 test: ## Run the quick tests
 	$(IN_MEMORY) GOGC=400 go test $(BESIDE) ./...
 
+.PHONY: rules
+rules: ## Run the quick tests, and list which rule of docs/rules.md each checks; fails where one has none
+	$(IN_MEMORY) GOGC=400 go test $(BESIDE) -json ./... | go run ./test/rules -require AHKPSTVWX docs/rules.md
+
 .PHONY: race
-race: ## Run the quick tests, with the race detector where it may find something, and list which rule of docs/rules.md each checks; fails where one has none
-	concurrent=$(CONCURRENT); { $(IN_MEMORY) $(RACE) $(BUBBLES) $(BESIDE) $(SKIPPED) -timeout 20m -json $$concurrent; \
-		$(IN_MEMORY) GOGC=400 go test -json $$(go list ./... | grep -vxF "$$concurrent"); } | go run ./test/rules -require AHKPSTVWX docs/rules.md
+race: ## Run the quick tests with the race detector, where it may find something
+	$(IN_MEMORY) $(RACE) $(BUBBLES) $(BESIDE) $(SKIPPED) -timeout 20m $(CONCURRENT)
 
 .PHONY: simulate
 simulate: ## Simulate 5 million steps of the authority and its workers, 150 histories of the engine, 150 of each of its indexes, 100 of sessions, and 6 of the whole (docs/testing/models.md)
@@ -105,7 +108,7 @@ stress: ## Run the quick tests twenty times in a row, with the race detector whe
 
 # Parts that fail early come first, and each prints what it counted. Only the histories know no patience of their own for what hangs.
 .PHONY: test-long
-test-long: race ## Run the quick tests, all faults and the tests behind the tag `long` with the race detector; then, without it, many images, histories, power cuts and kills
+test-long: rules race ## Run the quick tests, all faults and the tests behind the tag `long` with the race detector; then, without it, many images, histories, power cuts and kills
 	$(RACE) -count=1 -v $(BESIDE) -timeout 60m -tags faults $(call TAGGED,faults)
 	$(RACE) -count=1 -v -timeout 60m -tags long $(call TAGGED,long)
 	go run ./test/seeded
@@ -120,7 +123,7 @@ test-long: race ## Run the quick tests, all faults and the tests behind the tag 
 
 HISTORIES := go test -count=1 -v -timeout 12h -run '^TestRandomHistories$$'
 
-# The packages in test/ to which a build tag gives other files. The rest of test/ is run by `make race`.
+# The packages in test/ to which a build tag gives other files. The rest of test/ is run by `make test`.
 FILES := {{.ImportPath}} {{.GoFiles}} {{.TestGoFiles}} {{.XTestGoFiles}}
 TAGGED = $$(comm -13 <(go list -f '$(FILES)' ./test/... | sort) <(go list -tags $(1) -f '$(FILES)' ./test/... | sort) | cut -d ' ' -f 1)
 

@@ -1,5 +1,5 @@
-// Command rules reads the output of `go test -json`, and prints which tests checked which rules. It fails if a test failed, or if no test checked a
-// rule of the required groups:
+// Command rules reads the output of `go test -json`, and prints which packages passed, and which tests checked which rules. It fails if a test failed, or
+// if no test checked a rule of the required groups:
 //
 //	go test -json ./... | go run ./test/rules -require AHKPSTVWX docs/rules.md
 //

@@ -27,7 +27,7 @@ func run(path, required string, stream io.Reader, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	tests, err := readTests(stream)
+	tests, err := readTests(stream, out)
 	if err != nil {
 		return err
 	}

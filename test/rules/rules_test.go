@@ -69,11 +69,12 @@ func TestTableNamesTheTestsOfARule(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	stream := begin + `{"Action":"fail","Package":"github.com/lessor-dev/lessor/p","Test":"TestTwo/part"}`
+	stream := `{"Action":"pass","Package":"github.com/lessor-dev/lessor/q","Elapsed":1.23}` + begin +
+		`{"Action":"fail","Package":"github.com/lessor-dev/lessor/p","Test":"TestTwo/part"}`
 	if err := run(path, "", strings.NewReader(stream), &out); err == nil {
 		t.Error("run = nil although a test failed, want an error")
 	}
-	const want = "words of the part\nA1   The first.\n       p TestOne\nA2   The second.\nS1   Of no required group.\n"
+	const want = "ok   q                                        1.2s\nwords of the part\nA1   The first.\n       p TestOne\nA2   The second.\nS1   Of no required group.\n"
 	if out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}

@@ -24,6 +24,7 @@ type event struct {
 	Package    string
 	ImportPath string // of a package that does not build
 	Test       string
+	Elapsed    float64
 	Key, Value string // of an attribute
 	Output     string
 }
@@ -38,7 +39,8 @@ func (e *event) name() string {
 // attribute is the key by which a test declares its rules.
 const attribute = "rules"
 
-func readTests(stream io.Reader) (*tests, error) {
+// readTests reads the stream to its end, and prints meanwhile which packages have passed.
+func readTests(stream io.Reader, out io.Writer) (*tests, error) {
 	t := &tests{declared: map[string][]string{}, void: map[string]bool{}, passed: map[string]bool{}, output: map[string][]byte{}}
 	for lines := json.NewDecoder(stream); ; {
 		var e event
@@ -49,6 +51,9 @@ func readTests(stream io.Reader) (*tests, error) {
 			return nil, fmt.Errorf("not the output of go test -json: %w", err)
 		}
 		t.take(&e)
+		if e.Action == "pass" && e.Test == "" {
+			fmt.Fprintf(out, "ok   %-40s %.1fs\n", e.name(), e.Elapsed)
+		}
 	}
 }
 
