@@ -55,6 +55,8 @@ type Config struct {
 	DiskRoom func() (free, needed, inside int64)
 	// StoreGone reports whether the file of the store was moved or removed while it is open. nil: always false.
 	StoreGone func() bool
+	// Wall returns what the wall clock shows when that of the machine shows t; only tests of faults set it. nil: the same.
+	Wall func(t time.Time) time.Time
 	// LogDropped returns how many lines of the log were dropped since the start, for example because nobody took them. nil: none.
 	LogDropped func() uint64
 	// AuditRetention is how long entries of the audit are kept (X4). The minimum is audit.MinRetention; 0 means audit.DefaultRetention.

@@ -101,7 +101,7 @@ func (c *Coordinator) openEngine(st store.Store) (err error) {
 	c.engine, err = engine.Open(c.feed, engine.Config{
 		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: c.events(),
 		DiskFull: cfg.DiskFull, DiskSpent: cfg.DiskSpent, StoreGone: cfg.StoreGone, MaxTasks: func(tenant string) int { return c.quotas.Most(tenant, quota.Tasks) },
-		FakeTime: cfg.fakeTime,
+		Wall: cfg.Wall, FakeTime: cfg.fakeTime,
 	})
 	if err != nil {
 		return err

@@ -132,7 +132,7 @@ func (c serveCmd) Run(a *app) error {
 		if kept != nil {
 			cfg.DiskFull, cfg.DiskSpent, cfg.DiskRoom = kept.Full, kept.Spent, kept.Room
 		}
-		cfg.StoreGone, cfg.LogDropped = bolt.Gone, a.log.total.Load
+		cfg.StoreGone, cfg.LogDropped, cfg.Wall = bolt.Gone, a.log.total.Load, wallClock
 		co, err := coordinator.New(st, cfg)
 		if err != nil {
 			return startError(c.Data, err)

@@ -12,7 +12,7 @@ import (
 func TestAlarmsRingInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c clocks
-		c.set(newClock(0), 0)
+		c.set(newClock(0, sameWall), 0)
 		c.start()
 		as := newAlarms(&c)
 		var rung []string

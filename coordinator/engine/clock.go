@@ -11,10 +11,14 @@ import (
 // count downtime, which includes the time of a start, and a jump of the wall clock does not change it (A8, A9).
 type clock struct {
 	base  lease.Instant
+	wall  func(time.Time) time.Time
 	start atomic.Pointer[time.Time] // with its monotonic reading; nil before run
 }
 
-func newClock(base lease.Instant) *clock { return &clock{base: base} }
+// newClock makes a serving clock that starts at base. What the wall clock shows is what wall makes of the time of the machine.
+func newClock(base lease.Instant, wall func(time.Time) time.Time) *clock {
+	return &clock{base: base, wall: wall}
+}
 
 // run starts the clock. Before run, the engine serves no calls.
 func (c *clock) run() {
@@ -29,7 +33,7 @@ func (c *clock) now() lease.Now {
 	if start == nil {
 		start = &t
 	}
-	return lease.Now{Serving: c.base.Add(t.Sub(*start)), Wall: wallAt(t)}
+	return lease.Now{Serving: c.base.Add(t.Sub(*start)), Wall: lease.WallOf(c.wall(t))}
 }
 
 // clocks are both clocks as the loop reads them: whatever it does between two readings happens at the same time. It belongs to the loop.

@@ -10,7 +10,7 @@ import (
 func TestReadingUpToALimitLosesNoTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c clocks
-		c.set(newClock(1000), 1000)
+		c.set(newClock(1000, sameWall), 1000)
 		c.start()
 		time.Sleep(3 * time.Second)
 		c.readUpTo(time.Second)
@@ -32,7 +32,7 @@ func TestReadingUpToALimitLosesNoTime(t *testing.T) {
 func TestUnsavedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c clocks
-		c.set(newClock(1000), 1000)
+		c.set(newClock(1000, sameWall), 1000)
 		time.Sleep(time.Hour) // a start takes long: that is downtime, and does not count
 		c.start()
 		time.Sleep(3 * time.Second)

@@ -29,6 +29,8 @@ type Config struct {
 	// MaxTasks returns how many tasks that have not ended a tenant may have; a submit beyond that is refused with ErrTaskLimit (X5). nil: there
 	// is no limit.
 	MaxTasks func(tenant string) int
+	// Wall returns what the wall clock shows when that of the machine shows t. nil: the same. It is called at each reading of the clocks.
+	Wall func(t time.Time) time.Time
 	// KeySegment is how many entries of idempotency keys become a segment of their index; 0: keyindex.DefaultSegmentSize.
 	KeySegment int
 	// FakeTime: the engine runs on the fake time of testing/synctest, which passes only while the loop sleeps. So the loop cannot stand still (A8), and does not
@@ -61,8 +63,13 @@ func (c *Config) fill() {
 	if c.StoreGone == nil {
 		c.StoreGone = func() bool { return false }
 	}
+	if c.Wall == nil {
+		c.Wall = sameWall
+	}
 	c.Events.fill()
 }
+
+func sameWall(t time.Time) time.Time { return t }
 
 // Recovery says what happens to leases that were granted before a start.
 type Recovery uint8

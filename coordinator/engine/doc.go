@@ -93,7 +93,7 @@
 //	engine.go config.go                        what an engine consists of
 //	loop.go                                    start, rounds and stop
 //	pipeline.go batch.go committer.go          what a round has decided is handed over, and becomes durable
-//	clock.go wall*.go stalls.go                the clocks, and stalls of the coordinator itself (A8)
+//	clock.go stalls.go                         the clocks, and stalls of the coordinator itself (A8)
 //	timers.go timeline.go                      the timers of tasks: on each clock those of leased tasks, recent ones (package store/timerindex), the first on disk
 //	alarm.go                                   other timers
 //	inbox.go intake.go lanes.go                calls that wait for the loop, and callers that wait for them; tenants take turns, and so do submits and others

@@ -37,7 +37,7 @@ func (e *Engine) loadClock(r store.Reader) error {
 	if err != nil {
 		return err
 	}
-	e.clock = newClock(serving)
+	e.clock = newClock(serving, e.cfg.Wall)
 	e.clocks.set(e.clock, serving)
 	return e.timers.load(r, e.cfg.TimersSwept)
 }
