@@ -3,5 +3,7 @@
 //
 //	go test -json ./... | go run ./test/rules -require AHKPSTVWX docs/rules.md
 //
+// Without the document it only tells the results.
+//
 // A test declares the rules that it checks with t.Attr("rules", "A3 V10"). That counts if the test passed and no part of it was skipped.
 package main

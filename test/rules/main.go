@@ -17,32 +17,37 @@ func main() {
 	}
 }
 
-// run prints the table of the rules in the document at path, and returns an error if something is wrong with the tests in the stream.
+// run prints the results of the tests in the stream, and if there is a path, the table of the rules in that document. It returns an error if something is wrong
+// with the tests.
 func run(path, required string, stream io.Reader, out io.Writer) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	all, err := parseRules(string(text))
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+	var all []rule
+	if path != "" {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if all, err = parseRules(string(text)); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
 	}
 	tests, err := readTests(stream, out)
 	if err != nil {
 		return err
 	}
-	for _, name := range tests.failed {
-		fmt.Fprintf(out, "%s", tests.output[name])
+	if path != "" {
+		printTable(out, all, tests)
 	}
-	printTable(out, all, tests)
+	switch {
+	case len(tests.failed) > 0:
+		return fmt.Errorf("failed: %s", strings.Join(tests.failed, ", "))
+	case path == "":
+		return nil
+	}
 	return judge(all, tests, required)
 }
 
-// judge returns an error if a test failed, a test declares a rule that does not exist, or a required rule has no test.
+// judge returns an error if a test declares a rule that does not exist, or a required rule has no test.
 func judge(all []rule, tests *tests, required string) error {
-	if len(tests.failed) > 0 {
-		return fmt.Errorf("failed: %s", strings.Join(tests.failed, ", "))
-	}
 	known := map[string]bool{}
 	var missing []string
 	for _, r := range all {

@@ -80,6 +80,21 @@ func TestTableNamesTheTestsOfARule(t *testing.T) {
 	}
 }
 
+func TestWithoutADocumentOnlyFailuresCount(t *testing.T) {
+	const unknown = `{"Action":"attr","Package":"github.com/lessor-dev/lessor/p","Test":"TestTwo","Key":"rules","Value":"Z9"}`
+	const passed = `{"Action":"pass","Package":"github.com/lessor-dev/lessor/p","Elapsed":0.5}`
+	var out strings.Builder
+	if err := run("", "", strings.NewReader(begin+unknown+passed), &out); err != nil {
+		t.Errorf("run = %v, want nil", err)
+	}
+	if want := "ok   p                                        0.5s\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+	if err := run("", "", strings.NewReader(begin+`{"Action":"fail","Package":"github.com/lessor-dev/lessor/p"}`), io.Discard); err == nil {
+		t.Error("run = nil although a package failed, want an error")
+	}
+}
+
 func TestBadDocumentsAreRefused(t *testing.T) {
 	for _, text := range []string{"", "| A1 | x |\n| A1 | y |\n"} {
 		if all, err := parseRules(text); err == nil {

@@ -39,7 +39,7 @@ func (e *event) name() string {
 // attribute is the key by which a test declares its rules.
 const attribute = "rules"
 
-// readTests reads the stream to its end, and prints meanwhile which packages have passed.
+// readTests reads the stream to its end, and prints meanwhile which packages have passed, and what tests have printed that failed.
 func readTests(stream io.Reader, out io.Writer) (*tests, error) {
 	t := &tests{declared: map[string][]string{}, void: map[string]bool{}, passed: map[string]bool{}, output: map[string][]byte{}}
 	for lines := json.NewDecoder(stream); ; {
@@ -50,7 +50,11 @@ func readTests(stream io.Reader, out io.Writer) (*tests, error) {
 		case err != nil:
 			return nil, fmt.Errorf("not the output of go test -json: %w", err)
 		}
+		told := len(t.failed)
 		t.take(&e)
+		for _, name := range t.failed[told:] {
+			fmt.Fprintf(out, "%s", t.output[name])
+		}
 		if e.Action == "pass" && e.Test == "" {
 			fmt.Fprintf(out, "ok   %-40s %.1fs\n", e.name(), e.Elapsed)
 		}
