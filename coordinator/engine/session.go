@@ -166,9 +166,9 @@ func (e *Engine) Dismiss(tenant, session string) {
 var revokedAtOnce = 100
 
 // Revoke ends all leases of some instances with REVOKED, for an operator, and removes the sessions that hold them, whichever they are by now (W10). It returns
-// the members of these sessions, whose streams the caller must end, and how many leases it has ended; an instance without a session has no member. If waiting is
-// set, Revoke ends only the leases that wait for a session. Revoke does not return before all that is durable, even if ctx ends: otherwise nobody would end the streams. The error is
-// ErrStopped or ErrStore.
+// the members of these sessions, whose streams the caller must end, and how many leases it has ended; an instance without a session has no member. If
+// waiting is set, Revoke ends only the leases that wait for a session. Revoke does not return before all that is durable, even if ctx ends: otherwise nobody
+// would end the streams. The error is ErrStopped or ErrStore.
 func (e *Engine) Revoke(ctx context.Context, tenant string, instances []string, waiting bool, detail string) (removed []*Member, leases int, err error) {
 	entry := EntryOf(ctx)
 	for some := range slices.Chunk(instances, revokedAtOnce) {

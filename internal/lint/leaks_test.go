@@ -34,7 +34,7 @@ func TestPackagesWithGoroutinesCheckForLeaks(t *testing.T) {
 	}
 }
 
-// TestSequentialPackagesStartNoGoroutine checks that the code of the packages that make race runs without the race detector, although their tests look for
+// TestSequentialPackagesStartNoGoroutine checks that the code of the packages that make race leaves out, although their tests look for
 // leaks, starts no goroutine.
 func TestSequentialPackagesStartNoGoroutine(t *testing.T) {
 	list := regexp.MustCompile(`(?s)SEQUENTIAL := \$\(addprefix github.com/lessor-dev/lessor/,(.*?)\)`).FindStringSubmatch(read(t, "Makefile"))
