@@ -39,7 +39,7 @@ type workload struct {
 }
 
 // recordWorkload runs an engine for at least so many commits, and until records of every keyspace were put and deleted. It returns what was written.
-// After every hundred commits it lets enough time pass that all leases and retentions end, and starts the engine anew.
+// After every hundred commits it may complete what waits, or leave it for later; it lets enough time pass that all leases and retentions end, and starts the engine anew.
 func recordWorkload(t *testing.T, rnd *rand.Rand, commits int) (written *recording) {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,12 +47,15 @@ func recordWorkload(t *testing.T, rnd *rand.Rand, commits int) (written *recordi
 	synctest.Test(t, func(t *testing.T) {
 		l := &workload{t: t, rnd: rnd, rec: record(t, dir)}
 		for done := 0; done < commits || l.untouchedKeyspaces() != ""; done = len(l.rec.recording.commits) {
-			if done > 10*commits {
+			if done > 30*commits {
 				t.Fatalf("after %d commits no record was put, or none deleted, in these keyspaces: %s", done, l.untouchedKeyspaces())
 			}
 			l.start()
 			for len(l.rec.recording.commits) < done+100 {
 				l.step()
+			}
+			if rnd.IntN(2) == 0 {
+				l.drain()
 			}
 			time.Sleep(lease.LedgerAfterDelete + time.Hour)
 			l.stop()
@@ -155,15 +158,15 @@ func (l *workload) step() {
 	draw.One(l.rnd, []step{
 		{20, l.submit},
 		{20, l.lease},
-		{60, l.report},
+		{70, l.report},
 		{6, l.cancel},
 		{3, l.retry},
 		{4, l.remove},
 		{3, l.adopt},
-		{4, l.settings},
-		{4, l.credentials},
-		{4, l.audit},
-		{12, l.passTime},
+		{8, l.settings},
+		{8, l.credentials},
+		{8, l.audit},
+		{14, l.passTime},
 	}, func(s step) int { return s.weight }).do()
 }
 
@@ -227,13 +230,34 @@ func (l *workload) lease() {
 	l.held = append(l.held, got...)
 }
 
+// drain completes all tasks that are ready: otherwise more and more of them would wait, and too few would ever be removed.
+func (l *workload) drain() {
+	for {
+		granted, err := l.Lease(context.Background(), engine.LeaseRequest{
+			Wants: engine.Wants{Space: home, Worker: "w", Queues: []string{"q0", "q1", "q2"}}, Max: 100,
+		})
+		l.must(err)
+		if len(granted) == 0 {
+			return
+		}
+		var reports []*lease.Report
+		for _, g := range granted {
+			reports = append(reports, &lease.Report{
+				Kind: lease.KindComplete, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Result: &lease.Result{Output: l.bytes(500)},
+			})
+		}
+		_, err = l.Judge(context.Background(), home.Tenant, reports)
+		l.must(err)
+	}
+}
+
 // report makes a call under a lease that was granted, whether or not it is still live.
 func (l *workload) report() {
 	if len(l.held) == 0 {
 		return
 	}
 	i := len(l.held) - 1 - l.rnd.IntN(min(len(l.held), 6))
-	if l.rnd.IntN(5) == 0 {
+	if l.rnd.IntN(3) == 0 {
 		i = l.rnd.IntN(len(l.held)) // an older one, probably lost
 	}
 	g := l.held[i]
