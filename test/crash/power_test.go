@@ -4,7 +4,10 @@ package crash
 
 import (
 	"flag"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -38,6 +41,25 @@ func powerCuts(t *testing.T, disk *harness.Disk) {
 func TestPowerCutWithoutSync(t *testing.T) {
 	t.Run("ext4", func(t *testing.T) { losesWithoutSync(t, harness.NewDisk(t, 256)) })
 	t.Run("xfs", func(t *testing.T) { losesWithoutSync(t, harness.NewXFS(t, 320)) })
+}
+
+// TestPowerCutWithAnotherNamespace checks that Restore brings the power back although a process that started meanwhile has the disk mounted, too, in a
+// namespace of its own.
+func TestPowerCutWithAnotherNamespace(t *testing.T) {
+	disk := harness.NewDisk(t, 256)
+	other := exec.CommandContext(t.Context(), "sleep", "1")
+	other.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	disk.Cut()
+	disk.Restore()
+	if err := os.WriteFile(filepath.Join(disk.Dir(), "file"), nil, 0o600); err != nil {
+		t.Error("the disk is without power after Restore:", err)
+	}
+	if err := other.Wait(); err != nil {
+		t.Error(err)
+	}
 }
 
 func losesWithoutSync(t *testing.T, disk *harness.Disk) {

@@ -121,14 +121,32 @@ func (d *Disk) Restore() {
 	}
 }
 
-// unmount retries while the kernel still closes the files of an ended process.
+// unmount retries while the kernel still closes the files of an ended process. It waits until the file system is gone: one that somebody else's mount
+// namespace has a copy of, such as that of ip netns exec or of a browser, lives on, and the next mount would find it without power.
 func (d *Disk) unmount() (err error) {
+	unmounted := false
 	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if err = syscall.Unmount(d.dir, 0); !errors.Is(err, syscall.EBUSY) {
+		if !unmounted {
+			err = syscall.Unmount(d.dir, 0)
+			unmounted = err == nil
+		}
+		if unmounted {
+			err = d.unused()
+		}
+		if !errors.Is(err, syscall.EBUSY) {
 			return err
 		}
 	}
 	return err
+}
+
+// unused returns EBUSY if the device is mounted anywhere, in whatever namespace.
+func (d *Disk) unused() error {
+	device, err := os.OpenFile(d.device, os.O_RDONLY|syscall.O_EXCL, 0)
+	if err != nil {
+		return err
+	}
+	return device.Close()
 }
 
 // Free returns how many bytes may still be written.
