@@ -160,8 +160,12 @@ func (b *book) sameHistoryLocked(t *task, got *lessorv1.Task) {
 }
 
 func (b *book) soundHistoryLocked(t *task) {
-	granted, ends, outcomes := uint32(0), map[uint32]int{}, 0
+	granted, ends, outcomes, over := uint32(0), map[uint32]int{}, 0, false
 	for _, e := range t.history {
+		if over && e.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_GRANTED {
+			b.violated("A5", t, "attempt %d was granted after the end: %v", e.GetAttempt(), t.history)
+		}
+		over = over || final(e.GetTaskState())
 		switch e.GetType() {
 		case lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_GRANTED:
 			if granted++; e.GetAttempt() != granted {
