@@ -60,6 +60,53 @@ func (plainToTLS) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.C
 	return nil, status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`)
 }
 
+// The log is the program's, and may call the client: a Wait begins and ends while it has the line that tells why another one waits.
+func TestLogMayCallTheClient(t *testing.T) {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	told := make(chan bool, 1)
+	var p *producer.Client
+	log := handling{slog.DiscardHandler, func() {
+		returned := make(chan struct{})
+		go func() {
+			defer close(returned)
+			_, _ = p.Wait(ended, "t0000100000000002")
+		}()
+		select {
+		case <-returned:
+			told <- true
+		case <-time.After(10 * time.Second): // not fake time, which would not pass while a goroutine waits for a lock
+			told <- false
+		}
+	}}
+	p = producer.NewWithConfig(plainToTLS{}, producer.Config{Logger: slog.New(log)})
+	ctx, cancel := context.WithCancel(t.Context())
+	waited := make(chan struct{})
+	go func() {
+		defer close(waited)
+		_, _ = p.Wait(ctx, "t0000100000000001")
+	}()
+	if !<-told {
+		t.Error("a Wait hangs while the log has a line of the client")
+	}
+	cancel()
+	<-waited
+	_ = p.Close()
+}
+
+// handling is a handler of a log that calls a function for each line.
+type handling struct {
+	slog.Handler
+	handle func()
+}
+
+func (handling) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h handling) Handle(context.Context, slog.Record) error {
+	h.handle()
+	return nil
+}
+
 // The end of a connection because of its age, once an hour, is not told.
 func TestLogIsQuietWhenConnectionsAge(t *testing.T) {
 	aged := status.Error(codes.Unavailable, `closing transport due to: connection error: desc = "error reading from server: EOF", received prior goaway: code: NO_ERROR, debug data: "max_age"`)

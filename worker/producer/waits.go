@@ -155,6 +155,7 @@ func (s *waits) run(ctx context.Context) {
 		if !s.lost(ctx, err, !ok) {
 			return
 		}
+		s.trouble.tell(err) // without the lock: the handler of the log is the program's, and may block or call the client
 		sleep(ctx, pause)
 	}
 }
@@ -176,7 +177,6 @@ func (s *waits) lost(ctx context.Context, err error, final bool) (goOn bool) {
 		clear(s.of)
 	}
 	if len(s.of) > 0 {
-		s.trouble.tell(err)
 		return true
 	}
 	s.stop()
