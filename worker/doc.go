@@ -46,6 +46,9 @@ package worker
 // handlers that finish at the same time share a frame, and a slow stream makes frames larger instead of the queue longer. A Start
 // and an acknowledgement wait a moment for something to share their frame with (lull.go).
 //
+// Each attempt collects its progress and output under a mutex of its own, feedback.mu, so that a handler that prints does not wait for the
+// worker. The writer takes it while it holds Worker.mu; so Worker.mu is never taken under feedback.mu.
+//
 // Frames are numbered in both directions (link.go). Frames that the coordinator has not acknowledged are sent again, frames that
 // the coordinator sends twice have one effect, and missing frames are requested again (W6, W7). When a stream breaks, the next
 // stream resumes the session if the coordinator still has it (resume.go): reports that the coordinator has received wait for

@@ -22,6 +22,8 @@ type feedback struct {
 	// owner is called flushDelay after something new came, on the goroutine of a timer.
 	owner feedbackOwner
 
+	// mu comes after Worker.mu: the writer takes it while it holds that one. So nothing that is done under mu may take Worker.mu, which is why
+	// owner is called by a timer.
 	mu struct {
 		sync.Mutex
 		progress *lessorv1.Progress
