@@ -260,7 +260,7 @@ var settingFlags = [][2]string{
 	{"the backup stall time is", "--backup-stall: is"},
 	{"task token ttl is", "--task-token-ttl: is"},
 	{"callback URL", "--callback-url:"},
-	{"the limit of connections is", "--max-connections: is"},
+	{"the limit of connections is", "--max-connections, --max-connections-of-address: the limit of connections is"}, // either may be wrong
 	{"the heartbeat interval of sessions is", "--session-heartbeat-interval: is"},
 	{"the idle timeout of sessions is", "--session-idle-timeout: is"},
 	{"the send timeout of sessions is", "--session-send-timeout: is"},
@@ -269,6 +269,7 @@ var settingFlags = [][2]string{
 	{"the disk threshold is", "--health-disk: is"},
 	{"the number of missed heartbeats is", "--health-missed: is"},
 	{"the time until a worker is saturated is", "--health-saturated-after: is"},
+	{"tenant ", "--health-tenant: tenant "}, // the flags of quotas are checked one by one
 }
 
 // withFlags returns the text of an error of coordinator.Config.Validate, with the flags that set what is wrong.

@@ -68,7 +68,13 @@ func (f quotaFlags) read() (c quota.Config, err error) {
 	if c.Tenant, err = readQuotas("quota", f.Quota); err != nil {
 		return c, err
 	}
+	if err = checkQuotas("quota", quota.Config{Tenant: c.Tenant}); err != nil {
+		return c, err
+	}
 	if c.Credential, err = readQuotas("quota-credential", f.QuotaCredential); err != nil {
+		return c, err
+	}
+	if err = checkQuotas("quota-credential", quota.Config{Credential: c.Credential}); err != nil {
 		return c, err
 	}
 	c.Tenants, c.Credentials = map[string]quota.Limits{}, map[string]quota.Limits{}
@@ -88,7 +94,15 @@ func (f quotaFlags) read() (c quota.Config, err error) {
 		}
 		of[tenant] = l
 	}
-	return c, nil
+	return c, checkQuotas("quota-tenant", quota.Config{Tenants: c.Tenants, Credentials: c.Credentials})
+}
+
+// checkQuotas checks what one flag has set: an error about all quotas would not say which flag is wrong.
+func checkQuotas(flag string, c quota.Config) error {
+	if err := c.Validate(); err != nil {
+		return fail(exitUsage, "", "--%s: %v", flag, err)
+	}
+	return nil
 }
 
 func readQuotas(flag string, from map[string]string) (l quota.Limits, err error) {

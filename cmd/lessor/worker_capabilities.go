@@ -50,10 +50,14 @@ var flagNames = strings.NewReplacer(
 	"Config.Concurrency", "--jobs",
 	"Config.PerTypeLimits", "--type-limit", "Config.MaxBytes", "--max-bytes", "Config.Runtimes", "--runtime", "Config.Features", "--feature",
 	"Config.Labels", "--label", "Config.Resources", "--resource", "Config.Packages", "--package", "Config.InstallerTimeout", "--installer-timeout",
-	"Config.DrainTimeout", "--drain-timeout",
+	"Config.DrainTimeout", "--drain-timeout", "Config.Disk", "--spool",
 )
 
 // configError returns the error for settings that the worker refuses.
 func configError(command string, err error) error {
-	return fail(exitUsage, "see lessor "+command+" --help", "%s", flagNames.Replace(strings.TrimPrefix(err.Error(), "worker: ")))
+	text := strings.TrimPrefix(err.Error(), "worker: ")
+	if !strings.Contains(text, "Config.") { // the queues are no field of it
+		text = "--queue: " + text
+	}
+	return fail(exitUsage, "see lessor "+command+" --help", "%s", flagNames.Replace(text))
 }
