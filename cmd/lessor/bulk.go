@@ -52,7 +52,7 @@ func changeAll(a *app, done string, none func() error, call func(ctx context.Con
 func afterChanges(err error, done string, changed, skipped uint64) error {
 	part, _ := strconv.ParseUint(detail.Of[*errdetails.ErrorInfo](status.Convert(err)).GetMetadata()["changed"], 10, 64)
 	changed += part
-	more, sum := part > 0 || callLost(err), sumText(done, changed, skipped)
+	more, sum := part > 0 || onlyTryMayBeDone(err), sumText(done, changed, skipped)
 	switch {
 	case changed+skipped == 0 && !more:
 		return err

@@ -17,6 +17,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store"
 )
 
 // pages answers the calls of a bulk command with one result after the other, and records the page tokens of the calls.
@@ -77,6 +78,8 @@ func TestBulkCommandSaysWhatWasDoneBeforeAnError(t *testing.T) {
 	full := refusal.Status(&quota.Error{Limit: quota.Tasks, Of: "tenant", Most: "5", Used: 5, Asked: 1, Wait: time.Second})
 	revoked := &auth.Error{Problem: auth.Revoked}
 	lost := status.Error(codes.Unavailable, "error reading from server: EOF")
+	silent := status.Error(codes.Unavailable, "keepalive ping failed to receive ACK within timeout")
+	broken := refusal.Status(&store.CommitError{Err: errors.New("disk on fire")})
 	away := status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: connection refused"`)
 	two := []*lessorv1.BatchResult{{Changed: 7000, Skipped: 1, NextPageToken: "x"}, {Changed: 1000, NextPageToken: "y"}}
 	for name, tt := range map[string]struct {
@@ -90,6 +93,8 @@ func TestBulkCommandSaysWhatWasDoneBeforeAnError(t *testing.T) {
 		"in the middle at once":    {nil, refusal.After(200, revoked), "error: at least 200 deleted, then: the credential was revoked"},
 		"the answer is lost":       {two, lost, "error: at least 8000 deleted, 1 skipped, then: cannot reach"},
 		"the first answer is lost": {nil, lost, "error: perhaps some deleted, then: cannot reach"},
+		"the connection is silent": {two, silent, "error: at least 8000 deleted, 1 skipped, then: cannot reach"},
+		"the disk has failed":      {two, broken, "error: at least 8000 deleted, 1 skipped, then: the coordinator is unavailable"},
 		"no connection":            {two, away, "error: 8000 deleted, 1 skipped, then: cannot reach"},
 		"no connection at once":    {nil, away, "error: cannot reach"},
 	} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -83,6 +84,37 @@ func explainHTTP(answer, code string) *failure {
 
 // hintMayBeDone is the hint when the answer is missing.
 const hintMayBeDone = "the coordinator may have done it anyway; check before you repeat the command"
+
+// anyTryMayBeDone reports whether a call that was perhaps tried several times may have been done, from the error of the last try. UNAVAILABLE never rules it
+// out: it may say that there is no connection, after a try whose answer was lost. For submit --lines, which repeats its calls.
+func anyTryMayBeDone(err error) bool {
+	s, ok := status.FromError(err)
+	if !ok {
+		return false
+	}
+	switch s.Code() {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Unknown:
+		return true
+	}
+	return false
+}
+
+// onlyTryMayBeDone reports whether a call that was tried once may have been done although it failed. UNAVAILABLE rules it out if there was no connection, or the
+// coordinator has refused the call. For commands that change many tasks, and for packages: they make each call once, and what they say of it should not be
+// vaguer than need be.
+func onlyTryMayBeDone(err error) bool {
+	s, _ := status.FromError(err)
+	if s.Code() != codes.Unavailable {
+		return anyTryMayBeDone(err)
+	}
+	if reason := detail.ReasonOf(s); reason != "" {
+		return reason == "STORE_FAILED" // the coordinator itself does not know
+	}
+	return slices.ContainsFunc(lostUnderWay, func(text string) bool { return strings.Contains(s.Message(), text) })
+}
+
+// lostUnderWay are what gRPC says if it loses a connection with calls under way.
+var lostUnderWay = []string{"error reading from server", "keepalive ping failed", "the server is not reading"}
 
 // The hints for a credential that is missing or not valid, and for one that may not do this.
 const (

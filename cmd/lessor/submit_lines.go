@@ -67,7 +67,7 @@ func (c submitCmd) submitLines(a *app, base *lessorv1.TaskSpec) error {
 
 // explained says which lines are submitted, and how to go on with the others.
 func (l *lineSubmits) explained(err error) error {
-	if err == nil || l.last == 0 && outcomeUnknown(err) {
+	if err == nil || l.last == 0 && anyTryMayBeDone(err) {
 		return err
 	}
 	f := *explain(err)
@@ -79,7 +79,7 @@ func (l *lineSubmits) explained(err error) error {
 		return &f
 	}
 	f.text += fmt.Sprintf("lines up to %d are submitted", l.last)
-	if outcomeUnknown(err) {
+	if anyTryMayBeDone(err) {
 		f.text += ", and perhaps some more"
 	}
 	if l.base.GetIdempotencyKey() != "" {
@@ -88,19 +88,6 @@ func (l *lineSubmits) explained(err error) error {
 		f.hint = strings.TrimPrefix(f.hint+"; with --idempotency-key, the same command would submit only the others", "; ")
 	}
 	return &f
-}
-
-// outcomeUnknown reports whether a call that failed may have been done.
-func outcomeUnknown(err error) bool {
-	s, ok := status.FromError(err)
-	if !ok {
-		return false
-	}
-	switch s.Code() {
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Unknown:
-		return true
-	}
-	return false
 }
 
 func (l *lineSubmits) run(in io.Reader) error {

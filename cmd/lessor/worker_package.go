@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -183,19 +181,13 @@ func workersGoOn(a *app, asked bool, err error) error {
 	case asked || a.ctx.Err() != nil:
 		f.text += "; the workers go on with what they were asked"
 		f.hint = hintPackages
-	case callLost(err):
+	case onlyTryMayBeDone(err):
 		f.text += "; if workers were asked, they go on"
 		f.hint = hintPackages + `, "lessor audit list" whether they were asked`
 	default:
 		return err
 	}
 	return &f
-}
-
-// callLost reports whether a call may have been done although it has no answer. It was not if there was no connection, or the coordinator has refused it.
-func callLost(err error) bool {
-	s, _ := status.FromError(err)
-	return outcomeUnknown(err) && (s.Code() != codes.Unavailable || strings.Contains(s.Message(), "error reading from server"))
 }
 
 // outcome returns the error for an operation that not all sessions have done.
