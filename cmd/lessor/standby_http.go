@@ -39,7 +39,7 @@ func (s *copyState) found(written lease.Wall) {
 	}
 }
 
-// begin notes the begin of a stream. The store may have been closed by its age only, and then the copy that was complete still is.
+// begin notes the begin of a stream. The one before may have ended by its age only, and then the copy that was complete still is.
 func (s *copyState) begin(isCopy bool, size int64) {
 	s.set(func(s *copyState) {
 		s.follows, s.problem = true, ""
