@@ -66,7 +66,7 @@ func New(c *Config, o Options) *Supervisor {
 				},
 			}
 			w.view.WorkerId, w.view.GpuDevice = id, place.gpu
-			w.set(starting)
+			w.setState(starting)
 			p.workers = append(p.workers, w)
 		}
 		s.pools = append(s.pools, p)

@@ -114,7 +114,7 @@ func (w *worker) finish(kill context.Context, p running) {
 func (w *worker) noteStarting() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.set(starting)
+	w.setLocked(starting)
 	w.notification, w.readySince = nil, time.Time{}
 	w.view.Starts++
 	w.counts.starts.WithLabelValues(w.config.ID).Inc()
@@ -127,13 +127,13 @@ func (w *worker) noteStarted(pid int) {
 	w.view.Pid = uint32(pid) //nolint:gosec // process ids are positive
 	w.log.Info("worker started", "pid", pid)
 	if w.config.ReadyTimeout == 0 && w.view.GetState() == starting { // else it has notified already
-		w.becomeReady()
+		w.becomeReadyLocked()
 	}
 }
 
-// becomeReady needs w.mu.
-func (w *worker) becomeReady() {
-	w.set(ready)
+// becomeReadyLocked notes that the process is ready.
+func (w *worker) becomeReadyLocked() {
+	w.setLocked(ready)
 	w.readySince = time.Now()
 	w.counts.ready.WithLabelValues(w.config.ID).Inc()
 }
@@ -147,12 +147,12 @@ func (w *worker) late() {
 	}
 }
 
-// failLocked stops the process, for a reason that the list shows. It does nothing if the process has failed before. It needs w.mu.
+// failLocked stops the process, for a reason that the list shows. It does nothing if the process has failed before.
 func (w *worker) failLocked(reason string) {
 	if w.view.GetState() == failed {
 		return
 	}
-	w.set(failed)
+	w.setLocked(failed)
 	w.view.LastFailure = reason
 	w.counts.failed.WithLabelValues(w.config.ID).Inc()
 	w.log.Warn("worker failed", "reason", reason)
@@ -167,7 +167,7 @@ func (w *worker) noteDraining() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.view.GetState() != failed {
-		w.set(draining)
+		w.setLocked(draining)
 	}
 }
 
@@ -181,7 +181,7 @@ func (w *worker) noteWaiting(end ending, wait time.Duration) {
 		}
 		w.view.LastFailure = end.text
 	}
-	w.gone(waiting)
+	w.goneLocked(waiting)
 	w.view.NextStartAt = timestamppb.New(time.Now().Add(wait))
 	w.log.Warn("worker ended; it will be started again", "how", end.text, "wait", wait)
 }
@@ -190,14 +190,14 @@ func (w *worker) noteWaiting(end ending, wait time.Duration) {
 func (w *worker) noteStopped(end ending) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.gone(stopped)
+	w.goneLocked(stopped)
 	w.log.Info("worker stopped", "how", end.text)
 }
 
-// gone says that the process is no more, and so not what it offered either. It needs w.mu.
-func (w *worker) gone(s lessorv1.PoolWorkerState) {
+// goneLocked says that the process is no more, and so not what it offered either.
+func (w *worker) goneLocked(s lessorv1.PoolWorkerState) {
 	w.view.Pid, w.view.Endpoint, w.view.VramUsedBytes, w.view.Capabilities = 0, "", 0, nil
-	w.set(s)
+	w.setLocked(s)
 }
 
 // readyFor returns how long the process was ready.
@@ -219,11 +219,11 @@ func (w *worker) state() lessorv1.PoolWorkerState {
 func (w *worker) setState(s lessorv1.PoolWorkerState) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.set(s)
+	w.setLocked(s)
 }
 
-// set needs w.mu.
-func (w *worker) set(s lessorv1.PoolWorkerState) {
+// setLocked enters a state.
+func (w *worker) setLocked(s lessorv1.PoolWorkerState) {
 	w.view.State, w.view.StateSince, w.view.NextStartAt = s, timestamppb.Now(), nil
 }
 
@@ -245,7 +245,7 @@ func (w *worker) notifyReady(n *lessorv1.NotifyReadyRequest) error {
 	case state == failed:
 		return status.Errorf(codes.FailedPrecondition, "worker_id: %q is being stopped", w.id)
 	case drains:
-		w.set(draining)
+		w.setLocked(draining)
 		w.log.Info("worker drains")
 		return nil
 	case w.notification != nil:
@@ -254,7 +254,7 @@ func (w *worker) notifyReady(n *lessorv1.NotifyReadyRequest) error {
 	w.notification = n
 	w.view.Endpoint, w.view.VramUsedBytes, w.view.Capabilities = n.GetEndpoint(), n.GetVramUsedBytes(), n.GetCapabilities()
 	if state == starting {
-		w.becomeReady()
+		w.becomeReadyLocked()
 	}
 	w.log.Info("worker ready", "endpoint", n.GetEndpoint(), "vram_used_bytes", n.GetVramUsedBytes())
 	return nil
