@@ -152,16 +152,16 @@ func (c Config) validate() error {
 		checkID("Config.PoolID", c.PoolID),
 		checkRange("Config.Concurrency", c.Concurrency, 1, maxParallel),
 		checkTypeLimits("Config.PerTypeLimits", c.PerTypeLimits),
-		checkLeast("MaxBytes", c.MaxBytes, 0),
+		checkLeast("Config.MaxBytes", c.MaxBytes, 0),
 		checkCapabilities(c),
 		checkPackages(c.Packages),
-		checkLeast("InstallerTimeout", c.InstallerTimeout, 1),
-		checkLeast("DrainTimeout", c.DrainTimeout, 1),
-		checkLeast("StopTimeout", c.StopTimeout, 1),
-		checkLeast("MinBackoff", c.MinBackoff, 1),
-		checkLeast("MaxBackoff", c.MaxBackoff, c.MinBackoff),
-		checkLeast("ReportTries", c.ReportTries, 1),
-		checkLeast("MaxMessageBytes", c.MaxMessageBytes, minMessageBytes),
+		checkLeast("Config.InstallerTimeout", c.InstallerTimeout, 1),
+		checkLeast("Config.DrainTimeout", c.DrainTimeout, 1),
+		checkLeast("Config.StopTimeout", c.StopTimeout, 1),
+		checkLeast("Config.MinBackoff", c.MinBackoff, 1),
+		checkLeast("Config.MaxBackoff", c.MaxBackoff, c.MinBackoff),
+		checkLeast("Config.ReportTries", c.ReportTries, 1),
+		checkLeast("Config.MaxMessageBytes", c.MaxMessageBytes, minMessageBytes),
 		checkRange("Config.OutputBuffer", c.OutputBuffer, maxChunk, c.MaxMessageBytes/4),
 		checkDisk(c.Disk),
 	)
@@ -265,7 +265,7 @@ func checkRange(field string, value, least, most int) error {
 
 func checkLeast[T int | int64 | time.Duration](field string, value, least T) error {
 	if value < least {
-		return fmt.Errorf("worker: Config.%s is %v; it must be at least %v", field, value, least)
+		return fmt.Errorf("worker: %s is %v; it must be at least %v", field, value, least)
 	}
 	return nil
 }
