@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,9 +81,14 @@ func (c benchCmd) refuseIdle(line *kong.Context) error {
 	if c.Addr == "" {
 		return refuseIdle(line, withoutAddr, isConnection)
 	}
-	return refuseIdle(line, "cannot be used with --addr; only coordinators that the command starts are restarted", func(flag *kong.Flag) bool {
-		return flag.Name == "backlog" && !slices.Equal(c.Backlog, []int{0})
-	})
+	return cmp.Or(
+		refuseIdle(line, "cannot be used with --addr; only coordinators that the command starts are restarted", func(flag *kong.Flag) bool {
+			return flag.Name == "backlog" && !slices.Equal(c.Backlog, []int{0})
+		}),
+		refuseIdle(line, "cannot be used with --addr; only coordinators that the command starts are profiled", func(flag *kong.Flag) bool {
+			return flag.Name == "profile"
+		}),
+	)
 }
 
 func (benchCmd) print(a *app, report *bench.Report) error {
@@ -121,9 +127,7 @@ func (c benchCmd) config(a *app) (config bench.Config, err error) {
 		if err := checkHostPort("addr", c.Addr); err != nil {
 			return bench.Config{}, err
 		}
-		if c.Profile != "" {
-			return bench.Config{}, fail(exitUsage, "", "--profile: cannot be used with --addr; only coordinators that the command starts are profiled")
-		}
+		c.Profile = ""
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 )
 
 // refuseIdle returns an error that names the flags on the command line that idle reports, if there are any: as the command is called, they would do nothing.
-// Flags of the environment and of the file are not refused, since they are there for other commands, too.
+// Flags of the environment and of the file are not refused, since they are there for other calls, too. Two commands are stricter: serve, whose settings are all
+// for one call, so that an idle one is a mistake; and token create, which says why.
 func refuseIdle(line *kong.Context, why string, idle func(*kong.Flag) bool) error {
 	var names []string
 	for _, flag := range line.Flags() {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/alecthomas/kong"
+
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -31,7 +33,12 @@ Examples:
   lessor queue update mail --max-inflight 0 --rate 0 --reset-retry`
 }
 
-func (c queueUpdateCmd) Run(a *app) error {
+func (c queueUpdateCmd) Run(a *app, line *kong.Context) error {
+	if !c.limitsRate() {
+		if err := refuseIdle(line, "only with a --rate above 0", func(flag *kong.Flag) bool { return flag.Name == "burst" }); err != nil {
+			return err
+		}
+	}
 	req, err := c.request()
 	if err != nil {
 		return err
@@ -50,13 +57,13 @@ func (c queueUpdateCmd) Run(a *app) error {
 	})
 }
 
+func (c queueUpdateCmd) limitsRate() bool { return c.Rate != nil && *c.Rate != 0 }
+
 func (c queueUpdateCmd) request() (*lessorv1.UpdateQueueRequest, error) {
 	const hint = "see lessor queue update --help"
 	setsRetry := c.retryFlags != retryFlags{}
 	setsPause := c.Pause || c.Resume
 	switch {
-	case c.Burst != 0 && (c.Rate == nil || *c.Rate == 0):
-		return nil, fail(exitUsage, hint, "--burst: needs --rate")
 	case setsRetry && c.ResetRetry:
 		return nil, fail(exitUsage, hint, "--reset-retry: cannot be used together with flags that set the retry policy")
 	case !setsRetry && !c.ResetRetry && !setsPause && c.MaxInflight == nil && c.Rate == nil && len(c.Weight) == 0:
@@ -69,7 +76,10 @@ func (c queueUpdateCmd) request() (*lessorv1.UpdateQueueRequest, error) {
 		req.Paused = &c.Pause
 	}
 	if c.Rate != nil {
-		req.RateLimit = &lessorv1.RateLimit{PerSecond: float64(*c.Rate), Burst: c.Burst}
+		req.RateLimit = &lessorv1.RateLimit{PerSecond: float64(*c.Rate)}
+	}
+	if c.limitsRate() {
+		req.RateLimit.Burst = c.Burst
 	}
 	if setsRetry || c.ResetRetry {
 		req.RetryPolicy = c.policy()

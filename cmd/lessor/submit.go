@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -60,7 +61,10 @@ Examples:
   lessor submit --queue reports --idempotency-key 2026-11 --run-at 2026-12-01T06:00:00Z`
 }
 
-func (c submitCmd) Run(a *app) error {
+func (c submitCmd) Run(a *app, line *kong.Context) error {
+	if err := c.refuseIdle(line); err != nil {
+		return err
+	}
 	spec, err := c.spec(a.in)
 	if err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -34,9 +36,7 @@ func (p placementFlags) apply(spec *lessorv1.TaskSpec) (err error) {
 	if spec.ResourceRefs, err = p.refs(); err != nil {
 		return err
 	}
-	if spec.Affinity, err = p.affinity(); err != nil {
-		return err
-	}
+	spec.Affinity = p.affinity()
 	if p.HostNode != "" || p.ChainIndex != nil || len(p.Middleware) > 0 {
 		spec.TraceMeta = &lessorv1.TraceMeta{HostNodeId: p.HostNode, ChainIndex: p.ChainIndex, MiddlewareChain: p.Middleware}
 	}
@@ -54,19 +54,20 @@ func (p placementFlags) refs() (all []*lessorv1.ResourceRef, err error) {
 	return all, nil
 }
 
-func (p placementFlags) affinity() (*lessorv1.Affinity, error) {
-	switch {
-	case p.Affinity != "":
-	case p.Sticky:
-		return nil, fail(exitUsage, "", "--sticky: needs --affinity")
-	case p.AffinityTTL != 0:
-		return nil, fail(exitUsage, "", "--affinity-ttl: needs --affinity")
-	default:
-		return nil, nil
+// refuseIdle refuses flags that do nothing without --affinity.
+func (p placementFlags) refuseIdle(line *kong.Context) error {
+	return refuseIdle(line, "only with --affinity", func(flag *kong.Flag) bool {
+		return p.Affinity == "" && (flag.Name == "sticky" || flag.Name == "affinity-ttl")
+	})
+}
+
+func (p placementFlags) affinity() *lessorv1.Affinity {
+	if p.Affinity == "" {
+		return nil
 	}
 	a := &lessorv1.Affinity{Key: p.Affinity, Ttl: span(p.AffinityTTL)}
 	if p.Sticky {
 		a.Mode = lessorv1.AffinityMode_AFFINITY_MODE_STICKY
 	}
-	return a, nil
+	return a
 }

@@ -107,7 +107,7 @@ func (c tokenCreateCmd) create(a *app) (made *lessorv1.CreateTokenResponse, err 
 		})
 		return made, err
 	}
-	switch { // the coordinator would issue another token than the one asked for
+	switch { // the coordinator would issue another token than the one asked for, wherever that was written: so not refuseIdle
 	case c.Tenant != "":
 		return nil, fail(exitUsage, "", "--tenant: needs --data; a coordinator issues tokens for the tenant of the caller")
 	case c.Audience != "":
