@@ -2,25 +2,15 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
-	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator"
-	"github.com/lessor-dev/lessor/coordinator/engine"
-	"github.com/lessor-dev/lessor/internal/runner"
-	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
 	"github.com/lessor-dev/lessor/store/reserve"
-	"github.com/lessor-dev/lessor/store/standby"
 )
 
 // serveCmd is lessor serve. A coordinator usually runs unattended, set up by its environment, so its variables have the shortest names.
@@ -161,130 +151,6 @@ func serveAnnounced(a *app, co *coordinator.Coordinator, grpcLis, httpLis net.Li
 	return err
 }
 
-// longOpening is how long the opening of a store may take before the process answers health probes. Callers who connect before that wait. It is longer than
-// the opening waits for another process to close the store, so that a start on a store in use logs nothing but the error.
-const longOpening = 2 * boltstore.DefaultLockTimeout
-
-// whileOpening handles signals, health probes and the patience of a service manager while the store is being opened, until opened is called. The opening
-// may take minutes if the store is checked. Nothing needs a graceful stop yet, so the first signal ends the process.
-func whileOpening(a *app, cfg coordinator.Config, httpLis net.Listener) (opened func()) {
-	release := context.AfterFunc(a.ctx, func() {
-		cfg.Logger.Info("stopped while the store was being opened", "cause", context.Cause(a.ctx))
-		os.Exit(a.end(nil))
-	})
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		select {
-		case <-done:
-			return
-		case <-time.After(longOpening):
-		}
-		cfg.Logger.Info("opening the store takes long; it may have to be checked first")
-		if tcp, ok := httpLis.(*net.TCPListener); ok {
-			defer coordinator.AnswerProbes(cfg, tcp)()
-		}
-		tellOpening(cfg.Logger, done)
-	}()
-	return sync.OnceFunc(func() {
-		if !release() {
-			select {} // the process ends
-		}
-		close(done)
-		<-ended
-	})
-}
-
-var recoveries = map[string]engine.Recovery{
-	"keep": engine.KeepLeases, "invalidate": engine.InvalidateLeases, "restored": engine.RestoredStore,
-}
-
-// settings returns the configuration of the coordinator. The configuration is checked before serve changes anything on the machine: with wrong
-// settings, serve opens no port and makes no store.
-func (c serveCmd) settings(log *slog.Logger) (cfg coordinator.Config, err error) {
-	switch {
-	case c.Data == "": // type:"file" would refuse an empty LESSOR_DATA even if the flag is given
-		return cfg, fail(exitUsage, "name a directory", "--data: must not be empty")
-	case c.HTTP == "" && c.Pprof:
-		return cfg, fail(exitUsage, "", "--pprof: needs --http")
-	case c.HTTP == "" && c.CallbackURL != "":
-		return cfg, fail(exitUsage, "", "--callback-url: needs --http")
-	case c.Reserve < 0 || c.Reserve > maxReserve:
-		return cfg, fail(exitUsage, "a plain number is MiB; name the unit, such as 512MiB or 2GB", "--disk-reserve: is %d MiB; the range is 0 to %d MiB", c.Reserve, maxReserve)
-	}
-	if recoveries[c.Recovery] == engine.RestoredStore {
-		if err := requireClock(time.Now()); err != nil {
-			return cfg, err
-		}
-	}
-	cfg = coordinator.Config{
-		Logger:   log,
-		Version:  buildVersion(),
-		Recovery: recoveries[c.Recovery],
-		Pprof:    c.Pprof,
-		Callbacks: coordinator.Callbacks{
-			URL: c.CallbackURL, TokenTTL: c.TaskTokenTTL,
-		},
-		Backup:   coordinator.Backup(c.Backup),
-		Standbys: standby.Options{Buffer: int64(c.Standby.Buffer), Wait: c.Standby.Wait},
-		Limits: lease.Limits{
-			Payload: int(c.Limit.Payload), Output: int(c.Limit.Output), Checkpoint: int(c.Limit.Checkpoint), Discarded: int(c.Limit.Discarded),
-			Batch: c.Limit.Batch,
-		},
-		Connections: c.Max.connections(),
-	}
-	if cfg.Sessions, err = c.Session.with(c.Health); err != nil {
-		return cfg, err
-	}
-	if cfg.Quotas, err = c.Quotas.read(); err != nil {
-		return cfg, err
-	}
-	if err = c.Access.apply(&cfg); err != nil {
-		return cfg, err
-	}
-	if err = cfg.Validate(); err != nil {
-		return cfg, fail(exitUsage, "", "%s", withFlags(err))
-	}
-	return cfg, nil
-}
-
-// settingFlags are what the errors of coordinator.Config.Validate begin with, and the flags that set that.
-var settingFlags = [][2]string{
-	{"the payload limit is", "--limit-payload: is"},
-	{"the output limit is", "--limit-output: is"},
-	{"the checkpoint limit is", "--limit-checkpoint: is"},
-	{"the discarded limit is", "--limit-discarded: is"},
-	{"the batch limit is", "--limit-batch: is"},
-	{"the audit retention is", "--audit-retention: is"},
-	{"the backup timeout is", "--backup-timeout: is"},
-	{"the backup stall time is", "--backup-stall: is"},
-	{"task token ttl is", "--task-token-ttl: is"},
-	{"callback URL", "--callback-url:"},
-	{"the limit of connections is", "--max-connections, --max-connections-of-address: the limit of connections is"}, // either may be wrong
-	{"the heartbeat interval of sessions is", "--session-heartbeat-interval: is"},
-	{"the idle timeout of sessions is", "--session-idle-timeout: is"},
-	{"the send timeout of sessions is", "--session-send-timeout: is"},
-	{"the resource wait of sessions is", "--session-resource-wait: is"},
-	{"the memory threshold is", "--health-mem: is"},
-	{"the disk threshold is", "--health-disk: is"},
-	{"the number of missed heartbeats is", "--health-missed: is"},
-	{"the time until a worker is saturated is", "--health-saturated-after: is"},
-	{"tenant ", "--health-tenant: tenant "}, // the flags of quotas are checked one by one
-}
-
-// withFlags returns the text of an error of coordinator.Config.Validate, with the flags that set what is wrong.
-func withFlags(err error) string {
-	lines := strings.Split(err.Error(), "\n")
-	for i, line := range lines {
-		for _, names := range settingFlags {
-			if rest, ok := strings.CutPrefix(line, names[0]); ok {
-				lines[i] = names[1] + rest
-			}
-		}
-	}
-	return strings.Join(lines, "\n")
-}
-
 // listen opens a listener. A listener that is not on the loopback needs TLS and credentials (X1), or --insecure.
 func (c serveCmd) listen(flag, addr string) (net.Listener, error) {
 	lis, err := listenTCP(flag, addr)
@@ -303,43 +169,11 @@ func (c serveCmd) listen(flag, addr string) (net.Listener, error) {
 	return lis, nil
 }
 
-// listenTCP opens a listener on the address that a flag gives.
-func listenTCP(flag, addr string) (net.Listener, error) {
-	if err := checkHostPort(flag, addr); err != nil {
-		return nil, err
-	}
-	lis, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, listenError(flag, addr, err)
-	}
-	return lis, nil
-}
-
-func listenError(flag, addr string, err error) error {
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return fail(exitCannotStart, fmt.Sprintf("another lessor may be running; choose another address with --%s", flag), "%s is in use", addr)
-	case errors.Is(err, fs.ErrPermission):
-		return fail(exitCannotStart, "ports below 1024 need root", "not permitted to listen on %s", addr)
-	case tooManyFiles(err):
-		return fail(exitCannotStart, hintOpenFiles, "cannot listen on %q: %v", addr, bareNetError(err))
-	}
-	return fail(exitCannotStart, fmt.Sprintf("--%s is HOST:PORT, where HOST is an address of this machine", flag), "cannot listen on %q: %v", addr, bareNetError(err))
-}
-
 func (c serveCmd) listenHTTP() (net.Listener, error) {
 	if c.HTTP == "" {
 		return nil, nil
 	}
 	return c.listen("http", c.HTTP)
-}
-
-// bareNetError returns a network error without its operation and address, because the message already has them.
-func bareNetError(err error) error {
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		return op.Err
-	}
-	return err
 }
 
 // serving is what lessor serve --json prints when it serves.
@@ -364,9 +198,6 @@ func (s serving) String() string {
 	return text
 }
 
-// maxReserve is the largest disk reserve, in MiB.
-const maxReserve = 1 << 20
-
 // reserve makes sure that the store has its disk reserve. With --disk-reserve=0, it releases the space of an earlier reserve, and returns no reserve.
 func (c serveCmd) reserve(st store.Store, log *slog.Logger) (guarded store.Store, kept *reserve.Reserve, err error) {
 	if c.Reserve == 0 {
@@ -374,22 +205,4 @@ func (c serveCmd) reserve(st store.Store, log *slog.Logger) (guarded store.Store
 	}
 	kept = reserve.Open(boltstore.DiskDir(c.Data), int64(c.Reserve)<<20, st.Stats, log)
 	return reserve.Guard(st, kept), kept, nil
-}
-
-// withStore opens the store in dir, or makes one, calls use with it, and closes it. If the disk is full, it opens the store with the space of the disk
-// reserve. It makes none in the directory of a lessor run, which could not be resumed any more.
-func withStore(dir string, log *slog.Logger, use func(*boltstore.Store) error) (err error) {
-	if !boltstore.Exists(dir) && runner.Holds(dir) {
-		return fail(exitCannotStart, "name another directory; the tasks of a run are in the directory store below it", "data directory %s belongs to lessor run", dir)
-	}
-	opts := boltstore.Options{Logger: log}
-	st, err := boltstore.Open(dir, opts)
-	if noSpace(err) && reserve.Release(boltstore.DiskDir(dir)) == nil {
-		st, err = boltstore.Open(dir, opts)
-	}
-	if err != nil {
-		return storeError(dir, err)
-	}
-	defer func() { err = errors.Join(err, st.Close()) }()
-	return use(st)
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/alecthomas/kong"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
@@ -176,12 +175,4 @@ func aboutPayload(err error, spec *lessorv1.TaskSpec) error {
 		return f
 	}
 	return err
-}
-
-// span converts a duration; 0, which means the default, is nil.
-func span(d time.Duration) *durationpb.Duration {
-	if d == 0 {
-		return nil
-	}
-	return durationpb.New(d)
 }

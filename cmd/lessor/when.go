@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
@@ -46,4 +47,12 @@ func (w when) timestamp() *timestamppb.Timestamp {
 		return nil
 	}
 	return timestamppb.New(w.Time)
+}
+
+// span converts a duration; 0, which means the default, is nil.
+func span(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
 }

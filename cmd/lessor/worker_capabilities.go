@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/lessor-dev/lessor/worker"
-	"github.com/lessor-dev/lessor/worker/readiness"
 )
 
 // capabilities are the flags for the capabilities of a worker, and for how much work it takes at once.
@@ -42,22 +41,4 @@ func packageOf(p string) (pkg worker.Package, versioned bool) {
 		return worker.Package{Name: p}, false
 	}
 	return worker.Package{Name: p[:at], Version: p[at+1:]}, true
-}
-
-// flagNames replaces the fields of worker.Config by the flags that set them.
-var flagNames = strings.NewReplacer(
-	"Config.Name", "--name", "Config.Tenant", "--tenant", "Config.Workspace", "--workspace", "Config.PoolID", readiness.VarPoolID,
-	"Config.Concurrency", "--jobs",
-	"Config.PerTypeLimits", "--type-limit", "Config.MaxBytes", "--max-bytes", "Config.Runtimes", "--runtime", "Config.Features", "--feature",
-	"Config.Labels", "--label", "Config.Resources", "--resource", "Config.Packages", "--package", "Config.InstallerTimeout", "--installer-timeout",
-	"Config.DrainTimeout", "--drain-timeout", "Config.Disk", "--spool",
-)
-
-// configError returns the error for settings that the worker refuses.
-func configError(command string, err error) error {
-	text := strings.TrimPrefix(err.Error(), "worker: ")
-	if !strings.Contains(text, "Config.") { // the queues are no field of it
-		text = "--queue: " + text
-	}
-	return fail(exitUsage, "see lessor "+command+" --help", "%s", flagNames.Replace(text))
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -208,58 +207,10 @@ func (c workerRunCmd) installer(a *app, log *slog.Logger) (worker.Installer, err
 	return execworker.Installer{Command: command, Log: log, Kill: a.stopNow.Done()}, nil
 }
 
-// checkJobs refuses more jobs than a process can have; 0 is the default. Each command that runs takes a thread, and Go ends a program with more than
-// 10,000 threads.
-func checkJobs(n uint) error {
-	const most = 9_000
-	if n > most {
-		return fail(exitUsage, "", "--jobs: is %d; the limit is %d", n, most)
-	}
-	return nil
-}
-
-// commandOf removes the -- in front of the command.
-func commandOf(args []string) execworker.Command {
-	if len(args) > 0 && args[0] == "--" {
-		args = args[1:]
-	}
-	return args
-}
-
 func (c workerRunCmd) spool() (execworker.Spool, error) {
 	if c.Spool != "" {
 		return execworker.NewSpool(c.Spool), nil
 	}
 	state, err := stateDir("--spool")
 	return execworker.NewSpool(filepath.Join(state, "spool")), err
-}
-
-// stateDir returns the directory for what commands keep for this user; flag is the flag that names another place.
-func stateDir(flag string) (string, error) {
-	state := os.Getenv("XDG_STATE_HOME")
-	if state == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", fail(exitUsage, "set "+flag, "cannot find the user's state directory: %v", err)
-		}
-		state = filepath.Join(home, ".local", "state")
-	}
-	return filepath.Join(state, "lessor"), nil
-}
-
-// workerError returns the error for the end of a worker, or nil for nil.
-func workerError(err error) error {
-	refused, ok := errors.AsType[*worker.RefusedError](err)
-	if !ok {
-		return err
-	}
-	hint := refused.Remediation
-	switch {
-	case hint != "":
-	case refused.Code == "E.AUTH.FORBIDDEN":
-		hint = hintRole
-	case strings.HasPrefix(refused.Code, "E.AUTH."):
-		hint = hintCredential
-	}
-	return fail(exitFailed, hint, "the coordinator refused the worker: %s: %s", refused.Code, refused.Message)
 }
