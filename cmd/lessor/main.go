@@ -1,4 +1,3 @@
-// Command lessor runs a coordinator, its workers and its clients. See docs/cli.md.
 package main
 
 import (

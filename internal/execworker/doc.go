@@ -8,4 +8,12 @@
 //
 // Each command leads its own process group (see package process). When the task has to stop, the group gets SIGTERM, and SIGKILL if it has not ended in
 // time.
+//
+//	execworker.go         the handler of a task: from the payload to the outcome
+//	command.go            the program and its arguments
+//	environ.go            its environment
+//	exit.go               what its exit code means
+//	capture.go spool.go   its output, in memory or in a file
+//	lines.go tail.go      its standard error, for those who watch and for a failure
+//	installer.go          packages
 package execworker

@@ -15,4 +15,19 @@
 // run to ask for.
 //
 // Memory does not grow with the input, except for one bit per line.
+//
+// Where things are:
+//
+//	job.go manifest.go input.go lock.go    the data directory
+//	run.go                                 the parts of a run, from its start to its end
+//	submit.go room.go                      lines become tasks, as far as the quota has room
+//	again.go                               failed lines run again
+//	before.go deleted.go                   what earlier processes have done, and what is gone of it
+//	watch.go follow.go list.go             which lines have ended: by events, or by a list of all tasks
+//	marks.go                               one bit for each line
+//	print.go screen.go                     the outputs of the lines
+//	tally.go bar.go                        the progress bar
+//	retries.go                             notes on attempts that are made again
+//	retry.go                               calls that are repeated while the coordinator is away
+//	cancel.go                              the end of a run that nobody will resume
 package runner
