@@ -31,12 +31,12 @@ type Coordinator struct {
 	metrics *metrics
 
 	// What is behind the edge.
-	storeFile *storeFile
-	feed      *standby.Feed // the store, as standbys can follow it
-	quotas    *quota.Book
-	tracer    *tracing.Tracer // nil: no spans are made
-	engine    *engine.Engine
-	losses    *lossLog
+	storeFile  *storeFile
+	feed       *standby.Feed // the store, as standbys can follow it
+	quotas     *quota.Book
+	tracer     *tracing.Tracer // nil: no spans are made
+	engine     *engine.Engine
+	unreported *unreportedLog
 
 	// Who may come in, with how much.
 	connLimiter   *preauth.ConnLimiter
@@ -97,7 +97,7 @@ func (c *Coordinator) openEngine(st store.Store) (err error) {
 	}
 	c.quotas = newQuotas(cfg, c.metrics)
 	c.tracer = tracing.New(cfg.TracerProvider)
-	c.losses = &lossLog{log: cfg.Logger}
+	c.unreported = &unreportedLog{log: cfg.Logger}
 	c.engine, err = engine.Open(c.feed, engine.Config{
 		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: c.events(),
 		DiskFull: cfg.DiskFull, DiskSpent: cfg.DiskSpent, StoreGone: cfg.StoreGone, MaxTasks: func(tenant string) int { return c.quotas.Most(tenant, quota.Tasks) },
@@ -116,7 +116,7 @@ func (c *Coordinator) openEngine(st store.Store) (err error) {
 func (c *Coordinator) events() engine.Events {
 	events := c.metrics.events()
 	events.Changed = func(before, after *lease.Task) {
-		c.losses.changed(before, after)
+		c.unreported.changed(before, after)
 		if c.tracer != nil {
 			c.tracer.Changed(before, after)
 		}

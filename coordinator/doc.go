@@ -21,7 +21,8 @@
 //	call_chain.go                       what every call passes, over gRPC or from within; call_count.go call_log.go: how many are under way, the log
 //	call_local*.go                      calls of the services from within the process, for the JSON API and the page
 //	metrics.go                          metrics of what the engine does; metrics_*.go: of calls, frames and queues, and what is read at each scrape
-//	log_*.go                            what is logged of slow disks, standstills, jumps of the clock, missing credentials; lines left out in a flood
+//	log_*.go                            what is logged of slow disks, standstills, jumps of the clock, leases without a report, missing credentials;
+//	                                    lines left out in a flood
 //	store_*.go                          lets standbys follow the store; notices that its file was moved or removed
 //	issue_token.go                      issues tokens, also without a running coordinator
 //	inside.go                           shows the parts to tests

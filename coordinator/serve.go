@@ -53,7 +53,7 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	defer c.gate.Start()()
 	defer every.Interval(storeCheckInterval, c.storeFile.look)()
 	defer every.Interval(commitCheckInterval, (&slowCommits{pending: c.commitPending, log: c.cfg.Logger}).look)()
-	defer every.Interval(time.Second, c.losses.look)()
+	defer every.Interval(time.Second, c.unreported.look)()
 	stopTrail := c.trail.Start()
 	ended := make(chan error, len(parts))
 	for _, part := range parts {
@@ -80,7 +80,7 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	stopTrail()
 	stopEngine()
 	<-engineEnded
-	c.losses.look()
+	c.unreported.look()
 	endGRPC()
 	for range len(parts) - len(errs) {
 		errs = append(errs, <-ended)
