@@ -113,34 +113,59 @@ func (c Config) Validate() error {
 const maxInline = 64 << 20
 
 func (c *Config) validate() error {
+	return errors.Join(
+		validateLimits(c.Limits), validateAudit(c.AuditRetention), c.Backup.validate(), validateStandbys(c.Standbys), c.Callbacks.validate(),
+		c.Quotas.Validate(), c.Connections.Validate(), c.Sessions.Validate(),
+	)
+}
+
+func validateLimits(l lease.Limits) error {
+	var errs []error
 	for _, f := range []struct {
 		name, unit       string
 		value, low, high int
 	}{
-		{"payload", "bytes", c.Limits.Payload, 1, maxInline},
-		{"output", "bytes", c.Limits.Output, 1, maxInline},
-		{"id", "bytes", c.Limits.ID, 32, 4096},
-		{"labels", "labels", c.Limits.Labels, 1, 1024},
-		{"checkpoint", "bytes", c.Limits.Checkpoint, 1, maxInline},
-		{"stack", "bytes", c.Limits.Stack, 1, 1 << 20},
-		{"discarded", "bytes", c.Limits.Discarded, 1, maxInline},
-		{"batch", "tasks", c.Limits.Batch, 1, 10_000},
+		{"payload", "bytes", l.Payload, 1, maxInline},
+		{"output", "bytes", l.Output, 1, maxInline},
+		{"id", "bytes", l.ID, 32, 4096},
+		{"labels", "labels", l.Labels, 1, 1024},
+		{"checkpoint", "bytes", l.Checkpoint, 1, maxInline},
+		{"stack", "bytes", l.Stack, 1, 1 << 20},
+		{"discarded", "bytes", l.Discarded, 1, maxInline},
+		{"batch", "tasks", l.Batch, 1, 10_000},
 	} {
 		if f.value < f.low || f.value > f.high {
-			return fmt.Errorf("the %s limit is %d %s; the range is %d to %d", f.name, f.value, f.unit, f.low, f.high)
+			errs = append(errs, fmt.Errorf("the %s limit is %d %s; the range is %d to %d", f.name, f.value, f.unit, f.low, f.high))
 		}
 	}
-	if c.AuditRetention < audit.MinRetention {
-		return fmt.Errorf("the audit retention is %v; it must be at least %v", c.AuditRetention, audit.MinRetention)
+	return errors.Join(errs...)
+}
+
+func validateAudit(retention time.Duration) error {
+	if retention < audit.MinRetention {
+		return fmt.Errorf("the audit retention is %v; it must be at least %v", retention, audit.MinRetention)
 	}
-	return errors.Join(c.Backup.validate(), validateStandbys(c.Standbys), c.Callbacks.validate(), c.Quotas.Validate(), c.Connections.Validate(), c.Sessions.Validate())
+	return nil
 }
 
 func validateStandbys(o standby.Options) error {
-	if o.Buffer < 0 || o.Hold < 0 || o.Check < 0 || o.Wait < 0 {
-		return fmt.Errorf("the settings for standbys are %d bytes, %v, %v and %v; none may be negative", o.Buffer, o.Hold, o.Check, o.Wait)
+	var errs []error
+	if o.Buffer < 0 {
+		errs = append(errs, fmt.Errorf("the buffer for standbys is %d bytes; it cannot be negative", o.Buffer))
 	}
-	return nil
+	for _, f := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"hold time for standbys", o.Hold},
+		{"check interval of standbys", o.Check},
+		{"wait for standbys", o.Wait},
+	} {
+		if f.value < 0 {
+			errs = append(errs, fmt.Errorf("the %s is %v; it cannot be negative", f.name, f.value))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // minMessage is the smallest value that maxMessage returns, in bytes (S7).

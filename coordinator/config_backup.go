@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -27,11 +28,12 @@ func (b *Backup) fill() {
 
 func (b *Backup) validate() error {
 	const least = time.Second
-	switch {
-	case b.Timeout < least:
-		return fmt.Errorf("the backup timeout is %v; it must be at least %v", b.Timeout, least)
-	case b.Stall < least:
-		return fmt.Errorf("the backup stall time is %v; it must be at least %v", b.Stall, least)
+	var errs []error
+	if b.Timeout < least {
+		errs = append(errs, fmt.Errorf("the backup timeout is %v; it must be at least %v", b.Timeout, least))
 	}
-	return nil
+	if b.Stall < least {
+		errs = append(errs, fmt.Errorf("the backup stall time is %v; it must be at least %v", b.Stall, least))
+	}
+	return errors.Join(errs...)
 }
