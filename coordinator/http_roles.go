@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/httpapi"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/internal/httpstatus"
 )
 
 // roleCheck checks the role of callers who read the operators' pages over HTTP.
@@ -67,20 +67,24 @@ func (c roleCheck) require(asks auth.Role, next http.Handler) http.Handler {
 			serveUntilEnded(w, r.WithContext(in), next)
 			return
 		}
-		code, level, told := http.StatusUnauthorized, slog.LevelInfo, status.Convert(err)
-		switch told.Code() {
-		case codes.PermissionDenied:
-			code = http.StatusForbidden
-		case codes.ResourceExhausted:
-			code, level = http.StatusTooManyRequests, slog.LevelDebug
-		default:
-			w.Header().Set("WWW-Authenticate", cmp.Or(c.challenge, "Bearer"))
-		}
-		c.log.Log(ctx, level, "request refused", append([]any{
-			"type", route, "peer.address", r.RemoteAddr, "status", code, "code", refusal.CodeOf(err), "error", told.Message(),
-		}, logging.ExtractFields(ctx)...)...)
-		answer(w, code, told.Message()+"\n")
+		c.refuse(ctx, w, r, route, err)
 	})
+}
+
+// refuse answers a request that the gate did not let in. Only a caller whose credential is at fault is asked for another one.
+func (c roleCheck) refuse(ctx context.Context, w http.ResponseWriter, r *http.Request, route string, err error) {
+	told, level := status.Convert(err), slog.LevelInfo
+	code := httpstatus.Of(told.Code())
+	switch code {
+	case http.StatusUnauthorized:
+		w.Header().Set("WWW-Authenticate", cmp.Or(c.challenge, "Bearer"))
+	case http.StatusTooManyRequests:
+		level = slog.LevelDebug
+	}
+	c.log.Log(ctx, level, "request refused", append([]any{
+		"type", route, "peer.address", r.RemoteAddr, "status", code, "code", refusal.CodeOf(err), "error", told.Message(),
+	}, logging.ExtractFields(ctx)...)...)
+	answer(w, code, told.Message()+"\n")
 }
 
 // serveUntilEnded serves a request until the credential of its caller ends. Then it closes the connection, even if the handler has already written, because

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
-	"github.com/lessor-dev/lessor/coordinator/httpapi"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/httpstatus"
 )
 
 // mostMeasured is how many queues one scrape of /metrics/queues shows. A Prometheus that got a series for each of a million queues would fall over. A variable
@@ -56,7 +56,8 @@ func (m queueMetrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	queues, more, err := m.list(r.Context(), workspaces)
 	if err != nil {
-		answer(w, httpapi.StatusOf(err), status.Convert(err).Message()+"\n")
+		told := status.Convert(err)
+		answer(w, httpstatus.Of(told.Code()), told.Message()+"\n")
 		return
 	}
 	registry := prometheus.NewRegistry()

@@ -15,10 +15,10 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/httpstatus"
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
@@ -157,7 +157,7 @@ func (p *pages) shown(page page) http.Handler {
 		code := http.StatusOK
 		if err != nil {
 			told := status.Convert(err)
-			code = codeOf(told.Code())
+			code = httpstatus.Of(told.Code())
 			form := v.Form
 			v = errorView(code, told.Message())
 			v.Form = form
@@ -203,26 +203,6 @@ func (p *pages) write(w http.ResponseWriter, r *http.Request, code int, v view) 
 // harmless makes visible what would let a text of somebody else rewrite the page around it, or hide in it. It is for whole pages, so that no field can be
 // forgotten; a link has such characters as %xx, a command as \ooo. It leaves white space, whose lines only a <pre> shows.
 func harmless(page string) string { return words.Visible(page, "\n\r\t") }
-
-// codeOf returns the status for a page whose calls were refused.
-func codeOf(c codes.Code) int {
-	switch c {
-	case codes.InvalidArgument:
-		return http.StatusBadRequest
-	case codes.Unauthenticated:
-		return http.StatusUnauthorized
-	case codes.PermissionDenied:
-		return http.StatusForbidden
-	case codes.NotFound:
-		return http.StatusNotFound
-	case codes.ResourceExhausted:
-		return http.StatusTooManyRequests
-	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
-		return http.StatusServiceUnavailable
-	default:
-		return http.StatusInternalServerError
-	}
-}
 
 // framed is a view with what the frame around it needs.
 type framed struct {

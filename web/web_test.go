@@ -286,7 +286,7 @@ func textsOf(m protoreflect.MessageDescriptor, seen []protoreflect.FullName) (na
 func TestRefusals(t *testing.T) {
 	for code, want := range map[codes.Code]int{
 		codes.NotFound: 404, codes.InvalidArgument: 400, codes.PermissionDenied: 403, codes.Unauthenticated: 401, codes.ResourceExhausted: 429,
-		codes.Unavailable: 503, codes.Internal: 500,
+		codes.OutOfRange: 400, codes.FailedPrecondition: 409, codes.Unavailable: 503, codes.Internal: 500,
 	} {
 		for _, path := range all {
 			w := get(t, &answers{refuses: status.Error(code, "because <b>")}, path)

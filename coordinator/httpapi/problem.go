@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lessor-dev/lessor/internal/detail"
+	"github.com/lessor-dev/lessor/internal/httpstatus"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -80,20 +80,10 @@ var (
 	kindInternal    = kind{http.StatusInternalServerError, "internal"}
 )
 
-// kinds maps the codes of error statuses to kinds of problems. Any other code is internal.
-var kinds = map[codes.Code]kind{
-	codes.InvalidArgument:    kindInvalid,
-	codes.OutOfRange:         kindInvalid,
-	codes.Unauthenticated:    kindUnknown,
-	codes.PermissionDenied:   kindForbidden,
-	codes.NotFound:           kindNotFound,
-	codes.AlreadyExists:      kindConflict,
-	codes.FailedPrecondition: kindConflict,
-	codes.Aborted:            kindConflict,
-	codes.ResourceExhausted:  kindTooMany,
-	codes.Unavailable:        kindUnavailable,
-	codes.DeadlineExceeded:   kindUnavailable,
-	codes.Canceled:           kindUnavailable,
+// kinds are those of the errors of calls, by HTTP status.
+var kinds = map[int]kind{
+	kindInvalid.status: kindInvalid, kindUnknown.status: kindUnknown, kindForbidden.status: kindForbidden, kindNotFound.status: kindNotFound,
+	kindConflict.status: kindConflict, kindTooMany.status: kindTooMany, kindUnavailable.status: kindUnavailable, kindInternal.status: kindInternal,
 }
 
 // Problems without a field.
@@ -127,21 +117,10 @@ func (p *problem) under(prefix string) *problem {
 	return &moved
 }
 
-// StatusOf returns the HTTP status for the error of a call.
-func StatusOf(err error) int { return kindOfCode(status.Code(err)).status }
-
-func kindOfCode(c codes.Code) kind {
-	if k, known := kinds[c]; known {
-		return k
-	}
-	return kindInternal
-}
-
 // failed converts the error status of a call to a problem. The reason, field and wait are in the details of the status (S4).
 func failed(err error) *problem {
 	st := status.Convert(err)
-	k := kindOfCode(st.Code())
-	p := newProblem(k, codeInternal, st.Message())
+	p := newProblem(kinds[httpstatus.Of(st.Code())], codeInternal, st.Message())
 	p.logged = true
 	if info := detail.Of[*errdetails.ErrorInfo](st); info != nil {
 		p.explained(info)

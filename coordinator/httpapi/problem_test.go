@@ -24,6 +24,16 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
+// Every error of a call has a status and a word, whatever its code.
+func TestEveryCodeHasAKind(t *testing.T) {
+	for code := codes.Canceled; code <= codes.Unauthenticated+1; code++ {
+		p := failed(status.Error(code, "because"))
+		if p.status < 400 || p.body.Error == "" {
+			t.Errorf("%v: status %d, error %q, want both", code, p.status, p.body.Error)
+		}
+	}
+}
+
 // H2: if a limit of the caller is used up, the answer is 429. If the coordinator lacks something, it is 503. Both say when to try again.
 func TestStatusOfUsedUpLimits(t *testing.T) {
 	t.Attr("rules", "H2")

@@ -36,7 +36,10 @@ var arrows = map[string][]string{
 	"gen": {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/planetscale/vtprotobuf"},
 
 	// The coordinator is the process: it puts the parts together, and listens.
-	"coordinator": {"lease", "store", "gen", "internal/bubble", "internal/every", "internal/turn", "internal/uncompressed", "internal/wire", "web", anyModule},
+	"coordinator": {
+		"lease", "store", "gen", "internal/bubble", "internal/every", "internal/httpstatus", "internal/turn", "internal/uncompressed", "internal/wire", "web",
+		anyModule,
+	},
 	// Tests look at the parts of a coordinator, and at nothing else of it.
 	"coordinator/internal/inside": {
 		"coordinator/engine", "coordinator/gate", "coordinator/quota", "coordinator/service", "coordinator/session", "coordinator/submitlimit",
@@ -90,11 +93,13 @@ var arrows = map[string][]string{
 	// All errors of the edge and of what is behind it get their code here.
 	"coordinator/refusal": {"lease", "store", "gen", "internal/detail", "coordinator/auth", "coordinator/engine", "coordinator/quota", anyModule},
 	// The JSON API is a client of the gRPC services. It can reach neither the engine nor the store.
-	"coordinator/httpapi":   {"lease", "gen", "internal/detail", "internal/strictjson", "internal/turn", "internal/words", anyModule},
+	"coordinator/httpapi": {
+		"lease", "gen", "internal/detail", "internal/httpstatus", "internal/strictjson", "internal/turn", "internal/words", anyModule,
+	},
 	"coordinator/tasktoken": {"lease"},
 
 	// The page is a client of the gRPC services. It can reach neither the engine nor the store.
-	"web": {"gen", "internal/words", "google.golang.org/grpc", "google.golang.org/protobuf"},
+	"web": {"gen", "internal/httpstatus", "internal/words", "google.golang.org/grpc", "google.golang.org/protobuf"},
 
 	// A worker is a user's program. It knows the wire format and nothing of the server, and brings no other modules than these. Only its test helper starts a
 	// real server.
@@ -130,6 +135,8 @@ var arrows = map[string][]string{
 	"internal/wire": {anyModule},
 	// The coordinator makes errors with it; the SDK and the command read them.
 	"internal/detail": {"google.golang.org/genproto", "google.golang.org/grpc"},
+	// The JSON API, the page and the other pages of the coordinator all answer with it.
+	"internal/httpstatus": {"google.golang.org/grpc/codes"},
 	// The SDK and the command both read files with it.
 	"internal/pipe": {},
 	// Words only reads messages.

@@ -69,7 +69,7 @@ func (s *Supervisor) answer(w http.ResponseWriter, r *http.Request, n any, call 
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": status.Convert(err).Message()})
 }
 
-// httpStatus returns the status of P3.
+// httpStatus returns the status of P3. The table is not that of package httpstatus, because RESOURCE_EXHAUSTED is about the size of a notification here.
 func httpStatus(err error) int {
 	switch status.Code(err) {
 	case codes.InvalidArgument:
