@@ -153,10 +153,11 @@ func (p *problem) violated(field, description string) {
 	p.body.Message = p.body.Field + ": " + jsonNames(description)
 }
 
-// fromDoor marks the problem of a caller who was not admitted. No call has logged such a problem.
+// fromDoor returns the problem as that of a caller who was not admitted. No call has logged such a problem.
 func (p *problem) fromDoor() *problem {
-	p.logged, p.atDoor = false, true
-	return p
+	told := *p // a copy, because some problems are shared
+	told.logged, told.atDoor = false, true
+	return &told
 }
 
 // level returns the level of the problem's log line. Problems that anybody can cause at any rate must not fill the log.

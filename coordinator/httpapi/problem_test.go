@@ -24,6 +24,20 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
+// A problem may be shared by all requests, so what is said about one of them is said of a copy.
+func TestProblemsAreCopied(t *testing.T) {
+	shared := newProblem(kindInvalid, codeInvalid, "it cannot be read")
+	shared.logged = true
+	before := *shared
+	for name, told := range map[string]*problem{
+		"under": shared.under("tasks"), "fromDoor": shared.fromDoor(), "rejected": rejected(shared, lease.KindFail),
+	} {
+		if told == shared || *told == before || *shared != before {
+			t.Errorf("%s: %+v of %+v, want a copy that differs", name, *told, *shared)
+		}
+	}
+}
+
 // Every error of a call has a status and a word, whatever its code.
 func TestEveryCodeHasAKind(t *testing.T) {
 	for code := codes.Canceled; code <= codes.Unauthenticated+1; code++ {

@@ -140,11 +140,13 @@ func (p *problem) named() {
 
 // rejected turns a problem into the verdict REJECTED on a malformed report (V1). A body that did not arrive completely is not a report.
 func rejected(p *problem, said lease.Kind) *problem {
-	if p.status == kindInvalid.status && p != errBroken {
-		p.judged("REJECTED", "INVALID_REQUEST")
-		p.said = said
+	if p.status != kindInvalid.status || p == errBroken {
+		return p
 	}
-	return p
+	judged := *p // a copy, because some problems are shared
+	judged.judged("REJECTED", "INVALID_REQUEST")
+	judged.said = said
+	return &judged
 }
 
 // wrong returns what is wrong with a report: an error about one field, or about the whole body.
