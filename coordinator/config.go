@@ -67,7 +67,8 @@ type Config struct {
 	Connections preauth.Connections
 	// TracerProvider receives the spans of calls and of tasks (package tracing); the ids of its spans must come from tracing.IDs. nil: none are made.
 	TracerProvider trace.TracerProvider
-	// Pprof serves Go profiles under /debug/pprof/ of the HTTP listener. A CPU profile or an execution trace may last at most 29 s.
+	// Pprof serves Go profiles under /debug/pprof/ of the HTTP listener. A CPU profile or an execution trace must be shorter than
+	// httpserver.WriteTimeout: in whole seconds, at most 29 s.
 	Pprof bool
 
 	fakeTime bool // see package bubble

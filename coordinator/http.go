@@ -17,21 +17,20 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
+	"github.com/lessor-dev/lessor/internal/httpserver"
 	"github.com/lessor-dev/lessor/internal/turn"
 )
 
-// newHTTPServer returns a server for the handler, with timeouts for reading requests and writing answers. The server closes a connection after the first
+// newHTTPServer returns a server for the handler (package httpserver). It closes a connection after the first
 // answer that it sends after maxConnectionAge, as the gRPC server does, so that client certificates are checked again. failed is told of each failed TLS
 // handshake.
 func newHTTPServer(handler http.Handler, log *slog.Logger, failed func(from, problem string)) *http.Server {
-	return &http.Server{
-		Handler: closeOld(handler), ErrorLog: slog.NewLogLogger(handshakeFilter{log.Handler(), failed}, slog.LevelWarn),
-		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
-			return context.WithValue(preauth.WithConn(ctx, conn), beganKey{}, time.Now())
-		},
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
-		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, DisableGeneralOptionsHandler: true,
+	server := httpserver.New(closeOld(handler), handshakeFilter{log.Handler(), failed})
+	server.DisableGeneralOptionsHandler = true
+	server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		return context.WithValue(preauth.WithConn(ctx, conn), beganKey{}, time.Now())
 	}
+	return server
 }
 
 // beganKey is the context key of the time when a connection was accepted.

@@ -6,11 +6,12 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/lessor-dev/lessor/internal/httpserver"
 )
 
 // monitoringPages returns the pages of a command that is not a coordinator: /metrics, which shows the collectors along with the process and its version, and
@@ -38,10 +39,7 @@ func answerText(w http.ResponseWriter, code int, text string) {
 
 // servePages serves pages on a listener until stop is called.
 func servePages(lis net.Listener, pages http.Handler, log *slog.Logger) (stop func()) {
-	server := &http.Server{
-		Handler: pages, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
-	}
+	server := httpserver.New(pages, log.Handler())
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(lis) }) // http.ErrServerClosed
 	return func() {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lessor-dev/lessor/internal/httpserver"
 	"github.com/lessor-dev/lessor/internal/strictjson"
 )
 
@@ -32,12 +33,9 @@ func (a *api) body(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
 	return body, nil
 }
 
-// The server gives each request 10 s to arrive. For a long body, bodyTime is for each bodyStep of its length, in bytes: with a large --limit-output, a slow
-// worker could otherwise never report.
-const (
-	bodyTime = 10 * time.Second
-	bodyStep = 4 << 20
-)
+// bodyStep is the length of a body, in bytes, for which the server gives each request time to arrive. A longer one gets the same for each bodyStep: with a
+// large --limit-output, a slow worker could otherwise never report.
+const bodyStep = 4 << 20
 
 // giveTime extends the deadlines of an admitted request if its body may be long.
 func (a *api) giveTime(w http.ResponseWriter, r *http.Request) {
@@ -48,7 +46,7 @@ func (a *api) giveTime(w http.ResponseWriter, r *http.Request) {
 	if length <= bodyStep {
 		return
 	}
-	until := time.Now().Add(time.Duration((length+bodyStep-1)/bodyStep) * bodyTime)
+	until := time.Now().Add(time.Duration((length+bodyStep-1)/bodyStep) * httpserver.ReadTimeout)
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(until) // an error means that the writer has no deadlines
 	_ = control.SetWriteDeadline(until.Add(writeTimeout))

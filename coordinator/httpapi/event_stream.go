@@ -12,13 +12,14 @@ import (
 	"google.golang.org/grpc"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/httpserver"
 )
 
 // lastWords is how long a stream that must end still waits for a client that does not read.
 const lastWords = 500 * time.Millisecond
 
 // writeTimeout is how long a write waits for a slow client. After that a stream of events ends, and the client can resume (S5).
-const writeTimeout = 30 * time.Second
+const writeTimeout = httpserver.WriteTimeout
 
 // On a stream without events a comment is sent from time to time. So the client soon learns that the request has arrived, and no proxy closes the
 // connection as idle.

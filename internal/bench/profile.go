@@ -11,10 +11,12 @@ import (
 	"path/filepath"
 	"runtime/pprof"
 	"time"
+
+	"github.com/lessor-dev/lessor/internal/httpserver"
 )
 
-// maxProfile is the longest CPU profile, in seconds, that the coordinator's HTTP server can still answer with.
-const maxProfile = 25
+// maxProfile is the longest CPU profile that is taken, in seconds. The rest of the time that the coordinator's HTTP server has for the answer is for sending it.
+const maxProfile = int((httpserver.WriteTimeout - 5*time.Second) / time.Second)
 
 // profiles runs each phase once more, on coordinators with profiling, and keeps the profiles. took says how long each phase took before.
 func (c Config) profiles(ctx context.Context, took map[string]time.Duration) error {

@@ -37,8 +37,8 @@ var arrows = map[string][]string{
 
 	// The coordinator is the process: it puts the parts together, and listens.
 	"coordinator": {
-		"lease", "store", "gen", "internal/bubble", "internal/every", "internal/httpstatus", "internal/turn", "internal/uncompressed", "internal/wire", "web",
-		anyModule,
+		"lease", "store", "gen", "internal/bubble", "internal/every", "internal/httpserver", "internal/httpstatus", "internal/turn", "internal/uncompressed",
+		"internal/wire", "web", anyModule,
 	},
 	// Tests look at the parts of a coordinator, and at nothing else of it.
 	"coordinator/internal/inside": {
@@ -94,7 +94,8 @@ var arrows = map[string][]string{
 	"coordinator/refusal": {"lease", "store", "gen", "internal/detail", "coordinator/auth", "coordinator/engine", "coordinator/quota", anyModule},
 	// The JSON API is a client of the gRPC services. It can reach neither the engine nor the store.
 	"coordinator/httpapi": {
-		"lease", "gen", "internal/detail", "internal/httpstatus", "internal/strictjson", "internal/turn", "internal/words", anyModule,
+		"lease", "gen", "internal/detail", "internal/httpserver", "internal/httpstatus", "internal/strictjson", "internal/turn", "internal/words",
+		anyModule,
 	},
 	"coordinator/tasktoken": {"lease"},
 
@@ -135,6 +136,8 @@ var arrows = map[string][]string{
 	"internal/wire": {anyModule},
 	// The coordinator makes errors with it; the SDK and the command read them.
 	"internal/detail": {"google.golang.org/genproto", "google.golang.org/grpc"},
+	// Servers of the coordinator and of the command bound their clients with it. It knows nothing of what they serve.
+	"internal/httpserver": {},
 	// The JSON API, the page and the other pages of the coordinator all answer with it.
 	"internal/httpstatus": {"google.golang.org/grpc/codes"},
 	// The SDK and the command both read files with it.
@@ -152,7 +155,7 @@ var arrows = map[string][]string{
 	// Workers are checked against a real coordinator.
 	"internal/workercheck": {"coordinator", "gen", "internal/detail", "internal/process", "internal/uncompressed", "store/memstore", anyModule},
 	// The benchmark is a client of a coordinator. It also measures a store without a coordinator.
-	"internal/bench": {"worker", "gen", "lease", "store", anyModule},
+	"internal/bench": {"worker", "gen", "lease", "store", "internal/httpserver", anyModule},
 
 	// Examples show what users can write, who can import only the public packages.
 	"examples": {"gen", "worker", anyModule},
