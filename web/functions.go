@@ -42,7 +42,7 @@ var functions = template.FuncMap{
 	"between":    between,
 	"content":    func(id string, data []byte) content { c := contentOf(data); c.ID = id; return c },
 	"limits":     limits,
-	"held":       func() string { return names(held, ",") },
+	"held":       func() string { return names(words.Held(), ",") },
 	"link":       link,
 	"linked":     linked,
 	"boxed":      boxed,
@@ -120,11 +120,6 @@ func names[E protoreflect.Enum](all []E, separator string) string {
 		texts[i] = words.Name(value)
 	}
 	return strings.Join(texts, separator)
-}
-
-// held are the states in which a task has a lease, as the link to the leased tasks of a queue needs them.
-var held = []lessorv1.TaskState{
-	lessorv1.TaskState_TASK_STATE_LEASED, lessorv1.TaskState_TASK_STATE_RUNNING, lessorv1.TaskState_TASK_STATE_CANCELLING,
 }
 
 // limits returns the flags of a command that leave the limits of a queue as they are, for its reader to change.

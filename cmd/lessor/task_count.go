@@ -71,8 +71,11 @@ func (n taskCounts) total() (sum uint64) {
 }
 
 // held is how many of the tasks have a worker.
-func (n taskCounts) held() uint64 {
-	return n[lessorv1.TaskState_TASK_STATE_LEASED] + n[lessorv1.TaskState_TASK_STATE_RUNNING] + n[lessorv1.TaskState_TASK_STATE_CANCELLING]
+func (n taskCounts) held() (sum uint64) {
+	for _, state := range words.Held() {
+		sum += n[state]
+	}
+	return sum
 }
 
 // print prints all states, also those without a task, so that a script finds the one that it looks for.

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // cancelReason is the reason of the cancel. Workers get it, and the tasks show it.
@@ -26,7 +27,7 @@ func (j *Job) CancelReplaced(ctx context.Context, tasks lessorv1.TaskServiceClie
 }
 
 func (m *manifest) cancel(ctx context.Context, tasks lessorv1.TaskServiceClient) error {
-	return eachTask(ctx, tasks, m.filter(openStates...), func(task *lessorv1.Task) error {
+	return eachTask(ctx, tasks, m.filter(words.Open()...), func(task *lessorv1.Task) error {
 		_, err := tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: task.GetTaskId(), Reason: cancelReason})
 		switch status.Code(err) {
 		case codes.NotFound, codes.FailedPrecondition: // the task is deleted, or has ended in the meantime
@@ -34,10 +35,4 @@ func (m *manifest) cancel(ctx context.Context, tasks lessorv1.TaskServiceClient)
 		}
 		return err
 	})
-}
-
-// openStates are the states of tasks that have not ended.
-var openStates = []lessorv1.TaskState{
-	lessorv1.TaskState_TASK_STATE_SCHEDULED, lessorv1.TaskState_TASK_STATE_READY, lessorv1.TaskState_TASK_STATE_LEASED,
-	lessorv1.TaskState_TASK_STATE_RUNNING, lessorv1.TaskState_TASK_STATE_CANCELLING,
 }

@@ -92,6 +92,16 @@ func Final(s lessorv1.TaskState) bool {
 	}
 }
 
+// Open returns the states of tasks that have not ended, in the order of a life: all that are not final.
+func Open() []lessorv1.TaskState { return slices.DeleteFunc(States(), Final) }
+
+// Held returns the states in which a task has a lease, in the order of a life.
+func Held() []lessorv1.TaskState {
+	return []lessorv1.TaskState{
+		lessorv1.TaskState_TASK_STATE_LEASED, lessorv1.TaskState_TASK_STATE_RUNNING, lessorv1.TaskState_TASK_STATE_CANCELLING,
+	}
+}
+
 // Attempts says how often a task was tried, and how much of its budgets is used.
 func Attempts(t *lessorv1.Task) string {
 	policy := t.GetSpec().GetRetryPolicy()

@@ -1,6 +1,7 @@
 package words
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -192,4 +193,27 @@ func TestVisible(t *testing.T) {
 			t.Errorf("%q is %s, want %s", text, got, want)
 		}
 	}
+}
+
+// Each state is either final or one of the open ones, and tasks with a lease are open.
+func TestGroupsOfStates(t *testing.T) {
+	for _, state := range States() {
+		if open := slices.Contains(Open(), state); open == Final(state) {
+			t.Errorf("%v is open: %v, and final: %v; want one of the two", state, open, Final(state))
+		}
+	}
+	if got, want := namesOf(Open()), "SCHEDULED READY LEASED RUNNING CANCELLING"; got != want {
+		t.Errorf("open are %s, want %s", got, want)
+	}
+	if got, want := namesOf(Held()), "LEASED RUNNING CANCELLING"; got != want {
+		t.Errorf("tasks have a lease when they are %s, want %s", got, want)
+	}
+}
+
+func namesOf(states []lessorv1.TaskState) string {
+	var names []string
+	for _, state := range states {
+		names = append(names, Name(state))
+	}
+	return strings.Join(names, " ")
 }
