@@ -57,7 +57,7 @@ func (a *api) completed(w http.ResponseWriter, r *http.Request, h Holder) *probl
 	if p := a.read(w, r, h, &m, &m.claim, lease.KindComplete); p != nil {
 		return p
 	}
-	said, judge, sent := lease.KindFail, a.didNot, m.Outcome
+	said, judge, sent := lease.KindFail, a.failedOrCancelled, m.Outcome
 	switch m.Outcome = strings.ToUpper(sent); m.Outcome {
 	case outcomeSucceeded:
 		said, judge = lease.KindComplete, a.succeeded
@@ -105,8 +105,8 @@ func (a *api) succeeded(w http.ResponseWriter, r *http.Request, h Holder, m *com
 	}, func(v *lessorv1.CompleteResponse) any { return m.accepted(v) })
 }
 
-// didNot reports a failure. If the outcome is CANCELLED (a cancel stopped the work), the failure has the category CANCELLED (V16).
-func (a *api) didNot(w http.ResponseWriter, r *http.Request, h Holder, m *completedRequest) *problem {
+// failedOrCancelled reports a failure. If the outcome is CANCELLED (a cancel stopped the work), the failure has the category CANCELLED (V16).
+func (a *api) failedOrCancelled(w http.ResponseWriter, r *http.Request, h Holder, m *completedRequest) *problem {
 	partial, p := bytesOf("partialProgress", m.PartialProgress, nil)
 	if p != nil {
 		return rejected(p, lease.KindFail)

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"encoding/json"
 	"net/http"
-	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -94,15 +93,6 @@ func (a *api) lease(w http.ResponseWriter, r *http.Request) *problem {
 	}
 	writeJSON(w, http.StatusOK, answer)
 	return nil
-}
-
-// patient lifts the write deadline of a request until hurry is called: the answer may take long to come, but not to be sent to a client that does not read. The
-// server itself lifts the read deadline at the end of the body; a body that does not end must not be waited for. The server still notices when the client
-// closes the connection.
-func patient(w http.ResponseWriter) (hurry func()) {
-	control := http.NewResponseController(w)
-	_ = control.SetWriteDeadline(time.Time{}) // an error means that the writer has no deadlines
-	return func() { _ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) }
 }
 
 func (c *capabilities) proto() *lessorv1.Capabilities {

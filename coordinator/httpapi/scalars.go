@@ -3,10 +3,8 @@ package httpapi
 import (
 	"encoding/json"
 	"errors"
-	"io"
 	"maps"
 	"math"
-	"net/http"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -59,9 +57,9 @@ func (millis) Limits() (least int64, most uint64) { return 0, math.MaxInt64 }
 
 // Numbers of which the gRPC calls accept fewer than fit; see strictjson.Limited.
 type (
-	items  uint32 // tasks of a lease, or items of a page
-	budget uint32 // failures or losses
-	leases uint32 // of a concurrency key
+	items            uint32 // tasks of a lease, or items of a page
+	budget           uint32 // failures or losses
+	concurrencyLimit uint32 // leases of a concurrency key
 )
 
 // Limits returns the limits of package convert, which a client does not know.
@@ -71,7 +69,7 @@ func (items) Limits() (least int64, most uint64) { return 0, 1000 }
 func (budget) Limits() (least int64, most uint64) { return 0, lease.MaxBudget }
 
 // Limits returns those of concurrency_limit.
-func (leases) Limits() (least int64, most uint64) { return 0, lease.MaxConcurrency }
+func (concurrencyLimit) Limits() (least int64, most uint64) { return 0, lease.MaxConcurrency }
 
 // span converts m to a proto duration, and 0 to nil. The gRPC call checks the limits.
 func (m millis) span() *durationpb.Duration {
@@ -112,24 +110,4 @@ func (e *entries[V]) UnmarshalJSON(raw []byte) error {
 		}
 	}
 	return nil
-}
-
-// writeJSON answers with a body.
-func writeJSON(w http.ResponseWriter, status int, body any) {
-	writeHead(w, status)
-	_ = encoderTo(w).Encode(body) // the caller is gone
-}
-
-// writeHead begins an answer with a body in JSON. No cache may store it, because it may hold tokens.
-func writeHead(w http.ResponseWriter, status int) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-}
-
-func encoderTo(w io.Writer) *json.Encoder {
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	return encoder
 }

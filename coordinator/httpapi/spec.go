@@ -35,7 +35,7 @@ type spec struct {
 	ResourceRefs        []resourceRef     `json:"resourceRefs,omitempty"`
 	Affinity            *affinity         `json:"affinity,omitempty"`
 	ConcurrencyKey      string            `json:"concurrencyKey,omitempty"`
-	ConcurrencyLimit    leases            `json:"concurrencyLimit,omitempty"`
+	ConcurrencyLimit    concurrencyLimit  `json:"concurrencyLimit,omitempty"`
 	FairnessKey         string            `json:"fairnessKey,omitempty"`
 	TraceMeta           *traceMeta        `json:"traceMeta,omitempty"`
 	Traceparent         string            `json:"traceparent,omitempty"`

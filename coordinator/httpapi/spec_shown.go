@@ -14,8 +14,8 @@ func specOf(m *lessorv1.TaskSpec) spec {
 		RetryPolicy:         retryPolicyOf(m.GetRetryPolicy()),
 		HeartbeatIntervalMs: millisOf(m.GetHeartbeatInterval()), HeartbeatTimeoutMs: millisOf(m.GetHeartbeatTimeout()),
 		CancelGracePeriodMs: millisOf(m.GetCancelGrace()), RetentionMs: millisOf(m.GetRetention()),
-		Labels: m.GetLabels(), ConcurrencyKey: m.GetConcurrencyKey(), ConcurrencyLimit: leases(m.GetConcurrencyLimit()), FairnessKey: m.GetFairnessKey(),
-		Traceparent: m.GetTraceparent(),
+		Labels: m.GetLabels(), ConcurrencyKey: m.GetConcurrencyKey(), ConcurrencyLimit: concurrencyLimit(m.GetConcurrencyLimit()),
+		FairnessKey: m.GetFairnessKey(), Traceparent: m.GetTraceparent(),
 	}
 	s.Payload, s.PayloadBase64 = shown(m.GetPayload())
 	if r := m.GetRequirements(); r != nil {

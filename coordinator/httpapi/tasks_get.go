@@ -18,11 +18,6 @@ type getRequest struct {
 	WaitMs millis `json:"waitMs"`
 }
 
-// taskResponse answers with a task.
-type taskResponse struct {
-	Task task `json:"task"`
-}
-
 // longestWait is how long a get waits at most, like a request for work.
 const longestWait millis = 60_000
 
