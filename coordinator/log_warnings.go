@@ -11,38 +11,39 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// withWarnings returns the callbacks with a warning in the log about each slow commit, about each time for which the coordinator stood still that is as long,
-// about each jump of the wall clock, and about each task that has failed because its workers were lost: otherwise leases would expire, or deadlines pass, without
-// a word.
-func withWarnings(events engine.Events, log *slog.Logger) engine.Events {
-	committed := events.Committed
+// withWarnings returns the callbacks, nil ones of which are skipped, with a warning in the log about each slow commit, about each time for which the
+// coordinator stood still that is as long, about each jump of the wall clock, and about each task that has failed because its workers were lost: otherwise
+// leases would expire, or deadlines pass, without a word.
+func withWarnings(told engine.Events, log *slog.Logger) engine.Events {
+	events := told
 	events.Committed = func(tasks int, took time.Duration) {
 		if took >= engine.SlowCommit {
 			log.Warn("the disk is slow", "commit", took)
 		}
-		committed(tasks, took)
+		if told.Committed != nil {
+			told.Committed(tasks, took)
+		}
 	}
-	stoodStill := events.StoodStill
 	events.StoodStill = func(by time.Duration) {
 		if by >= engine.SlowCommit {
 			log.Warn("the coordinator stood still: it was stopped, or had no processor time or memory", "for", by)
 		}
-		if stoodStill != nil {
-			stoodStill(by)
+		if told.StoodStill != nil {
+			told.StoodStill(by)
 		}
 	}
-	set := events.WallClockSet
 	events.WallClockSet = func(by time.Duration) {
 		log.Warn("the wall clock was set, or the machine slept: run_at, deadlines, retention and credentials follow it, leases do not", "by", by)
-		set(by)
+		if told.WallClockSet != nil {
+			told.WallClockSet(by)
+		}
 	}
-	changed := events.Changed
 	events.Changed = func(before, after *lease.Task) {
 		if before != nil && after != nil && before.Rest != after.Rest {
 			warnOfLoss(log, after)
 		}
-		if changed != nil {
-			changed(before, after)
+		if told.Changed != nil {
+			told.Changed(before, after)
 		}
 	}
 	return events

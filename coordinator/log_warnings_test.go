@@ -28,6 +28,24 @@ func TestWarningsLeaveTheCallbackForStandstills(t *testing.T) {
 	}
 }
 
+// The warnings need no callback below them, and each callback is still called.
+func TestWarningsWithAndWithoutCallbacks(t *testing.T) {
+	called := 0
+	for _, below := range []engine.Events{{}, {
+		Committed: func(int, time.Duration) { called++ }, StoodStill: func(time.Duration) { called++ }, WallClockSet: func(time.Duration) { called++ },
+		Changed: func(*lease.Task, *lease.Task) { called++ },
+	}} {
+		events := withWarnings(below, slog.New(slog.DiscardHandler))
+		events.Committed(1, time.Hour)
+		events.StoodStill(time.Hour)
+		events.WallClockSet(time.Hour)
+		events.Changed(nil, nil)
+	}
+	if called != 4 {
+		t.Errorf("%d callbacks were called, want all four", called)
+	}
+}
+
 // A jump of the wall clock is in the log and in the metrics.
 func TestJumpOfTheWallClockIsToldToTheOperator(t *testing.T) {
 	var log bytes.Buffer
