@@ -1,16 +1,11 @@
 package web
 
 import (
-	"maps"
 	"net/http"
-	"net/url"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/words"
 )
-
-// rowsPerPage is how many rows a table has; a link leads to the next ones.
-const rowsPerPage = 100
 
 // overview shows the coordinator and the queues of a workspace.
 func (p *pages) overview(r *http.Request) (view, error) {
@@ -57,15 +52,4 @@ func (p *pages) queue(r *http.Request) (view, error) {
 		sessions{Workers: workers.GetWorkers(), Workspace: workspaceOf(r)},
 		queue.GetQueue(), waits, workers.GetNextPageToken() != "", words.States(),
 	}}, nil
-}
-
-// next returns the link to the next rows of a table, with some parameters in the place of those that the request has; "" if there are none.
-func next(r *http.Request, token string, instead url.Values) string {
-	if token == "" {
-		return ""
-	}
-	query := r.URL.Query()
-	maps.Copy(query, instead)
-	query.Set("page", token)
-	return r.URL.Path + "?" + query.Encode()
 }

@@ -21,9 +21,6 @@ var (
 	lessUsed         = []string{"end_reason", "error_category", "ended_until", "since", "until", "worker", "concurrency_key", "idempotency_key", "host_node", "label"}
 )
 
-// mostCalls is how often a page asks for a part of a long list.
-const mostCalls = 20
-
 // list shows the tasks that match the filter in the query.
 func (p *pages) list(r *http.Request) (view, error) {
 	query := r.URL.Query()
