@@ -20,6 +20,10 @@
 //	GET    /v1/tasks/{task_id}/events     events.go              a viewer
 //	GET    /openapi.json                  openapi.go             everyone
 //
+// api.go lists the routes and finds that of a request, call.go gives a request the form of a gRPC call, and callback.go is what the first three routes
+// share. answer.go is what handlers answer with, and event_stream.go how events are sent. A task is submitted as spec.go reads it, and shown again by
+// spec_shown.go; report_parts.go is the parts of reports that tasks show as well. names.go translates names, and scalars.go single values.
+//
 // # The path of a request
 //
 // Requests that a web page in a browser may have sent are refused first (host.go, and package http for other origins), then those without a

@@ -14,10 +14,10 @@ var fileName = regexp.MustCompile(`[a-z0-9_]+\*?\.go`)
 func TestMaps(t *testing.T) {
 	for _, dir := range []string{
 		"cmd/lessor",
-		"coordinator", "coordinator/convert", "coordinator/engine", "coordinator/gate", "coordinator/preauth", "coordinator/refusal", "coordinator/service",
-		"coordinator/session", "coordinator/internal/wiretest",
+		"coordinator", "coordinator/convert", "coordinator/engine", "coordinator/gate", "coordinator/httpapi", "coordinator/preauth", "coordinator/refusal",
+		"coordinator/service", "coordinator/session", "coordinator/internal/wiretest",
 		"internal/bench", "internal/execworker", "internal/pool", "internal/runner", "internal/workercheck",
-		"store/boltstore", "worker",
+		"store/boltstore", "web", "worker",
 	} {
 		t.Run(dir, func(t *testing.T) { checkMap(t, dir) })
 	}
