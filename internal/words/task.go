@@ -164,10 +164,13 @@ func ErrorLabel(t *lessorv1.Task) string {
 // tenths is the fraction below which a percentage has a decimal: the progress of a long task is seen to move.
 const tenths = 0.1
 
-// Percent returns a fraction from 0 to 1 as a percentage.
+// Percent returns a fraction from 0 to 1 as a percentage, which is 100 only of all: who sees it takes the work for done.
 func Percent(fraction float64) string {
-	if fraction > 0 && fraction < tenths {
+	switch {
+	case fraction > 0 && fraction < tenths:
 		return fmt.Sprintf("%.1f %%", fraction*100)
+	case fraction > 0.99 && fraction < 1:
+		return "99 %"
 	}
 	return fmt.Sprintf("%.0f %%", fraction*100)
 }

@@ -173,9 +173,11 @@ func TestAge(t *testing.T) {
 	}
 }
 
-// The progress of a task that takes days is seen to move from its first hour on.
+// The progress of a task that takes days is seen to move from its first hour on, and what is not done is never 100 %.
 func TestPercent(t *testing.T) {
-	for fraction, want := range map[float64]string{0: "0 %", 0.0002: "0.0 %", 0.004: "0.4 %", 0.0996: "10.0 %", 0.1: "10 %", 0.126: "13 %", 1: "100 %"} {
+	for fraction, want := range map[float64]string{
+		0: "0 %", 0.0002: "0.0 %", 0.004: "0.4 %", 0.0996: "10.0 %", 0.1: "10 %", 0.126: "13 %", 0.988: "99 %", 0.996: "99 %", 1 - 1e-15: "99 %", 1: "100 %",
+	} {
 		if got := Percent(fraction); got != want {
 			t.Errorf("%v: %q, want %q", fraction, got, want)
 		}
