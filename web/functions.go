@@ -50,6 +50,7 @@ var functions = template.FuncMap{
 	"printed":    printed,
 	"age":        func(d *durationpb.Duration) string { return words.Age(d.AsDuration()) },
 	"percent":    words.Percent,
+	"number":     words.Number,
 }
 
 // when returns how far a time is from now, with the time itself as its title; "" if there is none.

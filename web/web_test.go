@@ -962,9 +962,25 @@ func TestProgress(t *testing.T) {
 	if body := get(t, a, "/ui/tasks/t1").Body.String(); strings.Contains(body, "<progress") {
 		t.Errorf("a task without progress has a bar:\n%s", body)
 	}
-	task.Progress = &lessorv1.Progress{Fraction: 0.25, Stage: "fit", Metrics: map[string]float64{"loss": 0.5}}
-	if body := get(t, a, "/ui/tasks/t1").Body.String(); !strings.Contains(body, `value="0.25"`) || !strings.Contains(body, "25 % fit  loss=0.5</p>") {
+	task.Progress = &lessorv1.Progress{Fraction: 0.25, Stage: "fit", Metrics: map[string]float64{"loss": 45000}}
+	if body := get(t, a, "/ui/tasks/t1").Body.String(); !strings.Contains(body, `value="0.25"`) || !strings.Contains(body, "25 % fit  loss=45000</p>") {
 		t.Errorf("the progress is not shown:\n%s", body)
+	}
+}
+
+// The gauges of a task and of a worker keep their digits.
+func TestGauges(t *testing.T) {
+	a := full()
+	gauges := map[string]float64{"ms": 45000, "bytes": 1 << 31}
+	a.by[lessorv1.TaskService_GetTask_FullMethodName] = &lessorv1.GetTaskResponse{Task: &lessorv1.Task{Spec: &lessorv1.TaskSpec{}, Metrics: gauges}}
+	a.by[lessorv1.AdminService_GetWorker_FullMethodName] = &lessorv1.GetWorkerResponse{Workers: []*lessorv1.Worker{{Metrics: gauges}}}
+	for _, path := range []string{"/ui/tasks/t1", "/ui/worker?name=w"} {
+		body := get(t, a, path).Body.String()
+		for _, shown := range []string{"<td>ms 45000</td>", "<td>bytes 2147483648</td>"} {
+			if !strings.Contains(body, shown) {
+				t.Errorf("%s lacks %s:\n%s", path, shown, body)
+			}
+		}
 	}
 }
 

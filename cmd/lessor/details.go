@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // details prints one thing as a list of names and values.
@@ -35,6 +37,13 @@ func (d details) add(name, value string) {
 func addEach[V any](d details, name, format string, entries map[string]V) {
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
 		d.add(name, fmt.Sprintf(format, key, entries[key]))
+	}
+}
+
+// addGauges adds a row for each gauge.
+func (d details) addGauges(all map[string]float64) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		d.add("gauge", name+" "+words.Number(all[name]))
 	}
 }
 

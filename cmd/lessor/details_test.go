@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -199,8 +200,8 @@ func TestStandardErrorOfAFailedTaskIsShownOnce(t *testing.T) {
 func TestFeedbackOfATask(t *testing.T) {
 	for want, task := range map[string]*lessorv1.Task{
 		"": {Progress: &lessorv1.Progress{}},
-		"progress:  50 % load rows ms=1.235 n=7\n": {
-			Progress: &lessorv1.Progress{Fraction: 0.5, Stage: "load", Message: "rows", Metrics: map[string]float64{"n": 7, "ms": 1.2346}},
+		"progress:  50 % load rows ms=45000 n=1.2346789\n": {
+			Progress: &lessorv1.Progress{Fraction: 0.5, Stage: "load", Message: "rows", Metrics: map[string]float64{"n": 1.2346789, "ms": 45000}},
 		},
 		"progress:  0 % n=7\n": {Progress: &lessorv1.Progress{Metrics: map[string]float64{"n": 7}}},
 		"last lines:  stdout: x" + strings.Repeat("\n             stdout: x", shownLines-1) + "\n": {
@@ -212,6 +213,21 @@ func TestFeedbackOfATask(t *testing.T) {
 		d.addFeedback(task)
 		if err := d.flush(); err != nil || out.String() != want {
 			t.Errorf("got\n%s(error %v)\nwant\n%s", &out, err, want)
+		}
+	}
+}
+
+// A gauge of a task or a worker keeps its digits.
+func TestGaugesKeepTheirDigits(t *testing.T) {
+	gauges := map[string]float64{"cpuTimeMs": 45000, "bytes": 1 << 31}
+	for name, show := range map[string]func(io.Writer) error{
+		"task":   func(w io.Writer) error { return printTask(w, &lessorv1.Task{Metrics: gauges}) },
+		"worker": func(w io.Writer) error { return printWorker(w, &lessorv1.Worker{Metrics: gauges}) },
+	} {
+		var out strings.Builder
+		err := show(&out)
+		if said := strings.Join(strings.Fields(out.String()), " "); err != nil || !strings.Contains(said, "gauge: bytes 2147483648 gauge: cpuTimeMs 45000") {
+			t.Errorf("%s: %s (error %v), want whole numbers", name, said, err)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -19,7 +18,7 @@ func progressText(p *lessorv1.Progress) string {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.GetMetrics())) {
-		text += fmt.Sprintf(" %s=%.4g", name, p.GetMetrics()[name])
+		text += " " + name + "=" + words.Number(p.GetMetrics()[name])
 	}
 	return text
 }

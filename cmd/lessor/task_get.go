@@ -153,7 +153,7 @@ func (d details) addResult(t *lessorv1.Task) {
 	for _, artifact := range t.GetArtifacts() {
 		d.add("artifact", words.Artifact(artifact))
 	}
-	addEach(d, "gauge", "%s %.4g", t.GetMetrics())
+	d.addGauges(t.GetMetrics())
 }
 
 // preview returns the beginning of a text, or the size of data that is not text. --output and --payload show all of it.

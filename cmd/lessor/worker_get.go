@@ -79,7 +79,7 @@ func printWorker(w io.Writer, m *lessorv1.Worker) error {
 	d.add("leases", fmt.Sprint(m.GetLeases()))
 	gauges := maps.Clone(m.GetMetrics())
 	delete(gauges, "inflight") // of the last heartbeat; leases are of now
-	addEach(d, "gauge", "%s %.4g", gauges)
+	d.addGauges(gauges)
 	d.add("tasks", strings.Join(m.GetTaskIds(), "\n"))
 	return d.flush()
 }

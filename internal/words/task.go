@@ -2,7 +2,9 @@ package words
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -173,6 +175,15 @@ func Percent(fraction float64) string {
 		return "99 %"
 	}
 	return fmt.Sprintf("%.0f %%", fraction*100)
+}
+
+// Number returns the value of a gauge with all its digits, which an exponent shortens only where they are very many.
+func Number(value float64) string {
+	format := byte('f')
+	if size := math.Abs(value); size != 0 && size < 1e-6 || size >= 1e21 {
+		format = 'g'
+	}
+	return strconv.FormatFloat(value, format, -1, 64)
 }
 
 // Artifact says what a result is and where it lies.

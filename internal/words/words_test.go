@@ -1,6 +1,7 @@
 package words
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -180,6 +181,18 @@ func TestPercent(t *testing.T) {
 	} {
 		if got := Percent(fraction); got != want {
 			t.Errorf("%v: %q, want %q", fraction, got, want)
+		}
+	}
+}
+
+// A gauge is shown as it was reported: no digit is lost, and a person can read it.
+func TestNumber(t *testing.T) {
+	for value, want := range map[float64]string{
+		0: "0", 7: "7", 45000: "45000", 1 << 31: "2147483648", 1 << 53: "9007199254740992", -0.123456789: "-0.123456789", 97.25: "97.25",
+		0.000001: "0.000001", 1e-7: "1e-07", 1e20: "100000000000000000000", -1e21: "-1e+21", math.Inf(1): "+Inf",
+	} {
+		if got := Number(value); got != want {
+			t.Errorf("%g: %s, want %s", value, got, want)
 		}
 	}
 }
