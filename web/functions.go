@@ -49,6 +49,7 @@ var functions = template.FuncMap{
 	"argument":   argument,
 	"printed":    printed,
 	"age":        func(d *durationpb.Duration) string { return words.Age(d.AsDuration()) },
+	"ofAttempt":  words.OfAttempt,
 	"percent":    words.Percent,
 	"number":     words.Number,
 }

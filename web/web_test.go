@@ -955,16 +955,34 @@ func TestLinksKeepTheWorkspace(t *testing.T) {
 	}
 }
 
-// Progress is shown if the worker has reported some, with its numbers.
+// Progress is shown if the worker has reported some, with its numbers. It has a bar while its attempt works. That of another attempt says of which it is, and so
+// does the output.
 func TestProgress(t *testing.T) {
 	task := &lessorv1.Task{Spec: &lessorv1.TaskSpec{}, Progress: &lessorv1.Progress{}}
 	a := &answers{by: map[string]proto.Message{lessorv1.TaskService_GetTask_FullMethodName: &lessorv1.GetTaskResponse{Task: task}}}
-	if body := get(t, a, "/ui/tasks/t1").Body.String(); strings.Contains(body, "<progress") {
-		t.Errorf("a task without progress has a bar:\n%s", body)
+	if body := get(t, a, "/ui/tasks/t1").Body.String(); strings.Contains(body, " %") {
+		t.Errorf("a task without progress shows some:\n%s", body)
 	}
-	task.Progress = &lessorv1.Progress{Fraction: 0.25, Stage: "fit", Metrics: map[string]float64{"loss": 45000}}
-	if body := get(t, a, "/ui/tasks/t1").Body.String(); !strings.Contains(body, `value="0.25"`) || !strings.Contains(body, "25 % fit  loss=45000</p>") {
-		t.Errorf("the progress is not shown:\n%s", body)
+	task.Attempt, task.Progress = 2, &lessorv1.Progress{Attempt: 2, Fraction: 0.25, Stage: "fit", Metrics: map[string]float64{"loss": 45000}}
+	task.Feedback = []*lessorv1.FeedbackChunk{{Body: &lessorv1.FeedbackChunk_Text{Text: "line"}}}
+	const running, completed, ready = lessorv1.TaskState_TASK_STATE_RUNNING, lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_READY
+	for _, c := range []struct {
+		state lessorv1.TaskState
+		lease *lessorv1.LeaseInfo
+		bar   bool
+		of    string
+	}{
+		{running, &lessorv1.LeaseInfo{Attempt: 2}, true, ""},
+		{running, &lessorv1.LeaseInfo{Attempt: 3}, false, " <small>of attempt 2</small>"},
+		{ready, nil, false, " <small>of attempt 2</small>"},
+		{completed, nil, false, ""},
+	} {
+		task.State, task.Lease = c.state, c.lease
+		body := get(t, a, "/ui/tasks/t1").Body.String()
+		if strings.Contains(body, `<progress max="1" value="0.25" aria-label="progress">`) != c.bar || !strings.Contains(body, "25 % fit  loss=45000"+c.of+"</p>") ||
+			!strings.Contains(body, "<h2>What it prints"+c.of+"</h2>") {
+			t.Errorf("%v, held as %v: want a bar %v, and %q beside progress and output:\n%s", c.state, c.lease, c.bar, c.of, body)
+		}
 	}
 }
 

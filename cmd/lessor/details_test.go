@@ -207,6 +207,11 @@ func TestFeedbackOfATask(t *testing.T) {
 		"last lines:  stdout: x" + strings.Repeat("\n             stdout: x", shownLines-1) + "\n": {
 			Feedback: []*lessorv1.FeedbackChunk{{Channel: "stdout", Body: &lessorv1.FeedbackChunk_Text{Text: strings.Repeat("x\n", shownLines+1)}}},
 		},
+		"progress:    of attempt 1: 0 % load\nlast lines:  of attempt 1:\n             stdout: x\n": { // another one runs
+			Lease: &lessorv1.LeaseInfo{Attempt: 2}, Progress: &lessorv1.Progress{Attempt: 1, Stage: "load"},
+			Feedback: []*lessorv1.FeedbackChunk{{Channel: "stdout", Body: &lessorv1.FeedbackChunk_Text{Text: "x\n"}}},
+		},
+		"progress:  of attempt 1: 0 % load\n": {Progress: &lessorv1.Progress{Attempt: 1, Stage: "load"}},
 	} {
 		var out strings.Builder
 		d := newDetails(&out)

@@ -26,15 +26,22 @@ func progressText(p *lessorv1.Progress) string {
 // shownLines is how many of the last output lines of an attempt are shown; --json has all that the coordinator keeps.
 const shownLines = 20
 
-// addFeedback shows the last progress and output of the present attempt, or of the last attempt that had any.
+// addFeedback shows the last progress and output of the present attempt, or of the last attempt that had any, and then of which.
 func (d details) addFeedback(t *lessorv1.Task) {
 	p := t.GetProgress()
+	of := words.OfAttempt(t)
+	if of != "" {
+		of += ": "
+	}
 	if p.GetFraction() != 0 || p.GetStage() != "" || p.GetMessage() != "" || len(p.GetMetrics()) > 0 {
-		d.add("progress", progressText(p))
+		d.add("progress", of+progressText(p))
 	}
 	lines := printedLines(t)
 	if stack := stackOf(t); stack != "" { // it has the end of what a command said; what is not from there stays
 		lines = slices.DeleteFunc(lines, func(line string) bool { return saysLine(stack, strings.TrimPrefix(line, "stderr: ")) })
+	}
+	if len(lines) > 0 && of != "" {
+		lines = append([]string{strings.TrimSpace(of)}, lines...)
 	}
 	d.add("last lines", strings.Join(lines, "\n"))
 }

@@ -163,6 +163,17 @@ func ErrorLabel(t *lessorv1.Task) string {
 	return "last error"
 }
 
+// OfAttempt says of which attempt the progress and the output of a task are, if that could be mistaken: "" if it holds the lease, or was the last one of a task
+// that has ended.
+func OfAttempt(t *lessorv1.Task) string {
+	reported := t.GetProgress().GetAttempt()
+	switch {
+	case reported == 0, t.GetLease() != nil && reported == t.GetLease().GetAttempt(), Final(t.GetState()) && reported == t.GetAttempt():
+		return ""
+	}
+	return fmt.Sprintf("of attempt %d", reported)
+}
+
 // tenths is the fraction below which a percentage has a decimal: the progress of a long task is seen to move.
 const tenths = 0.1
 

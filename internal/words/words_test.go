@@ -185,6 +185,29 @@ func TestPercent(t *testing.T) {
 	}
 }
 
+// While another attempt runs, or none, the last words of an attempt that is dead are not taken for those of the task.
+func TestOfAttempt(t *testing.T) {
+	held := func(attempt uint32) *lessorv1.LeaseInfo { return &lessorv1.LeaseInfo{Attempt: attempt} }
+	by := func(attempt uint32) *lessorv1.Progress { return &lessorv1.Progress{Attempt: attempt} }
+	const running, ready, failed = lessorv1.TaskState_TASK_STATE_RUNNING, lessorv1.TaskState_TASK_STATE_READY, lessorv1.TaskState_TASK_STATE_FAILED
+	for name, c := range map[string]struct {
+		task *lessorv1.Task
+		want string
+	}{
+		"its own":                         {&lessorv1.Task{State: running, Attempt: 2, Lease: held(2), Progress: by(2)}, ""},
+		"of the one before":               {&lessorv1.Task{State: running, Attempt: 2, Lease: held(2), Progress: by(1)}, "of attempt 1"},
+		"nobody holds it":                 {&lessorv1.Task{State: ready, Attempt: 1, Progress: by(1)}, "of attempt 1"},
+		"of the last one":                 {&lessorv1.Task{State: failed, Attempt: 3, Progress: by(3)}, ""},
+		"of one before the last":          {&lessorv1.Task{State: failed, Attempt: 3, Progress: by(2)}, "of attempt 2"},
+		"nothing was reported":            {&lessorv1.Task{State: ready, Attempt: 1}, ""},
+		"the coordinator does not say it": {&lessorv1.Task{State: running, Attempt: 1, Lease: held(1), Progress: &lessorv1.Progress{Stage: "s"}}, ""},
+	} {
+		if got := OfAttempt(c.task); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 // A gauge is shown as it was reported: no digit is lost, and a person can read it.
 func TestNumber(t *testing.T) {
 	for value, want := range map[float64]string{
