@@ -88,4 +88,9 @@ async function refresh() {
   setTimeout(refresh, every());
 }
 
+// A page that the browser has kept, for who goes back, has what was written into its boxes before, and not what it shows.
+addEventListener("pageshow", (event) => {
+  if (event.persisted) for (const form of document.forms) form.reset();
+});
+
 setTimeout(refresh, every());

@@ -110,3 +110,18 @@ func TestParametersThatNoPageHeeds(t *testing.T) {
 		}
 	}
 }
+
+// No form lets the browser fill in what was written into it on another visit: who goes back would read the conditions of another list.
+func TestBoxesShowWhatTheListShows(t *testing.T) {
+	for _, path := range append([]string{"/ui/tasks?state=GONE"}, all...) {
+		forms := regexp.MustCompile(`<form[^>]*>`).FindAllString(get(t, full(), path).Body.String(), -1)
+		for _, form := range forms {
+			if !strings.Contains(form, ` autocomplete="off"`) {
+				t.Errorf("%s: a browser may fill in %s", path, form)
+			}
+		}
+		if len(forms) < 2 {
+			t.Errorf("%s has the forms %q, want at least two", path, forms)
+		}
+	}
+}

@@ -5,7 +5,7 @@ const source = require("node:fs").readFileSync(0, "utf8");
 
 // open returns a page at an address, whose requests are answered by ask. It has some links and boxes before the first answer and others after it, and is scrolled.
 function open(address, ask, before = [], after = [], scrollY = 0) {
-  const page = { stale: { textContent: "" }, lost: false, shown: [], pressed: false, selected: false, live: "3" };
+  const page = { stale: { textContent: "" }, lost: false, shown: [], pressed: false, selected: false, live: "3", resets: 0 };
   const main = {
     matches: () => page.pressed, // :active
     querySelectorAll: () => (page.shown.length ? after : before),
@@ -17,6 +17,7 @@ function open(address, ask, before = [], after = [], scrollY = 0) {
   };
   const document = {
     hidden: false,
+    forms: [{ reset: () => page.resets++ }, { reset: () => page.resets++ }],
     addEventListener: (type, listener, options) => (page.listens = { type, listener, ...options }),
     body: { classList: { add: () => (page.lost = true), remove: () => (page.lost = false) } },
     querySelector: (selector) => (selector === ".stale" ? page.stale : main),
@@ -25,6 +26,7 @@ function open(address, ask, before = [], after = [], scrollY = 0) {
   page.active = (element) => (document.activeElement = element);
   vm.runInNewContext(source, {
     scrollY,
+    addEventListener: (type, listener) => (page.on = { [type]: listener }),
     scrollBy: (x, y) => (page.moved = [x, y]),
     URL,
     location: new URL(address),
@@ -123,6 +125,13 @@ async function main() {
     const page = open("http://h:1/ui/tasks", () => good, [link("menu"), cell("a", -20), cell("b", 10)], rows, scrolled);
     await page.refresh();
     assert.deepEqual([page.shown, page.moved], [["new"], want], String(rows.map((row) => row.getAttribute())));
+  }
+
+  // Who goes back to a page that the browser has kept finds in its boxes what it shows; one that is new is as the coordinator made it.
+  for (const [persisted, resets] of [[true, 2], [false, 0]]) {
+    const page = open("http://h:1/ui/tasks", () => good);
+    page.on.pageshow({ persisted });
+    assert.equal(page.resets, resets);
   }
 
   // A token that has ended is told with what helps. The reload asks so that the browser does not ask for a password.
