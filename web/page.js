@@ -28,8 +28,7 @@ function show(main, next) {
   const read = scrollY > 0 ? named().find((each) => each.closest("tr") && top(each) >= 0) : undefined;
   const [row, at] = read ? [nameOf(read), top(read)] : [];
   main.replaceChildren(...next.childNodes);
-  if (next.hasAttribute("data-live")) main.setAttribute("data-live", next.getAttribute("data-live"));
-  else main.removeAttribute("data-live");
+  main.setAttribute("data-live", next.getAttribute("data-live"));
   for (const each of named()) {
     const name = nameOf(each), was = kept.get(name);
     if (!was) continue;
@@ -44,15 +43,33 @@ function show(main, next) {
   if (there) scrollBy(0, top(there) - at);
 }
 
-// stale says why the page is no longer up to date.
+let good = new Date(); // when the page was up to date last
+
+// stale says why the page is no longer up to date, and how old it is. What the coordinator says is text, and never markup.
 function stale(why) {
-  document.querySelector(".stale").textContent = `This is no longer up to date: ${why}.`;
+  const since = good.toISOString().slice(0, 19).replace("T", " ");
+  document.querySelector(".stale").textContent = `This is from ${since} UTC, and no longer up to date: ${why}.`;
   document.body.classList.add("lost");
+}
+
+function fresh() {
+  good = new Date();
+  document.body.classList.remove("lost");
+}
+
+// reason returns what an answer says of why it has no page.
+async function reason(answer) {
+  const body = await answer.text();
+  const page = (answer.headers.get("Content-Type") ?? "").startsWith("text/html");
+  const text = page ? new DOMParser().parseFromString(body, "text/html").querySelector("#why")?.textContent : body;
+  return text?.trim().slice(0, 500);
 }
 
 // What is selected or pressed would be lost if main were replaced: a click on what is gone does nothing.
 const selected = () => !getSelection().isCollapsed;
 const pressed = (main) => main.matches(":active");
+
+const writing = () => document.activeElement?.matches("input, select") ?? false;
 
 async function refresh() {
   const main = document.querySelector("main[data-live]");
@@ -68,17 +85,26 @@ async function refresh() {
       const here = location.origin + location.pathname + location.search; // not href: fetch refuses an address with a password in it
       // The header keeps the browser from asking for a password by itself, behind a page that waits for the answer meanwhile.
       const answer = await fetch(here, { cache: "no-store", headers: { "Lessor-Reload": "1" }, signal: AbortSignal.timeout(patience) });
-      if (answer.ok) {
+      const failed = main.getAttribute("data-error"); // the status of a page that could not be shown
+      if (failed && answer.ok) {
+        if (!selected() && !pressed(main) && !writing()) { // also what is around main becomes another
+          location.reload();
+          return;
+        }
+      } else if (failed && answer.status === Number(failed)) {
+        fresh();
+      } else if (answer.ok) {
         const next = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
         if (!selected() && !pressed(main)) {
           show(main, next);
-          document.body.classList.remove("lost");
+          fresh();
         }
       } else if (answer.status === 401) {
         stale("the token is no longer valid; reload the page to enter another one");
         return; // not again: refused credentials count against this machine
       } else {
-        stale(`the coordinator answers ${answer.status} ${answer.statusText}`);
+        const why = await reason(answer);
+        stale(`the coordinator answers ${`${answer.status} ${answer.statusText}`.trim()}${why ? `: ${why}` : ""}`);
         if (answer.status === 403) return; // as above
       }
     } catch {

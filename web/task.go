@@ -18,13 +18,12 @@ func (p *pages) task(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	explained, err := p.tasks.ExplainTask(r.Context(), &lessorv1.ExplainTaskRequest{TaskId: id}) // last: if the task ends between the calls, the page asks again
+	explained, err := p.tasks.ExplainTask(r.Context(), &lessorv1.ExplainTaskRequest{TaskId: id})
 	if err != nil {
 		return view{}, err
 	}
 	t := got.GetTask()
-	changes := t.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED // also if it failed or was cancelled: somebody may retry it
-	return view{Title: "Task " + id, Template: "task", Workspace: t.GetSpec().GetWorkspaceId(), Live: changes, Data: struct {
+	return view{Title: "Task " + id, Template: "task", Workspace: t.GetSpec().GetWorkspaceId(), Live: true, Data: struct {
 		Task      *lessorv1.Task
 		Explain   explanation
 		Ended     bool

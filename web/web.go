@@ -63,6 +63,7 @@ type view struct {
 	Workspace string // of what it shows; empty: the one in the query
 	Live      bool   // page.js asks for it again and again
 	Every     int    // how often, in seconds
+	Failed    int    // the status of a page that could not be shown; 0: it was
 	Form      *form  // of a list, also if that cannot be shown; nil: the page is none
 	Data      any
 }
@@ -147,12 +148,13 @@ func embeds(h http.Header) bool {
 func (p *pages) shown(page page) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var v view
+		every := oftenest
 		clean, err := readable(r, page.takes)
 		if err == nil {
 			r = clean
 			counting, calls := counting(r)
 			v, err = page.show(counting)
-			v.Every = max(oftenest, *calls)
+			every = max(oftenest, *calls)
 		}
 		code := http.StatusOK
 		if err != nil {
@@ -160,8 +162,9 @@ func (p *pages) shown(page page) http.Handler {
 			code = httpstatus.Of(told.Code())
 			form := v.Form
 			v = errorView(code, told.Message())
-			v.Form = form
+			v.Form, v.Live = form, passes(code)
 		}
+		v.Every = every
 		p.write(w, r, code, v)
 	})
 }
@@ -184,7 +187,12 @@ func toTask(w http.ResponseWriter, r *http.Request) {
 }
 
 func errorView(code int, text string) view {
-	return view{Title: http.StatusText(code), Template: "error", Data: text}
+	return view{Title: http.StatusText(code), Template: "error", Failed: code, Data: text}
+}
+
+// passes reports whether a page that could not be shown may be shown later, as it was asked for: what is not there may come, and a quota has room again.
+func passes(code int) bool {
+	return code == http.StatusNotFound || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
 }
 
 // write answers with a page.

@@ -5,12 +5,12 @@ const source = require("node:fs").readFileSync(0, "utf8");
 
 // open returns a page at an address, whose requests are answered by ask. It has some links and boxes before the first answer and others after it, and is scrolled.
 function open(address, ask, before = [], after = [], scrollY = 0) {
-  const page = { stale: { textContent: "" }, lost: false, shown: [], pressed: false, selected: false, live: "3", resets: 0 };
+  const page = { stale: { textContent: "" }, lost: false, shown: [], pressed: false, selected: false, live: "3", resets: 0, reloads: 0 };
   const main = {
     matches: () => page.pressed, // :active
     querySelectorAll: () => (page.shown.length ? after : before),
     hasAttribute: () => true,
-    getAttribute: () => page.live,
+    getAttribute: (name) => (name === "data-live" ? page.live : page.failed),
     setAttribute: (_, value) => (page.live = value),
     childNodes: [],
     replaceChildren: (...nodes) => (page.shown = nodes),
@@ -29,14 +29,14 @@ function open(address, ask, before = [], after = [], scrollY = 0) {
     addEventListener: (type, listener) => (page.on = { [type]: listener }),
     scrollBy: (x, y) => (page.moved = [x, y]),
     URL,
-    location: new URL(address),
+    location: Object.assign(new URL(address), { reload: () => page.reloads++ }),
     document,
     getSelection: () => ({ isCollapsed: !page.selected }),
     setTimeout: (next, wait) => Object.assign(page, { refresh: next, wait }),
     AbortSignal: { timeout: (limit) => ({ limit }) },
     DOMParser: class {
       parseFromString(text) {
-        return { querySelector: () => ({ ...main, getAttribute: () => page.next ?? page.live, childNodes: [text] }) };
+        return { querySelector: (selector) => selector === "#why" ? { textContent: text.replace(/.*<p id="why">|<\/p>.*/g, "") } : ({ ...main, getAttribute: () => page.next ?? page.live, childNodes: [text] }) };
       }
     },
     fetch: async (url, options) => ask(new Request(url).url, options), // a Request refuses an address with a password, as fetch does
@@ -45,6 +45,9 @@ function open(address, ask, before = [], after = [], scrollY = 0) {
 }
 
 const good = { ok: true, text: async () => "new" };
+
+// refused is an answer that has no page, and says why in the body.
+const refused = (status, body = "", type = "text/plain") => ({ ok: false, status, statusText: "", headers: new Headers({ "Content-Type": type }), text: async () => body });
 
 async function main() {
   // What the answer has is shown. An address with a password is asked for without it: the browser sends what it has kept.
@@ -134,6 +137,31 @@ async function main() {
     assert.equal(page.resets, resets);
   }
 
+  // The line has the coordinator's words, whether they are a page or a text, and the time of the last good answer.
+  for (const [body, type] of [['<main><p id="why">it is gone</p></main>', "text/html; charset=utf-8"], ["it is gone\n", "text/plain"]]) {
+    let answer = good;
+    const page = open("http://h:1/ui/", () => answer);
+    await page.refresh();
+    const before = Date.now();
+    answer = refused(404, body, type);
+    await page.refresh();
+    const [, since] = page.stale.textContent.match(/^This is from (.{19}) UTC, and no longer up to date: the coordinator answers 404: it is gone\.$/) ?? [];
+    assert.ok(Math.abs(before - Date.parse(`${since}Z`)) < 60000, page.stale.textContent);
+    assert.equal(page.lost, true);
+  }
+
+  // A page that could not be shown is opened anew when it can be, unless its reader is writing; as long as the answer is the same it is up to date.
+  const failed = (ask) => Object.assign(open("http://h:1/ui/worker?name=w", ask), { failed: "404" });
+  for (const [answer, reloads, lost] of [[refused(404), 0, false], [refused(503), 0, true], [good, 1, false]]) {
+    const page = failed(() => answer);
+    await page.refresh();
+    assert.deepEqual([page.shown, page.reloads, page.lost], [[], reloads, lost]);
+  }
+  const written = failed(() => good);
+  written.active({ matches: () => true });
+  await written.refresh();
+  assert.equal(written.reloads, 0);
+
   // A token that has ended is told with what helps. The reload asks so that the browser does not ask for a password.
   let sent = null;
   const ended = open("http://h:1/ui/", (_, options) => ((sent = options.headers), { ok: false, status: 401, statusText: "Unauthorized" }));
@@ -143,7 +171,7 @@ async function main() {
 
   // Refused credentials are not shown again; after any other answer it goes on.
   for (const [status, again] of [[401, false], [403, false], [404, true], [429, true], [503, true]]) {
-    const page = open("http://h:1/ui/", () => ({ ok: false, status, statusText: "" }));
+    const page = open("http://h:1/ui/", () => refused(status));
     const refresh = page.refresh;
     page.refresh = null;
     await refresh();
