@@ -26,6 +26,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -290,6 +291,9 @@ func TestRefusals(t *testing.T) {
 		codes.OutOfRange: 400, codes.FailedPrecondition: 409, codes.Unavailable: 503, codes.Internal: 500,
 	} {
 		for _, path := range all {
+			if code == codes.NotFound && strings.HasPrefix(path, "/ui/worker?") {
+				continue // TestWorkerWithoutASession
+			}
 			w := get(t, &answers{refuses: status.Error(code, "because <b>")}, path)
 			if w.Code != want || !strings.Contains(w.Body.String(), `<p id="why">because &lt;b&gt;</p>`) {
 				t.Errorf("%s, refused with %v: status %d, want %d and why:\n%s", path, code, w.Code, want, w.Body)
@@ -351,7 +355,9 @@ func TestErrorsThatPass(t *testing.T) {
 		for _, path := range all {
 			w := get(t, &answers{refuses: status.Error(code, "because")}, path)
 			want := "<main>"
-			if passes {
+			if w.Code == http.StatusOK { // a worker without a session
+				want = `<main data-live="3">`
+			} else if passes {
 				want = fmt.Sprintf(`<main data-live="3" data-error="%d">`, w.Code)
 			}
 			if !strings.Contains(w.Body.String(), want) {
@@ -813,6 +819,30 @@ func TestTasksOfAWorker(t *testing.T) {
 	}
 }
 
+// A worker that has no session may hold leases all the same, so the links to it lead to a page, and that leads to its tasks.
+func TestWorkerWithoutASession(t *testing.T) {
+	a := full()
+	a.refuses, a.only = status.Error(codes.NotFound, "no worker of this name has an open session"), lessorv1.AdminService_GetWorker_FullMethodName
+	w := get(t, a, "/ui/worker?name=-w%201&workspace=ws")
+	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "No worker of this name has an open session.") {
+		t.Errorf("status %d, want 200 and that it has no session:\n%s", w.Code, w.Body)
+	}
+	for text, states := range map[string][]lessorv1.TaskState{"tasks that it holds": words.Held(), "those that it held last": nil} {
+		href := regexp.MustCompile(`<a href="([^"]*)">` + text).FindStringSubmatch(w.Body.String())
+		if href == nil {
+			t.Fatalf("%s: there is no link:\n%s", text, w.Body)
+		}
+		get(t, a, html.UnescapeString(href[1]))
+		want := &lessorv1.TaskFilter{WorkspaceId: "ws", WorkerId: "-w 1", States: states}
+		if got := a.asked.(*lessorv1.ListTasksRequest).GetFilter(); !proto.Equal(got, want) {
+			t.Errorf("%s: it asks for %v, want %v", text, got, want)
+		}
+	}
+	if got, want := commands(t, a, "/ui/worker?name=-w%201"), "lessor worker kick --requeue -- '-w 1'"; !slices.Equal(got, []string{want}) {
+		t.Errorf("it shows %q, want %s: there is no session to drain", got, want)
+	}
+}
+
 // Of bytes the page shows the beginning, or their size.
 func TestContent(t *testing.T) {
 	long := strings.Repeat("é", mostShown)
@@ -867,6 +897,7 @@ func TestCommands(t *testing.T) {
 	queue.Paused = true
 	wantCommands("/ui/queue?name=-q&workspace=-w", "lessor queue resume --workspace=-w -- -q", update)
 	wantCommands("/ui/run?id=-r&workspace=-w", "lessor task count --workspace=-w --run-id=-r", "lessor task watch --workspace=-w --run-id=-r")
+	a.by[lessorv1.AdminService_GetWorker_FullMethodName] = &lessorv1.GetWorkerResponse{Workers: []*lessorv1.Worker{{}}}
 	wantCommands("/ui/worker?name=-w%201", "lessor worker drain -- '-w 1'", "lessor worker kick -- '-w 1'")
 	wantCommands("/ui/worker?name=w", "lessor worker drain w", "lessor worker kick w")
 	wantCommands("/ui/", "lessor submit --queue mail --type send --payload hello")

@@ -4,6 +4,9 @@ import (
 	"context"
 	"net/http"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -70,11 +73,11 @@ func inWorkspace(all []*lessorv1.Worker, workspace string) (in []*lessorv1.Worke
 	return in
 }
 
-// worker shows the sessions of a worker.
+// worker shows the sessions of a worker. It may have none and work all the same, over HTTP or by unary calls, so that is no error.
 func (p *pages) worker(r *http.Request) (view, error) {
 	name := r.URL.Query().Get("name")
 	answer, err := p.admin.GetWorker(r.Context(), &lessorv1.GetWorkerRequest{WorkerId: name})
-	if err != nil {
+	if err != nil && status.Code(err) != codes.NotFound {
 		return view{}, err
 	}
 	return view{Title: "Worker " + name, Template: "worker", Live: true, Data: struct {
