@@ -20,7 +20,7 @@ func (c *Coordinator) newHTTP(within *local) *http.Server {
 	roles := roleCheck{gate: c.gate, log: c.cfg.Logger}
 	mux := operatorMux(c.metrics.registry, readiness{c.ready.Load, c.cfg.StoreGone, c.cfg.DiskFull, c.cfg.DiskSpent, c.commitPending}, roles, c.cfg.Pprof)
 	mux.Handle("GET /metrics/queues", roles.require(auth.Viewer|auth.Operator, inTurn(queueMetrics{lessorv1.NewAdminServiceClient(within)})))
-	web.Register(mux, web.Config{Calls: within, Admit: roles.inBrowser(auth.Viewer | auth.Operator), Logger: c.cfg.Logger})
+	web.Register(mux, web.Config{Calls: within, Admit: roles.inBrowser(auth.Viewer | auth.Operator), Reader: c.reader, Logger: c.cfg.Logger})
 	api := httpapi.New(httpapi.Config{
 		Open:     c.gate.Open(),
 		Host:     c.cfg.Callbacks.host(),

@@ -3,6 +3,7 @@ package coordinator_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -57,8 +58,13 @@ func TestWhoMaySeeThePage(t *testing.T) {
 			if r.HTTP.Handler.ServeHTTP(w, req); w.Code != want {
 				t.Errorf("/ui/ for the bearer token of a %v: status %d, want %d", role, w.Code, want)
 			}
-			if refused := strings.HasPrefix(w.Body.String(), "/ui/ requires the role"); refused != (want == http.StatusForbidden) {
+			refusal := `<p id="why">this page requires the role operator or viewer; the credential has the role ` + role.String() + "</p>"
+			if refused := strings.Contains(w.Body.String(), refusal); refused != (want == http.StatusForbidden) {
 				t.Errorf("/ui/ for a %v says %s", role, w.Body)
+			}
+			whose := regexp.MustCompile(`tenant <bdi>acme</bdi>, as <bdi>[^<]+</bdi> \(` + role.String() + `\), until 20\d\d-\d\d-\d\d \d\d:\d\d UTC</small>`)
+			if want == http.StatusOK && !whose.MatchString(w.Body.String()) {
+				t.Errorf("/ui/ for a %v does not say who looks at it:\n%s", role, w.Body)
 			}
 		}
 		stranger, _ := r.Issue(t, "umbra", auth.Operator)

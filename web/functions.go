@@ -36,6 +36,7 @@ var functions = template.FuncMap{
 	"join":       strings.Join,
 	"when":       when,
 	"moment":     moment,
+	"minute":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") },
 	"span":       span,
 	"between":    between,
 	"content":    func(id string, data []byte) content { c := contentOf(data); c.ID = id; return c },

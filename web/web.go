@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
@@ -26,10 +27,21 @@ import (
 type Config struct {
 	// Calls makes calls of the services of lessor.v1 with the context of a request that Admit has let through.
 	Calls grpc.ClientConnInterface
-	// Admit lets only those through who may see all of a tenant.
-	Admit func(http.Handler) http.Handler
+	// Admit lets only those through who may see all of a tenant, and refuses the others.
+	Admit func(page http.Handler, refuse Refuse) http.Handler
+	// Reader says who asks, by the context of a request that Admit has let through; nil, or no tenant: no credentials are required.
+	Reader func(context.Context) Reader
 	// Logger gets a line about each page that cannot be shown because of a mistake of ours.
 	Logger *slog.Logger
+}
+
+// Refuse answers a request that is not admitted: with a status, and with text about "this page" that says why.
+type Refuse func(w http.ResponseWriter, r *http.Request, code int, text string)
+
+// Reader is who looks at a page.
+type Reader struct {
+	Tenant, Subject, Role string
+	Until                 time.Time // when the credential ends; zero: that is not known
 }
 
 //go:embed templates/*.html
@@ -104,7 +116,7 @@ func Register(mux *http.ServeMux, cfg Config) {
 		"/ui/workers":      {p.workers, []string{"of", "page"}},
 		"/ui/worker":       {p.worker, []string{"name"}},
 	} {
-		mux.Handle("GET "+path, secured(cfg.Admit(p.shown(page))))
+		mux.Handle("GET "+path, secured(cfg.Admit(p.shown(page), p.refuse)))
 	}
 	mux.Handle("GET /ui/task", secured(http.HandlerFunc(toTask)))
 	files := secured(http.StripPrefix("/ui/", http.FileServerFS(assets)))
@@ -175,6 +187,11 @@ func (p *pages) notFound(w http.ResponseWriter, r *http.Request) {
 	p.write(w, r, http.StatusNotFound, errorView(http.StatusNotFound, "there is no such page"))
 }
 
+// refuse answers a reader who is not admitted. It does not ask again: refused credentials count against their sender.
+func (p *pages) refuse(w http.ResponseWriter, r *http.Request, code int, text string) {
+	p.write(w, r, code, errorView(code, text))
+}
+
 // toTask sends a reader who has written an id into the box of a page to the task. Like notFound, it tells nothing of any tenant. It is no page, and so does not
 // mind (see readable) what is in the query beside the id.
 func toTask(w http.ResponseWriter, r *http.Request) {
@@ -198,7 +215,11 @@ func passes(code int) bool {
 // write answers with a page.
 func (p *pages) write(w http.ResponseWriter, r *http.Request, code int, v view) {
 	var page bytes.Buffer
-	if err := templates().ExecuteTemplate(&page, "layout", v.in(r)); err != nil {
+	shown := v.in(r)
+	if p.Reader != nil {
+		shown.Reader = p.Reader(r.Context())
+	}
+	if err := templates().ExecuteTemplate(&page, "layout", shown); err != nil {
 		p.Logger.ErrorContext(r.Context(), "a page could not be made", "path", r.URL.Path, "error", err)
 		http.Error(w, "the page could not be made; the log of the coordinator says why", http.StatusInternalServerError)
 		return
@@ -215,12 +236,14 @@ func harmless(page string) string { return words.Visible(page, "\n\r\t") }
 // framed is a view with what the frame around it needs.
 type framed struct {
 	view
-	Path string
+	Path   string
+	Host   string // by which the browser has found the coordinator
+	Reader Reader
 }
 
 func (v view) in(r *http.Request) framed {
 	v.Workspace = cmp.Or(v.Workspace, workspaceOf(r))
-	return framed{v, r.URL.Path}
+	return framed{view: v, Path: r.URL.Path, Host: r.Host}
 }
 
 // workspaceOf returns the workspace that a request is about.

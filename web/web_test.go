@@ -148,7 +148,7 @@ func get(t *testing.T, a *answers, path string) *httptest.ResponseRecorder {
 // serve returns the pages of a coordinator, for everybody.
 func serve(a *answers) http.Handler {
 	mux := http.NewServeMux()
-	Register(mux, Config{Calls: a, Admit: func(next http.Handler) http.Handler { return next }, Logger: slog.New(slog.DiscardHandler)})
+	Register(mux, Config{Calls: a, Admit: func(page http.Handler, _ Refuse) http.Handler { return page }, Logger: slog.New(slog.DiscardHandler)})
 	return mux
 }
 
@@ -962,6 +962,49 @@ func TestLeasedTasksOfAQueue(t *testing.T) {
 	}
 	if got := a.asked.(*lessorv1.ListTasksRequest).GetFilter().GetStates(); len(got) != 3 {
 		t.Errorf("it asks for %v, want three states", got)
+	}
+}
+
+// Every page says of which coordinator it is, and to whom it is shown: of several open ones, a reader must not take one for another. One that credentials are not
+// required for has no reader.
+func TestWhosePageItIs(t *testing.T) {
+	reader := Reader{Tenant: "acme<", Subject: "alice&", Role: "viewer", Until: time.Date(2026, 12, 1, 10, 30, 0, 0, time.FixedZone("", 3600))}
+	for want, who := range map[string]func(context.Context) Reader{
+		`<small class="whose">at <bdi>h&lt;:1</bdi></small>`: nil,
+		`<small class="whose">at <bdi>h&lt;:1</bdi>, tenant <bdi>acme&lt;</bdi>, as <bdi>alice&amp;</bdi> (viewer), until 2026-12-01 09:30 UTC</small>`: func(context.Context) Reader { return reader },
+		`<small class="whose">at <bdi>h&lt;:1</bdi>, tenant <bdi>t</bdi>, as <bdi>s</bdi> (operator)</small>`: func(context.Context) Reader {
+			return Reader{Tenant: "t", Subject: "s", Role: "operator"}
+		},
+	} {
+		mux := http.NewServeMux()
+		Register(mux, Config{Calls: full(), Admit: func(page http.Handler, _ Refuse) http.Handler { return page }, Reader: who, Logger: slog.New(slog.DiscardHandler)})
+		for _, path := range all {
+			w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+			r.Host = "h<:1"
+			mux.ServeHTTP(w, r)
+			if body := w.Body.String(); !strings.Contains(body, want) || !strings.Contains(body, " – Lessor at h&lt;:1</title>") {
+				t.Errorf("%s lacks %s, or the host in its title:\n%s", path, want, body)
+			}
+		}
+	}
+}
+
+// A reader who is not admitted gets a page that says why, and for a wrong role how to show another credential. It does not ask again by itself.
+func TestWhoIsNotAdmitted(t *testing.T) {
+	for code, helps := range map[int]bool{http.StatusForbidden: true, http.StatusUnauthorized: false, http.StatusTooManyRequests: false} {
+		mux := http.NewServeMux()
+		Register(mux, Config{Calls: full(), Logger: slog.New(slog.DiscardHandler), Admit: func(_ http.Handler, refuse Refuse) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { refuse(w, r, code, "because <b>") })
+		}})
+		for _, path := range all {
+			w := httptest.NewRecorder()
+			mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+			body := w.Body.String()
+			if w.Code != code || !strings.Contains(body, `<p id="why">because &lt;b&gt;</p>`) || strings.Contains(body, "data-live") ||
+				strings.Contains(body, "close all its windows") != helps || w.Header().Get("Content-Security-Policy") == "" {
+				t.Errorf("%s, refused with %d: status %d, want a page that says why, and what to do: %v:\n%s", path, code, w.Code, helps, body)
+			}
+		}
 	}
 }
 

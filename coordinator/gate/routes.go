@@ -109,7 +109,8 @@ func (g *Gate) Recheck(ctx context.Context) error {
 
 // Request checks an HTTP request for a path that is not a gRPC call, such as /metrics: the caller needs one of the roles in asks (X2). aboutAll means that
 // the path is about all tenants: if there is a host tenant, only its callers are let in. Request reads the credential from the metadata and the peer of ctx.
-// The context that it returns ends with the credential (X3); leave must be called at the end of the request. The error is a gRPC status.
+// The context that it returns has the caller for Identify, and ends with the credential (X3); leave must be called at the end of the request. The error is
+// a gRPC status.
 func (g *Gate) Request(ctx context.Context, path string, asks auth.Role, aboutAll bool) (in context.Context, leave func(), err error) {
 	who, err := g.caller(ctx)
 	logCaller(ctx, who)
@@ -121,7 +122,7 @@ func (g *Gate) Request(ctx context.Context, path string, asks auth.Role, aboutAl
 	case aboutAll && !g.SeesAll(who):
 		err = refusal.Status(&refusal.HostError{What: path})
 	default:
-		in, leave = g.calls.track(ctx, who)
+		in, leave = g.calls.track(withIdentity(ctx, who), who)
 		return in, leave, nil
 	}
 	return nil, nil, g.turnAway(ctx, who, path, nil, err)
