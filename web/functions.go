@@ -44,6 +44,7 @@ var functions = template.FuncMap{
 	"held":       func() string { return names(words.Held(), ",") },
 	"link":       link,
 	"linked":     linked,
+	"idle":       idle,
 	"boxed":      boxed,
 	"kept":       func(name, value string) string { return kept(url.Values{name: {value}}) },
 	"quoted":     quoted,

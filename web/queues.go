@@ -22,9 +22,28 @@ func (p *pages) overview(r *http.Request) (view, error) {
 	return view{Title: "Overview", Template: "overview", Live: true, Data: struct {
 		Status    *lessorv1.GetStatusResponse
 		Queues    []*lessorv1.Queue
+		Part      bool // there are more, before or after these
+		Idle      int
 		Next      string
 		Workspace string
-	}{coordinator, queues.GetQueues(), next(r, queues.GetNextPageToken(), nil), workspaceOf(r)}}, nil
+	}{
+		coordinator, queues.GetQueues(), queues.GetNextPageToken() != "" || r.URL.Query().Get("page") != "", idleAmong(queues.GetQueues()),
+		next(r, queues.GetNextPageToken(), nil), workspaceOf(r),
+	}}, nil
+}
+
+// idle reports whether a queue has tasks for which nobody asks. A worker over HTTP asks for work only when it has none.
+func idle(q *lessorv1.Queue) bool {
+	return q.GetReady() > 0 && q.GetTakers() == 0 && q.GetLeased() == 0
+}
+
+func idleAmong(queues []*lessorv1.Queue) (n int) {
+	for _, q := range queues {
+		if idle(q) {
+			n++
+		}
+	}
+	return n
 }
 
 // queue shows a queue.

@@ -393,6 +393,49 @@ func TestQueueThatNobodyWorksOn(t *testing.T) {
 	}
 }
 
+// Where not all queues are on a page, it says so above them, and how many of them nobody works on: others that stand out may be further on.
+func TestQueuesOfOnePage(t *testing.T) {
+	well, idle := &lessorv1.Queue{Name: "a"}, &lessorv1.Queue{Name: "b", Ready: 1}
+	for _, c := range []struct {
+		query, token string
+		queues       []*lessorv1.Queue
+		want         string
+	}{
+		{"", "", []*lessorv1.Queue{well, idle}, ""},
+		{"", "c", []*lessorv1.Queue{well, idle, idle}, `<p class="alarm">These are not all queues, but 3 by name; with tasks and no worker: 2 of them.</p>`},
+		{"?page=c", "", []*lessorv1.Queue{well}, "<p>These are not all queues, but 1 by name; with tasks and no worker: 0 of them.</p>"},
+	} {
+		a := full()
+		a.by[lessorv1.AdminService_ListQueues_FullMethodName] = &lessorv1.ListQueuesResponse{Queues: c.queues, NextPageToken: c.token}
+		body := get(t, a, "/ui/"+c.query).Body.String()
+		if above, _, _ := strings.Cut(body, "<table"); strings.Contains(above, "not all queues") != (c.want != "") || !strings.Contains(above, c.want) {
+			t.Errorf("/ui/%s, with %d queues and the token %q: want %q above the table:\n%s", c.query, len(c.queues), c.token, c.want, body)
+		}
+	}
+}
+
+// What is drawn has a name for those who do not see it, and the exact times can be shown without a mouse.
+func TestWhatIsDrawnHasAName(t *testing.T) {
+	drawn := 0
+	for _, path := range all {
+		body := get(t, full(), path).Body.String()
+		for _, element := range regexp.MustCompile(`<(meter|progress)[^>]*>`).FindAllString(body, -1) {
+			if drawn++; !strings.Contains(element, ` aria-label="`) {
+				t.Errorf("%s: %s has no name", path, element)
+			}
+		}
+		if !strings.Contains(body, `<label><input type="checkbox" id="exact"> exact times</label>`) {
+			t.Errorf("%s has no box for exact times", path)
+		}
+	}
+	if drawn < 3 {
+		t.Errorf("%d are drawn, want those of a task, a run and workers", drawn)
+	}
+	if style := get(t, full(), "/ui/style.css").Body.String(); !strings.Contains(style, `body:has(#exact:checked) :is(.scroll, .facts) time::after { content: " " attr(title);`) {
+		t.Error("the box shows no times")
+	}
+}
+
 // The overview says how many tasks of a queue are FAILED, and links them; its page says how many have ended.
 func TestEndedTasksOfAQueue(t *testing.T) {
 	a := full()
