@@ -54,6 +54,31 @@ func TestVerdictsFindTheirWords(t *testing.T) {
 	}
 }
 
+// V4: a report may be repeated while there is no answer to it, after a while, and not once there is one.
+func TestRepeatsInVain(t *testing.T) {
+	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
+	for _, c := range []struct {
+		name         string
+		told, second int // milliseconds after the first; told 0: never
+		lost, want   bool
+	}{
+		{"at once", 1000, 10, false, true},
+		{"unanswered for a second", 0, 1000, false, false},
+		{"as the answer comes", 1000, 1050, false, false},
+		{"after the answer", 100, 1000, false, true},
+		{"after an answer that was lost", 100, 1000, true, false},
+	} {
+		a := &attempt{}
+		first, second := &word{kind: complete, attempt: a, at: at(1), lost: c.lost}, &word{kind: complete, attempt: a, at: at(1 + c.second)}
+		if c.told > 0 {
+			first.told = at(1 + c.told)
+		}
+		if a.words = []*word{first, second}; a.repeatedInVain() != c.want {
+			t.Errorf("%s: repeated in vain = %v, want %v", c.name, !c.want, c.want)
+		}
+	}
+}
+
 // The worker knows that a lease is lost once a CANCELLED has reached it, by an answer or a cancel, and not before.
 func TestTellsLossOnceItHasArrived(t *testing.T) {
 	r := newRecord()
