@@ -81,8 +81,8 @@ func (c queueUpdateCmd) request() (*lessorv1.UpdateQueueRequest, error) {
 	if c.limitsRate() {
 		req.RateLimit.Burst = c.Burst
 	}
-	if setsRetry || c.ResetRetry {
-		req.RetryPolicy = c.policy()
+	if req.RetryPolicy = c.policy(); c.ResetRetry {
+		req.RetryPolicy = &lessorv1.RetryPolicy{}
 	}
 	return req, nil
 }

@@ -146,6 +146,10 @@ func TestSettingsOfASubmit(t *testing.T) {
 	if !proto.Equal(got, want) {
 		t.Errorf("the task is\n%v\nwant\n%v", got, want)
 	}
+	// T1: a client that sends no more than the queue submits the same spec.
+	if got, err := parsed(t, "submit", "--queue=q").Submit.spec(nil); err != nil || !proto.Equal(got, &lessorv1.TaskSpec{Queue: "q"}) {
+		t.Errorf("with --queue alone, the task is %v (error %v)", got, err)
+	}
 	for flag, requires := range map[string]bool{
 		"--require-runtime=r": true, "--require-feature=f": true, "--require-label=l=v": true, "--require-resource=gpu=1": true,
 		"--require-package=p": true, "--host-node=h": false, "--chain-index=0": false, "--middleware=m": false,
