@@ -274,6 +274,10 @@ func TestAuditedCallsAreTested(t *testing.T) {
 func TestRefusedCallsLeaveAnEntry(t *testing.T) {
 	t.Attr("rules", "X4")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+		producer, producerID := r.Issue(t, "acme", auth.Producer)
+		if _, err := r.Gate.Keyring().Rotate(t.Context(), "acme", new(time.Duration), time.Now()); err != nil {
+			t.Fatal(err)
+		}
 		operator, _ := r.Issue(t, "acme", auth.Operator)
 		viewer, viewerID := r.Issue(t, "acme", auth.Viewer)
 		worker, workerID := r.IssueFor(t, "acme", auth.Worker, time.Second)
@@ -288,11 +292,13 @@ func TestRefusedCallsLeaveAnEntry(t *testing.T) {
 			{viewer, lessorv1.WorkerService_Session_FullMethodName, refusal.CodeForbidden, viewerID},
 			{worker, lessorv1.WorkerService_Lease_FullMethodName, refusal.CodeToken, workerID},
 			{worker, lessorv1.WorkerService_Session_FullMethodName, refusal.CodeToken, workerID},
+			{producer, lessorv1.TaskService_SubmitTask_FullMethodName, refusal.CodeToken, producerID}, // of a retired key
 			{operator, lessorv1.TaskService_CancelTask_FullMethodName, refusal.CodeInvalid, ""},
 			{operator, lessorv1.AdminService_UpdateQueue_FullMethodName, refusal.CodeInvalid, ""},
 			{operator, lessorv1.TaskService_GetTask_FullMethodName, "", ""}, // reads are not audited
 			{"nonsense", lessorv1.TaskService_GetTask_FullMethodName, "", ""},
 			{worker[:len(worker)-4] + "AAAA", lessorv1.TaskService_GetTask_FullMethodName, "", ""},
+			{producer[:len(producer)-4] + "AAAA", lessorv1.TaskService_GetTask_FullMethodName, "", ""},
 		} {
 			before := len(r.AuditEvents(ctx, t, wiretest.WholeAudit()))
 			if err := r.Invoke(wiretest.WithToken(t.Context(), tt.who), tt.method); err == nil {

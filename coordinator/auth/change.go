@@ -175,8 +175,8 @@ func (k *Keyring) Revoke(ctx context.Context, tenant, id, by string, now time.Ti
 }
 
 // Rotate makes a new key, which signs for the tenant from then on. Each older key continues to verify until the last of its tokens has expired,
-// but for at most retire if that is not nil. A retire of 0 ends the tokens of the older keys at once. Tokens that ended with a key which is dropped are marked
-// as revoked, so that they stay apart from those that expired by themselves.
+// but for at most retire if that is not nil. A retire of 0 ends the tokens of the older keys at once. Tokens that ended with their key are marked as
+// revoked, so that they stay apart from those that expired by themselves. Their key is kept until the next rotation, to name their holders in refusals.
 func (k *Keyring) Rotate(ctx context.Context, tenant string, retire *time.Duration, now time.Time) (records.SigningKey, error) {
 	done, err := k.changing.begin(ctx, tenant)
 	if err != nil {
@@ -188,11 +188,15 @@ func (k *Keyring) Rotate(ctx context.Context, tenant string, retire *time.Durati
 	for _, key := range k.Keys(tenant) {
 		end := retirement(key, needed[key.ID], retire, now)
 		if end <= lease.WallOf(now) {
-			c.drop = append(c.drop, key)
-			c.tokens = append(c.tokens, k.cut(key, end, lease.WallOf(now))...)
-			continue
+			cut := k.cut(key, end, lease.WallOf(now))
+			if len(cut) == 0 {
+				c.drop = append(c.drop, key)
+				continue
+			}
+			c.tokens = append(c.tokens, cut...)
+		} else {
+			kept++
 		}
-		kept++
 		if end != key.RetiresAt {
 			key.RetiresAt = end
 			c.keys = append(c.keys, key)

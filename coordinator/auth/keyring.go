@@ -92,9 +92,18 @@ func (k *Keyring) Verify(token string, now time.Time) (Identity, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	key, ok := k.keys[p.key]
-	if !ok || retired(key, now) {
+	if !ok {
 		return Identity{}, &Error{UnknownKey}
 	}
+	who, err := k.holder(p, key, now)
+	if retired(key, now) { // whatever else is wrong with the token; the audit can name its holder
+		return who, &Error{UnknownKey}
+	}
+	return who, err
+}
+
+// holder returns the identity that a token names if the key signed it, and what is wrong with the token, apart from its key. The caller holds mu.
+func (k *Keyring) holder(p parts, key records.SigningKey, now time.Time) (Identity, error) {
 	c, ok := p.verify(key.Secret)
 	if !ok || c.Tenant != key.Tenant {
 		return Identity{}, &Error{BadSignature}

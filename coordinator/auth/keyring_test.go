@@ -219,6 +219,41 @@ func TestRotate(t *testing.T) {
 		open(t, d.st, "").want(what, token, noon, auth.UnknownKey)
 	}
 	open(t, d.st, "").want("another tenant's", theirs, noon, "")
+}
+
+// X1, X2: a key that ended tokens is kept until the next rotation: the audit names their holders (X4), but nobody else. A wall clock that is set back does
+// not make them valid again.
+func TestRetiredKeyStillNamesHolders(t *testing.T) {
+	t.Attr("rules", "X1 X2")
+	d := open(t, memstore.New(), "")
+	token, id := d.issue("acme")
+	rotate := func(retire time.Duration, at time.Time) {
+		t.Helper()
+		if _, err := d.Rotate(t.Context(), "acme", &retire, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	named := func(what, token, id string, at time.Time) {
+		t.Helper()
+		who, err := open(t, d.st, "").Verify(token, at)
+		var bad *auth.Error
+		if !errors.As(err, &bad) || bad.Problem != auth.UnknownKey || who.Credential != id || (who.Tenant == "") != (id == "") {
+			t.Errorf("%s: %+v (%v), want the holder %q and the problem unknown_key", what, who, err, id)
+		}
+	}
+	later := noon.Add(time.Minute)
+	rotate(time.Minute, noon)
+	named("a key whose time is over", token, id, later)
+	rotate(0, later)
+	named("a key whose tokens were just marked", token, id, later)
+	next, nextID := d.issue("acme")
+	rotate(0, later)
+	named("a key that was ended at once", next, nextID, later)
+	named("a token that it did not sign", next[:len(next)-4]+"AAAA", "", later)
+	named("a token that has expired, too", next, nextID, later.Add(24*time.Hour))
+	named("a key of two rotations ago", token, "", later)
+	d.want("after the clock was set back", next, noon, auth.Revoked)
+	rotate(0, later)
 	if keys := d.Keys("acme"); len(keys) != 1 || keys[0].RetiresAt != 0 {
 		t.Errorf("the tenant has %d keys, want only the one that signs", len(keys))
 	}

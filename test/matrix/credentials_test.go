@@ -49,7 +49,7 @@ func (e *environment) credentials() []credential {
 		{name: "expired", headers: bearer(e.tokens["expired"]), problem: auth.Expired, owned: true},
 		{name: "revoked", headers: bearer(e.tokens["revoked"]), problem: auth.Revoked, owned: true},
 		{name: "of another coordinator", headers: bearer(e.tokens["foreign"]), problem: auth.UnknownKey},
-		{name: "of a retired key", headers: bearer(e.tokens["retired"]), problem: auth.UnknownKey},
+		{name: "of a retired key", headers: bearer(e.tokens["retired"]), problem: auth.UnknownKey, owned: true},
 		{name: "with another signature", headers: bearer(e.tokens["forged"]), problem: auth.BadSignature},
 		{name: "for another audience", headers: bearer(e.tokens["audience"]), problem: auth.BadAudience, owned: true},
 		{name: "that nobody knows", headers: bearer(e.tokens["unknown"]), problem: auth.Unknown, owned: true},
