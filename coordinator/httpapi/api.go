@@ -21,8 +21,9 @@ type Config struct {
 	// Calls makes calls of the services of lessor.v1 for callers that Door has admitted.
 	Calls grpc.ClientConnInterface
 	// Misread makes a call whose request could not be read, with the part of the request that is known. So the call is counted, audited and logged like any
-	// other refused call. The error is a status: INVALID_ARGUMENT with the given code, or an earlier refusal of the call, for example by a quota.
-	Misread func(ctx context.Context, method string, request proto.Message, code string) error
+	// other refused call. The error is a status: INVALID_ARGUMENT with the given code and what the caller is told, or an earlier refusal of the call, for
+	// example by a quota.
+	Misread func(ctx context.Context, method string, request proto.Message, code, told string) error
 	// Door admits or refuses requests.
 	Door Door
 	// MaxBody is the longest body that is read, in bytes.

@@ -351,7 +351,7 @@ func TestTimeLimitOfALongBody(t *testing.T) {
 	})
 }
 
-// H2, S4: a request with a bad body is refused, and the answer names the bad field.
+// H2, S4: a request with a bad body is refused, and the answer names the bad field. The log has what the client was told.
 func TestBadRequestsAreRefused(t *testing.T) {
 	t.Attr("rules", "H2 S4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -418,6 +418,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 				}
 			}
 		}
+		wiretest.WantContains(t, "the log", r.Log.String(), `"grpc.error":"rpc error: code = InvalidArgument desc = payloda: is not a field of this request"`)
 		w.Send(http.MethodGet, "/v1/tasks/t0000200000000001", "", "").Want(t, http.StatusNotFound, "error", "not_found", "code", "E.TASK.NOT_FOUND")
 	})
 }

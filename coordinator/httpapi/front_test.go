@@ -39,7 +39,7 @@ func newAPIWithDoor(cfg Config) (api http.Handler, door *countingDoor, task stri
 	door.holder.Ticket.Task, door.holder.Ticket.Attempt = lease.TaskID{Space: 1, Seq: 1}, 1
 	cfg.Door, cfg.MaxBody, cfg.Logger, cfg.Answered = door, 1000, slog.New(slog.DiscardHandler), func(string, int) {}
 	if cfg.Misread == nil {
-		cfg.Misread = func(context.Context, string, proto.Message, string) error {
+		cfg.Misread = func(context.Context, string, proto.Message, string, string) error {
 			return status.Error(codes.InvalidArgument, "misread")
 		}
 	}
