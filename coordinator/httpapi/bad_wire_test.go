@@ -359,6 +359,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		for path, bodies := range map[string][]badBody{
 			"/v1/tasks": {
 				{"no queue", `{}`, "queue"},
+				{"empty key", `{"queue": "q", "idempotencyKey": ""}`, "idempotencyKey"},
 				{"unknown field", `{"queue": "q", "payloda": 1}`, "payloda"},
 				{"tenant", `{"queue": "q", "tenantId": "other"}`, "tenantId"},
 				{"tenant inside", `{"queue": "q", "retryPolicy": {"tenant": "other"}}`, "retryPolicy.tenant"},
@@ -399,6 +400,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 				{"empty", `{"tasks": []}`, "tasks"},
 				{"too many", `{"tasks": [` + strings.Repeat(`{"queue": "q"}, `, 1000) + `{"queue": "q"}]}`, "tasks"},
 				{"no queue in the second", `{"tasks": [{"queue": "q"}, {}]}`, "tasks[1].queue"},
+				{"empty key in the second", `{"tasks": [{"queue": "q"}, {"queue": "q", "idempotencyKey": ""}]}`, "tasks[1].idempotencyKey"},
 				{"null", `{"tasks": [null]}`, "tasks[0]"},
 				{"unknown field", `{"tasks": [{"queue": "q"}, {"queue": "q", "payloda": 1}]}`, "tasks[1].payloda"},
 				{"unknown mode", `{"tasks": [{"queue": "q"}, {"queue": "q", "affinity": {"key": "k", "mode": "NEAR"}}]}`, "tasks[1].affinity.mode"},
@@ -544,7 +546,7 @@ func TestLimitsOfNumbersAreThoseOfTheCalls(t *testing.T) {
 				return w.Send(c.method, strings.Replace(c.path, "%d", strconv.Itoa(n), 1), "", strings.Replace(c.body, "%d", strconv.Itoa(n), 1))
 			}
 			for _, n := range []int{-1, math.MaxUint32 + 1} {
-				send(n).Want(t, http.StatusBadRequest, "field", c.field, "message", fmt.Sprintf("%s: is %d; it must be a whole number from 0 to %d", c.field, n, c.most))
+				send(n).Want(t, http.StatusBadRequest, "field", c.field, "message", fmt.Sprintf("%s: is %d; it must be a whole number from 1 to %d, or 0 for the default", c.field, n, c.most))
 			}
 			send(c.most+1).Want(t, http.StatusBadRequest, "field", c.field, "message", fmt.Sprintf("%s: is %d; the limit is %d", c.field, c.most+1, c.most))
 			if got := send(c.most); got.StatusCode/100 != 2 {

@@ -21,6 +21,10 @@ var messagesOf = map[string][]string{
 	"BulkResponse": {"BatchResult"}, "SubmitResponse": {"SubmitTaskResponse"}, "TaskResponse": {"GetTaskResponse"},
 }
 
+const aboutKeys = "Makes the submit idempotent for as long as the task exists: the same key with the same spec is the same task, with another spec it is " +
+	"a conflict. Specs are compared as they were sent, so a repeat is safest with the same bytes: a default that is written out, an empty object in place of " +
+	"none, and in the payload another order, escape or form of a number make another spec. White space does not. Optional; not empty."
+
 // ownWords describe what the protos do not have, or not in words that fit this API.
 var ownWords = map[string]string{
 	"Alive.acknowledged": "Always true.", "CompletedResponse.acknowledged": "Always true.",
@@ -59,6 +63,8 @@ var ownWords = map[string]string{
 	"CompletedRequest.attemptId":   "The attemptId of the assignment; checked if it is sent.",
 	"GetRequest.waitMs": "How long to wait for the end of the task, at most a minute. Left out or 0: not at all. The answer is 200 in either case; state says whether " +
 		"the task has ended.",
+	"Spec.idempotencyKey":          aboutKeys,
+	"SubmitRequest.idempotencyKey": aboutKeys,
 	"HeartbeatRequest.progressPct": "How far the work has come, 0 to 100. Absent: 0 if there is a message or stage, else the last one stays.",
 	"HistoryEvent.sequence":        "Durable number, rising within the workspace; the id of the server-sent event.",
 	"Capabilities.runtimes": "Runtimes that it has, such as \"python3.12\" or \"cuda\"; at most 256. Compared with requirements of tasks, as are " +
@@ -81,6 +87,9 @@ var (
 
 // ofHTTP puts words of this API in the place of those of gRPC.
 var ofHTTP = strings.NewReplacer("ALREADY_EXISTS", "a conflict", "TaskError.", "")
+
+// ofNumbers says that a 0 is the same as no number. That of a priority is the default itself.
+var ofNumbers = strings.NewReplacer("Default 0.", "Default 0.", "Default ", "Left out or 0: ", "Absent: no limit", "Left out or 0: no limit")
 
 // fieldComments returns the comments of the fields of lessor.v1 as this API speaks of fields, by message and name in JSON: "Task.taskId".
 func fieldComments(t *testing.T) map[string]string {
@@ -128,6 +137,9 @@ func (s *schemas) describe(name, field string, schema object) {
 	}
 	if name == "TaskFilter" { // there nothing may be empty or null
 		said = left.Replace(said)
+	}
+	if kind := schema["type"]; kind == "integer" || kind == "number" {
+		said = ofNumbers.Replace(said)
 	}
 	switch form, _ := schema["description"].(string); {
 	case said == "":

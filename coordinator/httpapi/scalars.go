@@ -55,7 +55,7 @@ type millis int64
 // Limits returns the least span, and the greatest number that fits; see strictjson.Limited. The fields have limits of their own, far below that.
 func (millis) Limits() (least int64, most uint64) { return 0, math.MaxInt64 }
 
-// Numbers of which the gRPC calls accept fewer than fit; see strictjson.Limited.
+// Numbers of which the gRPC calls accept fewer than fit; see strictjson.Defaulted.
 type (
 	items            uint32 // tasks of a lease, or items of a page
 	budget           uint32 // failures or losses
@@ -63,13 +63,17 @@ type (
 )
 
 // Limits returns the limits of package convert, which a client does not know.
-func (items) Limits() (least int64, most uint64) { return 0, 1000 }
+func (items) Limits() (least int64, most uint64) { return 1, 1000 }
 
 // Limits returns those of a RetryPolicy.
-func (budget) Limits() (least int64, most uint64) { return 0, lease.MaxBudget }
+func (budget) Limits() (least int64, most uint64) { return 1, lease.MaxBudget }
 
 // Limits returns those of concurrency_limit.
-func (concurrencyLimit) Limits() (least int64, most uint64) { return 0, lease.MaxConcurrency }
+func (concurrencyLimit) Limits() (least int64, most uint64) { return 1, lease.MaxConcurrency }
+
+func (items) ZeroIsDefault()            {}
+func (budget) ZeroIsDefault()           {}
+func (concurrencyLimit) ZeroIsDefault() {}
 
 // span converts m to a proto duration, and 0 to nil. The gRPC call checks the limits.
 func (m millis) span() *durationpb.Duration {

@@ -19,7 +19,7 @@ type spec struct {
 	RunID               string            `json:"runId,omitempty"`
 	TaskKey             string            `json:"taskKey,omitempty"`
 	AssetID             string            `json:"assetId,omitempty"`
-	IdempotencyKey      string            `json:"idempotencyKey,omitempty"`
+	IdempotencyKey      *string           `json:"idempotencyKey,omitempty"`
 	Priority            int32             `json:"priority,omitempty"`
 	RunAt               instant           `json:"runAt,omitzero"`
 	Deadline            instant           `json:"deadline,omitzero"`
@@ -85,6 +85,12 @@ func (s *spec) proto() (*lessorv1.TaskSpec, *problem) {
 	if p != nil {
 		return nil, p
 	}
+	var key string
+	if sent := s.IdempotencyKey; sent != nil {
+		if key = *sent; key == "" { // perhaps an unset variable of a script: a repeat would make a second task
+			return nil, invalid("idempotencyKey", "must not be empty; leave it out")
+		}
+	}
 	policy, p := s.RetryPolicy.proto()
 	if p != nil {
 		return nil, p
@@ -95,7 +101,7 @@ func (s *spec) proto() (*lessorv1.TaskSpec, *problem) {
 	}
 	m := &lessorv1.TaskSpec{
 		WorkspaceId: s.WorkspaceID, Queue: s.Queue, Type: s.Type, Payload: payload, RunId: s.RunID, TaskKey: s.TaskKey, AssetId: s.AssetID,
-		IdempotencyKey: s.IdempotencyKey, Priority: s.Priority, RunAt: stamp(s.RunAt), Deadline: stamp(s.Deadline),
+		IdempotencyKey: key, Priority: s.Priority, RunAt: stamp(s.RunAt), Deadline: stamp(s.Deadline),
 		AttemptTimeout: s.AttemptTimeoutMs.span(), StartTimeout: s.StartTimeoutMs.span(), RetryPolicy: policy,
 		HeartbeatInterval: s.HeartbeatIntervalMs.span(), HeartbeatTimeout: s.HeartbeatTimeoutMs.span(), CancelGrace: s.CancelGracePeriodMs.span(),
 		Retention: s.RetentionMs.span(), Labels: s.Labels, Requirements: s.Requirements.proto(), Affinity: near,

@@ -8,7 +8,7 @@ import (
 func specOf(m *lessorv1.TaskSpec) spec {
 	s := spec{
 		WorkspaceID: m.GetWorkspaceId(), Queue: m.GetQueue(), Type: m.GetType(), RunID: m.GetRunId(), TaskKey: m.GetTaskKey(),
-		AssetID: m.GetAssetId(), IdempotencyKey: m.GetIdempotencyKey(), Priority: m.GetPriority(),
+		AssetID: m.GetAssetId(), Priority: m.GetPriority(),
 		RunAt: instantOf(m.GetRunAt()), Deadline: instantOf(m.GetDeadline()),
 		AttemptTimeoutMs: millisOf(m.GetAttemptTimeout()), StartTimeoutMs: millisOf(m.GetStartTimeout()),
 		RetryPolicy:         retryPolicyOf(m.GetRetryPolicy()),
@@ -16,6 +16,9 @@ func specOf(m *lessorv1.TaskSpec) spec {
 		CancelGracePeriodMs: millisOf(m.GetCancelGrace()), RetentionMs: millisOf(m.GetRetention()),
 		Labels: m.GetLabels(), ConcurrencyKey: m.GetConcurrencyKey(), ConcurrencyLimit: concurrencyLimit(m.GetConcurrencyLimit()),
 		FairnessKey: m.GetFairnessKey(), Traceparent: m.GetTraceparent(),
+	}
+	if key := m.GetIdempotencyKey(); key != "" {
+		s.IdempotencyKey = &key
 	}
 	s.Payload, s.PayloadBase64 = shown(m.GetPayload())
 	if r := m.GetRequirements(); r != nil {

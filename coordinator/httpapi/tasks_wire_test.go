@@ -64,6 +64,31 @@ func asText(v any) string {
 	return string(text)
 }
 
+// T1: white space and the order of fields make no other spec, nor does a null. Within a payload all else counts, and so does a default that is written out.
+func TestSpecsAreComparedAsTheyWereSent(t *testing.T) {
+	t.Attr("rules", "T1")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		const sent = `{"queue": "q", "idempotencyKey": "k", "payload": {"a": 1, "b": "é"}}`
+		w.Send(http.MethodPost, "/v1/tasks", "", sent).Want(t, http.StatusCreated)
+		for change, want := range map[[2]string]int{
+			{`"q", `, `"q",`}: http.StatusOK,
+			{`"queue": "q", "idempotencyKey": "k"`, `"idempotencyKey": "k", "queue": "q"`}:         http.StatusOK,
+			{`"q", `, `"q", "priority": 0, "retentionMs": 0, "labels": {}, "retryPolicy": null, `}: http.StatusOK,
+			{`"a": 1, "b": "é"`, `"b": "é", "a": 1`}:                                               http.StatusConflict,
+			{`é`, `\u00e9`}:                              http.StatusConflict,
+			{`1`, `1.0`}:                                 http.StatusConflict,
+			{`"q", `, `"q", "retryPolicy": {}, `}:        http.StatusConflict,
+			{`"q", `, `"q", "retentionMs": 259200000, `}: http.StatusConflict,
+		} {
+			w.Send(http.MethodPost, "/v1/tasks", "", strings.Replace(sent, change[0], change[1], 1)).Named(change[1]).Want(t, want)
+		}
+		const none = `{"queue": "q", "idempotencyKey": "none"`
+		w.Send(http.MethodPost, "/v1/tasks", "", none+`, "payload": null}`).Want(t, http.StatusCreated)
+		w.Send(http.MethodPost, "/v1/tasks", "", none+`}`).Want(t, http.StatusOK)
+	})
+}
+
 // H1, H2, S2: an assignment over HTTP has the fields of docs/http.md. A payload that is not JSON is in base64. A request with the same requestId gets the
 // same leases again.
 func TestLeaseOverHTTP(t *testing.T) {

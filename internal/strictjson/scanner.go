@@ -174,10 +174,15 @@ func (s *scanner) number(at *place, text string, t reflect.Type) *Error {
 
 // wholeNumber says which whole numbers a type may be, if it can hold those from least to most.
 func wholeNumber(t reflect.Type, least int64, most uint64) string {
-	if limited, ok := reflect.Zero(t).Interface().(Limited); ok {
+	zero := reflect.Zero(t).Interface()
+	if limited, ok := zero.(Limited); ok {
 		least, most = limited.Limits()
 	}
-	return fmt.Sprintf("a whole number from %d to %d", least, most)
+	text := fmt.Sprintf("a whole number from %d to %d", least, most)
+	if _, ok := zero.(Defaulted); ok {
+		text += ", or 0 for the default"
+	}
+	return text
 }
 
 // withoutFraction returns the number that was just read without a fraction of zeros, and puts spaces in place of that in the body. Many languages write a

@@ -42,6 +42,12 @@ type Limited interface {
 	Limits() (least int64, most uint64)
 }
 
+// Defaulted is a Limited type of which 0, below its limits, means the default. The error says so.
+type Defaulted interface {
+	Limited
+	ZeroIsDefault()
+}
+
 // Error is why a body is refused.
 type Error struct {
 	Field   string // its path, such as labels.a or queues[1]; "" is the whole body

@@ -24,6 +24,7 @@ type request struct {
 	RetentionMs      millis            `json:"retentionMs"`
 	All              bool              `json:"all"`
 	Slots            *slots            `json:"slots"`
+	Tries            tries             `json:"tries"`
 	RunAt            day               `json:"runAt,omitzero"`
 	PayloadBase64    []byte            `json:"payloadBase64"`
 	Payload          json.RawMessage   `json:"payload"`
@@ -50,6 +51,12 @@ type millis int64
 type slots uint32
 
 func (slots) Limits() (least int64, most uint64) { return 0, 64 }
+
+// tries are limited, and have a default.
+type tries uint32
+
+func (tries) Limits() (least int64, most uint64) { return 1, 9 }
+func (tries) ZeroIsDefault()                     {}
 
 // day reads itself.
 type day struct{ time.Time }
@@ -101,6 +108,7 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 		`{"concurrencyLimit": 4294967295, "priority": -2147483648, "retentionMs": 9223372036854775807}`: ``,
 		`{"slots": -1}`:                              `slots: is -1; it must be a whole number from 0 to 64`,
 		`{"slots": 4294967296}`:                      `slots: is 4294967296; it must be a whole number from 0 to 64`,
+		`{"tries": -1}`:                              `tries: is -1; it must be a whole number from 1 to 9, or 0 for the default`,
 		`{"slots": 65}`:                              ``, // whoever takes it refuses it
 		`{"priority": -2147483649}`:                  `priority: is -2147483649; it must be a whole number from -2147483648 to 2147483647`,
 		`{"retentionMs": 1e3}`:                       `retentionMs: is 1e3; it must be a whole number from -9223372036854775808 to 9223372036854775807, without an exponent`,

@@ -394,7 +394,9 @@ func (w *world) posts(tn *tenant) {
 	}
 	body := map[string]any{
 		"workspaceId": spec.GetWorkspaceId(), "queue": spec.GetQueue(), "payload": []int{1, 2, 3}, "heartbeatIntervalMs": 1000, "heartbeatTimeoutMs": 4000,
-		"idempotencyKey": spec.GetIdempotencyKey(),
+	}
+	if key := spec.GetIdempotencyKey(); key != "" {
+		body["idempotencyKey"] = key
 	}
 	w.ask(tn, "POST Submit", 0, func(ctx context.Context, c *client) error {
 		began := time.Now()
