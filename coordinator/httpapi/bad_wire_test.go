@@ -555,3 +555,40 @@ func TestLimitsOfNumbersAreThoseOfTheCalls(t *testing.T) {
 		}
 	})
 }
+
+// S4: an error about a span names the number that was sent, and limits in the unit of the field, each of which is accepted.
+func TestSpansAreNamedInMilliseconds(t *testing.T) {
+	t.Attr("rules", "S4")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		for _, c := range []struct {
+			sent, field, problem string
+			least, most          int
+		}{
+			{`"attemptTimeoutMs": 1`, "attemptTimeoutMs", "is 1; the range is 100 to 2592000000", 100, 2592000000},
+			{`"startTimeoutMs": 2592000001`, "startTimeoutMs", "is 2592000001; the limit is 2592000000", 100, 2592000000},
+			{`"heartbeatIntervalMs": 9`, "heartbeatIntervalMs", "is 9; the range is 10 to 43200000", 10, 43200000},
+			{`"heartbeatTimeoutMs": 99`, "heartbeatTimeoutMs", "is 99; the range is 100 to 86400000", 100, 86400000},
+			{`"heartbeatTimeoutMs": 1500, "heartbeatIntervalMs": 1000`, "heartbeatTimeoutMs", "is 1500; it must be at least 2000, twice heartbeatIntervalMs (1000)", 2000, 86400000},
+			{`"cancelGracePeriodMs": 86400001`, "cancelGracePeriodMs", "is 86400001; the limit is 86400000", 1, 86400000},
+			{`"retentionMs": 1000000000000000`, "retentionMs", "is 1000000000000000; the limit is 315360000000", 1000, 315360000000},
+			{`"retentionMs": -1000000000000000`, "retentionMs", "is -1000000000000000; it cannot be negative", 1000, 315360000000},
+			{`"retentionMs": 999`, "retentionMs", "is 999; the range is 1000 to 315360000000", 1000, 315360000000},
+			{`"retryPolicy": {"initialBackoffMs": 86400001}`, "retryPolicy.initialBackoffMs", "is 86400001; the limit is 86400000", 1, 86400000},
+			{`"retryPolicy": {"maxBackoffMs": 604800001}`, "retryPolicy.maxBackoffMs", "is 604800001; the limit is 604800000", 1, 604800000},
+			{`"retryPolicy": {"initialBackoffMs": 3000, "maxBackoffMs": 2000}`, "retryPolicy.maxBackoffMs", "is 2000; it must be at least initialBackoffMs (3000)", 1, 604800000},
+			{`"affinity": {"key": "k", "ttlMs": 999}`, "affinity.ttlMs", "is 999; the range is 1000 to 86400000", 1000, 86400000},
+		} {
+			refused := w.Send(http.MethodPost, "/v1/tasks", "", `{"queue": "q", `+c.sent+`}`)
+			refused.Named(c.sent).Want(t, http.StatusBadRequest, "field", c.field, "message", c.field+": "+c.problem)
+			for _, n := range []int{c.least, c.most} {
+				body := fmt.Sprintf(`{"queue": "q", %q: %d}`, c.field, n)
+				if outer, inner, ok := strings.Cut(c.field, "."); ok {
+					key := map[string]string{"affinity": `"key": "k", `}[outer]
+					body = fmt.Sprintf(`{"queue": "q", %q: {%s%q: %d}}`, outer, key, inner, n)
+				}
+				w.Send(http.MethodPost, "/v1/tasks", "", body).Named(body).Want(t, http.StatusCreated)
+			}
+		}
+	})
+}

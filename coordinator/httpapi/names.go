@@ -2,7 +2,9 @@ package httpapi
 
 import (
 	"regexp"
+	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
@@ -60,6 +62,24 @@ func jsonNames(text string) string {
 			return found
 		}
 		return jsonName(found)
+	})
+}
+
+// quotedOrSpan matches what a text quotes, and the durations that Go writes.
+var quotedOrSpan = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?\b(?:\d+(?:\.\d+)?(?:h|ms|m|s|µs|ns))+\b`)
+
+// inMillis returns a text in which durations are numbers of milliseconds, as the fields of this API are. Least limits below one become 1: 0 is not below the
+// others, but means the default.
+func inMillis(text string) string {
+	return quotedOrSpan.ReplaceAllStringFunc(text, func(found string) string {
+		d, err := time.ParseDuration(found)
+		switch {
+		case err != nil: // quoted
+			return found
+		case d > 0 && d < time.Millisecond:
+			return "1"
+		}
+		return strconv.FormatInt(d.Milliseconds(), 10)
 	})
 }
 

@@ -147,9 +147,13 @@ func (p *problem) explained(info *errdetails.ErrorInfo) {
 	}
 }
 
-// violated sets the field of the problem. It and other fields that the description mentions get the names that they have in the JSON request.
+// violated sets the field of the problem. It and other fields that the description mentions get the names that they have in the JSON request,
+// and durations the unit.
 func (p *problem) violated(field, description string) {
 	p.body.Field = jsonPath(field)
+	if strings.HasSuffix(p.body.Field, "Ms") {
+		description = inMillis(description)
+	}
 	p.body.Message = p.body.Field + ": " + jsonNames(description)
 }
 

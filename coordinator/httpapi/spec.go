@@ -1,12 +1,15 @@
 package httpapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/strictjson"
 	"github.com/lessor-dev/lessor/internal/words"
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // spec is the TaskSpec that a producer sends.
@@ -91,6 +94,9 @@ func (s *spec) proto() (*lessorv1.TaskSpec, *problem) {
 			return nil, invalid("idempotencyKey", "must not be empty; leave it out")
 		}
 	}
+	if p := s.checkSpans(); p != nil {
+		return nil, p
+	}
 	policy, p := s.RetryPolicy.proto()
 	if p != nil {
 		return nil, p
@@ -114,6 +120,35 @@ func (s *spec) proto() (*lessorv1.TaskSpec, *problem) {
 		})
 	}
 	return m, nil
+}
+
+// checkSpans refuses spans that are negative or too long. So does the gRPC call, but one that fits into no time.Duration is cut before, and the error would
+// name another number than was sent.
+func (s *spec) checkSpans() *problem {
+	policy, near := cmp.Or(s.RetryPolicy, &retryPolicy{}), cmp.Or(s.Affinity, &affinity{})
+	for _, f := range []struct {
+		name string
+		sent millis
+		most time.Duration
+	}{
+		{"attemptTimeoutMs", s.AttemptTimeoutMs, lease.MaxTimeout},
+		{"startTimeoutMs", s.StartTimeoutMs, lease.MaxTimeout},
+		{"retryPolicy.initialBackoffMs", policy.InitialBackoffMs, lease.MaxInitialBackoff},
+		{"retryPolicy.maxBackoffMs", policy.MaxBackoffMs, lease.MaxMaxBackoff},
+		{"heartbeatIntervalMs", s.HeartbeatIntervalMs, lease.MaxHeartbeatTimeout / 2},
+		{"heartbeatTimeoutMs", s.HeartbeatTimeoutMs, lease.MaxHeartbeatTimeout},
+		{"cancelGracePeriodMs", s.CancelGracePeriodMs, lease.MaxCancelGrace},
+		{"retentionMs", s.RetentionMs, lease.MaxRetention},
+		{"affinity.ttlMs", near.TTLMs, lease.MaxAffinityTTL},
+	} {
+		if f.sent < 0 {
+			return invalid(f.name, "is %d; it cannot be negative", f.sent)
+		}
+		if most := f.most.Milliseconds(); int64(f.sent) > most {
+			return invalid(f.name, "is %d; the limit is %d", f.sent, most)
+		}
+	}
+	return nil
 }
 
 func (r *retryPolicy) proto() (*lessorv1.RetryPolicy, *problem) {
