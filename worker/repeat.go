@@ -10,20 +10,35 @@ import (
 	"github.com/lessor-dev/lessor/worker/internal/refused"
 )
 
+// lastCall is how long before its deadline a call is made for the last time: the jitter before it is cut to that.
+const lastCall = time.Second
+
 // retryRefusals is an interceptor that retries a unary call that was refused because a quota is used up (X5), or because the coordinator stops, after
-// the wait that the coordinator asks for. It gives up after a number of retries, or if the deadline of the call is before the end of the wait.
+// the wait that the coordinator asks for. It gives up if the deadline of the call is before the end of the wait; without a deadline, after a number of
+// retries.
 func retryRefusals(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
 	invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
 	for retries := 0; ; retries++ {
 		err := invoke(ctx, method, req, reply, conn, opts...)
-		wait, ok := refused.Wait(err, retries)
+		deadline, ends := ctx.Deadline()
+		counted := retries
+		if ends {
+			counted = min(retries, refused.MaxRetries-1) // the deadline bounds them
+		}
+		wait, ok := refused.Wait(err, counted)
 		stopping := refused.Stopping(err)
 		if stopping {
 			wait, ok = refused.WaitAsked(err, retries)
 		}
-		if deadline, ends := ctx.Deadline(); !ok || ends && time.Until(deadline) < wait {
+		if !ok {
 			return err
+		}
+		if left := time.Until(deadline); ends {
+			asked, _ := refused.Asked(err)
+			if wait = max(asked, min(wait, left-lastCall)); left < wait {
+				return err
+			}
 		}
 		select {
 		case <-time.After(wait):
