@@ -3,10 +3,13 @@ package gate
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net"
 	"path"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -133,6 +136,27 @@ func AuditsRefusal(ctx context.Context, method string) bool {
 
 // packageEvent is the action of the entries about what workers tell of package operations.
 const packageEvent = "PkgEvent"
+
+// UnknownAction says what is wrong with a name by which somebody looks for entries; "" if entries may have it as their action. The others begin with a small
+// letter: pages, and the sum of a flood.
+func UnknownAction(name string) string {
+	calls := map[string]bool{packageEvent: true}
+	for method := range access {
+		calls[path.Base(method)] = true
+	}
+	if calls[name] {
+		return ""
+	}
+	for call := range calls {
+		if strings.EqualFold(call, name) {
+			return fmt.Sprintf("is %q, in the wrong case; the call is %s", name, call)
+		}
+	}
+	if first, _ := utf8.DecodeRuneInString(name); !unicode.IsUpper(first) {
+		return ""
+	}
+	return fmt.Sprintf("is %q, which is no call; docs/security.md has a list of those that are audited", lease.Clip(name, maxAuditID))
+}
 
 // Limits of the texts of a request that an entry keeps, in bytes. They are needed because a refused request may contain anything.
 const (

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"math"
+	"regexp"
 	"strings"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
@@ -14,12 +15,21 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
+// outcomes matches what an outcome may begin with. Workers choose some of the codes, those of packages.
+var outcomes = regexp.MustCompile(`^(|O|OK|E|E\.[A-Z0-9_.]*)$`)
+
 // ListAuditEvents lists the audit of the caller's tenant, oldest first (X4).
 func (s *adminService) ListAuditEvents(ctx context.Context, req *lessorv1.ListAuditEventsRequest) (*lessorv1.ListAuditEventsResponse, error) {
 	f, tenant := s.fields(), gate.Identify(ctx).Tenant
 	want := &lessorv1.ListAuditEventsRequest{
 		Subject: f.ID("subject", req.GetSubject()), Action: f.ID("action", req.GetAction()), Outcome: f.ID("outcome", req.GetOutcome()),
 		Since: req.GetSince(), Until: req.GetUntil(),
+	}
+	if wrong := gate.UnknownAction(want.GetAction()); wrong != "" { // else the answer would be empty, as if nobody had done it
+		f.Fail("action", "%s", wrong)
+	}
+	if outcome := want.GetOutcome(); !outcomes.MatchString(outcome) {
+		f.Fail("outcome", `is %q; it is "OK", or a code as docs/errors.md has them, such as %s, or how one begins`, outcome, refusal.CodeForbidden)
 	}
 	p := auditPage{want: want, size: f.Items("page_size", req.GetPageSize(), defaultPage), until: f.Wall("until", req.GetUntil())}
 	from := store.AuditKey{Tenant: tenant, At: f.Wall("since", req.GetSince()), Serving: math.MinInt64}

@@ -15,6 +15,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/service"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -54,7 +55,7 @@ func TestAuditBelongsToItsTenant(t *testing.T) {
 	})
 }
 
-// X4: the audit can be filtered by subject, call, outcome and time.
+// X4: the audit can be filtered by subject, call, outcome and time. A name that no entry can have is refused: an empty answer would say that nobody did it.
 func TestAuditFilter(t *testing.T) {
 	t.Attr("rules", "X4")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
@@ -95,6 +96,27 @@ func TestAuditFilter(t *testing.T) {
 				}
 			}
 			wiretest.WantEqual(t, tt.req.String(), strings.Join(got, " "), tt.want)
+		}
+		for _, known := range []*lessorv1.ListAuditEventsRequest{
+			{Action: "GetTask"}, {Action: "PkgEvent"}, {Action: "various"}, {Action: "metrics"}, {Outcome: "E"}, {Outcome: "E.PKG.SOME_2"},
+		} {
+			_ = r.AuditEvents(ctx, t, known)
+		}
+		for _, tt := range []struct {
+			req         *lessorv1.ListAuditEventsRequest
+			field, want string
+		}{
+			{&lessorv1.ListAuditEventsRequest{Action: "Foo"}, "action", `is "Foo", which is no call; docs/security.md has a list of those that are audited`},
+			{&lessorv1.ListAuditEventsRequest{Action: "cancelTask"}, "action", `is "cancelTask", in the wrong case; the call is CancelTask`},
+			{&lessorv1.ListAuditEventsRequest{Outcome: "foo"}, "outcome",
+				`is "foo"; it is "OK", or a code as docs/errors.md has them, such as E.AUTH.FORBIDDEN, or how one begins`},
+			{&lessorv1.ListAuditEventsRequest{Outcome: "ok"}, "outcome",
+				`is "ok"; it is "OK", or a code as docs/errors.md has them, such as E.AUTH.FORBIDDEN, or how one begins`},
+		} {
+			_, err := r.Admin.ListAuditEvents(ctx, tt.req)
+			if field, what := detail.Field(status.Convert(err)); status.Code(err) != codes.InvalidArgument || field != tt.field || what != tt.want {
+				t.Errorf("%v: %v, want INVALID_ARGUMENT about %s: %s", tt.req, err, tt.field, tt.want)
+			}
 		}
 	})
 }

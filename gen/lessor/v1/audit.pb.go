@@ -192,9 +192,10 @@ type ListAuditEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Subject. Empty: any.
 	Subject string `protobuf:"bytes,1,opt,name=subject,proto3" json:"subject,omitempty"`
-	// Name of the call. Empty: any.
+	// Name of the call. Empty: any. INVALID_ARGUMENT if there is no such call, or its name is written in another case.
 	Action string `protobuf:"bytes,2,opt,name=action,proto3" json:"action,omitempty"`
-	// What the outcome begins with: "OK" is what was done, "E." what was refused. Empty: any.
+	// What the outcome begins with: "OK" is what was done, "E." what was refused. Empty: any. INVALID_ARGUMENT if
+	// no outcome can begin so.
 	Outcome string `protobuf:"bytes,3,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// From this time on. Absent: from the oldest event that is kept.
 	Since *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
