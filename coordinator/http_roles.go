@@ -60,8 +60,8 @@ func (c roleCheck) inBrowser(asks auth.Role) func(http.Handler, web.Refuse) http
 	}
 }
 
-// require returns a handler that calls next if the caller has one of the roles in asks, and is of the right tenant (X2), and answers with an error otherwise. If the credential of the
-// caller ends during the request, it closes the connection without the rest of the answer (X3).
+// require returns a handler that calls next if the caller has one of the roles in asks, and is of the right tenant (X2), and answers with an error
+// otherwise. If the credential of the caller ends during the request, it closes the connection without the rest of the answer (X3).
 func (c roleCheck) require(asks auth.Role, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := httpapi.AsCall(r)

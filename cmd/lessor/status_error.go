@@ -262,7 +262,9 @@ func dialProblem(message string) (problem, hint string) {
 		return handshake, "replace the certificate of the coordinator (serve --tls-cert), unless the clock of this machine is wrong"
 	case strings.Contains(handshake, "x509: "):
 		return handshake, "set --tls-ca to the authority of its certificate; the certificate must be valid for the host of --addr"
-	case cut: // as often after a call without TLS; and with TLS 1.3, a refusal of the certificate comes after the handshake of the client, and may be lost when the connection ends
+	case cut:
+		// As often after a call without TLS. And with TLS 1.3, a refusal of the certificate comes after the handshake of the client, and may be lost
+		// when the connection ends.
 		_, preface, _ := strings.Cut(message, "server preface: ")
 		return cmp.Or(handshake, endOfQuoted(preface), message), hintCut
 	case handshake != "":
