@@ -189,11 +189,11 @@ func (k *Keyring) Rotate(ctx context.Context, tenant string, retire *time.Durati
 		end := retirement(key, needed[key.ID], retire, now)
 		if end <= lease.WallOf(now) {
 			cut := k.cut(key, end, lease.WallOf(now))
-			if len(cut) == 0 {
+			c.tokens = append(c.tokens, cut...)
+			if len(cut) == 0 || retired(key, now) {
 				c.drop = append(c.drop, key)
 				continue
 			}
-			c.tokens = append(c.tokens, cut...)
 		} else {
 			kept++
 		}

@@ -96,10 +96,22 @@ func (k *Keyring) Verify(token string, now time.Time) (Identity, error) {
 		return Identity{}, &Error{UnknownKey}
 	}
 	who, err := k.holder(p, key, now)
-	if retired(key, now) { // whatever else is wrong with the token; the audit can name its holder
-		return who, &Error{UnknownKey}
+	if retired(key, now) { // whatever else is wrong with the token
+		return k.recorded(who, p.key), &Error{UnknownKey}
 	}
 	return who, err
+}
+
+// recorded returns the identity of a token with a valid signature of a retired key, which may have leaked: it is that of the record of the token, so that the
+// audit has no names that somebody has made up. The caller holds mu.
+func (k *Keyring) recorded(who Identity, key string) Identity {
+	t, ok := k.tokens[who.Tenant][who.Credential]
+	role, known := ParseRole(t.Role)
+	if !ok || !known || t.Key != key {
+		return Identity{}
+	}
+	who.Role, who.Subject = role, t.Subject
+	return who
 }
 
 // holder returns the identity that a token names if the key signed it, and what is wrong with the token, apart from its key. The caller holds mu.

@@ -41,3 +41,22 @@ func TestKeySignsOnlyForItsTenant(t *testing.T) {
 		}
 	}
 }
+
+// X4: whoever has the secret of a retired key can sign what they like; a refused token is named as its record has it, and not at all if there is none.
+func TestRetiredKeyNamesNobodyMadeUp(t *testing.T) {
+	t.Attr("rules", "X4")
+	secret := bytes.Repeat([]byte("s"), secretSize)
+	k := &Keyring{
+		audience: "a",
+		keys:     map[string]records.SigningKey{"k1": {Tenant: "acme", ID: "k1", Secret: secret, RetiresAt: 1}},
+		tokens:   map[string]map[string]records.Token{"acme": {"i": {ID: "i", Key: "k1", Role: "viewer", Subject: "ann"}, "of-another": {ID: "of-another", Key: "k2"}}},
+	}
+	for id, subject := range map[string]string{"i": "ann", "of-another": "", "made-up": ""} {
+		token := sign("k1", secret, claims{ID: id, Audience: "a", Tenant: "acme", Role: "operator", Subject: "eve", Issued: 1, Expires: 9})
+		who, err := k.Verify(token, time.Unix(1, 0))
+		bad := &Error{}
+		if errors.As(err, &bad); bad.Problem != UnknownKey || who.Subject != subject || who.Role == Operator || (who.Tenant == "") != (subject == "") {
+			t.Errorf("%s: %+v (%v), want the subject %q of the record and the problem unknown_key", id, who, err, subject)
+		}
+	}
+}
