@@ -65,7 +65,7 @@ func (l *local) Invoke(ctx context.Context, method string, request, answer any, 
 
 // refuseUnreadable makes a call whose HTTP request could not be read, see httpapi.Config. The interceptors may refuse the call first, for example because
 // of a bad credential. Otherwise it is refused with what the HTTP API tells the caller, so that the log says the same. That may quote the name of a field
-// or a short value, as errors of gRPC calls do, but no value in a payload.
+// or a short value, as errors of gRPC calls do, but nothing of a payload.
 func (l *local) refuseUnreadable(ctx context.Context, method string, request proto.Message, code, told string) error {
 	info := &grpc.UnaryServerInfo{Server: l.methods[method].server, FullMethod: method}
 	_, err := l.through.callUnary(ctx, request, info, func(context.Context, any) (any, error) {

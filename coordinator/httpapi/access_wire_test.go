@@ -273,7 +273,12 @@ func TestHTTPIsAudited(t *testing.T) {
 		for _, verb := range []string{"cancel", "retry", "adopt"} {
 			w.Send(http.MethodPost, "/v1/tasks/"+id+":"+verb, operator, `{"unknown": "hidden"}`).Want(t, http.StatusBadRequest, "field", "unknown")
 		}
+		const submit = `{"queue": "q", "payload": {"a": {"hidden": 1, "hidden": 2}}}`
+		w.Send(http.MethodPost, "/v1/tasks", operator, submit).Want(t, http.StatusBadRequest, "field", "payload.a.hidden")
 		callRoute(w, "POST /v1/tasks/{task_id}:cancel", operator, id).Want(t, http.StatusOK)
+		if !strings.Contains(r.Log.String(), "payload: is sent twice") {
+			t.Errorf("the log does not say what is wrong with a request:\n%s", r.Log)
+		}
 		if strings.Contains(r.Log.String(), "hidden") || !strings.Contains(r.Log.String(), `"type":"CancelTask","tenant":"acme","subject":"acme-operator"`) {
 			t.Errorf("the log shows a part of the request, or does not name the caller:\n%s", r.Log)
 		}

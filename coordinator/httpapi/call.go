@@ -36,7 +36,7 @@ func AsCall(r *http.Request) context.Context {
 
 // misread reports a request that could not be read, with Config.Misread. It returns the problem to answer with.
 func (a *api) misread(r *http.Request, method string, request proto.Message, p *problem) *problem {
-	err := a.Misread(r.Context(), method, request, p.body.Code, p.body.Message)
+	err := a.Misread(r.Context(), method, request, p.body.Code, p.withoutContent())
 	if status.Code(err) != codes.InvalidArgument {
 		return failed(err)
 	}

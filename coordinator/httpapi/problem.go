@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -115,6 +116,18 @@ func (p *problem) under(prefix string) *problem {
 	moved := *p
 	moved.body.Field, moved.body.Message = prefix+"."+p.body.Field, prefix+"."+p.body.Message
 	return &moved
+}
+
+// freeForm matches the rest of a path below a field whose JSON is the caller's own.
+var freeForm = regexp.MustCompile(`((?:^|\.)(?:payload|output|partialProgress|checkpoint|metadata|labels|resources|metrics))[.[].*`)
+
+// withoutContent returns the message for the log: names within a payload or the like are content, which no log has (X4).
+func (p *problem) withoutContent() string {
+	rest, ok := strings.CutPrefix(p.body.Message, p.body.Field)
+	if !ok {
+		return p.body.Message
+	}
+	return freeForm.ReplaceAllString(p.body.Field, "$1") + rest
 }
 
 // failed converts the error status of a call to a problem. The reason, field and wait are in the details of the status (S4).
