@@ -67,14 +67,14 @@ func (a *attempt) outcomes() []*word {
 	return slices.DeleteFunc(slices.Clone(a.words), func(w *word) bool { return !w.kind.outcome() })
 }
 
-// repeatedInVain reports whether the worker said an outcome again although it had an answer, or had not waited for one. On a busy machine the answer may take so
-// long that it is right to repeat the report (V4).
+// repeatedInVain reports whether the worker said another outcome, or the same again although it had an answer, or had not waited for one. On a busy machine the
+// answer may take so long that it is right to repeat the report (V4).
 func (a *attempt) repeatedInVain() bool {
 	all := a.outcomes()
 	for i, w := range all {
 		for _, before := range all[:i] {
 			answered := !before.told.IsZero() && !before.lost
-			if answered && w.at.After(before.told.Add(crossing)) || w.at.Before(before.at.Add(crossing)) {
+			if w.kind != before.kind || w.content != before.content || answered && w.at.After(before.told.Add(crossing)) || w.at.Before(before.at.Add(crossing)) {
 				return true
 			}
 		}

@@ -60,20 +60,22 @@ func TestRepeatsInVain(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		told, second int // milliseconds after the first; told 0: never
-		lost, want   bool
+		lost         bool
+		content      string
+		want         bool
 	}{
-		{"at once", 1000, 10, false, true},
-		{"unanswered for a second", 0, 1000, false, false},
-		{"as the answer comes", 1000, 1050, false, false},
-		{"after the answer", 100, 1000, false, true},
-		{"after an answer that was lost", 100, 1000, true, false},
+		{"at once", 1000, 10, false, "", true},
+		{"unanswered for a second", 0, 1000, false, "", false},
+		{"unanswered, and another one", 0, 1000, false, "another", true},
+		{"as the answer comes", 1000, 1050, false, "", false},
+		{"after the answer", 100, 1000, false, "", true},
+		{"after an answer that was lost", 100, 1000, true, "", false},
 	} {
-		a := &attempt{}
-		first, second := &word{kind: complete, attempt: a, at: at(1), lost: c.lost}, &word{kind: complete, attempt: a, at: at(1 + c.second)}
+		first, second := &word{kind: complete, at: at(1), lost: c.lost}, &word{kind: complete, at: at(1 + c.second), content: c.content}
 		if c.told > 0 {
 			first.told = at(1 + c.told)
 		}
-		if a.words = []*word{first, second}; a.repeatedInVain() != c.want {
+		if a := (&attempt{words: []*word{first, second}}); a.repeatedInVain() != c.want {
 			t.Errorf("%s: repeated in vain = %v, want %v", c.name, !c.want, c.want)
 		}
 	}

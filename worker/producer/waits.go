@@ -155,7 +155,7 @@ func (s *waits) run(ctx context.Context) {
 		if !s.lost(ctx, err, !ok) {
 			return
 		}
-		s.trouble.tell(err) // without the lock: the handler of the log is the program's, and may block or call the client
+		s.trouble.tell(err) // without the lock: the handler of the log is the program's, and may block or Wait; but Close waits for it
 		sleep(ctx, pause)
 	}
 }
