@@ -34,9 +34,10 @@ var connectParams = grpc.ConnectParams{
 // reconnecting, answers of any size, and TLS with the system's certificates unless the target is on this machine. For other certificates, TLS on this
 // machine, or plain text to another one, give grpc.WithTransportCredentials. A Token is sent without TLS only to this machine, unless its PlainText
 // is set. If the coordinator refuses a unary call because a quota is used up, or because it stops, the call is retried after the wait that the
-// coordinator asks for, until the deadline of its context, or at most ten times if it has none; one that stops may be away for 30 s. The given opts
-// override these settings. Like grpc.NewClient, Dial does not connect yet; it returns an error if the target cannot be one, for example because it has
-// no port. The caller closes the connection after Run.
+// coordinator asks for, until a second before the deadline of its context, or at most ten times if it has none; one that stops may be away for 30 s.
+// If it refuses the call for the time being for another reason, such as a full disk, that is at most ten times. The given opts override these settings.
+// Like grpc.NewClient, Dial does not connect yet; it returns an error if the target cannot be one, for example because it has no port. The caller closes
+// the connection after Run.
 func Dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	if err := checkTarget(target); err != nil {
 		return nil, err

@@ -10,35 +10,36 @@ import (
 	"github.com/lessor-dev/lessor/worker/internal/refused"
 )
 
-// lastCall is how long before its deadline a call is made for the last time: the jitter before it is cut to that.
+// lastCall is how long before its deadline a call is made for the last time if the deadline bounds the repeats: that is for the answer.
 const lastCall = time.Second
 
-// retryRefusals is an interceptor that retries a unary call that was refused because a quota is used up (X5), or because the coordinator stops, after
-// the wait that the coordinator asks for. It gives up if the deadline of the call is before the end of the wait; without a deadline, after a number of
-// retries.
+// retryRefusals is an interceptor that retries a unary call that was refused because a quota is used up (X5), or because the coordinator stops, or has no room or
+// time for it, after the wait that the coordinator asks for. It gives up if the deadline of the call is before the end of the wait, and after a number of retries;
+// but a call with a deadline that waits for a quota, or for the next coordinator, does so until shortly before it.
 func retryRefusals(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
 	invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
 	for retries := 0; ; retries++ {
 		err := invoke(ctx, method, req, reply, conn, opts...)
 		deadline, ends := ctx.Deadline()
-		counted := retries
-		if ends {
-			counted = min(retries, refused.MaxRetries-1) // the deadline bounds them
+		left, stopping, counted := time.Until(deadline), refused.Stopping(err), retries
+		patient := ends && left > lastCall && (stopping || refused.ByQuota(err))
+		if patient {
+			counted = min(retries, refused.MaxRetries-1)
 		}
 		wait, ok := refused.Wait(err, counted)
-		stopping := refused.Stopping(err)
 		if stopping {
-			wait, ok = refused.WaitAsked(err, retries)
+			wait, ok = refused.WaitAsked(err, counted)
 		}
 		if !ok {
 			return err
 		}
-		if left := time.Until(deadline); ends {
+		if patient {
 			asked, _ := refused.Asked(err)
-			if wait = max(asked, min(wait, left-lastCall)); left < wait {
-				return err
-			}
+			wait = max(asked, min(wait, left-lastCall))
+		}
+		if ends && left < wait {
+			return err
 		}
 		select {
 		case <-time.After(wait):

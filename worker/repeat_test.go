@@ -19,35 +19,44 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 )
 
-// refuseFor is a call that is refused as many times as given, with a wait of a second, and then succeeds. It counts the calls.
-func refuseFor(times int, calls *int) grpc.UnaryInvoker {
+// refuseFor is a call that is refused as many times as given, for a reason and with a wait, and then succeeds. It counts the calls.
+func refuseFor(times int, reason string, wait time.Duration, calls *int) grpc.UnaryInvoker {
 	return func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
 		if *calls++; *calls > times {
 			return nil
 		}
-		st, _ := status.New(codes.ResourceExhausted, "used up").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)})
+		st, _ := status.New(codes.ResourceExhausted, "no room").WithDetails(
+			&errdetails.ErrorInfo{Reason: reason, Domain: detail.Domain}, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
 		return st.Err()
 	}
 }
 
-// X5: a call that is refused with a wait is made again after that wait, but not if the context ends before. Without a
-// deadline, that is at most ten times; with one, until a second before.
+// X5: a call that is refused with a wait is made again after that wait, but not if the context ends before, and at most ten times. A quota is waited for until a
+// second before the deadline, if there is one.
 func TestRefusedCallsAreRepeated(t *testing.T) {
 	t.Attr("rules", "X5")
+	const quota, always = "QUOTA_CALLS", 1_000_000
 	for name, test := range map[string]struct {
-		refusals int
-		within   time.Duration
-		calls    int // 0: any number
-		code     codes.Code
-		took     time.Duration // at least
+		refusals    int
+		reason      string
+		wait        time.Duration
+		within      time.Duration
+		least, most int // calls
+		code        codes.Code
+		took        time.Duration // at least
 	}{
-		"not refused":  {0, time.Minute, 1, codes.OK, 0},
-		"three times":  {3, time.Minute, 4, codes.OK, 3 * time.Second},
-		"no time":      {3, 900 * time.Millisecond, 1, codes.ResourceExhausted, 0},
-		"till the end": {1000, 30 * time.Second, 0, codes.ResourceExhausted, 29 * time.Second},
-		"for ever":     {1000, 0, 11, codes.ResourceExhausted, 10 * time.Second},
+		"not refused":       {0, quota, time.Second, time.Minute, 1, 1, codes.OK, 0},
+		"three times":       {3, quota, time.Second, time.Minute, 4, 4, codes.OK, 3 * time.Second},
+		"no time":           {3, quota, time.Second, 900 * time.Millisecond, 1, 1, codes.ResourceExhausted, 0},
+		"till the end":      {always, quota, time.Second, 30 * time.Second, 12, 30, codes.ResourceExhausted, 29 * time.Second},
+		"in short waits":    {always, quota, 2 * time.Millisecond, 30 * time.Second, 12, 60, codes.ResourceExhausted, 29 * time.Second},
+		"in none":           {always, quota, 0, 30 * time.Second, 12, 60, codes.ResourceExhausted, 29 * time.Second},
+		"for ever":          {always, quota, time.Second, 0, 11, 11, codes.ResourceExhausted, 10 * time.Second},
+		"in a short time":   {3, quota, time.Millisecond, 990 * time.Millisecond, 4, 4, codes.OK, 0},
+		"for another cause": {always, "DISK_FULL", time.Second, time.Hour, 11, 11, codes.ResourceExhausted, 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -58,12 +67,12 @@ func TestRefusedCallsAreRepeated(t *testing.T) {
 					defer cancel()
 				}
 				calls, begin := 0, time.Now()
-				err := retryRefusals(ctx, "", nil, nil, nil, refuseFor(test.refusals, &calls))
-				if test.calls > 0 && calls != test.calls || status.Code(err) != test.code {
-					t.Errorf("%d calls, error %v; want %d calls, %v", calls, err, test.calls, test.code)
+				err := retryRefusals(ctx, "", nil, nil, nil, refuseFor(test.refusals, test.reason, test.wait, &calls))
+				if calls < test.least || calls > test.most || status.Code(err) != test.code {
+					t.Errorf("%d calls, error %v; want %d to %d calls, %v", calls, err, test.least, test.most, test.code)
 				}
-				if time.Since(begin) < test.took || test.within > 0 && time.Since(begin) > test.within {
-					t.Errorf("%d calls took %v, want at least %v", calls, time.Since(begin), test.took)
+				if took := time.Since(begin); took < test.took || test.within > 0 && took > test.within {
+					t.Errorf("%d calls took %v, want at least %v and at most %v", calls, took, test.took, test.within)
 				}
 			})
 		})
@@ -77,7 +86,7 @@ func TestRefusedCallEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
 		calls := 0
-		if err := retryRefusals(ctx, "", nil, nil, nil, refuseFor(1000, &calls)); status.Code(err) != codes.ResourceExhausted || calls != 1 {
+		if err := retryRefusals(ctx, "", nil, nil, nil, refuseFor(1000, "QUOTA_CALLS", time.Second, &calls)); status.Code(err) != codes.ResourceExhausted || calls != 1 {
 			t.Errorf("error %v after %d calls, want RESOURCE_EXHAUSTED after 1", err, calls)
 		}
 	})
@@ -86,11 +95,17 @@ func TestRefusedCallEndsWithItsContext(t *testing.T) {
 // stopping is a coordinator that stops.
 type stopping struct {
 	lessorv1.UnimplementedTaskServiceServer
-	calls atomic.Int32
+	before int32 // calls that it refuses because of a quota, before it stops
+	calls  atomic.Int32
+	stop   func() // ends it in order
 }
 
-func (s *stopping) SubmitTask(context.Context, *lessorv1.SubmitTaskRequest) (*lessorv1.SubmitTaskResponse, error) {
-	s.calls.Add(1)
+func (s *stopping) SubmitTask(ctx context.Context, _ *lessorv1.SubmitTaskRequest) (*lessorv1.SubmitTaskResponse, error) {
+	if n := s.calls.Add(1); n <= s.before {
+		calls := 0
+		return nil, refuseFor(1, "QUOTA_CALLS", time.Millisecond, &calls)(ctx, "", nil, nil, nil)
+	}
+	time.AfterFunc(time.Second/10, s.stop)
 	return nil, refusal.Status(engine.ErrStopped)
 }
 
@@ -108,13 +123,15 @@ func (successor) SubmitTask(context.Context, *lessorv1.SubmitTaskRequest) (*less
 func TestCallOutlivesACoordinatorThatStops(t *testing.T) {
 	for name, test := range map[string]struct {
 		away, within time.Duration
+		refused      int32 // before that, by a quota
 		code         codes.Code
 		took         time.Duration // at least
 	}{
-		"in time":              {20 * time.Second, time.Minute, codes.OK, 20 * time.Second},
-		"away for longer":      {time.Hour, 10 * time.Second, codes.Unavailable, 10 * time.Second},
-		"away for long":        {time.Hour, time.Hour, codes.Unavailable, mostAway},
-		"no time for the wait": {time.Hour, time.Second / 2, codes.Unavailable, 0},
+		"in time":               {20 * time.Second, time.Minute, 0, codes.OK, 20 * time.Second},
+		"after a wait for room": {30 * time.Second, time.Minute, 12, codes.OK, 30 * time.Second},
+		"away for longer":       {time.Hour, 10 * time.Second, 0, codes.Unavailable, 10 * time.Second},
+		"away for long":         {time.Hour, time.Hour, 0, codes.Unavailable, mostAway},
+		"no time for the wait":  {time.Hour, time.Second / 2, 0, codes.Unavailable, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -127,21 +144,20 @@ func TestCallOutlivesACoordinatorThatStops(t *testing.T) {
 					t.Cleanup(server.Stop)
 					return server
 				}
-				first := &stopping{}
-				server := serve(first)
+				first := &stopping{before: test.refused}
+				first.stop = serve(first).GracefulStop
 				conn, err := Dial("passthrough:///coordinator", grpc.WithTransportCredentials(insecure.NewCredentials()),
 					grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Load().DialContext(ctx) }))
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer func() { _ = conn.Close() }()
-				time.AfterFunc(time.Second/10, server.GracefulStop)
 				time.AfterFunc(test.away, func() { serve(successor{}) })
 				ctx, cancel := context.WithTimeout(t.Context(), test.within)
 				defer cancel()
 				begin := time.Now()
 				_, err = lessorv1.NewTaskServiceClient(conn).SubmitTask(ctx, &lessorv1.SubmitTaskRequest{})
-				if status.Code(err) != test.code || err != nil && refusal.CodeOf(err) != refusal.CodeStopping || first.calls.Load() != 1 {
+				if status.Code(err) != test.code || err != nil && refusal.CodeOf(err) != refusal.CodeStopping || first.calls.Load() != 1+test.refused {
 					t.Errorf("after %d calls: %v, want %v and one call", first.calls.Load(), err, test.code)
 				}
 				if took := time.Since(begin); took < test.took || took > test.took+10*time.Second {

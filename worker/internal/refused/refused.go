@@ -3,6 +3,7 @@ package refused
 
 import (
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -44,6 +45,12 @@ func WaitAsked(err error, retries int) (wait time.Duration, ok bool) {
 func Asked(err error) (wait time.Duration, ok bool) {
 	info := detail.Of[*errdetails.RetryInfo](status.Convert(err))
 	return info.GetRetryDelay().AsDuration(), info != nil
+}
+
+// ByQuota reports whether a call was refused because a quota was used up (X5).
+func ByQuota(err error) bool {
+	s := status.Convert(err)
+	return s.Code() == codes.ResourceExhausted && strings.HasPrefix(detail.ReasonOf(s), "QUOTA_")
 }
 
 // Stopping reports whether a coordinator has refused a call because it stops: nothing was done.
