@@ -81,6 +81,7 @@ func TestBulkCommandSaysWhatWasDoneBeforeAnError(t *testing.T) {
 	silent := status.Error(codes.Unavailable, "keepalive ping failed to receive ACK within timeout")
 	broken := refusal.Status(&store.CommitError{Err: errors.New("disk on fire")})
 	away := status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: connection refused"`)
+	proxy := status.Error(codes.Unavailable, "unexpected HTTP status code received from server: 504 (Gateway Timeout)")
 	two := []*lessorv1.BatchResult{{Changed: 7000, Skipped: 1, NextPageToken: "x"}, {Changed: 1000, NextPageToken: "y"}}
 	for name, tt := range map[string]struct {
 		results []*lessorv1.BatchResult
@@ -94,6 +95,7 @@ func TestBulkCommandSaysWhatWasDoneBeforeAnError(t *testing.T) {
 		"the answer is lost":       {two, lost, "error: at least 8000 deleted, 1 skipped, then: cannot reach"},
 		"the first answer is lost": {nil, lost, "error: perhaps some deleted, then: cannot reach"},
 		"the connection is silent": {two, silent, "error: at least 8000 deleted, 1 skipped, then: cannot reach"},
+		"a proxy has no answer":    {two, proxy, "error: at least 8000 deleted, 1 skipped, then: "},
 		"the disk has failed":      {two, broken, "error: at least 8000 deleted, 1 skipped, then: the coordinator is unavailable"},
 		"no connection":            {two, away, "error: 8000 deleted, 1 skipped, then: cannot reach"},
 		"no connection at once":    {nil, away, "error: cannot reach"},

@@ -99,7 +99,7 @@ func anyTryMayBeDone(err error) bool {
 	return false
 }
 
-// onlyTryMayBeDone reports whether a call that was tried once may have been done although it failed. UNAVAILABLE rules it out if there was no connection, or the
+// onlyTryMayBeDone reports whether a call that was tried once may have been done although it failed. UNAVAILABLE rules it out only if there was no connection, or the
 // coordinator has refused the call. For commands that change many tasks, and for packages: they make each call once, and what they say of it should not be
 // vaguer than need be.
 func onlyTryMayBeDone(err error) bool {
@@ -110,11 +110,11 @@ func onlyTryMayBeDone(err error) bool {
 	if reason := detail.ReasonOf(s); reason != "" {
 		return reason == "STORE_FAILED" // the coordinator itself does not know
 	}
-	return slices.ContainsFunc(lostUnderWay, func(text string) bool { return strings.Contains(s.Message(), text) })
+	return !slices.ContainsFunc(neverSent, func(text string) bool { return strings.Contains(s.Message(), text) }) // a proxy may say anything
 }
 
-// lostUnderWay are what gRPC says if it loses a connection with calls under way.
-var lostUnderWay = []string{"error reading from server", "keepalive ping failed", "the server is not reading"}
+// neverSent are what gRPC says if it has no connection that it could have sent the call over.
+var neverSent = []string{"connection error: desc", "name resolver error", "produced zero addresses", "the connection is draining"}
 
 // The hints for a credential that is missing or not valid, and for one that may not do this.
 const (
