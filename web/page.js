@@ -71,8 +71,14 @@ const pressed = (main) => main.matches(":active");
 
 const writing = () => document.activeElement?.matches("input, select") ?? false;
 
+let back = false; // what could not be shown can be
+
 async function refresh() {
   const main = document.querySelector("main[data-live]");
+  if (back && !document.hidden && !selected() && !pressed(main) && !writing()) {
+    location.reload(); // also what is around main becomes another
+    return;
+  }
   if (main && document.hidden) { // who comes back sees at once that it is old, and soon what is new
     stale("it was hidden");
     document.addEventListener("visibilitychange", refresh, { once: true });
@@ -87,10 +93,7 @@ async function refresh() {
       const answer = await fetch(here, { cache: "no-store", headers: { "Lessor-Reload": "1" }, signal: AbortSignal.timeout(patience) });
       const failed = main.getAttribute("data-error"); // the status of a page that could not be shown
       if (failed && answer.ok) {
-        if (!selected() && !pressed(main) && !writing()) { // also what is around main becomes another
-          location.reload();
-          return;
-        }
+        back = true; // it is opened the next time: at once, a quota might have no room for the same calls again
       } else if (failed && answer.status === Number(failed)) {
         fresh();
       } else if (answer.ok) {
