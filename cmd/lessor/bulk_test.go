@@ -77,8 +77,10 @@ func TestBulkCommandAsksForTheRunOnlyAfterwards(t *testing.T) {
 func TestBulkCommandSaysWhatWasDoneBeforeAnError(t *testing.T) {
 	full := refusal.Status(&quota.Error{Limit: quota.Tasks, Of: "tenant", Most: "5", Used: 5, Asked: 1, Wait: time.Second})
 	revoked := &auth.Error{Problem: auth.Revoked}
-	lost := status.Error(codes.Unavailable, "error reading from server: EOF")
-	silent := status.Error(codes.Unavailable, "keepalive ping failed to receive ACK within timeout")
+	const readError = `connection error: desc = "error reading from server: EOF"`
+	lost := status.Error(codes.Unavailable, readError)
+	leaving := status.Error(codes.Unavailable, "closing transport due to: "+readError+`, received prior goaway: code: NO_ERROR, debug data: "graceful_stop"`)
+	silent := status.Error(codes.Unavailable, `connection error: desc = "keepalive ping failed to receive ACK within timeout"`)
 	broken := refusal.Status(&store.CommitError{Err: errors.New("disk on fire")})
 	away := status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: connection refused"`)
 	proxy := status.Error(codes.Unavailable, "unexpected HTTP status code received from server: 504 (Gateway Timeout)")
@@ -93,6 +95,7 @@ func TestBulkCommandSaysWhatWasDoneBeforeAnError(t *testing.T) {
 		"stopped in the middle":    {two, refusal.After(200, revoked), "error: at least 8200 deleted, 1 skipped, then: the credential was revoked"},
 		"in the middle at once":    {nil, refusal.After(200, revoked), "error: at least 200 deleted, then: the credential was revoked"},
 		"the answer is lost":       {two, lost, "error: at least 8000 deleted, 1 skipped, then: cannot reach"},
+		"it leaves without one":    {two, leaving, "error: at least 8000 deleted, 1 skipped, then: cannot reach"},
 		"the first answer is lost": {nil, lost, "error: perhaps some deleted, then: cannot reach"},
 		"the connection is silent": {two, silent, "error: at least 8000 deleted, 1 skipped, then: cannot reach"},
 		"a proxy has no answer":    {two, proxy, "error: at least 8000 deleted, 1 skipped, then: "},

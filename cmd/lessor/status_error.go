@@ -99,9 +99,9 @@ func anyTryMayBeDone(err error) bool {
 	return false
 }
 
-// onlyTryMayBeDone reports whether a call that was tried once may have been done although it failed. UNAVAILABLE rules it out only if there was no connection, or the
-// coordinator has refused the call. For commands that change many tasks, and for packages: they make each call once, and what they say of it should not be
-// vaguer than need be.
+// onlyTryMayBeDone reports whether a call that was tried once may have been done although it failed. UNAVAILABLE rules it out only if there was no
+// connection, or the coordinator has refused the call. For commands that change many tasks, and for packages: they make each call once, and what they say
+// of it should not be vaguer than need be.
 func onlyTryMayBeDone(err error) bool {
 	s, _ := status.FromError(err)
 	if s.Code() != codes.Unavailable {
@@ -113,8 +113,10 @@ func onlyTryMayBeDone(err error) bool {
 	return !slices.ContainsFunc(neverSent, func(text string) bool { return strings.Contains(s.Message(), text) }) // a proxy may say anything
 }
 
-// neverSent are what gRPC says if it has no connection that it could have sent the call over.
-var neverSent = []string{"connection error: desc", "name resolver error", "produced zero addresses", "the connection is draining"}
+// neverSent are what gRPC says if it has no connection that it could have sent the call over: why it made none, or that it uses none any more.
+var neverSent = []string{
+	`desc = "transport: `, `desc = "error reading server preface: `, "name resolver error", "produced zero addresses", "the connection is draining",
+}
 
 // The hints for a credential that is missing or not valid, and for one that may not do this.
 const (
