@@ -28,8 +28,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// X1, X2: this test makes each call with each credential. A call accepts only a valid credential of a role that may make it; docs/security.md says
-// which roles those are.
+// X1, X2: this test makes each call with each credential. A call accepts only a valid credential of
+// a role that may make it; docs/security.md says which roles those are.
 func TestWhoMayMakeEachCall(t *testing.T) {
 	t.Attr("rules", "X1 X2")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
@@ -67,7 +67,8 @@ func TestWhoMayMakeEachCall(t *testing.T) {
 	})
 }
 
-// X1: an authorization header of a wrong form is refused, and so are two headers. The scheme may be in lower case.
+// X1: an authorization header of a wrong form is refused, and so are two headers. The scheme may be
+// in lower case.
 func TestAuthorizationHeaders(t *testing.T) {
 	t.Attr("rules", "X1")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
@@ -85,7 +86,8 @@ func TestAuthorizationHeaders(t *testing.T) {
 	})
 }
 
-// X1: a caller without a good credential is refused for that reason, even if its request is also malformed.
+// X1: a caller without a good credential is refused for that reason, even if its request is also
+// malformed.
 func TestCredentialsComeBeforeTheRequest(t *testing.T) {
 	t.Attr("rules", "X1")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
@@ -192,8 +194,9 @@ func TestTokensBelongToTheirTenant(t *testing.T) {
 	})
 }
 
-// If no operator of the host tenant has a valid token, as when its name is misspelled, the log of the start says so and what to do. With client certificates, which
-// are not known before they are shown, it is no warning.
+// If no operator of the host tenant has a valid token, as when its name is misspelled, the log of
+// the start says so and what to do. With client certificates, which are not known before they are
+// shown, it is no warning.
 func TestHostTenantWithoutAnOperator(t *testing.T) {
 	const nobody, certificates = "so nobody can take backups", `"names":"lessor://acme/operator/SUBJECT"`
 	accepts := &tls.Config{MinVersion: tls.VersionTLS12, ClientCAs: x509.NewCertPool()}

@@ -14,7 +14,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Writing a frame allocates once, however many items it has, because the buffers of sent frames are reused.
+// Writing a frame allocates once, however many items it has, because the buffers of sent frames are
+// reused.
 func TestAllocationsOfAFrame(t *testing.T) {
 	m := &lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Verdicts{Verdicts: &lessorv1.Verdicts{
 		Verdicts: manyOf(100, &lessorv1.ReportVerdict{TaskId: benchTask, LeaseId: benchLease, TaskToken: string(make([]byte, 200))}),
@@ -31,7 +32,8 @@ func TestAllocationsOfAFrame(t *testing.T) {
 	}
 }
 
-// The log line of a call that is below the level of the log costs two allocations: the place for the fields that handlers add, and its context.
+// The log line of a call that is below the level of the log costs two allocations: the place for
+// the fields that handlers add, and its context.
 func TestAllocationsOfAnUnwrittenLogLine(t *testing.T) {
 	lines := callLog{slog.New(slog.NewJSONHandler(io.Discard, nil))}
 	info := &grpc.UnaryServerInfo{FullMethod: lessorv1.WorkerService_Heartbeat_FullMethodName}

@@ -26,7 +26,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// auditRecorder is a store that remembers which keyspaces the last commit with an audit entry has changed.
+// auditRecorder is a store that remembers which keyspaces the last commit with an audit entry has
+// changed.
 type auditRecorder struct {
 	store.Store
 	mu      sync.Mutex
@@ -51,7 +52,8 @@ func (n *auditRecorder) Commit(ctx context.Context, b *store.Batch) error {
 	return n.Store.Commit(ctx, b)
 }
 
-// lastChanged returns these keyspaces, without the audit itself and without Meta, which every commit changes.
+// lastChanged returns these keyspaces, without the audit itself and without Meta, which every
+// commit changes.
 func (n *auditRecorder) lastChanged() map[store.Keyspace]bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -62,15 +64,17 @@ func (n *auditRecorder) lastChanged() map[store.Keyspace]bool {
 
 // auditedCall is a call that is audited.
 type auditedCall struct {
-	method    string
-	call      func(context.Context) error
-	object    string         // the object that the entry must name; empty: none, or a new id
-	changes   store.Keyspace // changed in the same commit as the entry; store.Meta: the call changes nothing in the store
+	method string
+	call   func(context.Context) error
+	object string // the object that the entry must name; empty: none, or a new id
+	// changed in the same commit as the entry; store.Meta: the call changes nothing in the store
+	changes   store.Keyspace
 	tasks     uint64
 	needsAuth bool // without credentials, where there are no tokens
 }
 
-// auditedCalls creates the tasks that the audited calls need, and returns the calls. They must be made in this order.
+// auditedCalls creates the tasks that the audited calls need, and returns the calls. They must be
+// made in this order.
 func auditedCalls(ctx context.Context, t *testing.T, r *wiretest.Rig) []auditedCall {
 	t.Helper()
 	submit := func(queue string) string {
@@ -114,7 +118,8 @@ func auditedCalls(ctx context.Context, t *testing.T, r *wiretest.Rig) []auditedC
 		{method: lessorv1.AdminService_PurgeQueue_FullMethodName, object: "many", changes: store.Task, tasks: 2, call: func(ctx context.Context) error {
 			return wiretest.ErrOf(r.Admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{WorkspaceId: "ws", Name: "many"}))
 		}},
-		{method: lessorv1.TaskService_BatchDeleteTasks_FullMethodName, changes: store.Meta, call: func(ctx context.Context) error { // nothing is left to delete
+		// nothing is left to delete
+		{method: lessorv1.TaskService_BatchDeleteTasks_FullMethodName, changes: store.Meta, call: func(ctx context.Context) error {
 			return wiretest.ErrOf(r.Tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: filter, RequestId: "corr"}))
 		}},
 		{method: lessorv1.AdminService_DrainWorker_FullMethodName, object: "w", changes: store.Meta, call: func(ctx context.Context) error {
@@ -147,7 +152,8 @@ func auditedCalls(ctx context.Context, t *testing.T, r *wiretest.Rig) []auditedC
 				return err
 			}
 			start := &lessorv1.FollowStart{Name: "b", InstanceId: "instance"}
-			_ = stream.Send(&lessorv1.FollowStoreRequest{Part: &lessorv1.FollowStoreRequest_Start{Start: start}}) // Recv returns its error
+			// Recv returns its error
+			_ = stream.Send(&lessorv1.FollowStoreRequest{Part: &lessorv1.FollowStoreRequest_Start{Start: start}})
 			_, err = stream.Recv()
 			synctest.Wait() // the entry is not waited for
 			for _ = stream.CloseSend(); err == nil; {
@@ -175,7 +181,8 @@ func auditedCalls(ctx context.Context, t *testing.T, r *wiretest.Rig) []auditedC
 	}
 }
 
-// reportLate leases the task of the queue "late", and reports its result after the lease has expired.
+// reportLate leases the task of the queue "late", and reports its result after the lease has
+// expired.
 func reportLate(ctx context.Context, t *testing.T, r *wiretest.Rig, task string) {
 	t.Helper()
 	got, err := r.Workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "slow", WorkspaceId: "ws", Queues: []string{"late"}})
@@ -189,8 +196,9 @@ func reportLate(ctx context.Context, t *testing.T, r *wiretest.Rig, task string)
 	}
 }
 
-// X4: each audited call leaves one entry, in the same commit as its change. The entry has the caller, the tenant, the time, the call and the outcome.
-// This also holds if the coordinator requires no credentials.
+// X4: each audited call leaves one entry, in the same commit as its change. The entry has the
+// caller, the tenant, the time, the call and the outcome. This also holds if the coordinator
+// requires no credentials.
 func TestAuditedCallsLeaveAnEntry(t *testing.T) {
 	t.Attr("rules", "X4")
 	for name, cfg := range map[string]coordinator.Config{"with credentials": {Auth: &gate.Auth{}, HostTenant: gate.DefaultTenant}, "without credentials": {}} {
@@ -269,8 +277,9 @@ func TestAuditedCallsAreTested(t *testing.T) {
 	})
 }
 
-// X4: a refused call leaves an entry with the code of the refusal. If its credential or its role was refused, this holds for every call, otherwise only
-// for audited calls. A call without a known credential leaves no entry.
+// X4: a refused call leaves an entry with the code of the refusal. If its credential or its role
+// was refused, this holds for every call, otherwise only for audited calls. A call without a known
+// credential leaves no entry.
 func TestRefusedCallsLeaveAnEntry(t *testing.T) {
 	t.Attr("rules", "X4")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
@@ -292,7 +301,8 @@ func TestRefusedCallsLeaveAnEntry(t *testing.T) {
 			{viewer, lessorv1.WorkerService_Session_FullMethodName, refusal.CodeForbidden, viewerID},
 			{worker, lessorv1.WorkerService_Lease_FullMethodName, refusal.CodeToken, workerID},
 			{worker, lessorv1.WorkerService_Session_FullMethodName, refusal.CodeToken, workerID},
-			{producer, lessorv1.TaskService_SubmitTask_FullMethodName, refusal.CodeToken, producerID}, // of a retired key
+			// of a retired key
+			{producer, lessorv1.TaskService_SubmitTask_FullMethodName, refusal.CodeToken, producerID},
 			{operator, lessorv1.TaskService_CancelTask_FullMethodName, refusal.CodeInvalid, ""},
 			{operator, lessorv1.AdminService_UpdateQueue_FullMethodName, refusal.CodeInvalid, ""},
 			{operator, lessorv1.TaskService_GetTask_FullMethodName, "", ""}, // reads are not audited
@@ -322,7 +332,8 @@ func TestRefusedCallsLeaveAnEntry(t *testing.T) {
 	})
 }
 
-// X4, X5: calls that no quota refuses do not fill the audit if they have no effect. Those that have one outside the store leave an entry each.
+// X4, X5: calls that no quota refuses do not fill the audit if they have no effect. Those that have
+// one outside the store leave an entry each.
 func TestCallsWithoutEffectDoNotFillTheAudit(t *testing.T) {
 	t.Attr("rules", "X4 X5")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
@@ -375,7 +386,8 @@ func TestCallsWithoutEffectDoNotFillTheAudit(t *testing.T) {
 	})
 }
 
-// X4: the audit contains no part of a token, no payload and no output. The details of very large requests are cut off.
+// X4: the audit contains no part of a token, no payload and no output. The details of very large
+// requests are cut off.
 func TestNoSecretInTheAudit(t *testing.T) {
 	t.Attr("rules", "X4")
 	st := memstore.New()

@@ -16,8 +16,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// BenchmarkAuth measures what credentials cost: they are checked with each unary call, but only once for a stream. One operation is one Start of a
-// task that is already started; it is judged and renews the lease. (A REJECTED one would be delayed.)
+// BenchmarkAuth measures what credentials cost: they are checked with each unary call, but only
+// once for a stream. One operation is one Start of a task that is already started; it is judged and
+// renews the lease. (A REJECTED one would be delayed.)
 func BenchmarkAuth(b *testing.B) {
 	for _, name := range []string{"open", "token"} {
 		var rules *gate.Auth
@@ -45,7 +46,8 @@ func BenchmarkAuth(b *testing.B) {
 	}
 }
 
-// openBenchSession opens and registers a session. send sends a frame with a payload, and receive waits for a frame.
+// openBenchSession opens and registers a session. send sends a frame with a payload, and receive
+// waits for a frame.
 func openBenchSession(ctx context.Context, b *testing.B, workers lessorv1.WorkerServiceClient) (send func(proto.Message), receive func()) {
 	b.Helper()
 	stream, err := workers.Session(ctx)
@@ -72,7 +74,8 @@ func openBenchSession(ctx context.Context, b *testing.B, workers lessorv1.Worker
 	return send, receive
 }
 
-// startBenchmark starts a coordinator. It returns a context for calls of an operator, a client, and the Start of a leased task.
+// startBenchmark starts a coordinator. It returns a context for calls of an operator, a client, and
+// the Start of a leased task.
 func startBenchmark(b *testing.B, rules *gate.Auth) (context.Context, lessorv1.WorkerServiceClient, *lessorv1.StartRequest) {
 	b.Helper()
 	co, conn := wiretest.StartPlain(b, coordinator.Config{Auth: rules})

@@ -13,8 +13,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Numbers of tasks in the measured frames: benchSlots is about the number of slots of a busy worker, benchBulk the number of tasks in a frame of
-// lessor bench.
+// Numbers of tasks in the measured frames: benchSlots is about the number of slots of a busy
+// worker, benchBulk the number of tasks in a frame of lessor bench.
 const (
 	benchSlots = 64
 	benchBulk  = 500

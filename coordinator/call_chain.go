@@ -20,8 +20,10 @@ type chain struct {
 	stream []grpc.StreamServerInterceptor
 }
 
-// newChain returns the interceptors of every call, over gRPC or from within the process. The metrics and the log come before the recovery from panics, so
-// that they show a panic as the error that the caller gets. They also come before the gate, so that they show the calls which the gate refuses.
+// newChain returns the interceptors of every call, over gRPC or from within the process. The
+// metrics and the log come before the recovery from panics, so that they show a panic as the error
+// that the caller gets. They also come before the gate, so that they show the calls which the gate
+// refuses.
 func newChain(log *slog.Logger, underWay *calls, m *callMetrics, g *gate.Gate) chain {
 	caught := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
 		log.ErrorContext(ctx, "panic in a handler", "panic", p, "stack", string(debug.Stack()))

@@ -10,8 +10,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// calls counts the calls of Lessor's own services that are under way. A stop waits for these calls, but not for a stream of the reflection or
-// health service that some tool keeps open, nor yet for standbys, which get what the others have changed.
+// calls counts the calls of Lessor's own services that are under way. A stop waits for these calls,
+// but not for a stream of the reflection or health service that some tool keeps open, nor yet for
+// standbys, which get what the others have changed.
 type calls struct {
 	mu    sync.Mutex
 	n     int

@@ -12,8 +12,9 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
-// local calls the services from within the process, for the HTTP API and the page. A call passes the same interceptors and handlers as a call over gRPC, so it is
-// judged in the same way. Only the encoding and decoding of messages is left out.
+// local calls the services from within the process, for the HTTP API and the page. A call passes
+// the same interceptors and handlers as a call over gRPC, so it is judged in the same way. Only the
+// encoding and decoding of messages is left out.
 type local struct {
 	through chain
 	methods map[string]localMethod // by full name
@@ -45,7 +46,8 @@ func (l *local) RegisterService(desc *grpc.ServiceDesc, server any) {
 	}
 }
 
-// Invoke makes a unary call, see grpc.ClientConnInterface. ctx must hold metadata and peer like the context of an incoming call.
+// Invoke makes a unary call, see grpc.ClientConnInterface. ctx must hold metadata and peer like the
+// context of an incoming call.
 func (l *local) Invoke(ctx context.Context, method string, request, answer any, _ ...grpc.CallOption) error {
 	m, ok := l.methods[method]
 	if !ok {
@@ -63,9 +65,10 @@ func (l *local) Invoke(ctx context.Context, method string, request, answer any, 
 	return nil
 }
 
-// refuseUnreadable makes a call whose HTTP request could not be read, see httpapi.Config. The interceptors may refuse the call first, for example because
-// of a bad credential. Otherwise it is refused with what the HTTP API tells the caller, so that the log says the same. That may quote the name of a field
-// or a short value, as errors of gRPC calls do, but nothing of a payload.
+// refuseUnreadable makes a call whose HTTP request could not be read, see httpapi.Config. The
+// interceptors may refuse the call first, for example because of a bad credential. Otherwise it is
+// refused with what the HTTP API tells the caller, so that the log says the same. That may quote
+// the name of a field or a short value, as errors of gRPC calls do, but nothing of a payload.
 func (l *local) refuseUnreadable(ctx context.Context, method string, request proto.Message, code, told string) error {
 	info := &grpc.UnaryServerInfo{Server: l.methods[method].server, FullMethod: method}
 	_, err := l.through.callUnary(ctx, request, info, func(context.Context, any) (any, error) {
@@ -74,7 +77,8 @@ func (l *local) refuseUnreadable(ctx context.Context, method string, request pro
 	return asStatus(err)
 }
 
-// NewStream makes a call with a stream of answers, see grpc.ClientConnInterface. The caller sends one request, also on a stream that takes more.
+// NewStream makes a call with a stream of answers, see grpc.ClientConnInterface. The caller sends
+// one request, also on a stream that takes more.
 func (l *local) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, ok := l.streams[method]
 	if !ok {

@@ -9,7 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// pipe carries the answers of a local stream. CloseSend starts the handler in its own goroutine, which must end when ctx does.
+// pipe carries the answers of a local stream. CloseSend starts the handler in its own goroutine,
+// which must end when ctx does.
 type pipe struct {
 	ctx     context.Context //nolint:containedctx // a grpc stream returns its context from Context
 	handle  func(grpc.ServerStream) error
@@ -47,7 +48,8 @@ func (e *callerEnd) CloseSend() error {
 	return nil
 }
 
-// RecvMsg waits for the next answer. After the last answer it returns the error of the call, or io.EOF.
+// RecvMsg waits for the next answer. After the last answer it returns the error of the call, or
+// io.EOF.
 func (e *callerEnd) RecvMsg(m any) error {
 	select {
 	case answer := <-e.answers:

@@ -18,9 +18,10 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// callLog writes a line at the end of every call, with its tenant, type and code. Handlers add fields with logFields. The line never holds a payload: no
-// handler adds one, and errors name fields but do not quote their content. Calls of other services (health, reflection) have no line. A session that the
-// gate has let in writes its own lines.
+// callLog writes a line at the end of every call, with its tenant, type and code. Handlers add
+// fields with logFields. The line never holds a payload: no handler adds one, and errors name
+// fields but do not quote their content. Calls of other services (health, reflection) have no line.
+// A session that the gate has let in writes its own lines.
 type callLog struct{ *slog.Logger }
 
 func logged(method string) bool {
@@ -68,7 +69,8 @@ func (l callLog) refusedSessions(gate grpc.StreamServerInterceptor) grpc.StreamS
 	}
 }
 
-// end writes the line of a call. Most lines are below the level of the log, so their fields are not put together.
+// end writes the line of a call. Most lines are below the level of the log, so their fields are not
+// put together.
 func (l callLog) end(ctx context.Context, method string, begin time.Time, err error) {
 	took, result := time.Since(begin), status.Code(err)
 	level, code := levelOf(result), ""
@@ -95,13 +97,16 @@ func (l callLog) end(ctx context.Context, method string, begin time.Time, err er
 	l.Log(ctx, level, "finished call", append(fields, "grpc.time_ms", fmt.Sprint(float32(took.Microseconds())/1000))...)
 }
 
-// loggedElsewhere reports whether a call was refused with a code for a cause that the log reports elsewhere: a quota that is used up (newQuotas), a full
-// disk (store/reserve), a store that is gone (storeFile), or the stop of the coordinator (Serve). A flood of such calls would fill the log, and then the disk.
+// loggedElsewhere reports whether a call was refused with a code for a cause that the log reports
+// elsewhere: a quota that is used up (newQuotas), a full disk (store/reserve), a store that is gone
+// (storeFile), or the stop of the coordinator (Serve). A flood of such calls would fill the log,
+// and then the disk.
 func loggedElsewhere(code string) bool {
 	return refusal.IsQuotaCode(code) || code == refusal.CodeDiskFull || code == refusal.CodeStoreGone || code == refusal.CodeStopping
 }
 
-// levelOf returns the level of a call's log line. The level is low if the call succeeded or if its error is the caller's own fault.
+// levelOf returns the level of a call's log line. The level is low if the call succeeded or if its
+// error is the caller's own fault.
 func levelOf(c codes.Code) slog.Level {
 	switch c {
 	case codes.OK, codes.Canceled:

@@ -11,7 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 )
 
-// Callbacks arrive at the URL that workers were told, even if the name in it resolves to a loopback address, as that of the machine does on Debian.
+// Callbacks arrive at the URL that workers were told, even if the name in it resolves to a loopback
+// address, as that of the machine does on Debian.
 func TestCallbackURLIsNotAnotherHost(t *testing.T) {
 	lis, err := net.Listen("tcp", "0.0.0.0:0")
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// graceTold are the ways to ask how much of cancel_grace is left. Each returns nil if the answer does not say it.
+// graceTold are the ways to ask how much of cancel_grace is left. Each returns nil if the answer
+// does not say it.
 var graceTold = map[string]func(t *testing.T, r *wiretest.Rig, a *lessorv1.Assignment) *durationpb.Duration{
 	"Start": func(t *testing.T, r *wiretest.Rig, a *lessorv1.Assignment) *durationpb.Duration {
 		res, err := r.Workers.Start(t.Context(), wiretest.Started(a).GetStart())
@@ -55,8 +56,9 @@ func graceOverHTTP(verb string) func(*testing.T, *wiretest.Rig, *lessorv1.Assign
 	}
 }
 
-// T7, A8: while a task is CANCELLING, the answers to its worker say how much of cancel_grace is left, so that one which hears late of the cancel knows as
-// well by when it must have reported. A restart takes nothing of it. At any other time no grace is told.
+// T7, A8: while a task is CANCELLING, the answers to its worker say how much of cancel_grace is
+// left, so that one which hears late of the cancel knows as well by when it must have reported. A
+// restart takes nothing of it. At any other time no grace is told.
 func TestWorkerIsToldWhatIsLeftOfTheGrace(t *testing.T) {
 	t.Attr("rules", "T7 A8")
 	for name, ask := range graceTold {

@@ -7,12 +7,14 @@ import (
 	"time"
 )
 
-// Backup configures backups: copies of the whole store. During a backup the store cannot reuse the pages of the snapshot, so its file grows with every
-// write. Therefore the duration of a backup is limited, and a backup ends when the disk is full.
+// Backup configures backups: copies of the whole store. During a backup the store cannot reuse the
+// pages of the snapshot, so its file grows with every write. Therefore the duration of a backup is
+// limited, and a backup ends when the disk is full.
 type Backup struct {
 	// Timeout is how long a backup may take. The minimum is 1 s; 0 means 1 h.
 	Timeout time.Duration
-	// Stall is how long the client of a backup, or a standby, may pause reading. The minimum is 1 s; 0 means 30 s.
+	// Stall is how long the client of a backup, or a standby, may pause reading. The minimum is 1
+	// s; 0 means 30 s.
 	Stall time.Duration
 }
 

@@ -14,11 +14,12 @@ import (
 
 // Callbacks configures how workers without gRPC report over HTTP.
 type Callbacks struct {
-	// TokenTTL is how long a task token is valid, 1 s to 2 h. A token is always valid for at least ten minutes after the end of its lease (H1).
-	// Default: 1 h.
+	// TokenTTL is how long a task token is valid, 1 s to 2 h. A token is always valid for at least
+	// ten minutes after the end of its lease (H1). Default: 1 h.
 	TokenTTL time.Duration
-	// URL is where workers reach the HTTP listener, without a path, for example "https://lessor.example:7421". Empty: the address of the listener,
-	// with https if the listener has TLS, else http.
+	// URL is where workers reach the HTTP listener, without a path, for example
+	// "https://lessor.example:7421". Empty: the address of the listener, with https if the listener
+	// has TLS, else http.
 	URL string
 }
 
@@ -27,7 +28,8 @@ func (c *Callbacks) fill() {
 	c.URL = strings.TrimSuffix(c.URL, "/")
 }
 
-// maxCallbackURL is the greatest length of the URL, in bytes. It is small because every assignment contains the URL.
+// maxCallbackURL is the greatest length of the URL, in bytes. It is small because every assignment
+// contains the URL.
 const maxCallbackURL = 256
 
 func (c *Callbacks) validate() error {
@@ -69,7 +71,8 @@ func (c *Callbacks) host() string {
 	return machine()
 }
 
-// machine returns the name of this machine, or "" if it has none. On some systems the name resolves to a loopback address.
+// machine returns the name of this machine, or "" if it has none. On some systems the name resolves
+// to a loopback address.
 func machine() string {
 	name, _ := os.Hostname()
 	return name

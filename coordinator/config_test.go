@@ -62,7 +62,8 @@ func TestAllWrongSettingsAreNamed(t *testing.T) {
 	}
 }
 
-// The zero Config is valid and gets the defaults. The error for a limit out of range names the limit.
+// The zero Config is valid and gets the defaults. The error for a limit out of range names the
+// limit.
 func TestConfig(t *testing.T) {
 	var c Config
 	c.fill()

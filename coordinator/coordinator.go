@@ -25,7 +25,8 @@ import (
 	"github.com/lessor-dev/lessor/store/standby"
 )
 
-// Coordinator is the authority on tasks, leases and results over one store. Make one with New and run it with Serve.
+// Coordinator is the authority on tasks, leases and results over one store. Make one with New and
+// run it with Serve.
 type Coordinator struct {
 	cfg     Config
 	metrics *metrics
@@ -61,7 +62,8 @@ type Coordinator struct {
 	endFollows context.CancelFunc
 }
 
-// New returns a coordinator over a store, and reads the state of the store. The caller closes the store after Serve has returned.
+// New returns a coordinator over a store, and reads the state of the store. The caller closes the
+// store after Serve has returned.
 func New(st store.Store, cfg Config) (*Coordinator, error) {
 	cfg.fill()
 	if err := cfg.validate(); err != nil {
@@ -106,7 +108,8 @@ func (c *Coordinator) openEngine(st store.Store) (err error) {
 	if err != nil {
 		return err
 	}
-	if n := c.engine.Invalidated(); n > 0 || cfg.Recovery != engine.KeepLeases { // with KeepLeases, of a store that lessor restore has made
+	// with KeepLeases, of a store that lessor restore has made
+	if n := c.engine.Invalidated(); n > 0 || cfg.Recovery != engine.KeepLeases {
 		cfg.Logger.Warn("leases from before the start were revoked", "leases", n, "epoch", c.engine.Epoch())
 	}
 	return nil
@@ -155,7 +158,8 @@ func (c *Coordinator) newServices() (err error) {
 	return err
 }
 
-// newServers makes the gRPC server and the HTTP server. Calls from either, and from within the process, pass the same interceptors.
+// newServers makes the gRPC server and the HTTP server. Calls from either, and from within the
+// process, pass the same interceptors.
 func (c *Coordinator) newServers() {
 	c.calls, c.health = newCalls(), health.NewServer()
 	through := newChain(c.cfg.Logger, c.calls, c.metrics.calls, c.gate)

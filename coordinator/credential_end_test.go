@@ -29,8 +29,9 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// X3: when a credential is revoked, expires, or loses its key, its session and its waiting calls end within a second with that reason, and later reports
-// are not committed. A stream with another credential does not end.
+// X3: when a credential is revoked, expires, or loses its key, its session and its waiting calls
+// end within a second with that reason, and later reports are not committed. A stream with another
+// credential does not end.
 func TestStreamsEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3")
 	for problem, end := range wiretest.CredentialEndings {
@@ -127,7 +128,8 @@ func TestSlowStreamEndsWithItsCredential(t *testing.T) {
 	})
 }
 
-// X3, S5: a watch also ends with its credential if its reader reads nothing, and its handler returns.
+// X3, S5: a watch also ends with its credential if its reader reads nothing, and its handler
+// returns.
 func TestSlowWatchEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3 S5")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
@@ -172,7 +174,8 @@ func waitForWork(ctx context.Context, r *wiretest.Rig) (*lessorv1.LeaseResponse,
 	return r.Workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "u", Queues: []string{"none"}, Wait: durationpb.New(time.Minute)})
 }
 
-// X3: watches, waits and submit streams end with their credential. Tasks that are submitted after that are not created.
+// X3: watches, waits and submit streams end with their credential. Tasks that are submitted after
+// that are not created.
 func TestOtherStreamsEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
@@ -218,8 +221,9 @@ func TestOtherStreamsEndWithTheirCredential(t *testing.T) {
 	})
 }
 
-// X3, A6: when a credential expires, the submit stream answers the frames that it has taken, takes no other, and says so as it ends: the producer, which may
-// have a new credential, knows what became of each frame. It waits for half a second at most.
+// X3, A6: when a credential expires, the submit stream answers the frames that it has taken, takes
+// no other, and says so as it ends: the producer, which may have a new credential, knows what
+// became of each frame. It waits for half a second at most.
 func TestSubmitStreamIsAnsweredWhenItsCredentialExpires(t *testing.T) {
 	t.Attr("rules", "A6 X3")
 	for commit, answered := range map[time.Duration]bool{400 * time.Millisecond: true, 2 * time.Second: false} {
@@ -317,8 +321,9 @@ func wantUncommitted(t *testing.T, r *wiretest.Rig, a *lessorv1.Assignment) {
 	}
 }
 
-// X3: a credential that was revoked issues no token any more, even if the call had begun before and waited for other changes of the tenant. Otherwise whoever
-// has stolen it could make others that survive it. A call whose caller has left issues none either, because nobody would have the token.
+// X3: a credential that was revoked issues no token any more, even if the call had begun before and
+// waited for other changes of the tenant. Otherwise whoever has stolen it could make others that
+// survive it. A call whose caller has left issues none either, because nobody would have the token.
 func TestRevokedCredentialIssuesNoToken(t *testing.T) {
 	t.Attr("rules", "X3")
 	st := &wiretest.SlowStore{Store: memstore.New()}
@@ -364,8 +369,9 @@ func TestRevokedCredentialIssuesNoToken(t *testing.T) {
 	})
 }
 
-// X3: a bulk verb whose credential is revoked takes no further step, however many tasks are left. Its error says how many tasks it has changed at least: all but
-// those of the step that was under way.
+// X3: a bulk verb whose credential is revoked takes no further step, however many tasks are left.
+// Its error says how many tasks it has changed at least: all but those of the step that was under
+// way.
 func TestBulkVerbEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3")
 	const tasks, perBatch = 3000, 1000
@@ -432,8 +438,8 @@ func wantRefusalInAudit(t *testing.T, r *wiretest.Rig, token, action string) {
 	}
 }
 
-// X3: a call that waits because its client does not read earlier answers ends with its credential, like any other that waits. Later it would be answered with
-// what happened in between.
+// X3: a call that waits because its client does not read earlier answers ends with its credential,
+// like any other that waits. Later it would be answered with what happened in between.
 func TestCallOfAClientThatDoesNotReadEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3")
 	for problem, end := range wiretest.CredentialEndings {

@@ -16,8 +16,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// While the disk is full, every way to submit a task is refused, and each refusal has a wait. Leases, reports and cancels of existing tasks still work, and
-// a repeated submit finds its task (T1).
+// While the disk is full, every way to submit a task is refused, and each refusal has a wait.
+// Leases, reports and cancels of existing tasks still work, and a repeated submit finds its task
+// (T1).
 func TestNoTasksWhileTheDiskIsFull(t *testing.T) {
 	var full atomic.Bool
 	wiretest.ServeWith(t, nil, coordinator.Config{DiskFull: full.Load}, func(t *testing.T, r *wiretest.Rig) {
@@ -56,8 +57,8 @@ func TestNoTasksWhileTheDiskIsFull(t *testing.T) {
 	})
 }
 
-// While the disk is spent, the coordinator is ready, and stays healthy: workers have to reach it to report. /readyz, the metrics and GetStatus say that nothing
-// is granted.
+// While the disk is spent, the coordinator is ready, and stays healthy: workers have to reach it to
+// report. /readyz, the metrics and GetStatus say that nothing is granted.
 func TestSpentDiskIsShown(t *testing.T) {
 	var full, spent atomic.Bool
 	wiretest.ServeWith(t, nil, coordinator.Config{DiskFull: full.Load, DiskSpent: spent.Load}, func(t *testing.T, r *wiretest.Rig) {
@@ -90,7 +91,8 @@ func TestSpentDiskIsShown(t *testing.T) {
 	})
 }
 
-// While the disk is full, the status has how much room is missing, on the disk or inside the store; otherwise nothing is.
+// While the disk is full, the status has how much room is missing, on the disk or inside the store;
+// otherwise nothing is.
 func TestMissingRoomIsShown(t *testing.T) {
 	var full atomic.Bool
 	room := func() (free, needed, inside int64) { return 12345, 67800, 90000 }
@@ -108,7 +110,8 @@ func TestMissingRoomIsShown(t *testing.T) {
 	})
 }
 
-// The metrics have the free space of the disk and how much of it is needed, or NaN where nobody knows; the status has what is free.
+// The metrics have the free space of the disk and how much of it is needed, or NaN where nobody
+// knows; the status has what is free.
 func TestRoomOfTheDiskIsShown(t *testing.T) {
 	known := func() (free, needed, inside int64) { return 12345, 678, 90 }
 	for _, c := range []struct {

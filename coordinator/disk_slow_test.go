@@ -13,7 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// If the engine does nothing for a second or more while a lease is live, the log says so once. A slow commit is not such a time.
+// If the engine does nothing for a second or more while a lease is live, the log says so once. A
+// slow commit is not such a time.
 func TestLogOfAStandstill(t *testing.T) {
 	st := &wiretest.SlowStore{Store: memstore.New()}
 	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
@@ -41,7 +42,8 @@ func TestLogOfAStandstill(t *testing.T) {
 	})
 }
 
-// While a commit is slow, /readyz and the metrics show it; when it has ended, the log has it. Calls that waited for the commit are answered.
+// While a commit is slow, /readyz and the metrics show it; when it has ended, the log has it. Calls
+// that waited for the commit are answered.
 func TestReadyzShowsASlowDisk(t *testing.T) {
 	st := &wiretest.SlowStore{Store: memstore.New()}
 	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
@@ -62,7 +64,8 @@ func TestReadyzShowsASlowDisk(t *testing.T) {
 		wantReadyz(http.StatusOK, "ready")
 		time.Sleep(3 * time.Second)
 		wantReadyz(http.StatusOK, "ready, but the disk is slow: a commit has been under way for 3s")
-		// The metrics wait up to a second for the engine, which may happen before this value is read.
+		// The metrics wait up to a second for the engine, which may happen before this value is
+		// read.
 		if metrics := wiretest.GetPath(t, r, "/metrics", http.StatusOK); !regexp.MustCompile(`(?m)^lessor_commit_pending_seconds [34]$`).MatchString(metrics) {
 			t.Error("the metrics lack lessor_commit_pending_seconds of 3 or 4")
 		}
@@ -80,8 +83,8 @@ func TestReadyzShowsASlowDisk(t *testing.T) {
 	})
 }
 
-// The log tells of a slow commit while it is under way, once after about a second and once after about ten, so also of one on a disk that never answers. A fast
-// commit is not told.
+// The log tells of a slow commit while it is under way, once after about a second and once after
+// about ten, so also of one on a disk that never answers. A fast commit is not told.
 func TestLogOfACommitUnderWay(t *testing.T) {
 	st := &wiretest.SlowStore{Store: memstore.New()}
 	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {

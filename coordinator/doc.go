@@ -1,12 +1,16 @@
-// Package coordinator is the process: it puts the parts of the authority together over one store, listens, and stops them in order. The parts are the
-// packages below it; package service has the calls themselves.
+// Package coordinator is the process: it puts the parts of the authority together over one store,
+// listens, and stops them in order. The parts are the packages below it; package service has the
+// calls themselves.
 //
 // # The path of a call
 //
-// The interceptors of every call count and log it (call_chain.go), and the gate admits or refuses it (package gate). The handler (package service) reads
-// the request field by field (package convert), sends one command to the engine (package engine), waits until the effects are durable, and writes the
-// answer (convert again). A handler holds no state and takes no decision: package lease decides what is right or wrong about a lease. Errors become
-// statuses in one place (package refusal). Calls that show tasks read them from the store, because callers may see only committed state.
+// The interceptors of every call count and log it (call_chain.go), and the gate admits or refuses
+// it (package gate). The handler (package service) reads the request field by field (package
+// convert), sends one command to the engine (package engine), waits until the effects are durable,
+// and writes the answer (convert again). A handler holds no state and takes no decision: package
+// lease decides what is right or wrong about a lease. Errors become statuses in one place (package
+// refusal). Calls that show tasks read them from the store, because callers may see only committed
+// state.
 //
 // A worker's stream is served by package session, which describes the path of a frame.
 //
@@ -45,8 +49,10 @@
 //
 // # Tests
 //
-// What a package does is tested beside it, also if that takes a whole coordinator: then the name of its file ends in _wire_test, except in package service,
-// where nearly all are of that kind. Package internal/wiretest has the coordinator and its clients. Here are the tests of the process: start and stop, what it
-// logs and measures, the listeners, and rules that all calls follow, those of access, quotas and the audit among them: in a package of their own each would
-// have everything that imports it compiled once more.
+// What a package does is tested beside it, also if that takes a whole coordinator: then the name of
+// its file ends in _wire_test, except in package service, where nearly all are of that kind.
+// Package internal/wiretest has the coordinator and its clients. Here are the tests of the process:
+// start and stop, what it logs and measures, the listeners, and rules that all calls follow, those
+// of access, quotas and the audit among them: in a package of their own each would have everything
+// that imports it compiled once more.
 package coordinator

@@ -12,7 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/gate"
 )
 
-// What the tests of the whole process need of its inside; they are in package coordinator_test, because package wiretest imports this one.
+// What the tests of the whole process need of its inside; they are in package coordinator_test,
+// because package wiretest imports this one.
 const (
 	GracefulStop       = gracefulStop
 	LastWords          = lastWords

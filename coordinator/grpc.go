@@ -30,7 +30,9 @@ import (
 
 // Settings of the gRPC server. The defaults of gRPC are unsafe for a server of long streams.
 const (
-	maxStreams       = 1024     // concurrent calls of one connection; a Lease that waits for work must not block the worker's heartbeats
+	// concurrent calls of one connection; a Lease that waits for work must not block the worker's
+	// heartbeats
+	maxStreams       = 1024
 	maxHeaderBytes   = 16 << 10 // of a request
 	connectTimeout   = 10 * time.Second
 	pingAfter        = 20 * time.Second // without traffic
@@ -77,8 +79,8 @@ func (c *Coordinator) newGRPC(through chain) *grpc.Server {
 	return grpc.NewServer(options...)
 }
 
-// register adds the services to the gRPC server and to within, which serves calls from within the process. The gRPC handlers are wrapped, see
-// reqcodec.Guard and uncompressed.Server.
+// register adds the services to the gRPC server and to within, which serves calls from within the
+// process. The gRPC handlers are wrapped, see reqcodec.Guard and uncompressed.Server.
 func (c *Coordinator) register(within *local) {
 	s, server := c.services, uncompressed.Server{Server: c.grpc}
 	server.RegisterService(c.submitLimiter.Unary(reqcodec.Guard(&lessorv1.TaskService_ServiceDesc, true, nil)), s.Tasks)
@@ -113,7 +115,8 @@ func readBufferSize(cfg *tls.Config) int {
 	return readBuffer
 }
 
-// transport returns the credentials of the gRPC listener; without a TLS configuration it is plain text.
+// transport returns the credentials of the gRPC listener; without a TLS configuration it is plain
+// text.
 func transport(cfg *tls.Config, limiter *preauth.ConnLimiter) credentials.TransportCredentials {
 	if cfg == nil {
 		return preauth.Plain(insecure.NewCredentials())
@@ -121,7 +124,8 @@ func transport(cfg *tls.Config, limiter *preauth.ConnLimiter) credentials.Transp
 	return limiter.Handshakes(credentials.NewTLS(withProtocol(cfg, "h2")))
 }
 
-// withProtocol returns a copy of cfg that negotiates one protocol (ALPN). The two listeners share the rest of the configuration.
+// withProtocol returns a copy of cfg that negotiates one protocol (ALPN). The two listeners share
+// the rest of the configuration.
 func withProtocol(cfg *tls.Config, protocol string) *tls.Config {
 	cfg = cfg.Clone()
 	cfg.NextProtos = []string{protocol}
@@ -137,9 +141,11 @@ func withProtocol(cfg *tls.Config, protocol string) *tls.Config {
 	return cfg
 }
 
-// codec encodes and decodes as grpc does, with some exceptions. From the outside in: an answer that can be large holds a place until it is sent
-// (sendlimit.Encode); a frame that cannot be decoded does not fail the stream (session.Codec), nor does a request of a handler that reqcodec.Guard has wrapped, and
-// a message with too many entries is refused (reqcodec.NewCodec); and the error about a string that is not valid UTF-8 names its field (convert.Codec).
+// codec encodes and decodes as grpc does, with some exceptions. From the outside in: an answer that
+// can be large holds a place until it is sent (sendlimit.Encode); a frame that cannot be decoded
+// does not fail the stream (session.Codec), nor does a request of a handler that reqcodec.Guard has
+// wrapped, and a message with too many entries is refused (reqcodec.NewCodec); and the error about
+// a string that is not valid UTF-8 names its field (convert.Codec).
 type codec struct{ session.Codec }
 
 func newCodec() encoding.CodecV2 {
@@ -149,7 +155,8 @@ func newCodec() encoding.CodecV2 {
 // Marshal encodes a message, see sendlimit.Encode.
 func (codec) Marshal(v any) (mem.BufferSlice, error) { return sendlimit.Encode(v) }
 
-// worthASpan reports whether a call is traced. Calls that last as long as their client likes are not, nor are probes, because such a span is of no use.
+// worthASpan reports whether a call is traced. Calls that last as long as their client likes are
+// not, nor are probes, because such a span is of no use.
 func worthASpan(info *stats.RPCTagInfo) bool {
 	switch info.FullMethodName {
 	case lessorv1.WorkerService_Session_FullMethodName, lessorv1.TaskService_SubmitStream_FullMethodName, lessorv1.TaskService_WatchTask_FullMethodName,

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// The two listeners share a TLS configuration. Each negotiates its own protocol, also if the configuration of a connection is chosen by a callback.
+// The two listeners share a TLS configuration. Each negotiates its own protocol, also if the
+// configuration of a connection is chosen by a callback.
 func TestEachListenerHasItsProtocol(t *testing.T) {
 	chosen, refused := &tls.Config{ServerName: "chosen"}, errors.New("no certificate")
 	for name, shared := range map[string]*tls.Config{

@@ -21,9 +21,9 @@ import (
 	"github.com/lessor-dev/lessor/internal/turn"
 )
 
-// newHTTPServer returns a server for the handler (package httpserver). It closes a connection after the first
-// answer that it sends after maxConnectionAge, as the gRPC server does, so that client certificates are checked again. failed is told of each failed TLS
-// handshake.
+// newHTTPServer returns a server for the handler (package httpserver). It closes a connection after
+// the first answer that it sends after maxConnectionAge, as the gRPC server does, so that client
+// certificates are checked again. failed is told of each failed TLS handshake.
 func newHTTPServer(handler http.Handler, log *slog.Logger, failed func(from, problem string)) *http.Server {
 	server := httpserver.New(closeOld(handler), handshakeFilter{log.Handler(), failed})
 	server.DisableGeneralOptionsHandler = true
@@ -46,7 +46,8 @@ func closeOld(next http.Handler) http.Handler {
 	})
 }
 
-// handshakeFilter filters the log of net/http, which reports panics and failed TLS handshakes: it passes the latter to failed. Anybody can cause them at any rate.
+// handshakeFilter filters the log of net/http, which reports panics and failed TLS handshakes: it
+// passes the latter to failed. Anybody can cause them at any rate.
 type handshakeFilter struct {
 	slog.Handler
 	failed func(from, problem string)
@@ -62,8 +63,10 @@ func (f handshakeFilter) Handle(ctx context.Context, line slog.Record) error {
 	return f.Handler.Handle(ctx, line)
 }
 
-// operatorMux serves /metrics, /healthz (is the process alive?) and /readyz (does it accept requests?). If profiles is set, it serves /debug/pprof/ too.
-// Metrics and profiles cover all tenants together and name none: if there is a host tenant, they are for it alone. The health checks need no credential.
+// operatorMux serves /metrics, /healthz (is the process alive?) and /readyz (does it accept
+// requests?). If profiles is set, it serves /debug/pprof/ too. Metrics and profiles cover all
+// tenants together and name none: if there is a host tenant, they are for it alone. The health
+// checks need no credential.
 func operatorMux(registry *prometheus.Registry, ready readiness, roles roleCheck, profiles bool) *http.ServeMux {
 	mux, roles := http.NewServeMux(), roles.ofAll()
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, Registry: registry})
@@ -74,15 +77,17 @@ func operatorMux(registry *prometheus.Registry, ready readiness, roles roleCheck
 		answer(w, code, text)
 	})
 	if profiles {
-		mux.Handle("GET /debug/pprof/", roles.require(auth.Operator, http.HandlerFunc(pprof.Index))) // also serves heap, goroutine and other profiles
+		// also serves heap, goroutine and other profiles
+		mux.Handle("GET /debug/pprof/", roles.require(auth.Operator, http.HandlerFunc(pprof.Index)))
 		mux.Handle("GET /debug/pprof/profile", roles.require(auth.Operator, http.HandlerFunc(pprof.Profile)))
 		mux.Handle("GET /debug/pprof/trace", roles.require(auth.Operator, http.HandlerFunc(pprof.Trace)))
 	}
 	return mux
 }
 
-// inTurn returns a handler whose requests are answered a few at a time. It is for one that computes for milliseconds in code that is not ours
-// (docs/decisions/0031-long-calls-yield.md). An answer is sent when it is complete, so a client that does not read holds up nobody.
+// inTurn returns a handler whose requests are answered a few at a time. It is for one that computes
+// for milliseconds in code that is not ours (docs/decisions/0031-long-calls-yield.md). An answer is
+// sent when it is complete, so a client that does not read holds up nobody.
 func inTurn(next http.Handler) http.Handler {
 	places := turn.NewPlaces()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -107,7 +112,8 @@ type keptAnswer struct {
 // Write adds to the body.
 func (k *keptAnswer) Write(b []byte) (int, error) { return k.body.Write(b) }
 
-// stuckCommit is how long a commit may take before /readyz reports that the coordinator is not ready. During a commit nothing is acknowledged.
+// stuckCommit is how long a commit may take before /readyz reports that the coordinator is not
+// ready. During a commit nothing is acknowledged.
 const stuckCommit = 10 * time.Second
 
 // readiness holds the conditions that /readyz checks.
@@ -116,8 +122,9 @@ type readiness struct {
 	commitPending                           func() time.Duration
 }
 
-// status returns the HTTP status and a text for people. With a full disk the coordinator is ready: it still serves everything except submits, and even if it
-// grants nothing, workers must reach it to report.
+// status returns the HTTP status and a text for people. With a full disk the coordinator is ready:
+// it still serves everything except submits, and even if it grants nothing, workers must reach it
+// to report.
 func (r readiness) status() (code int, text string) {
 	slow := r.commitPending()
 	switch {

@@ -11,7 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 )
 
-// X5: the coordinator announces how many streams a connection may have. It closes a connection that pings too often, and the GOAWAY says why.
+// X5: the coordinator announces how many streams a connection may have. It closes a connection that
+// pings too often, and the GOAWAY says why.
 func TestConnectionThatPingsTooOftenIsClosed(t *testing.T) {
 	t.Attr("rules", "X5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

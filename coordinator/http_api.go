@@ -14,8 +14,8 @@ import (
 	"github.com/lessor-dev/lessor/web"
 )
 
-// newHTTP returns the server of the HTTP listener. It serves the JSON API and the page, which call the services from within the process, and the metrics,
-// health checks and profiles for operators.
+// newHTTP returns the server of the HTTP listener. It serves the JSON API and the page, which call
+// the services from within the process, and the metrics, health checks and profiles for operators.
 func (c *Coordinator) newHTTP(within *local) *http.Server {
 	roles := roleCheck{gate: c.gate, log: c.cfg.Logger}
 	mux := operatorMux(c.metrics.registry, readiness{c.ready.Load, c.cfg.StoreGone, c.cfg.DiskFull, c.cfg.DiskSpent, c.commitPending}, roles, c.cfg.Pprof)
@@ -35,7 +35,8 @@ func (c *Coordinator) newHTTP(within *local) *http.Server {
 	return newHTTPServer(c.closingEnded(api), c.cfg.Logger, c.connLimiter.HandshakeFailed)
 }
 
-// malformedOverHTTP is Services.RejectMalformed for a caller whose credential may have ended while the body was read.
+// malformedOverHTTP is Services.RejectMalformed for a caller whose credential may have ended while
+// the body was read.
 func (c *Coordinator) malformedOverHTTP(ctx context.Context, of httpapi.Holder, said lease.Kind, wrong *lease.FieldError) error {
 	if err := c.gate.Recheck(ctx); err != nil {
 		return err
@@ -43,8 +44,8 @@ func (c *Coordinator) malformedOverHTTP(ctx context.Context, of httpapi.Holder, 
 	return c.services.RejectMalformed(ctx, of.Ticket.Task, of.LeaseID, said, wrong)
 }
 
-// closingEnded closes a connection after an answer if its client certificate has expired, because a client can present a new certificate only on a new
-// connection.
+// closingEnded closes a connection after an answer if its client certificate has expired, because a
+// client can present a new certificate only on a new connection.
 func (c *Coordinator) closingEnded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 && c.gate.CertificateEnded(httpapi.AsCall(r)) {

@@ -11,10 +11,11 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/preauth"
 )
 
-// AnswerProbes serves health checks on the HTTP listener of a coordinator while its store is being opened. Opening may take minutes if the store has to
-// be checked first. The answers say that the process is alive (/healthz), and that it serves nothing yet. Without them, a supervisor that restarts
-// processes which do not answer would restart the check of the store again and again. stop gives the listener back; new connections then wait in the
-// backlog until the next Accept.
+// AnswerProbes serves health checks on the HTTP listener of a coordinator while its store is being
+// opened. Opening may take minutes if the store has to be checked first. The answers say that the
+// process is alive (/healthz), and that it serves nothing yet. Without them, a supervisor that
+// restarts processes which do not answer would restart the check of the store again and again. stop
+// gives the listener back; new connections then wait in the backlog until the next Accept.
 func AnswerProbes(cfg Config, lis *net.TCPListener) (stop func()) {
 	cfg.fill()
 	limiter := preauth.NewConnLimiter(cfg.Connections, false, cfg.Logger)

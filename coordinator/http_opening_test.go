@@ -12,8 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/certs"
 )
 
-// While the store is being opened, /healthz answers 200 and every other path 503, with TLS and without. After that, the listener stays open: the next
-// Accept gets the next connection.
+// While the store is being opened, /healthz answers 200 and every other path 503, with TLS and
+// without. After that, the listener stays open: the next Accept gets the next connection.
 func TestProbesAreAnsweredWhileTheStoreIsOpened(t *testing.T) {
 	dir := t.TempDir()
 	authority, err := certs.NewAuthority(dir)

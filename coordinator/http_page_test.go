@@ -31,8 +31,9 @@ func openPage(t *testing.T, r *wiretest.Rig, path, token string) *httptest.Respo
 	return w
 }
 
-// X1, X2: viewers and operators may see the page of their own tenant, with their token as a password or a bearer. A browser is told to ask for it,
-// but not when an open page reloads by itself.
+// X1, X2: viewers and operators may see the page of their own tenant, with their token as a
+// password or a bearer. A browser is told to ask for it, but not when an open page reloads by
+// itself.
 func TestWhoMaySeeThePage(t *testing.T) {
 	t.Attr("rules", "X1 X2")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
@@ -89,8 +90,8 @@ func TestWhoMaySeeThePage(t *testing.T) {
 	})
 }
 
-// The page of a queue has the words of ExplainTask about its oldest READY task, and about the one that blocks others; that of a run counts its tasks. None of it is of
-// another workspace.
+// The page of a queue has the words of ExplainTask about its oldest READY task, and about the one
+// that blocks others; that of a run counts its tasks. None of it is of another workspace.
 func TestPagesOfAQueueAndARun(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		in := func(workspace, key string) *lessorv1.Task {
@@ -142,7 +143,8 @@ func TestPagesCountAsCalls(t *testing.T) {
 	})
 }
 
-// X5: what a page of another site embeds of ours costs its reader no call, and asks nobody for a password. Neither does what is no page.
+// X5: what a page of another site embeds of ours costs its reader no call, and asks nobody for a
+// password. Neither does what is no page.
 func TestOtherSitesSpendNoCalls(t *testing.T) {
 	t.Attr("rules", "X5")
 	wiretest.WithQuotas(t, quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}, func(t *testing.T, r *wiretest.Rig) {

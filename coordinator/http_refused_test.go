@@ -10,7 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A page asks for another credential only if the one sent is at fault: a browser must not ask for a password because the coordinator is busy or stops.
+// A page asks for another credential only if the one sent is at fault: a browser must not ask for a
+// password because the coordinator is busy or stops.
 func TestOnlyABadCredentialIsAskedFor(t *testing.T) {
 	check := roleCheck{log: slog.New(slog.DiscardHandler), challenge: "Basic"}
 	for code, want := range map[codes.Code]int{

@@ -37,8 +37,9 @@ func (c roleCheck) ofAll() roleCheck {
 	return c
 }
 
-// inBrowser returns the check for pages that people open in a browser, which asks them for the token as a password. The name beside it does not matter. When an
-// open page reloads by itself, it asks nobody: the page says that the token has ended.
+// inBrowser returns the check for pages that people open in a browser, which asks them for the
+// token as a password. The name beside it does not matter. When an open page reloads by itself, it
+// asks nobody: the page says that the token has ended.
 func (c roleCheck) inBrowser(asks auth.Role) func(http.Handler, web.Refuse) http.Handler {
 	return func(next http.Handler, refuse web.Refuse) http.Handler {
 		c := c
@@ -60,8 +61,9 @@ func (c roleCheck) inBrowser(asks auth.Role) func(http.Handler, web.Refuse) http
 	}
 }
 
-// require returns a handler that calls next if the caller has one of the roles in asks, and is of the right tenant (X2), and answers with an error
-// otherwise. If the credential of the caller ends during the request, it closes the connection without the rest of the answer (X3).
+// require returns a handler that calls next if the caller has one of the roles in asks, and is of
+// the right tenant (X2), and answers with an error otherwise. If the credential of the caller ends
+// during the request, it closes the connection without the rest of the answer (X3).
 func (c roleCheck) require(asks auth.Role, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := httpapi.AsCall(r)
@@ -77,7 +79,8 @@ func (c roleCheck) require(asks auth.Role, next http.Handler) http.Handler {
 	})
 }
 
-// turnAway answers a request that the gate did not let in. Only a caller whose credential is at fault is asked for another one.
+// turnAway answers a request that the gate did not let in. Only a caller whose credential is at
+// fault is asked for another one.
 func (c roleCheck) turnAway(ctx context.Context, w http.ResponseWriter, r *http.Request, path, route string, err error) {
 	told, level := status.Convert(err), slog.LevelInfo
 	code := httpstatus.Of(told.Code())
@@ -106,8 +109,10 @@ func (c *Coordinator) reader(ctx context.Context) web.Reader {
 	return web.Reader{Tenant: who.Tenant, Subject: who.Subject, Role: who.Role.String(), Until: who.Until}
 }
 
-// serveUntilEnded serves a request until the credential of its caller ends. Then it closes the connection, even if the handler has already written, because
-// the server may still hold that back, and even if the handler waits for a client that does not read. A client that has only closed its side gets the answer.
+// serveUntilEnded serves a request until the credential of its caller ends. Then it closes the
+// connection, even if the handler has already written, because the server may still hold that back,
+// and even if the handler waits for a client that does not read. A client that has only closed its
+// side gets the answer.
 func serveUntilEnded(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	ctx := r.Context()
 	stop := context.AfterFunc(ctx, func() {

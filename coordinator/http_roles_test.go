@@ -24,7 +24,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// X1, X2: viewers and operators may read /metrics, and operators may take profiles. /healthz and /readyz need no credential.
+// X1, X2: viewers and operators may read /metrics, and operators may take profiles. /healthz and
+// /readyz need no credential.
 func TestWhoMayReadMetricsAndProfiles(t *testing.T) {
 	t.Attr("rules", "X1 X2")
 	wiretest.ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}, Pprof: true}, func(t *testing.T, r *wiretest.Rig) {
@@ -58,8 +59,9 @@ func TestWhoMayReadMetricsAndProfiles(t *testing.T) {
 	})
 }
 
-// X2: if there is a host tenant, metrics and profiles are only for its viewers and operators. Others are told so, and who asked for metrics, where those of its
-// own queues are. What is not about all tenants stays open to every tenant.
+// X2: if there is a host tenant, metrics and profiles are only for its viewers and operators.
+// Others are told so, and who asked for metrics, where those of its own queues are. What is not
+// about all tenants stays open to every tenant.
 func TestHostTenantAloneReadsWhatIsAboutAll(t *testing.T) {
 	t.Attr("rules", "X2")
 	const ofMetrics = "/metrics is about all tenants, so it is only for the host tenant (serve --host-tenant), and the credential is of another one; " +
@@ -98,7 +100,8 @@ func TestHostTenantAloneReadsWhatIsAboutAll(t *testing.T) {
 	})
 }
 
-// X3: a request for metrics or a profile ends with the credential of its caller, who gets nothing of the answer.
+// X3: a request for metrics or a profile ends with the credential of its caller, who gets nothing
+// of the answer.
 func TestProfileEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
@@ -124,7 +127,8 @@ func TestProfileEndsWithItsCredential(t *testing.T) {
 		if body, _, aborted := serve(t.Context()); body != "profile" || aborted != nil {
 			t.Errorf("with a valid credential: %q, aborted with %v, want the profile", body, aborted)
 		}
-		closed, cancel := context.WithTimeout(t.Context(), time.Second) // as net/http ends a request whose client has closed its side
+		// as net/http ends a request whose client has closed its side
+		closed, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if body, _, aborted := serve(closed); body != "profile" || aborted != nil {
 			t.Errorf("to a client that has closed its side: %q, aborted with %v, want the profile", body, aborted)
@@ -142,8 +146,8 @@ func TestProfileEndsWithItsCredential(t *testing.T) {
 	})
 }
 
-// X4: a refused HTTP request, of a route or of metrics and profiles, is in the log and in the audit of the credential's tenant. A request that is
-// allowed is in neither.
+// X4: a refused HTTP request, of a route or of metrics and profiles, is in the log and in the audit
+// of the credential's tenant. A request that is allowed is in neither.
 func TestRefusalsOverHTTPAreLoggedAndAudited(t *testing.T) {
 	t.Attr("rules", "X4")
 	wiretest.ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}, Pprof: true}, func(t *testing.T, r *wiretest.Rig) {
@@ -188,7 +192,8 @@ func TestRefusalsOverHTTPAreLoggedAndAudited(t *testing.T) {
 	})
 }
 
-// X4: the log of a refused request names its path as people know it, without the pattern by which the server finds a page whose path ends in a slash.
+// X4: the log of a refused request names its path as people know it, without the pattern by which
+// the server finds a page whose path ends in a slash.
 func TestLogNamesPathsAsPeopleDo(t *testing.T) {
 	t.Attr("rules", "X4")
 	wiretest.ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}}, func(t *testing.T, r *wiretest.Rig) {
@@ -200,8 +205,9 @@ func TestLogNamesPathsAsPeopleDo(t *testing.T) {
 	})
 }
 
-// X5: too many HTTP requests with bad credentials from one address are delayed, and beyond that refused with 429. All paths count together, and the
-// refusals with 429 leave nothing in the log. A request with a good credential from the same address is not delayed.
+// X5: too many HTTP requests with bad credentials from one address are delayed, and beyond that
+// refused with 429. All paths count together, and the refusals with 429 leave nothing in the log. A
+// request with a good credential from the same address is not delayed.
 func TestBadCredentialsOverHTTPAreDelayed(t *testing.T) {
 	t.Attr("rules", "X5")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {

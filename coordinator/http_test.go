@@ -31,7 +31,8 @@ func TestHTTPConnectionsHaveAMaximumAge(t *testing.T) {
 	})
 }
 
-// X5: failed TLS handshakes, which anybody can cause, do not go into the log of the HTTP server, but to who counts them. A panic of a handler is logged as a warning.
+// X5: failed TLS handshakes, which anybody can cause, do not go into the log of the HTTP server,
+// but to who counts them. A panic of a handler is logged as a warning.
 func TestLogOfTheHTTPServer(t *testing.T) {
 	t.Attr("rules", "X5")
 	var log bytes.Buffer
@@ -59,8 +60,8 @@ func (w deafWriter) Write([]byte) (int, error) {
 	return 0, w.ctx.Err()
 }
 
-// X5: scrapes are answered on at most half of the processors at a time. One whose client does not read its answer holds up no other, nor does one whose client
-// has left.
+// X5: scrapes are answered on at most half of the processors at a time. One whose client does not
+// read its answer holds up no other, nor does one whose client has left.
 func TestScrapesTakeTurns(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// IssueToken issues a token in a store that no coordinator has open. Operators make their first token in this way. IssueToken also adds an
-// entry to the audit.
+// IssueToken issues a token in a store that no coordinator has open. Operators make their first
+// token in this way. IssueToken also adds an entry to the audit.
 func IssueToken(ctx context.Context, st store.Store, audience string, r auth.Request) (*lessorv1.CreateTokenResponse, error) {
 	keyring, err := auth.Open(st, audience, keepAlone(st, r), func(string) {})
 	if err != nil {
@@ -29,7 +29,8 @@ func IssueToken(ctx context.Context, st store.Store, audience string, r auth.Req
 	return &lessorv1.CreateTokenResponse{Token: token, Info: convert.TokenProto(t)}, nil
 }
 
-// keeper returns a Keeper that writes with the commits of the engine, and adds the subject of the change to the audit entry of the call.
+// keeper returns a Keeper that writes with the commits of the engine, and adds the subject of the
+// change to the audit entry of the call.
 func keeper(e *engine.Engine) auth.Keeper {
 	return func(ctx context.Context, tenant, about string, put func(*store.Batch)) error {
 		if a := engine.EntryOf(ctx); a != nil {

@@ -39,8 +39,10 @@ func emptyEntries(number protowire.Number, n int) []byte {
 	return bytes.Repeat(protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), nil), n)
 }
 
-// X5: nobody can make the coordinator allocate much more than the size of a message. An empty entry of a list has two bytes, and would take hundreds when it
-// is decoded, or tens if it is a string. Without a valid credential, a large message is not decoded at all; with one, it is refused for the number of its entries.
+// X5: nobody can make the coordinator allocate much more than the size of a message. An empty entry
+// of a list has two bytes, and would take hundreds when it is decoded, or tens if it is a string.
+// Without a valid credential, a large message is not decoded at all; with one, it is refused for
+// the number of its entries.
 func TestMessagesOfManyEmptyEntries(t *testing.T) {
 	t.Attr("rules", "X5")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
@@ -75,8 +77,9 @@ func TestMessagesOfManyEmptyEntries(t *testing.T) {
 	})
 }
 
-// S7, V1: a message with too many entries is refused like any other bad message: a call with INVALID_ARGUMENT, a report with the verdict REJECTED, and a frame
-// with an error frame, after which the session goes on.
+// S7, V1: a message with too many entries is refused like any other bad message: a call with
+// INVALID_ARGUMENT, a report with the verdict REJECTED, and a frame with an error frame, after
+// which the session goes on.
 func TestTooManyEntriesAreRefused(t *testing.T) {
 	t.Attr("rules", "S7 V1")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -100,7 +103,8 @@ func TestTooManyEntriesAreRefused(t *testing.T) {
 	})
 }
 
-// X5: health checks need no credential, and a watch keeps its request for as long as it lasts. So a request for another service than ours must be short.
+// X5: health checks need no credential, and a watch keeps its request for as long as it lasts. So a
+// request for another service than ours must be short.
 func TestLongHealthChecksAreRefused(t *testing.T) {
 	t.Attr("rules", "X5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -114,14 +118,16 @@ func TestLongHealthChecksAreRefused(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := watch.Recv(); (err == nil) != (want == codes.NotFound) { // the answer to a short one is that the service is not known
+			// the answer to a short one is that the service is not known
+			if _, err := watch.Recv(); (err == nil) != (want == codes.NotFound) {
 				t.Errorf("a watch of a service with a name of %d bytes: %v", size, err)
 			}
 		}
 	})
 }
 
-// S7: a message is refused only if it has more entries than the limit. No batch of the default size has.
+// S7: a message is refused only if it has more entries than the limit. No batch of the default size
+// has.
 func TestManyEntriesAreRead(t *testing.T) {
 	t.Attr("rules", "S7")
 	largest := &lessorv1.TaskSpec{
@@ -145,8 +151,9 @@ func TestManyEntriesAreRead(t *testing.T) {
 	}
 }
 
-// K5: if the gate lets in a call whose message was not read or not decoded, the caller is asked to repeat it. A report must not be REJECTED then. Without a valid
-// credential, a message is read only if the audit gets something of it, and decoded only if it is short (X5).
+// K5: if the gate lets in a call whose message was not read or not decoded, the caller is asked to
+// repeat it. A report must not be REJECTED then. Without a valid credential, a message is read only
+// if the audit gets something of it, and decoded only if it is short (X5).
 func TestCallThatWasNotDecoded(t *testing.T) {
 	t.Attr("rules", "K5 X5")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {

@@ -12,7 +12,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Whoever asks why a task ran twice finds in the log which worker lost it, at which attempt, and why: after a silence, and after a kick with requeue.
+// Whoever asks why a task ran twice finds in the log which worker lost it, at which attempt, and
+// why: after a silence, and after a kick with requeue.
 func TestLostLeasesAreLogged(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		id := r.Submit(t, func(spec *lessorv1.TaskSpec) { spec.HeartbeatTimeout = durationpb.New(30 * time.Second) }).GetTaskId()

@@ -9,12 +9,14 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/quota"
 )
 
-// logRate is how many lines with the same message the log gets. A large fleet that restarts stays below it.
+// logRate is how many lines with the same message the log gets. A large fleet that restarts stays
+// below it.
 var logRate = quota.Rate{PerSecond: 10, Burst: 1000}
 
-// pacedLog leaves lines out of the log if there are more with the same message than logRate allows: whoever may make calls can cause refusals, bad
-// frames and short sessions at any rate, and they must not fill the disk. The next line with the message says how many were left out. At level debug
-// nothing is left out.
+// pacedLog leaves lines out of the log if there are more with the same message than logRate allows:
+// whoever may make calls can cause refusals, bad frames and short sessions at any rate, and they
+// must not fill the disk. The next line with the message says how many were left out. At level
+// debug nothing is left out.
 type pacedLog struct {
 	slog.Handler
 	pace *logPace
@@ -59,8 +61,8 @@ func (h pacedLog) WithGroup(name string) slog.Handler {
 	return pacedLog{h.Handler.WithGroup(name), h.pace}
 }
 
-// admit reports whether a line may be written, and how many with the same message were left out before it. Messages are constants, except those of
-// net/http, which all begin with "http:".
+// admit reports whether a line may be written, and how many with the same message were left out
+// before it. Messages are constants, except those of net/http, which all begin with "http:".
 func (p *logPace) admit(message string) (leftOut uint64, ok bool) {
 	text, _, _ := strings.Cut(message, ":")
 	p.mu.Lock()

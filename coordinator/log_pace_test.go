@@ -12,8 +12,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// A flood of refused calls or of bad frames does not fill the log: of each message it gets a thousand lines at once, and then ten a second. The next
-// line says how many were left out. At level debug the log has all.
+// A flood of refused calls or of bad frames does not fill the log: of each message it gets a
+// thousand lines at once, and then ten a second. The next line says how many were left out. At
+// level debug the log has all.
 func TestFloodsDoNotFillTheLog(t *testing.T) {
 	const flood = 1500
 	for message, once := range map[string]func(t *testing.T, r *wiretest.Rig, worker *wiretest.Worker){

@@ -13,7 +13,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// S3: the report_id of a report, and the worker's own times, are in the log, over a call and on a stream alike; nothing depends on them.
+// S3: the report_id of a report, and the worker's own times, are in the log, over a call and on a
+// stream alike; nothing depends on them.
 func TestReportsAreLogged(t *testing.T) {
 	t.Attr("rules", "S3")
 	at := func(year int) *timestamppb.Timestamp {

@@ -7,11 +7,14 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// mostUnreported is how many leases that ended without a report have a line each in the log, from one look to the next.
+// mostUnreported is how many leases that ended without a report have a line each in the log, from
+// one look to the next.
 const mostUnreported = 100
 
-// unreportedLog says in the log which leases have ended without a report of their worker, because time or an operator took them: without that, nothing but
-// the history of a task says why it has run twice. When thousands expire at once, mostUnreported have a line, and another one counts the rest.
+// unreportedLog says in the log which leases have ended without a report of their worker, because
+// time or an operator took them: without that, nothing but the history of a task says why it has
+// run twice. When thousands expire at once, mostUnreported have a line, and another one counts the
+// rest.
 type unreportedLog struct {
 	log *slog.Logger
 
@@ -33,9 +36,10 @@ func (l *unreportedLog) changed(before, after *lease.Task) {
 		"losses", after.Losses, "failures", after.Failures, "unacknowledged", after.Unacked)
 }
 
-// unreported reports whether a lease ended without a report of its worker. That is more than the task counts as losses: also a dispatch that nobody
-// acknowledged, which may point to a broken network, and a limit that the producer set. A lease that was taken back before it was acknowledged is left out:
-// to the task it is as if there had been no grant.
+// unreported reports whether a lease ended without a report of its worker. That is more than the
+// task counts as losses: also a dispatch that nobody acknowledged, which may point to a broken
+// network, and a limit that the producer set. A lease that was taken back before it was
+// acknowledged is left out: to the task it is as if there had been no grant.
 func unreported(end *lease.Ended) bool {
 	switch end.Cause {
 	case lease.LeaseExpired, lease.DispatchUnacked, lease.DeadlineExceeded, lease.CancelTimeout:

@@ -9,8 +9,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// The log has a line for a lease that time or an operator took, and none for one that a report has ended, that is live, or that its worker did not
-// know of.
+// The log has a line for a lease that time or an operator took, and none for one that a report has
+// ended, that is live, or that its worker did not know of.
 func TestWhichLeasesEndUnreported(t *testing.T) {
 	const acked = lease.Wall(1)
 	for cause, want := range map[lease.Reason][2]bool{ // whether it has a line: without and with a sign of the worker
@@ -49,7 +49,8 @@ func TestUnreportedLeaseHasTheCounts(t *testing.T) {
 	}
 }
 
-// When many leases end so at once, the log has a line for the first of them and one with the number of the rest. The next second begins anew.
+// When many leases end so at once, the log has a line for the first of them and one with the number
+// of the rest. The next second begins anew.
 func TestManyUnreportedAtOnce(t *testing.T) {
 	var log bytes.Buffer
 	l := &unreportedLog{log: slog.New(slog.NewTextHandler(&log, nil))}

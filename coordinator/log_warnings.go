@@ -11,9 +11,10 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// withWarnings returns the callbacks, nil ones of which are skipped, with a warning in the log about each slow commit, about each time for which the
-// coordinator stood still that is as long, about each jump of the wall clock, and about each task that has failed because its workers were lost: otherwise
-// leases would expire, or deadlines pass, without a word.
+// withWarnings returns the callbacks, nil ones of which are skipped, with a warning in the log
+// about each slow commit, about each time for which the coordinator stood still that is as long,
+// about each jump of the wall clock, and about each task that has failed because its workers were
+// lost: otherwise leases would expire, or deadlines pass, without a word.
 func withWarnings(told engine.Events, log *slog.Logger) engine.Events {
 	events := told
 	events.Committed = func(tasks int, took time.Duration) {
@@ -49,7 +50,8 @@ func withWarnings(told engine.Events, log *slog.Logger) engine.Events {
 	return events
 }
 
-// warnOfLoss says in the log that a task has just failed, if it did not fail by a report: nobody else tells of that.
+// warnOfLoss says in the log that a task has just failed, if it did not fail by a report: nobody
+// else tells of that.
 func warnOfLoss(log *slog.Logger, t *lease.Task) {
 	if t.Rest != lease.Failed {
 		return
@@ -68,8 +70,9 @@ func warnOfLoss(log *slog.Logger, t *lease.Task) {
 // commitCheckInterval is how often the commit under way is looked at.
 const commitCheckInterval = time.Second
 
-// slowCommits warns of a slow commit while it is under way: one on a disk that never answers has no end at which withWarnings could tell of it. It warns once
-// when the commit is slow, and once when it is stuck.
+// slowCommits warns of a slow commit while it is under way: one on a disk that never answers has no
+// end at which withWarnings could tell of it. It warns once when the commit is slow, and once when
+// it is stuck.
 type slowCommits struct {
 	pending func() time.Duration // age of the commit under way
 	log     *slog.Logger
@@ -106,8 +109,10 @@ func (c *Coordinator) warnIfOpen(ctx context.Context, listen net.Addr) {
 		"tenant", gate.DefaultTenant, "listen", listen.String())
 }
 
-// warnIfHostless says in the log that no operator of the host tenant has a valid token, if so: its name may be misspelled. While the coordinator runs, only an
-// operator of a tenant issues tokens of it, so this does not change by itself. Whether there is a client certificate is not known before it is shown.
+// warnIfHostless says in the log that no operator of the host tenant has a valid token, if so: its
+// name may be misspelled. While the coordinator runs, only an operator of a tenant issues tokens of
+// it, so this does not change by itself. Whether there is a client certificate is not known before
+// it is shown.
 func (c *Coordinator) warnIfHostless() {
 	host := c.cfg.HostTenant
 	if host == "" || c.gate.Open() || c.gate.Keyring().HasOperator(host, time.Now()) {
@@ -122,7 +127,8 @@ func (c *Coordinator) warnIfHostless() {
 		"Correct --host-tenant, or stop the coordinator and run lessor token create --data DIR --tenant NAME --role operator")
 }
 
-// commitPending returns how long the disk has been busy with the commit under way. The time for which a commit waits for a standby does not count.
+// commitPending returns how long the disk has been busy with the commit under way. The time for
+// which a commit waits for a standby does not count.
 func (c *Coordinator) commitPending() time.Duration {
 	waiting := c.feed.Waiting() // first, so that it is not longer
 	return max(0, c.engine.CommitPending()-waiting)

@@ -12,7 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// The warnings take no callback away: the one for a coordinator that stood still is called, too, also for a time that is too short for a warning.
+// The warnings take no callback away: the one for a coordinator that stood still is called, too,
+// also for a time that is too short for a warning.
 func TestWarningsLeaveTheCallbackForStandstills(t *testing.T) {
 	var log bytes.Buffer
 	var got []time.Duration
@@ -69,7 +70,8 @@ func TestJumpOfTheWallClockIsToldToTheOperator(t *testing.T) {
 	t.Error("there is no metric lessor_wall_clock_jumps_total")
 }
 
-// The time from a grant to its report is not negative in the metrics, even if the wall clock was set back meanwhile: the sum of a histogram never falls.
+// The time from a grant to its report is not negative in the metrics, even if the wall clock was
+// set back meanwhile: the sum of a histogram never falls.
 func TestLatencyWhenTheWallClockIsSetBack(t *testing.T) {
 	m := newMetrics()
 	granted := lease.WallOf(time.Now().Add(time.Hour))

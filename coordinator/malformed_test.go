@@ -31,7 +31,8 @@ func callHandlerDirectly(ctx context.Context, req any, _ *grpc.UnaryServerInfo, 
 // invalidMark is a string that callMethod replaces by invalid UTF-8.
 const invalidMark = "MARK"
 
-// callMethod calls the handler of a method with an encoded request, in which invalid UTF-8 replaces each invalidMark.
+// callMethod calls the handler of a method with an encoded request, in which invalid UTF-8 replaces
+// each invalidMark.
 func callMethod(t *testing.T, desc *grpc.ServiceDesc, method string, req proto.Message) (any, error) {
 	t.Helper()
 	raw, err := proto.Marshal(req)
@@ -76,8 +77,8 @@ func TestInvalidUTF8NamesItsField(t *testing.T) {
 	}
 }
 
-// V1: a report with invalid UTF-8 is REJECTED, so that the worker does not repeat it; a worker would repeat a report that got an error (K5). The metrics
-// count the verdict like any other.
+// V1: a report with invalid UTF-8 is REJECTED, so that the worker does not repeat it; a worker
+// would repeat a report that got an error (K5). The metrics count the verdict like any other.
 func TestInvalidUTF8InReportIsRejected(t *testing.T) {
 	t.Attr("rules", "V1")
 	wiretest.Serve(t, nil, rejectsInvalidUTF8)
@@ -120,7 +121,8 @@ func rejectsInvalidUTF8(t *testing.T, r *wiretest.Rig) {
 	}
 }
 
-// S4: a message that cannot be decoded ends its stream with INVALID_ARGUMENT and the path of the field. On a SubmitStream, the frame before it is answered.
+// S4: a message that cannot be decoded ends its stream with INVALID_ARGUMENT and the path of the
+// field. On a SubmitStream, the frame before it is answered.
 func TestStreamWithAMessageThatCannotBeDecoded(t *testing.T) {
 	t.Attr("rules", "S4")
 	const submits, watch, backup, await = lessorv1.TaskService_SubmitStream_FullMethodName, lessorv1.TaskService_WatchTask_FullMethodName, lessorv1.AdminService_Backup_FullMethodName,

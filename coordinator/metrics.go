@@ -14,7 +14,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// metrics turns the callbacks of the engine into Prometheus metrics. The values of labels come from enums, so the number of series is bounded.
+// metrics turns the callbacks of the engine into Prometheus metrics. The values of labels come from
+// enums, so the number of series is bounded.
 type metrics struct {
 	registry    *prometheus.Registry
 	submitted   prometheus.Counter
@@ -97,7 +98,8 @@ func newMetrics() *metrics {
 	}
 	m.registry.MustRegister(m.submitted, m.tasksEnded, m.requests, m.verdicts, m.dispatched, m.leasesEnded, m.retries, m.commits, m.batches, m.stalled, m.clockSet, m.waited, m.latency, frames,
 		m.calls.ended, m.calls.took, m.quotaRefusals, m.backupDone, m.backupFailed, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, final := range []lease.State{lease.Completed, lease.Failed, lease.Cancelled} { // rate() needs a first sample of 0
+	// rate() needs a first sample of 0
+	for _, final := range []lease.State{lease.Completed, lease.Failed, lease.Cancelled} {
 		m.tasksEnded.WithLabelValues(final.String())
 	}
 	for _, cause := range []lease.Reason{
@@ -127,8 +129,8 @@ func (j verdictLabels) labels() []string {
 	return []string{j.kind.String(), j.verdict.String(), j.reason.String()}
 }
 
-// counters caches the counters of a family by key, because a lookup in the family for each report and each lease would be too slow. It is not safe for
-// concurrent use.
+// counters caches the counters of a family by key, because a lookup in the family for each report
+// and each lease would be too slow. It is not safe for concurrent use.
 type counters[K comparable] struct {
 	family *prometheus.CounterVec
 	labels func(K) []string
@@ -148,7 +150,8 @@ func (c *counters[K]) inc(k K) {
 	counter.Inc()
 }
 
-// events returns engine callbacks that count. The loop of the engine calls all of them except Committed, which another goroutine of the engine calls.
+// events returns engine callbacks that count. The loop of the engine calls all of them except
+// Committed, which another goroutine of the engine calls.
 func (m *metrics) events() engine.Events {
 	byReason := func(r lease.Reason) []string { return []string{r.String()} }
 	verdicts, leasesEnded, retries := countersOf(m.verdicts, verdictLabels.labels), countersOf(m.leasesEnded, byReason), countersOf(m.retries, byReason)
@@ -170,8 +173,9 @@ func (m *metrics) events() engine.Events {
 		LeaseEnded: func(t *lease.Task, cause lease.Reason) {
 			leasesEnded.inc(cause)
 			if cause == lease.Reported {
-				took := time.Since(t.Lease.GrantedAt.Time()) // by the wall clock, which may have been set back meanwhile
-				m.latency.Observe(max(took, 0).Seconds())    // a sum that falls would look to Prometheus like a restart
+				// by the wall clock, which may have been set back meanwhile
+				took := time.Since(t.Lease.GrantedAt.Time())
+				m.latency.Observe(max(took, 0).Seconds()) // a sum that falls would look to Prometheus like a restart
 			}
 		},
 		Retried:      func(_ *lease.Task, cause lease.Reason) { retries.inc(cause) },
@@ -180,7 +184,8 @@ func (m *metrics) events() engine.Events {
 	}
 }
 
-// answered counts an HTTP request. All requests without a route share one label value, because callers could send any number of different paths.
+// answered counts an HTTP request. All requests without a route share one label value, because
+// callers could send any number of different paths.
 func (m *metrics) answered(route string, status int) {
 	m.requests.WithLabelValues(cmp.Or(route, "none"), strconv.Itoa(status)).Inc()
 }

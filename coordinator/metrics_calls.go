@@ -12,14 +12,16 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// callMetrics counts the calls of Lessor's own services, and measures those that are not streams. Only the methods of the services have labels.
+// callMetrics counts the calls of Lessor's own services, and measures those that are not streams.
+// Only the methods of the services have labels.
 type callMetrics struct {
 	ended   *prometheus.CounterVec
 	took    *prometheus.HistogramVec
 	methods map[string]methodMetrics // by full name
 }
 
-// methodMetrics are the metrics of a method that almost every call needs: a look-up by label for each of them would be too slow.
+// methodMetrics are the metrics of a method that almost every call needs: a look-up by label for
+// each of them would be too slow.
 type methodMetrics struct {
 	name string
 	ok   prometheus.Counter

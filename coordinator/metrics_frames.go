@@ -9,7 +9,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// frameBytes counts the bytes of session frames, by direction. It takes the sizes from grpc, so no frame has to be measured again.
+// frameBytes counts the bytes of session frames, by direction. It takes the sizes from grpc, so no
+// frame has to be measured again.
 type frameBytes struct{ in, out prometheus.Counter }
 
 var _ stats.Handler = frameBytes{}

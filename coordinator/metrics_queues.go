@@ -15,18 +15,20 @@ import (
 	"github.com/lessor-dev/lessor/internal/httpstatus"
 )
 
-// mostMeasured is how many queues one scrape of /metrics/queues shows. A Prometheus that got a series for each of a million queues would fall over. A variable
-// so that tests can make it small.
+// mostMeasured is how many queues one scrape of /metrics/queues shows. A Prometheus that got a
+// series for each of a million queues would fall over. A variable so that tests can make it small.
 var mostMeasured = 1000
 
 // mostWorkspaces is how many workspaces one scrape may name.
 const mostWorkspaces = 20
 
-// queueMetrics serves /metrics/queues: metrics of the queues of some workspaces of the caller's tenant. They are apart from /metrics, which is about all tenants
-// and has the same number of series however many queues there are. It is a client of AdminService, like the page.
+// queueMetrics serves /metrics/queues: metrics of the queues of some workspaces of the caller's
+// tenant. They are apart from /metrics, which is about all tenants and has the same number of
+// series however many queues there are. It is a client of AdminService, like the page.
 type queueMetrics struct{ admin lessorv1.AdminServiceClient }
 
-// mayBeTooLow is a part of the HELP of ages of the oldest READY task, for which each scrape looks at a limited number of tasks.
+// mayBeTooLow is a part of the HELP of ages of the oldest READY task, for which each scrape looks
+// at a limited number of tasks.
 const mayBeTooLow = " If there are many lines of tasks, not all are looked at, and it may be too low."
 
 var (

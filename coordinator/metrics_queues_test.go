@@ -17,7 +17,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// /metrics/queues has the numbers of each queue of the workspaces in the query, of the default one if there is none.
+// /metrics/queues has the numbers of each queue of the workspaces in the query, of the default one
+// if there is none.
 func TestMetricsOfQueues(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		r.Submit(t, func(s *lessorv1.TaskSpec) { s.Queue, s.ConcurrencyKey = "mail", "k" })
@@ -87,7 +88,8 @@ func TestOldestReadySaysThatItMayBeTooLow(t *testing.T) {
 	})
 }
 
-// One scrape shows a limited number of queues, and says if there are more. Bad requests are refused like others.
+// One scrape shows a limited number of queues, and says if there are more. Bad requests are refused
+// like others.
 func TestMetricsOfManyQueues(t *testing.T) {
 	defer func(most int) { *coordinator.MostMeasured = most }(*coordinator.MostMeasured)
 	*coordinator.MostMeasured = 2

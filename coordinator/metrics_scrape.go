@@ -13,7 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/store/standby"
 )
 
-// watchParts adds the metrics whose values are read at each scrape, and those that the parts count themselves.
+// watchParts adds the metrics whose values are read at each scrape, and those that the parts count
+// themselves.
 func (c *Coordinator) watchParts() {
 	m, cfg := c.metrics, c.cfg
 	m.registry.MustRegister(c.sessions.Collectors()...)
@@ -88,7 +89,8 @@ func currentTLS(cfg *tls.Config) *tls.Config {
 	return cfg
 }
 
-// certificateExpiry returns when the certificate expires that a new connection would get, in seconds since 1970; NaN if there is none.
+// certificateExpiry returns when the certificate expires that a new connection would get, in
+// seconds since 1970; NaN if there is none.
 func certificateExpiry(cfg *tls.Config) float64 {
 	cfg = currentTLS(cfg)
 	if cfg == nil || len(cfg.Certificates) == 0 || cfg.Certificates[0].Leaf == nil {

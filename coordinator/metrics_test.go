@@ -29,8 +29,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// The gauges lessor_tasks count each task of all workspaces and queues in exactly one state, also after a restart. The counters of submitted and ended
-// tasks begin at 0 at each start.
+// The gauges lessor_tasks count each task of all workspaces and queues in exactly one state, also
+// after a restart. The counters of submitted and ended tasks begin at 0 at each start.
 func TestTasksAreCounted(t *testing.T) {
 	st := memstore.New()
 	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
@@ -49,7 +49,8 @@ func TestTasksAreCounted(t *testing.T) {
 		a := r.Lease(t)
 		r.Submit(t, keyed)
 		r.Submit(t, func(s *lessorv1.TaskSpec) { s.WorkspaceId, s.Queue = "other", "far" })
-		asked := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}} // a task is parked only when somebody asks for work
+		// a task is parked only when somebody asks for work
+		asked := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}}
 		if _, err := r.Workers.Lease(t.Context(), asked); err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +74,8 @@ func TestTasksAreCounted(t *testing.T) {
 	})
 }
 
-// The wait of a task is measured from when it became READY. A lease of which nothing was heard interrupts it.
+// The wait of a task is measured from when it became READY. A lease of which nothing was heard
+// interrupts it.
 func TestWaitsAreMeasured(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		r.Submit(t, func(s *lessorv1.TaskSpec) { s.RunAt = timestamppb.New(time.Now().Add(time.Hour)) })
@@ -91,7 +93,8 @@ func TestWaitsAreMeasured(t *testing.T) {
 	})
 }
 
-// Calls are counted by method and code, over gRPC and over HTTP, refused ones included. Only calls that are not streams are measured.
+// Calls are counted by method and code, over gRPC and over HTTP, refused ones included. Only calls
+// that are not streams are measured.
 func TestCallsAreCounted(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		r.WantMetric(t, `lessor_calls_total{code="OK",method="SubmitTask"}`, 0)
@@ -116,8 +119,8 @@ func TestCallsAreCounted(t *testing.T) {
 	})
 }
 
-// The metrics say when the client of a backup has confirmed it, and when one last failed, on the way or at its client, also after a restart. A client that
-// is killed confirms nothing.
+// The metrics say when the client of a backup has confirmed it, and when one last failed, on the
+// way or at its client, also after a restart. A client that is killed confirms nothing.
 func TestTimesOfBackups(t *testing.T) {
 	st := memstore.New()
 	confirm := func(t *testing.T, r *wiretest.Rig, id, problem string) {
@@ -174,7 +177,8 @@ func wantTimestamp(t *testing.T, r *wiretest.Rig, name string, want time.Time) {
 	}
 }
 
-// Refused credentials are counted by what is wrong with them, on gRPC and HTTP. A caller with a good credential of a wrong role is none of them.
+// Refused credentials are counted by what is wrong with them, on gRPC and HTTP. A caller with a
+// good credential of a wrong role is none of them.
 func TestRefusedCredentialsAreCounted(t *testing.T) {
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
 		viewer, _ := r.Issue(t, "acme", auth.Viewer)
@@ -212,7 +216,8 @@ func TestRefusedCredentialsAreCounted(t *testing.T) {
 	})
 }
 
-// Every metric that docs/metrics.md describes is served once it has something to count, except those of a standby.
+// Every metric that docs/metrics.md describes is served once it has something to count, except
+// those of a standby.
 func TestMetricsAreServed(t *testing.T) {
 	page, err := os.ReadFile("../docs/metrics.md")
 	if err != nil {
@@ -236,7 +241,8 @@ func TestMetricsAreServed(t *testing.T) {
 	})
 }
 
-// The metrics say when the certificate expires that the next connection gets, so that a renewal that fails is noticed in time.
+// The metrics say when the certificate expires that the next connection gets, so that a renewal
+// that fails is noticed in time.
 func TestExpiryOfTheCertificate(t *testing.T) {
 	until := func(unix int64) *tls.Config {
 		return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Leaf: &x509.Certificate{NotAfter: time.Unix(unix, 0)}}}}

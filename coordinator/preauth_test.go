@@ -25,8 +25,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// Limits of package preauth: maxCallsOfPeer is how many calls of one address may wait for their message without a good credential, and maxCallTime is
-// how long each of them may wait.
+// Limits of package preauth: maxCallsOfPeer is how many calls of one address may wait for their
+// message without a good credential, and maxCallTime is how long each of them may wait.
 const (
 	maxCallsOfPeer = 32
 	maxCallTime    = 10 * time.Second
@@ -63,7 +63,8 @@ func countEnds(all []<-chan error) map[codes.Code]int {
 	return n
 }
 
-// X5: a call without a good credential is refused before its message has arrived, unless the audit gets something of it.
+// X5: a call without a good credential is refused before its message has arrived, unless the audit
+// gets something of it.
 func TestCallsAreRefusedBeforeTheirMessage(t *testing.T) {
 	t.Attr("rules", "X5")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
@@ -77,7 +78,8 @@ func TestCallsAreRefusedBeforeTheirMessage(t *testing.T) {
 		if n := countEnds(all); n[codes.Unauthenticated] != len(all) {
 			t.Errorf("calls that ended at once: %v, want %d with UNAUTHENTICATED", n, len(all))
 		}
-		if _, err := r.SubmitLimiter.Take(t.Context(), "", *coordinator.MostSubmitBytes); err != nil { // callers without a credential do not wait for room
+		// callers without a credential do not wait for room
+		if _, err := r.SubmitLimiter.Take(t.Context(), "", *coordinator.MostSubmitBytes); err != nil {
 			t.Fatal(err)
 		}
 		if n := countEnds([]<-chan error{beginCall(t.Context(), t, r, lessorv1.TaskService_SubmitTask_FullMethodName)}); n[codes.Unauthenticated] != 1 {
@@ -86,8 +88,9 @@ func TestCallsAreRefusedBeforeTheirMessage(t *testing.T) {
 	})
 }
 
-// X5: an address may have only a limited number of calls without a good credential whose message has not arrived, and each of them only for a limited
-// time. Further calls are refused at once. Calls with a good credential, and calls of the health service, are not affected.
+// X5: an address may have only a limited number of calls without a good credential whose message
+// has not arrived, and each of them only for a limited time. Further calls are refused at once.
+// Calls with a good credential, and calls of the health service, are not affected.
 func TestUnauthenticatedCallsAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	for what, tt := range map[string]struct {
@@ -103,7 +106,8 @@ func TestUnauthenticatedCallsAreBounded(t *testing.T) {
 				ctx, method := t.Context(), tt.method
 				if method == "expired" {
 					token, _ := r.IssueFor(t, "acme", auth.Operator, time.Second)
-					ctx, method = wiretest.WithToken(ctx, token), lessorv1.TaskService_CancelTask_FullMethodName // its refusal is audited, so its message is read
+					// its refusal is audited, so its message is read
+					ctx, method = wiretest.WithToken(ctx, token), lessorv1.TaskService_CancelTask_FullMethodName
 					time.Sleep(time.Second)
 				}
 				const more = 10

@@ -13,11 +13,12 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// rejectBurst is how many REJECTED verdicts or refusals a caller gets without delay (package quota).
+// rejectBurst is how many REJECTED verdicts or refusals a caller gets without delay (package
+// quota).
 const rejectBurst = 1000
 
-// X5: after too many REJECTED verdicts, which a correct worker never gets, further ones are delayed. COMMITTED verdicts, and verdicts for other tenants,
-// are not delayed.
+// X5: after too many REJECTED verdicts, which a correct worker never gets, further ones are
+// delayed. COMMITTED verdicts, and verdicts for other tenants, are not delayed.
 func TestRejectedReportsAreDelayed(t *testing.T) {
 	t.Attr("rules", "X5")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
@@ -56,8 +57,8 @@ func TestRejectedReportsAreDelayed(t *testing.T) {
 	})
 }
 
-// X5: if a caller continues to call although its quota is used up, its refusals are delayed. Each refusal has the remaining wait. Calls of another
-// tenant are not delayed.
+// X5: if a caller continues to call although its quota is used up, its refusals are delayed. Each
+// refusal has the remaining wait. Calls of another tenant are not delayed.
 func TestRefusalsByQuotasAreDelayed(t *testing.T) {
 	t.Attr("rules", "X5")
 	cfg := coordinator.Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenants: map[string]quota.Limits{"loud": {Calls: quota.Rate{PerSecond: 1.0 / 60}}}}}

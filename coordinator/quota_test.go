@@ -25,8 +25,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// X5: no quota refuses the calls that renew leases, report, stop something (RotateKey and UpdateQueue can do that), or ask for health. Every other call
-// can be refused.
+// X5: no quota refuses the calls that renew leases, report, stop something (RotateKey and
+// UpdateQueue can do that), or ask for health. Every other call can be refused.
 func TestCallsThatNoQuotaRefuses(t *testing.T) {
 	t.Attr("rules", "X5")
 	wiretest.WithQuotas(t, quota.Limits{Calls: quota.Rate{PerSecond: 1.0 / 3600}}, func(t *testing.T, r *wiretest.Rig) {
@@ -45,7 +45,8 @@ func TestCallsThatNoQuotaRefuses(t *testing.T) {
 			"BatchCancelTasks", "CancelTask", "Check", "Complete", "DrainWorker", "Fail", "Heartbeat", "KickWorker", "List", "Release", "RevokeToken",
 			"RotateKey", "Session", "Start", "UpdateQueue", "Watch",
 		}
-		// AuthService is refused before quotas are looked at, because this coordinator has no credentials.
+		// AuthService is refused before quotas are looked at, because this coordinator has no
+		// credentials.
 		never = slices.DeleteFunc(never, func(m string) bool { return slices.Contains([]string{"CreateToken", "ListKeys", "ListTokens"}, m) })
 		if !slices.Equal(never, want) {
 			t.Errorf("calls that were not refused:\n%q\nwant\n%q", never, want)
@@ -53,7 +54,8 @@ func TestCallsThatNoQuotaRefuses(t *testing.T) {
 	})
 }
 
-// X5: a call over the rate is refused with the wait after which it succeeds. Heartbeats and reports are not refused, nor are calls of other tenants.
+// X5: a call over the rate is refused with the wait after which it succeeds. Heartbeats and reports
+// are not refused, nor are calls of other tenants.
 func TestQuotaOfCalls(t *testing.T) {
 	t.Attr("rules", "X5")
 	cfg := coordinator.Config{Auth: &gate.Auth{}, Quotas: quota.Config{
@@ -106,7 +108,8 @@ func TestQuotaOfCalls(t *testing.T) {
 	})
 }
 
-// X5: each HTTP request counts as one call, also if its body is bad. With a burst of one and one call per second, every second request is refused.
+// X5: each HTTP request counts as one call, also if its body is bad. With a burst of one and one
+// call per second, every second request is refused.
 func TestHTTPRequestCountsAsOneCall(t *testing.T) {
 	t.Attr("rules", "X5")
 	wiretest.ServeWith(t, nil, coordinator.Config{Quotas: quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}}}, func(t *testing.T, r *wiretest.Rig) {
@@ -143,7 +146,8 @@ func TestHTTPRequestCountsAsOneCall(t *testing.T) {
 	})
 }
 
-// X4, X5: a refusal by a quota is in the audit, once a minute, if the call is audited. Refusals of other calls are not.
+// X4, X5: a refusal by a quota is in the audit, once a minute, if the call is audited. Refusals of
+// other calls are not.
 func TestRefusalsByQuotasAreAudited(t *testing.T) {
 	t.Attr("rules", "X4 X5")
 	cfg := coordinator.Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}}, HostTenant: "acme"}
@@ -173,7 +177,8 @@ func TestRefusalsByQuotasAreAudited(t *testing.T) {
 	})
 }
 
-// X5: submits over the rate are refused and make no task. A batch is refused as a whole; each item of a stream's frame is refused on its own.
+// X5: submits over the rate are refused and make no task. A batch is refused as a whole; each item
+// of a stream's frame is refused on its own.
 func TestQuotaOfSubmits(t *testing.T) {
 	t.Attr("rules", "X5")
 	wiretest.WithQuotas(t, quota.Limits{Submits: quota.Rate{PerSecond: 10, Burst: 20}}, func(t *testing.T, r *wiretest.Rig) {
@@ -215,7 +220,8 @@ func TestQuotaOfSubmits(t *testing.T) {
 	})
 }
 
-// X5: the status has each limit of the tenant with its use. The use of the quota of tasks is the number of tasks that have not ended.
+// X5: the status has each limit of the tenant with its use. The use of the quota of tasks is the
+// number of tasks that have not ended.
 func TestStatusHasTheUseOfQuotas(t *testing.T) {
 	t.Attr("rules", "X5")
 	wiretest.WithQuotas(t, quota.Limits{Tasks: 5, Streams: 4, Watches: 3}, func(t *testing.T, r *wiretest.Rig) {
@@ -282,7 +288,8 @@ func TestQuotaOfStreams(t *testing.T) {
 	})
 }
 
-// X5: a health watch with a credential counts as a stream, because that credential lifts the limit of those without one. Nothing else is asked of health checks.
+// X5: a health watch with a credential counts as a stream, because that credential lifts the limit
+// of those without one. Nothing else is asked of health checks.
 func TestQuotaOfHealthWatches(t *testing.T) {
 	t.Attr("rules", "X5")
 	wiretest.ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenant: quota.Limits{Streams: 1}}}, func(t *testing.T, r *wiretest.Rig) {
@@ -309,7 +316,8 @@ func TestQuotaOfHealthWatches(t *testing.T) {
 	})
 }
 
-// X5: a session over the quota is refused on its stream, and may try again. A worker that resumes its session or holds a live lease is not refused.
+// X5: a session over the quota is refused on its stream, and may try again. A worker that resumes
+// its session or holds a live lease is not refused.
 func TestQuotaOfSessions(t *testing.T) {
 	t.Attr("rules", "X5")
 	wiretest.WithQuotas(t, quota.Limits{Sessions: 2}, func(t *testing.T, r *wiretest.Rig) {
@@ -340,7 +348,8 @@ func TestQuotaOfSessions(t *testing.T) {
 	})
 }
 
-// X5: at most twice as many streams as sessions may be open before their handshake. A stream that ends makes room for another.
+// X5: at most twice as many streams as sessions may be open before their handshake. A stream that
+// ends makes room for another.
 func TestStreamsBeforeTheirHandshake(t *testing.T) {
 	t.Attr("rules", "X5")
 	wiretest.WithQuotas(t, quota.Limits{Sessions: 2}, func(t *testing.T, r *wiretest.Rig) {
@@ -358,8 +367,9 @@ func TestStreamsBeforeTheirHandshake(t *testing.T) {
 	})
 }
 
-// X5, T9: a retry over the quota of tasks is refused, for a single task and for a filter. Other errors of RetryTask stay the same. The tasks that a bulk
-// retry has changed before it reaches the quota stay changed.
+// X5, T9: a retry over the quota of tasks is refused, for a single task and for a filter. Other
+// errors of RetryTask stay the same. The tasks that a bulk retry has changed before it reaches the
+// quota stay changed.
 func TestQuotaOfTasksThatAreRetried(t *testing.T) {
 	t.Attr("rules", "X5 T9")
 	wiretest.ServeWith(t, nil, coordinator.Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3}}}, func(t *testing.T, r *wiretest.Rig) {
@@ -416,8 +426,9 @@ func TestQuotaOfTasksThatAreRetried(t *testing.T) {
 	})
 }
 
-// X5: the quota of tasks limits how many tasks of a tenant have not ended. It holds for every way to submit, and after a restart. A repeated submit of
-// an existing task is not refused. A task that ends or is deleted makes room for another.
+// X5: the quota of tasks limits how many tasks of a tenant have not ended. It holds for every way
+// to submit, and after a restart. A repeated submit of an existing task is not refused. A task that
+// ends or is deleted makes room for another.
 func TestQuotaOfTasks(t *testing.T) {
 	t.Attr("rules", "X5")
 	cfg := coordinator.Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3}}}
@@ -440,7 +451,8 @@ func TestQuotaOfTasks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_ = stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{spec("a"), spec("")}}) // Recv returns the error
+			// Recv returns the error
+			_ = stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{spec("a"), spec("")}})
 			res, err := stream.Recv()
 			if err != nil {
 				t.Fatal(err)
@@ -480,7 +492,8 @@ func TestQuotaOfTasks(t *testing.T) {
 	})
 }
 
-// X5: submits that are refused because there is no room for their tasks are not charged to the rate of submits.
+// X5: submits that are refused because there is no room for their tasks are not charged to the rate
+// of submits.
 func TestSubmitsWithoutRoomAreNotCharged(t *testing.T) {
 	t.Attr("rules", "X5")
 	var full atomic.Bool
@@ -496,7 +509,8 @@ func TestSubmitsWithoutRoomAreNotCharged(t *testing.T) {
 		}
 		wantRefused := func(code string) {
 			t.Helper()
-			_ = stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q"}}}) // Recv returns the error
+			// Recv returns the error
+			_ = stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q"}}})
 			res, err := stream.Recv()
 			if err != nil {
 				t.Fatal(err)
@@ -531,7 +545,8 @@ func TestSubmitsWithoutRoomAreNotCharged(t *testing.T) {
 	})
 }
 
-// X5: a tenant may have a quota of tasks of its own. The refusal names this quota, not that of the other tenants, and how much of it is used and asked for.
+// X5: a tenant may have a quota of tasks of its own. The refusal names this quota, not that of the
+// other tenants, and how much of it is used and asked for.
 func TestQuotaOfTasksOfOneTenant(t *testing.T) {
 	t.Attr("rules", "X5")
 	cfg := coordinator.Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3}, Tenants: map[string]quota.Limits{gate.DefaultTenant: {Tasks: 5}}}}
@@ -544,7 +559,8 @@ func TestQuotaOfTasksOfOneTenant(t *testing.T) {
 	})
 }
 
-// X5, T1: a tenant with more tasks than a lowered quota allows can still repeat the submits of existing tasks.
+// X5, T1: a tenant with more tasks than a lowered quota allows can still repeat the submits of
+// existing tasks.
 func TestLoweredQuotaOfTasks(t *testing.T) {
 	t.Attr("rules", "X5 T1")
 	st := memstore.New()

@@ -15,8 +15,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// beginMessage begins a call on a connection of its own and sends a message of 3 MiB, of which it keeps back the last byte. It returns when the coordinator
-// takes no more, or has closed the connection, with the number of bytes that it has sent.
+// beginMessage begins a call on a connection of its own and sends a message of 3 MiB, of which it
+// keeps back the last byte. It returns when the coordinator takes no more, or has closed the
+// connection, with the number of bytes that it has sent.
 func beginMessage(t *testing.T, r *wiretest.Rig) (conn io.Closer, sent int, closed bool) {
 	t.Helper()
 	c, err := r.Listener.DialContext(t.Context())
@@ -72,8 +73,8 @@ func beginMessage(t *testing.T, r *wiretest.Rig) (conn io.Closer, sent int, clos
 	return c, sent, false
 }
 
-// X5: messages that are begun and not finished take no more memory than the bound: the connection with the oldest of them is closed. Other calls, also with large
-// messages, go on.
+// X5: messages that are begun and not finished take no more memory than the bound: the connection
+// with the oldest of them is closed. Other calls, also with large messages, go on.
 func TestUnfinishedMessagesAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	defer func(most int64) { *coordinator.MostRecvBytes = most }(*coordinator.MostRecvBytes)

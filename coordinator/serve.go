@@ -23,10 +23,11 @@ const (
 	lastCommits  = 3 * time.Second        // time for the last commits to reach the standbys
 )
 
-// Serve serves gRPC, and HTTP unless httpLis is nil, until ctx ends. Then it stops in this order: it refuses new calls, ends the streams,
-// answers the calls under way, commits everything it has accepted, sends that to the standbys that keep up, and returns nil. An error that wraps
-// engine.ErrStore means that the store failed. The process must then exit, because only a new start, which reads the disk, can find out what was
-// committed. Serve may be called only once.
+// Serve serves gRPC, and HTTP unless httpLis is nil, until ctx ends. Then it stops in this order:
+// it refuses new calls, ends the streams, answers the calls under way, commits everything it has
+// accepted, sends that to the standbys that keep up, and returns nil. An error that wraps
+// engine.ErrStore means that the store failed. The process must then exit, because only a new
+// start, which reads the disk, can find out what was committed. Serve may be called only once.
 func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) error {
 	c.warnIfOpen(ctx, grpcLis.Addr())
 	c.warnIfHostless()
@@ -123,8 +124,8 @@ func (c *Coordinator) serveHTTP(lis net.Listener) error {
 	return nil
 }
 
-// stopServers stops the gRPC server and the HTTP server at the same time: neither needs the other. Both have the time gracefulStop for their calls
-// under way. Standbys still follow, until endGRPC.
+// stopServers stops the gRPC server and the HTTP server at the same time: neither needs the other.
+// Both have the time gracefulStop for their calls under way. Standbys still follow, until endGRPC.
 func (c *Coordinator) stopServers() (endGRPC func()) {
 	var both sync.WaitGroup
 	both.Go(func() { endGRPC = c.stopGRPC() })
@@ -160,7 +161,8 @@ func (c *Coordinator) stopGRPC() (end func()) {
 	}
 }
 
-// letFollow waits until the standbys that are complete have everything that was committed, but not longer than lastCommits.
+// letFollow waits until the standbys that are complete have everything that was committed, but not
+// longer than lastCommits.
 func (c *Coordinator) letFollow() {
 	ctx, cancel := context.WithTimeout(context.Background(), lastCommits)
 	defer cancel()

@@ -38,7 +38,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// A stop ends watches and waiting calls with UNAVAILABLE, so that clients try again elsewhere or later. Serve returns nil.
+// A stop ends watches and waiting calls with UNAVAILABLE, so that clients try again elsewhere or
+// later. Serve returns nil.
 func TestStopEndsWatchesAndWaitingCalls(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		id := r.Submit(t, nil).GetTaskId()
@@ -102,7 +103,8 @@ func TestStopWaitsForGRPCAndHTTPTogether(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.WriteString(conn, "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil { // and never read the answer
+		// and never read the answer
+		if _, err := io.WriteString(conn, "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
 		release := r.SubmitAndBlockCommit(t, st)
@@ -141,8 +143,8 @@ func TestStopDuringAHandshake(t *testing.T) {
 	}
 }
 
-// A10: if a commit fails, the caller gets UNAVAILABLE with RetryInfo, the coordinator is no longer ready, and Serve returns ErrStore, so that the
-// process exits.
+// A10: if a commit fails, the caller gets UNAVAILABLE with RetryInfo, the coordinator is no longer
+// ready, and Serve returns ErrStore, so that the process exits.
 func TestStoreFailureEndsTheCoordinator(t *testing.T) {
 	t.Attr("rules", "A10")
 	st := memstore.New()
@@ -179,8 +181,9 @@ func TestStoreFailureEndsTheCoordinator(t *testing.T) {
 	})
 }
 
-// A10: if a read or the check after a start finds damage, the coordinator ends although nothing has to be committed: without that, an idle one would go on to
-// say that it is ready, and answer no read.
+// A10: if a read or the check after a start finds damage, the coordinator ends although nothing has
+// to be committed: without that, an idle one would go on to say that it is ready, and answer no
+// read.
 func TestStoreFailureEndsAnIdleCoordinator(t *testing.T) {
 	t.Attr("rules", "A10")
 	st := &failingStore{Store: memstore.New()}
@@ -238,7 +241,8 @@ func TestTokenIsDurableBeforeItIsGiven(t *testing.T) {
 	})
 }
 
-// Serve returns after the last commit, because its caller then closes the store. If that commit fails, Serve returns the error.
+// Serve returns after the last commit, because its caller then closes the store. If that commit
+// fails, Serve returns the error.
 func TestServeReturnsAfterTheLastCommit(t *testing.T) {
 	for name, broken := range map[string]error{"committed": nil, "failed": errors.New("no space")} {
 		t.Run(name, func(t *testing.T) {
@@ -298,7 +302,8 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 func (rawCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
 func (rawCodec) Name() string                         { return "proto" }
 
-// Invalid UTF-8 in a request is refused with INVALID_ARGUMENT and the name of the field; malformed_test.go has the details.
+// Invalid UTF-8 in a request is refused with INVALID_ARGUMENT and the name of the field;
+// malformed_test.go has the details.
 func TestInvalidUTF8OnTheWire(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		err := r.Conn.Invoke(t.Context(), lessorv1.TaskService_GetTask_FullMethodName, []byte("\x0a\x02\xff\xff"), new([]byte),
@@ -310,7 +315,8 @@ func TestInvalidUTF8OnTheWire(t *testing.T) {
 	})
 }
 
-// The log has a line for each call, with tenant, type, sender, id, corr and the outcome; it never has payloads or lease ids.
+// The log has a line for each call, with tenant, type, sender, id, corr and the outcome; it never
+// has payloads or lease ids.
 func TestLogOfACall(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		_, err := r.Tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{
@@ -344,7 +350,8 @@ func TestLogOfACall(t *testing.T) {
 	})
 }
 
-// While the disk is full, or after a stop, every call is refused. Each refused call is logged only at level debug; the stop is logged once.
+// While the disk is full, or after a stop, every call is refused. Each refused call is logged only
+// at level debug; the stop is logged once.
 func TestFullDiskAndStopDoNotFillTheLog(t *testing.T) {
 	wiretest.ServeWith(t, nil, coordinator.Config{DiskFull: func() bool { return true }}, func(t *testing.T, r *wiretest.Rig) {
 		_, err := r.Tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
@@ -375,8 +382,9 @@ func TestFullDiskAndStopDoNotFillTheLog(t *testing.T) {
 	})
 }
 
-// rate() sees only what is added to a sample, so each cause of the end of a lease, an attempt or a session is counted from 0 on: otherwise no alert would
-// notice that all workers of a new coordinator died at once.
+// rate() sees only what is added to a sample, so each cause of the end of a lease, an attempt or a
+// session is counted from 0 on: otherwise no alert would notice that all workers of a new
+// coordinator died at once.
 func TestEndsAreCountedFromZero(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		metrics := wiretest.GetPath(t, r, "/metrics", http.StatusOK)
@@ -395,8 +403,8 @@ func TestEndsAreCountedFromZero(t *testing.T) {
 	})
 }
 
-// /metrics has the counters by kind, verdict and reason. /healthz says whether the process lives, and /readyz whether it is ready. Profiles exist only
-// with Config.Pprof.
+// /metrics has the counters by kind, verdict and reason. /healthz says whether the process lives,
+// and /readyz whether it is ready. Profiles exist only with Config.Pprof.
 func TestHTTP(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		r.Submit(t, nil)
@@ -422,7 +430,9 @@ func TestHTTP(t *testing.T) {
 	})
 }
 
-// GetStatus counts the leases and says since when the coordinator runs and whether it asks for credentials, ListQueues lists the queues by name in pages, and ListWorkers lists no worker without a session.
+// GetStatus counts the leases and says since when the coordinator runs and whether it asks for
+// credentials, ListQueues lists the queues by name in pages, and ListWorkers lists no worker
+// without a session.
 func TestStatusAndQueues(t *testing.T) {
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
 		token, _ := r.Issue(t, "acme", auth.Viewer)
@@ -470,7 +480,8 @@ func TestStatusAndQueues(t *testing.T) {
 	})
 }
 
-// The log says which version serves which epoch at which addresses, why it stops, and that it has stopped.
+// The log says which version serves which epoch at which addresses, why it stops, and that it has
+// stopped.
 func TestLogHasTheStartAndTheStop(t *testing.T) {
 	var log bytes.Buffer
 	wiretest.ServeWith(t, nil, coordinator.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, func(*testing.T, *wiretest.Rig) {})

@@ -18,7 +18,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// If the store's file was moved or removed, the log says so once, and /readyz, the metrics and GetStatus say so until the file is back.
+// If the store's file was moved or removed, the log says so once, and /readyz, the metrics and
+// GetStatus say so until the file is back.
 func TestMissingStoreFileIsReported(t *testing.T) {
 	var gone atomic.Bool
 	wiretest.ServeWith(t, nil, coordinator.Config{StoreGone: gone.Load}, func(t *testing.T, r *wiretest.Rig) {
@@ -47,8 +48,9 @@ func TestMissingStoreFileIsReported(t *testing.T) {
 	})
 }
 
-// While the store's file is not in its place, no task is accepted or granted, since the next start would not find it. Running tasks report, a repeated submit
-// finds its task (T1), and reads work. All goes on when the file is back.
+// While the store's file is not in its place, no task is accepted or granted, since the next start
+// would not find it. Running tasks report, a repeated submit finds its task (T1), and reads work.
+// All goes on when the file is back.
 func TestNoTasksWhileTheStoreIsGone(t *testing.T) {
 	t.Attr("rules", "T1")
 	var gone atomic.Bool

@@ -7,7 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/store/standby"
 )
 
-// newFeed returns the store for standbys to follow. The log tells when commits begin to wait for one, and when they no longer do.
+// newFeed returns the store for standbys to follow. The log tells when commits begin to wait for
+// one, and when they no longer do.
 func newFeed(st store.Store, o standby.Options, log *slog.Logger) (*standby.Feed, error) {
 	told := o.OnWait
 	o.OnWait = func(waits bool) {

@@ -26,14 +26,16 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// introduction is how long a connection has to show a valid credential before it makes room for any other; see package preauth.
+// introduction is how long a connection has to show a valid credential before it makes room for any
+// other; see package preauth.
 const introduction = 2 * time.Second
 
-// onlyOne is the configuration of a coordinator that requires credentials and has room for one connection.
+// onlyOne is the configuration of a coordinator that requires credentials and has room for one
+// connection.
 var onlyOne = coordinator.Config{Auth: &gate.Auth{}, Connections: preauth.Connections{Most: 1}}
 
-// X5: with as many connections as there may be, one over gRPC makes room for another unless a call on it has shown a valid credential. A health check shows
-// none, nor does a call that is refused.
+// X5: with as many connections as there may be, one over gRPC makes room for another unless a call
+// on it has shown a valid credential. A health check shows none, nor does a call that is refused.
 func TestGRPCConnectionsMakeRoom(t *testing.T) {
 	t.Attr("rules", "X5")
 	for what, tt := range map[string]struct {
@@ -97,7 +99,8 @@ func TestWithoutAuthNobodyMakesRoom(t *testing.T) {
 	})
 }
 
-// X5: the same over HTTP, where a task token is a valid credential, too, and so is a token in the form that browsers send.
+// X5: the same over HTTP, where a task token is a valid credential, too, and so is a token in the
+// form that browsers send.
 func TestHTTPConnectionsMakeRoom(t *testing.T) {
 	t.Attr("rules", "X5")
 	wiretest.ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}}, func(t *testing.T, r *wiretest.Rig) {
@@ -167,7 +170,8 @@ func ask(t *testing.T, on net.Conn, request string) int {
 	return res.StatusCode
 }
 
-// pipeListener is a listener for connections in memory. Unlike those of bufconn they notice when a read deadline is cleared.
+// pipeListener is a listener for connections in memory. Unlike those of bufconn they notice when a
+// read deadline is cleared.
 type pipeListener chan net.Conn
 
 func (l pipeListener) Accept() (net.Conn, error) {

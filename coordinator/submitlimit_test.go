@@ -21,7 +21,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// lowerRoom makes the room for submits of the coordinators that the test starts smaller, so that the test is quick.
+// lowerRoom makes the room for submits of the coordinators that the test starts smaller, so that
+// the test is quick.
 func lowerRoom(t *testing.T, size int) {
 	t.Helper()
 	before := *coordinator.MostSubmitBytes
@@ -35,8 +36,9 @@ func heldRoom(r *wiretest.Rig) int {
 	return held
 }
 
-// X5: on a slow disk, large frames on many streams and large batches from many callers wait in their clients: the coordinator reads only what has room. None
-// of them gets an error, and all are answered when the disk is fast again. A call that does not submit needs no room.
+// X5: on a slow disk, large frames on many streams and large batches from many callers wait in
+// their clients: the coordinator reads only what has room. None of them gets an error, and all are
+// answered when the disk is fast again. A call that does not submit needs no room.
 func TestSubmitsWaitForRoom(t *testing.T) {
 	t.Attr("rules", "X5")
 	const size, callers, frames = 2 << 20, 40, 3
@@ -64,7 +66,8 @@ func TestSubmitsWaitForRoom(t *testing.T) {
 			t.Errorf("a submit while the room is full: %v, want DEADLINE_EXCEEDED", err)
 		}
 		synctest.Wait()
-		gaveUp := regexp.MustCompile(`lessor_calls_total{code="(DeadlineExceeded|Canceled)",method="SubmitTask"} 1\n`) // whichever reaches the coordinator first
+		// whichever reaches the coordinator first
+		gaveUp := regexp.MustCompile(`lessor_calls_total{code="(DeadlineExceeded|Canceled)",method="SubmitTask"} 1\n`)
 		if !gaveUp.MatchString(wiretest.GetPath(t, r, "/metrics", http.StatusOK)) {
 			t.Error("the submit that gave up is not counted")
 		}
@@ -93,7 +96,8 @@ func TestSubmitsWaitForRoom(t *testing.T) {
 	})
 }
 
-// A6: a stop refuses the submits that wait for room, at once and in a way that says that nothing was done. Those that it has read are answered.
+// A6: a stop refuses the submits that wait for room, at once and in a way that says that nothing
+// was done. Those that it has read are answered.
 func TestStopRefusesSubmitsThatWaitForRoom(t *testing.T) {
 	t.Attr("rules", "A6")
 	const size, callers = 2 << 20, 40
@@ -131,7 +135,8 @@ func TestStopRefusesSubmitsThatWaitForRoom(t *testing.T) {
 	})
 }
 
-// submitFrames sends frames on a stream, each as soon as the coordinator takes it, and waits for their answers.
+// submitFrames sends frames on a stream, each as soon as the coordinator takes it, and waits for
+// their answers.
 func submitFrames(ctx context.Context, r *wiretest.Rig, tasks []*lessorv1.TaskSpec, frames int) error {
 	stream, err := r.Tasks.SubmitStream(ctx)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// X2, V2: a task of another tenant does not exist for reads, commands, reports, lists and bulk commands.
+// X2, V2: a task of another tenant does not exist for reads, commands, reports, lists and bulk
+// commands.
 func TestOtherTenantsTasksDoNotExist(t *testing.T) {
 	t.Attr("rules", "X2 V2")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

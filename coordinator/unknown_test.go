@@ -20,20 +20,23 @@ import (
 	"github.com/lessor-dev/lessor/internal/detail"
 )
 
-// withUnknownField adds a field to a message that this version does not know, as a newer client would.
+// withUnknownField adds a field to a message that this version does not know, as a newer client
+// would.
 func withUnknownField[M proto.Message](m M) M {
 	m.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 999, protowire.BytesType), "of tomorrow"))
 	return m
 }
 
-// refusedUnknown reports whether err refuses the field of withUnknownField in the message at this path.
+// refusedUnknown reports whether err refuses the field of withUnknownField in the message at this
+// path.
 func refusedUnknown(err error, path string) bool {
 	st := status.Convert(err)
 	v := detail.Of[*errdetails.BadRequest](st).GetFieldViolations()
 	return st.Code() == codes.InvalidArgument && len(v) == 1 && v[0].GetField() == path && strings.Contains(v[0].GetDescription(), "field 999")
 }
 
-// S4: an unknown field is refused in each call of producers and operators, but accepted in the calls of workers.
+// S4: an unknown field is refused in each call of producers and operators, but accepted in the
+// calls of workers.
 func TestUnknownFieldOfEachCall(t *testing.T) {
 	t.Attr("rules", "S4")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
@@ -57,7 +60,8 @@ func TestUnknownFieldOfEachCall(t *testing.T) {
 	})
 }
 
-// S4: an unknown field is refused in every part of a spec, because the field could forbid that some worker gets the task.
+// S4: an unknown field is refused in every part of a spec, because the field could forbid that some
+// worker gets the task.
 func TestUnknownFieldOfASpec(t *testing.T) {
 	t.Attr("rules", "S4")
 	spec := func() *lessorv1.TaskSpec { return &lessorv1.TaskSpec{Queue: "q"} }
@@ -108,7 +112,8 @@ func TestUnknownFieldOfASpec(t *testing.T) {
 	})
 }
 
-// S4: a field with the wrong wire type is refused by its name. Protobuf takes it for an unknown field.
+// S4: a field with the wrong wire type is refused by its name. Protobuf takes it for an unknown
+// field.
 func TestFieldWithTheWrongWireType(t *testing.T) {
 	t.Attr("rules", "S4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -138,7 +143,8 @@ func TestFieldWithTheWrongWireType(t *testing.T) {
 	})
 }
 
-// S4: an unknown field in a filter is refused before any task is deleted, because the field could exclude tasks.
+// S4: an unknown field in a filter is refused before any task is deleted, because the field could
+// exclude tasks.
 func TestUnknownFieldOfAFilter(t *testing.T) {
 	t.Attr("rules", "S4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -169,8 +175,8 @@ func TestUnknownFieldOfAReport(t *testing.T) {
 	})
 }
 
-// X5: of what a worker says of itself, fields that the coordinator does not know are neither kept nor shown: no limit bounds them, and an operator could not
-// read the list of workers any more.
+// X5: of what a worker says of itself, fields that the coordinator does not know are neither kept
+// nor shown: no limit bounds them, and an operator could not read the list of workers any more.
 func TestUnknownFieldOfAWorker(t *testing.T) {
 	t.Attr("rules", "X5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

@@ -15,7 +15,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// verdictCase runs one row of the table of verdicts against a coordinator. Its reporter reports by unary calls or on a stream.
+// verdictCase runs one row of the table of verdicts against a coordinator. Its reporter reports by
+// unary calls or on a stream.
 type verdictCase struct {
 	*wiretest.Rig
 	t        *testing.T
@@ -26,7 +27,8 @@ type verdictCase struct {
 
 // reporter sends reports and heartbeats, either by unary calls or on a stream.
 type reporter interface {
-	// report sends all reports at the same time, and returns their verdicts in the order of the reports.
+	// report sends all reports at the same time, and returns their verdicts in the order of the
+	// reports.
 	report(c *verdictCase, reports ...*lessorv1.Report) []*lessorv1.ReportVerdict
 	beat(c *verdictCase, claim *lessorv1.HeartbeatRequest) *lessorv1.HeartbeatResponse
 }
@@ -71,7 +73,8 @@ func (c *verdictCase) wantHeartbeatVerdict(a *lessorv1.Assignment, want string) 
 	wiretest.WantEqual(c.t, "the verdict on a heartbeat", c.describe(c.reporter.beat(c, wiretest.Renewal(a)), true), want)
 }
 
-// wantVerdictsOfRace sends two reports at the same time. want has the two verdicts in alphabetical order, because either report may come first.
+// wantVerdictsOfRace sends two reports at the same time. want has the two verdicts in alphabetical
+// order, because either report may come first.
 func (c *verdictCase) wantVerdictsOfRace(a, b *lessorv1.Report, want ...string) {
 	c.t.Helper()
 	var got []string
@@ -82,7 +85,8 @@ func (c *verdictCase) wantVerdictsOfRace(a, b *lessorv1.Report, want ...string) 
 	wiretest.WantEqual(c.t, "the verdicts", strings.Join(got, ", "), strings.Join(want, ", "))
 }
 
-// wantState waits for all timers that are due, checks the state of a lease's task, and returns the task.
+// wantState waits for all timers that are due, checks the state of a lease's task, and returns the
+// task.
 func (c *verdictCase) wantState(a *lessorv1.Assignment, want string) *lessorv1.Task {
 	c.t.Helper()
 	synctest.Wait()
@@ -98,8 +102,9 @@ type verdict interface {
 	GetShouldCancel() bool
 }
 
-// describe returns verdict and reason, "replayed" if the verdict is a replay, and "stop" if it has should_cancel. Only the answers to Start and
-// Heartbeat all have that field; for them, hasShouldCancel is true.
+// describe returns verdict and reason, "replayed" if the verdict is a replay, and "stop" if it has
+// should_cancel. Only the answers to Start and Heartbeat all have that field; for them,
+// hasShouldCancel is true.
 func (c *verdictCase) describe(v verdict, hasShouldCancel bool) string {
 	c.reasons[v.GetReason()] = true
 	words := strings.TrimPrefix(v.GetVerdict().String(), "VERDICT_") + " " + strings.TrimPrefix(v.GetReason().String(), "REASON_")

@@ -17,8 +17,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// TestVerdicts checks the rows of the table of verdicts, by unary calls and on a stream. In each of the two ways, the rows must give every reason that a
-// verdict can have.
+// TestVerdicts checks the rows of the table of verdicts, by unary calls and on a stream. In each of
+// the two ways, the rows must give every reason that a verdict can have.
 func TestVerdicts(t *testing.T) {
 	for name, v := range map[string]reporter{"unary": unaryCalls{}, "stream": sessionFrames{}} {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +117,8 @@ var verdictRows = []verdictRow{
 	}},
 }
 
-// wantLost checks that every report and heartbeat under the lease is CANCELLED with this reason, and that Start and Heartbeat have should_cancel.
+// wantLost checks that every report and heartbeat under the lease is CANCELLED with this reason,
+// and that Start and Heartbeat have should_cancel.
 func (c *verdictCase) wantLost(a *lessorv1.Assignment, reason string) {
 	c.t.Helper()
 	c.wantVerdict(wiretest.Started(a), "CANCELLED "+reason+" stop")

@@ -4,8 +4,9 @@ package lease_test
 
 import "testing"
 
-// The table bounds the allocations of each command of a task's life, those for making the command included. Lower a bound when the code allocates
-// less, and do not raise one: garbage was the first thing that profiles showed.
+// The table bounds the allocations of each command of a task's life, those for making the command
+// included. Lower a bound when the code allocates less, and do not raise one: garbage was the first
+// thing that profiles showed.
 func TestAllocationsOfAStep(t *testing.T) {
 	most := map[string]float64{"submit": 6, "grant": 5, "ack": 7, "start": 7, "heartbeat": 7, "complete": 9}
 	l := newLife()

@@ -6,7 +6,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// oneTaskView is a lease.View that holds one task in a field. It takes no time to look up, so that the benchmarks measure only the rules.
+// oneTaskView is a lease.View that holds one task in a field. It takes no time to look up, so that
+// the benchmarks measure only the rules.
 type oneTaskView struct {
 	memory
 	task *lease.Task
@@ -40,7 +41,8 @@ func newLife() *life {
 	return l
 }
 
-// commands returns the commands of a life in their order. make returns a new command each time, with the lease id of the task as it is then.
+// commands returns the commands of a life in their order. make returns a new command each time,
+// with the lease id of the task as it is then.
 func (l *life) commands() []struct {
 	name string
 	make func() lease.Command
@@ -81,7 +83,8 @@ func (l *life) step(tb testing.TB, c lease.Command) {
 	l.memory = lease.Memory{Changes: out.Changes, Answers: out.Answers}
 }
 
-// BenchmarkStep measures each command of a task's life. The time for making the command, and so for its lease id, is included.
+// BenchmarkStep measures each command of a task's life. The time for making the command, and so for
+// its lease id, is included.
 func BenchmarkStep(b *testing.B) {
 	l := newLife()
 	for _, c := range l.commands() {

@@ -7,9 +7,11 @@ import (
 	"slices"
 )
 
-// Class holds the fields of a task, beside its queue, type and fairness key, that decide which workers may take it: the requirements, the pin
-// to a worker and the affinity (W12). It is one string in canonical form, so that lines compare with ==. It is empty for a task that has
-// none of these. Hashes of a Class are in keys on disk: the encoding of an existing part must never change, and a new part gets a new number.
+// Class holds the fields of a task, beside its queue, type and fairness key, that decide which
+// workers may take it: the requirements, the pin to a worker and the affinity (W12). It is one
+// string in canonical form, so that lines compare with ==. It is empty for a task that has none of
+// these. Hashes of a Class are in keys on disk: the encoding of an existing part must never change,
+// and a new part gets a new number.
 type Class string
 
 // Placement is the decoded form of a Class.
@@ -20,7 +22,8 @@ type Placement struct {
 	Mode         AffinityMode
 }
 
-// The parts of a class, in the order in which Spec.Class writes them. Spec.Class leaves out an empty part.
+// The parts of a class, in the order in which Spec.Class writes them. Spec.Class leaves out an
+// empty part.
 const (
 	classRuntimes byte = iota + 1
 	classFeatures

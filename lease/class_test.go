@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// classes are specs of which no two may have the same class: for each two there is a worker that may take only one of their tasks.
+// classes are specs of which no two may have the same class: for each two there is a worker that
+// may take only one of their tasks.
 var classes = []Spec{
 	{},
 	requiring(Requirements{Runtimes: []string{"a"}}),
@@ -38,7 +39,8 @@ var classes = []Spec{
 	},
 }
 
-// W12: specs that differ in requirements, pin or affinity have different classes, and Placement reads these three back from the class.
+// W12: specs that differ in requirements, pin or affinity have different classes, and Placement
+// reads these three back from the class.
 func TestDifferentPlacementsHaveDifferentClasses(t *testing.T) {
 	t.Attr("rules", "W12")
 	seen := map[Class]int{}
@@ -62,8 +64,9 @@ func TestDifferentPlacementsHaveDifferentClasses(t *testing.T) {
 	}
 }
 
-// W12: two specs have the same class if every worker may take either both tasks or neither. Order and repetition of requirements, which resources
-// the pin is for, and the TTL of the affinity do not count. Class does not modify the spec.
+// W12: two specs have the same class if every worker may take either both tasks or neither. Order
+// and repetition of requirements, which resources the pin is for, and the TTL of the affinity do
+// not count. Class does not modify the spec.
 func TestEqualPlacementsHaveTheSameClass(t *testing.T) {
 	t.Attr("rules", "W12")
 	first := Spec{
@@ -88,7 +91,8 @@ func TestEqualPlacementsHaveTheSameClass(t *testing.T) {
 	}
 }
 
-// Line is called for every READY task. It must not allocate for a task without requirements, pin and affinity: most tasks are like this.
+// Line is called for every READY task. It must not allocate for a task without requirements, pin
+// and affinity: most tasks are like this.
 func TestLineOfPlainTaskDoesNotAllocate(t *testing.T) {
 	task := &Task{Spec: &Spec{Queue: "q", Type: "t", FairnessKey: "f", Trace: &Trace{Host: "h"}, ConcurrencyKey: "k"}}
 	if n := testing.AllocsPerRun(100, func() { _ = task.Line() }); n != 0 {

@@ -5,12 +5,15 @@ import (
 	"time"
 )
 
-// Instant is a reading of the serving clock: the nanoseconds for which the coordinator has served since its store was made. The clock is
-// monotonic and stops while the coordinator is down. After a crash it can go back, but only by the time since the last durable commit.
-// Leases, backoffs and grace periods use this clock, so neither downtime nor a jump of the wall clock can shorten one (A8, A9).
+// Instant is a reading of the serving clock: the nanoseconds for which the coordinator has served
+// since its store was made. The clock is monotonic and stops while the coordinator is down. After a
+// crash it can go back, but only by the time since the last durable commit. Leases, backoffs and
+// grace periods use this clock, so neither downtime nor a jump of the wall clock can shorten one
+// (A8, A9).
 type Instant int64
 
-// Add returns i + d. Where the sum is out of range, Add returns the end of the range instead of wrapping around.
+// Add returns i + d. Where the sum is out of range, Add returns the end of the range instead of
+// wrapping around.
 func (i Instant) Add(d time.Duration) Instant {
 	sum := i + Instant(d)
 	switch {
@@ -25,11 +28,13 @@ func (i Instant) Add(d time.Duration) Instant {
 // Sub returns the time from j to i.
 func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i - j) }
 
-// Wall is a reading of the wall clock in nanoseconds since 1970 UTC; 0 means "no time". Only the times that people set by the calendar use
-// this clock: run_at, deadline, retention and the expiry of resources.
+// Wall is a reading of the wall clock in nanoseconds since 1970 UTC; 0 means "no time". Only the
+// times that people set by the calendar use this clock: run_at, deadline, retention and the expiry
+// of resources.
 type Wall int64
 
-// WallOf converts a time; the zero time becomes 0. A time out of range becomes the end of the range (the years 1677 and 2262).
+// WallOf converts a time; the zero time becomes 0. A time out of range becomes the end of the range
+// (the years 1677 and 2262).
 func WallOf(t time.Time) Wall {
 	switch {
 	case t.IsZero():
@@ -67,5 +72,6 @@ func (n Now) back(d time.Duration) Now {
 	return Now{Serving: n.Serving.Add(-d), Wall: n.Wall.Add(-d)}
 }
 
-// WallAt converts the serving instant i, past or future, to wall time. It assumes that both clocks run alike before and after n.
+// WallAt converts the serving instant i, past or future, to wall time. It assumes that both clocks
+// run alike before and after n.
 func (n Now) WallAt(i Instant) Wall { return n.Wall.Add(i.Sub(n.Serving)) }

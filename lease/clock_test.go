@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Add stops at the ends of the range of int64: a deadline that is far ahead must not wrap around to the past.
+// Add stops at the ends of the range of int64: a deadline that is far ahead must not wrap around to
+// the past.
 func TestClockAdditionDoesNotOverflow(t *testing.T) {
 	for _, c := range []struct {
 		at   Instant
@@ -32,7 +33,8 @@ func TestClockAdditionDoesNotOverflow(t *testing.T) {
 	}
 }
 
-// WallOf converts a time to nanoseconds since 1970. The zero time is 0, which means no time, and a time outside of the range is the end of the range.
+// WallOf converts a time to nanoseconds since 1970. The zero time is 0, which means no time, and a
+// time outside of the range is the end of the range.
 func TestWallOf(t *testing.T) {
 	year := func(y int) time.Time { return time.Date(y, 1, 1, 0, 0, 0, 0, time.UTC) }
 	for _, c := range []struct {
@@ -59,7 +61,8 @@ func TestWallOf(t *testing.T) {
 	}
 }
 
-// WallAt converts a serving time to the wall time at the same moment, and back moves both clocks to an earlier moment.
+// WallAt converts a serving time to the wall time at the same moment, and back moves both clocks to
+// an earlier moment.
 func TestNow(t *testing.T) {
 	now := Now{Serving: 100, Wall: 5000}
 	if got := now.WallAt(90); got != 4990 {

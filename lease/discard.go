@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// recordRefusal adds a refused report to the history of the task, so that a reader can see later what the worker sent (T10). It records each
-// combination of lease, kind and reason once, because a worker may repeat a report without end. Under a live lease, the report acknowledges the grant
+// recordRefusal adds a refused report to the history of the task, so that a reader can see later
+// what the worker sent (T10). It records each combination of lease, kind and reason once, because a
+// worker may repeat a report without end. Under a live lease, the report acknowledges the grant
 // (W5). It returns the answer unchanged.
 func (s *step) recordRefusal(r *Report, k Ticket, a Answer) Answer {
 	if !s.issuedForTask(k) {
@@ -32,14 +33,17 @@ func (s *step) recordRefusal(r *Report, k Ticket, a Answer) Answer {
 	return a
 }
 
-// issuedForTask reports whether the ticket certainly belongs to an attempt of the open task. If it is older than a restore, it may be of an attempt
-// that the restore has lost. The task may have had another one with the same number since; what is remembered must not be taken for that of the other.
+// issuedForTask reports whether the ticket certainly belongs to an attempt of the open task. If it
+// is older than a restore, it may be of an attempt that the restore has lost. The task may have had
+// another one with the same number since; what is remembered must not be taken for that of the
+// other.
 func (s *step) issuedForTask(k Ticket) bool {
 	t := s.task
 	return t != nil && !t.neverHad(k) && (s.rules.Authority.knows(k.Epoch) || k.Attempt == t.Last.Attempt)
 }
 
-// refusedBefore reports whether the history already has a refusal with this kind, attempt and reason.
+// refusedBefore reports whether the history already has a refusal with this kind, attempt and
+// reason.
 func (s *step) refusedBefore(kind Kind, attempt uint32, reason Reason) bool {
 	matches := func(e Event) bool {
 		return e.Type == EventRefused && e.Kind == kind && e.Attempt == attempt && e.Reason == reason
@@ -48,8 +52,9 @@ func (s *step) refusedBefore(kind Kind, attempt uint32, reason Reason) bool {
 	return slices.ContainsFunc(s.task.History, matches) || l != nil && slices.ContainsFunc(l.Events, matches)
 }
 
-// keepDiscarded keeps the first result that arrives under a lease after the lease has ended, so that an operator can still adopt hours of
-// work (V15). It returns words for the history that say what it did, or "" if there was nothing to keep.
+// keepDiscarded keeps the first result that arrives under a lease after the lease has ended, so
+// that an operator can still adopt hours of work (V15). It returns words for the history that say
+// what it did, or "" if there was nothing to keep.
 func (s *step) keepDiscarded(r *Report, k Ticket, a Answer) string {
 	if r.Kind != KindComplete || a.Verdict != VerdictCancelled || s.task.KeepsResultOf(k.Attempt) {
 		return ""
@@ -74,7 +79,8 @@ func (s *step) keepDiscarded(r *Report, k Ticket, a Answer) string {
 	return fmt.Sprintf("its result of %s is kept", countOf(size, "byte"))
 }
 
-// holderOf returns the worker to which an attempt was granted. It is empty if the history does not have that grant any more.
+// holderOf returns the worker to which an attempt was granted. It is empty if the history does not
+// have that grant any more.
 func (s *step) holderOf(attempt uint32) string {
 	t := s.task
 	switch {
@@ -112,7 +118,8 @@ func (r *Result) Size() int {
 	return n
 }
 
-// adopt makes a discarded result the outcome of the round. The verdict on the report that brought the result stays CANCELLED (V15).
+// adopt makes a discarded result the outcome of the round. The verdict on the report that brought
+// the result stays CANCELLED (V15).
 func (s *step) adopt(c Adopt) error {
 	t, err := s.openForTenant(c.Tenant, c.Task)
 	switch {
@@ -151,7 +158,8 @@ func ofAttempt(attempt uint32) string {
 	return fmt.Sprintf(" of attempt %d", attempt)
 }
 
-// keptAttempts names the attempts whose discarded results are kept, for the end of a sentence; it is empty if there are none.
+// keptAttempts names the attempts whose discarded results are kept, for the end of a sentence; it
+// is empty if there are none.
 func (t *Task) keptAttempts() string {
 	if len(t.Discarded) == 0 {
 		return ""

@@ -48,5 +48,6 @@ type notFoundError struct{}
 
 func (notFoundError) Error() string { return "no such task" }
 
-// ErrNotFound refuses a command on a task that the tenant does not have. It is the same if another tenant has the task.
+// ErrNotFound refuses a command on a task that the tenant does not have. It is the same if another
+// tenant has the task.
 var ErrNotFound error = notFoundError{}

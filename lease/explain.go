@@ -12,7 +12,8 @@ type Explanation struct {
 	Task *Task
 	// Findings are the reasons, the most important first.
 	Findings []Finding
-	// Story says what happened under the lease that ended last; it is empty if no lease of the task has ended.
+	// Story says what happened under the lease that ended last; it is empty if no lease of the task
+	// has ended.
 	Story string
 	// Detail is the detail that the history recorded for the end of that lease; it may be empty.
 	Detail string
@@ -32,8 +33,9 @@ type Finding struct {
 // FindingCode is the kind of a Finding.
 type FindingCode uint8
 
-// The finding codes have the same numbers as on the wire. Explain never returns the ones about workers (no worker, busy, in line,
-// requirements, pin, affinity, single flight) and the disk: the rules know neither, so the caller of Explain adds those findings.
+// The finding codes have the same numbers as on the wire. Explain never returns the ones about
+// workers (no worker, busy, in line, requirements, pin, affinity, single flight) and the disk: the
+// rules know neither, so the caller of Explain adds those findings.
 const (
 	FoundLeased FindingCode = iota + 1
 	FoundUnacknowledged
@@ -64,11 +66,13 @@ const (
 // Refusal is an EventRefused with the delay of the refused report.
 type Refusal struct {
 	Event
-	LateBy time.Duration // from the end of the lease to the report; 0 if that end is not known, or the report was refused for another reason
+	// from the end of the lease to the report; 0 if that end is not known, or the report was
+	// refused for another reason
+	LateBy time.Duration
 }
 
-// Explain says why a task is in its present state. It uses the same functions as the decisions about the task. The caller must apply the due
-// timers of the task first (Expire).
+// Explain says why a task is in its present state. It uses the same functions as the decisions
+// about the task. The caller must apply the due timers of the task first (Expire).
 func Explain(now Now, view View, t *Task) Explanation {
 	x := Explanation{Task: t, Refusals: refusals(t)}
 	if t.Last.Attempt != 0 {
@@ -79,7 +83,8 @@ func Explain(now Now, view View, t *Task) Explanation {
 		x.Findings = append(x.Findings, t.leasedFinding(now))
 	case t.Rest == Scheduled:
 		x.Findings = append(x.Findings, t.scheduledFinding(now))
-		// A limit of its queue may let it pass when its time has come; a pause lasts until somebody ends it.
+		// A limit of its queue may let it pass when its time has come; a pause lasts until somebody
+		// ends it.
 		x.Findings = append(x.Findings, t.pauseFindings(view.Queue(t.ID.Space, t.Spec.Queue))...)
 	case t.Rest == Ready:
 		x.Findings = append(x.Findings, t.blockFindings(now, view)...)
@@ -105,7 +110,8 @@ func (t *Task) lateResultFindings() []Finding {
 	}}
 }
 
-// leasedFinding says who holds the live lease, and for what a LEASED, RUNNING or CANCELLING task waits.
+// leasedFinding says who holds the live lease, and for what a LEASED, RUNNING or CANCELLING task
+// waits.
 func (t *Task) leasedFinding(now Now) Finding {
 	l := t.Lease
 	switch {
@@ -141,7 +147,8 @@ func (t *Task) leasedFinding(now Now) Finding {
 	}
 }
 
-// silentBy returns when the lease ends if nothing more is heard of its holder, without regard to other limits.
+// silentBy returns when the lease ends if nothing more is heard of its holder, without regard to
+// other limits.
 func (l *Lease) silentBy() Instant {
 	if l.AwaitsAck() {
 		return min(l.AckBy, l.ExpiresAt)
@@ -182,8 +189,8 @@ func (t *Task) budgets() string {
 	return fmt.Sprintf("%d of %d failures, %d of %d losses", t.Failures, p.MaxAttempts, t.Losses, p.MaxLosses)
 }
 
-// blockFindings returns all the reasons why a READY task may not be granted to any worker: its queue, and its concurrency key. Nothing records since when
-// a queue or a key has had no room.
+// blockFindings returns all the reasons why a READY task may not be granted to any worker: its
+// queue, and its concurrency key. Nothing records since when a queue or a key has had no room.
 func (t *Task) blockFindings(now Now, view View) []Finding {
 	q := view.Queue(t.ID.Space, t.Spec.Queue)
 	all := t.queueFindings(now, q)
@@ -258,7 +265,8 @@ func (t *Task) finalFinding(now Wall) Finding {
 	return f
 }
 
-// retryRemedy says what a producer can do about a FAILED or CANCELLED task. It has the same conditions as the command Retry (T9).
+// retryRemedy says what a producer can do about a FAILED or CANCELLED task. It has the same
+// conditions as the command Retry (T9).
 func (t *Task) retryRemedy(now Wall) string {
 	switch {
 	case t.Spec.checkNotExpired(now) != nil:
@@ -303,7 +311,8 @@ func (t *Task) whyFailed() string {
 	return t.describeLastEnd() + ", which is not retried"
 }
 
-// finalDetail returns the detail of the event that ended the task, or otherwise if the history does not have that event any more.
+// finalDetail returns the detail of the event that ended the task, or otherwise if the history does
+// not have that event any more.
 func (t *Task) finalDetail(otherwise string) string {
 	for _, e := range slices.Backward(t.History) {
 		if e.Type == EventEnded {
@@ -313,7 +322,8 @@ func (t *Task) finalDetail(otherwise string) string {
 	return otherwise
 }
 
-// timeLimitFindings returns the times at which a time limit will end the task or its attempt (T6). A final task has none.
+// timeLimitFindings returns the times at which a time limit will end the task or its attempt (T6).
+// A final task has none.
 func (t *Task) timeLimitFindings(now Now) (all []Finding) {
 	add := func(until Wall, words string) {
 		all = append(all, Finding{Code: FoundTimeLimit, Until: until, Message: words})
@@ -359,7 +369,8 @@ func (e *Ended) story() string {
 	return s
 }
 
-// EndDetail returns the detail that the history has for the end of the last lease; it may be empty. A deadline ends the task and the lease with one event.
+// EndDetail returns the detail that the history has for the end of the last lease; it may be empty.
+// A deadline ends the task and the lease with one event.
 func (t *Task) EndDetail() string {
 	for _, e := range slices.Backward(t.Events()) {
 		withTask := e.Type == EventEnded && e.Reason == DeadlineExceeded && t.Last.Cause == DeadlineExceeded && e.At == t.Last.At
@@ -396,7 +407,8 @@ func countOf(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// ReadySince returns when a READY task became READY, by its history; 0 if the history does not have that event any more.
+// ReadySince returns when a READY task became READY, by its history; 0 if the history does not have
+// that event any more.
 func (t *Task) ReadySince() (at Wall) {
 	for _, e := range slices.Backward(t.Events()) {
 		if e.State != Ready {

@@ -1,6 +1,7 @@
 package lease
 
-// Feedback is the latest progress that a worker reported for an attempt. No rule depends on it; people read it.
+// Feedback is the latest progress that a worker reported for an attempt. No rule depends on it;
+// people read it.
 type Feedback struct {
 	Attempt  uint32
 	Fraction float64 // 0 to 1

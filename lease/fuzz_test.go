@@ -21,8 +21,8 @@ func FuzzTaskID(f *testing.F) {
 	})
 }
 
-// A7: Open accepts a lease id only if Issue gives the same text for the tenant and for the ticket that Open returned. The lease id of one tenant
-// is not genuine for another.
+// A7: Open accepts a lease id only if Issue gives the same text for the tenant and for the ticket
+// that Open returned. The lease id of one tenant is not genuine for another.
 func FuzzLeaseID(f *testing.F) {
 	a := lease.NewAuthority(7, []byte("key"))
 	issued := a.Issue("acme", lease.Ticket{Epoch: 7, Task: lease.TaskID{Space: 1, Seq: 2}, Attempt: 3, Nonce: 4})
@@ -45,8 +45,9 @@ func FuzzLeaseID(f *testing.F) {
 	})
 }
 
-// FuzzHistory runs the simulation with random choices that the fuzzer makes: it checks each step against the model, the watcher and the book, and
-// that all tasks end once the faults are over; see docs/testing/models.md.
+// FuzzHistory runs the simulation with random choices that the fuzzer makes: it checks each step
+// against the model, the watcher and the book, and that all tasks end once the faults are over; see
+// docs/testing/models.md.
 func FuzzHistory(f *testing.F) {
 	for seed := range uint64(4) {
 		choices := make([]byte, 0, 2000)
@@ -71,14 +72,16 @@ func FuzzHistory(f *testing.F) {
 	})
 }
 
-// chosen is a random source that takes two bytes of choices for each draw, and draws from then once they are used up. As each draw takes the same
-// number of bytes, the fuzzer can change one choice and keep the others.
+// chosen is a random source that takes two bytes of choices for each draw, and draws from then once
+// they are used up. As each draw takes the same number of bytes, the fuzzer can change one choice
+// and keep the others.
 type chosen struct {
 	choices []byte
 	then    rand.Source
 }
 
-// Uint64 repeats the two bytes of the choice: math/rand makes a bounded number of the high bits or, if the bound is a power of two, of the low ones.
+// Uint64 repeats the two bytes of the choice: math/rand makes a bounded number of the high bits or,
+// if the bound is a power of two, of the low ones.
 func (c *chosen) Uint64() uint64 {
 	if len(c.choices) < 2 {
 		return c.then.Uint64()

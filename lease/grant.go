@@ -50,15 +50,17 @@ func (s *step) renew() {
 	s.expireAt(s.now.Serving.Add(s.task.Spec.HeartbeatTimeout))
 }
 
-// expireAt sets expires_at = max(old, until) (A3). It ignores attempt_timeout and the deadline, which are timers of their own: a lease cut to either
-// would stay cut after a cancel, which ends both (T7), and one cut to the deadline, which is on the wall clock, could seem to expire a moment before it
-// and count as a loss (T5). Task.ExpiresAt returns whichever comes first.
+// expireAt sets expires_at = max(old, until) (A3). It ignores attempt_timeout and the deadline,
+// which are timers of their own: a lease cut to either would stay cut after a cancel, which ends
+// both (T7), and one cut to the deadline, which is on the wall clock, could seem to expire a moment
+// before it and count as a loss (T5). Task.ExpiresAt returns whichever comes first.
 func (s *step) expireAt(until Instant) {
 	l := s.writeLease()
 	l.ExpiresAt = max(l.ExpiresAt, until)
 }
 
-// acknowledge records that the worker received the grant (W5). It reports whether this is the first sign of that.
+// acknowledge records that the worker received the grant (W5). It reports whether this is the first
+// sign of that.
 func (s *step) acknowledge() (first bool) {
 	if s.task.Lease.AckedAt != 0 {
 		return false
@@ -76,7 +78,8 @@ func (s *step) loseResource(c LoseResource) {
 	s.failResourceGone(s.now.Wall, fmt.Sprintf("worker %q, which holds its resources, has been gone for %v", c.Worker, c.After))
 }
 
-// requeue ends a lease for a reason that is not the fault of the task, and puts the task back in its line.
+// requeue ends a lease for a reason that is not the fault of the task, and puts the task back in
+// its line.
 func (s *step) requeue(c Requeue) {
 	t := s.open(c.Task)
 	if t == nil || t.Lease == nil || t.Lease.Attempt != c.Attempt {
@@ -94,9 +97,10 @@ func (s *step) requeue(c Requeue) {
 	s.note(EventLeaseEnded, s.now.Wall, l.Worker, c.Cause, c.Detail)
 }
 
-// stall extends a lease by the time for which the coordinator stood still and could not receive the holder's heartbeats: in total at most one
-// TTL between two renewals (A8). Before that, it applies the timers that were due before the stall began, so a lease that ended before the
-// stall stays ended (A4). Timers that came due during the stall are extended instead.
+// stall extends a lease by the time for which the coordinator stood still and could not receive the
+// holder's heartbeats: in total at most one TTL between two renewals (A8). Before that, it applies
+// the timers that were due before the stall began, so a lease that ended before the stall stays
+// ended (A4). Timers that came due during the stall are extended instead.
 func (s *step) stall(c Stall) {
 	now := s.now
 	s.now = now.back(max(c.By, 0))

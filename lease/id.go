@@ -22,14 +22,16 @@ const (
 	MaxEpoch   = 1<<32 - 1
 )
 
-// TaskID identifies a task. Space is the number of its (tenant, workspace); Seq rises within the space. So the store always appends the keys
-// of new tasks at the end of their space, and finds the record of an id without an index.
+// TaskID identifies a task. Space is the number of its (tenant, workspace); Seq rises within the
+// space. So the store always appends the keys of new tasks at the end of their space, and finds the
+// record of an id without an index.
 type TaskID struct {
 	Space uint32
 	Seq   uint64
 }
 
-// Compare returns a negative number, 0 or a positive one if id is less than, equal to or greater than other: by space, and in a space by sequence.
+// Compare returns a negative number, 0 or a positive one if id is less than, equal to or greater
+// than other: by space, and in a space by sequence.
 func (id TaskID) Compare(other TaskID) int {
 	if id.Space != other.Space {
 		return cmp.Compare(id.Space, other.Space)
@@ -84,42 +86,46 @@ func AttemptID(id TaskID, attempt uint32) string {
 	return string(strconv.AppendUint(append(id.append(text[:0]), '-'), uint64(attempt), 10))
 }
 
-// InstanceOf returns the worker process (the instance) to which a session belongs: the part of the session id before the dash, which all
-// sessions of one process share.
+// InstanceOf returns the worker process (the instance) to which a session belongs: the part of the
+// session id before the dash, which all sessions of one process share.
 func InstanceOf(session string) string {
 	instance, _, _ := strings.Cut(session, "-")
 	return instance
 }
 
-// FencingToken returns a number with the epoch in its high bits and the attempt in the low 21. It is greater than the tokens of all earlier
-// grants of the task, even after a restore, and below 2^53, so that a double holds it exactly (A2).
+// FencingToken returns a number with the epoch in its high bits and the attempt in the low 21. It
+// is greater than the tokens of all earlier grants of the task, even after a restore, and below
+// 2^53, so that a double holds it exactly (A2).
 func FencingToken(epoch, attempt uint32) uint64 { return uint64(epoch)<<21 | uint64(attempt) }
 
-// restoreEpochStart is the time from which RestoredEpoch counts seconds. It is late enough that the seconds fit into an epoch, and that a
-// fencing token stays below 2^53.
+// restoreEpochStart is the time from which RestoredEpoch counts seconds. It is late enough that the
+// seconds fit into an epoch, and that a fencing token stays below 2^53.
 const restoreEpochStart = Wall(1_704_067_200_000_000_000) // 2024-01-01
 
-// RestoredEpoch returns the epoch for a store that was restored from a backup of epoch stored: the greater of stored + 1 and the seconds
-// since 2024 (A11). It is greater than every epoch that the store had after the backup: each such epoch was either one more than the epoch
-// before, after a recovery, or the result of a restore at an earlier second: see UntilNextEpoch.
+// RestoredEpoch returns the epoch for a store that was restored from a backup of epoch stored: the
+// greater of stored + 1 and the seconds since 2024 (A11). It is greater than every epoch that the
+// store had after the backup: each such epoch was either one more than the epoch before, after a
+// recovery, or the result of a restore at an earlier second: see UntilNextEpoch.
 func RestoredEpoch(stored uint32, now Wall) uint32 {
 	seconds := max(int64(now-restoreEpochStart)/int64(time.Second), 0)
 	return max(stored+1, uint32(min(seconds, MaxEpoch)))
 }
 
-// UntilNextEpoch returns the time from now to the end of the second that RestoredEpoch counts. A restore waits that long before anybody can serve the
-// store. Otherwise a second restore of the same backup could get the same epoch, and its grants the fencing tokens of earlier ones (A2).
+// UntilNextEpoch returns the time from now to the end of the second that RestoredEpoch counts. A
+// restore waits that long before anybody can serve the store. Otherwise a second restore of the
+// same backup could get the same epoch, and its grants the fencing tokens of earlier ones (A2).
 func UntilNextEpoch(now Wall) time.Duration {
 	return time.Second - time.Duration(now-restoreEpochStart)%time.Second
 }
 
-// seqsPerSecond is how many sequences a space may use per second, on average since 2024; FirstSeq relies on it. At this value FirstSeq stays below
-// 2^53.
+// seqsPerSecond is how many sequences a space may use per second, on average since 2024; FirstSeq
+// relies on it. At this value FirstSeq stays below 2^53.
 const seqsPerSecond = 1 << 20
 
-// FirstSeq returns the first sequence that a space uses in a new epoch after a restore. next is the next sequence of the space in the backup, 1 for a new
-// space. A restore gives up the tasks that were submitted after the backup, but their ids may still be in use. FirstSeq is beyond their sequences, so that no
-// new task gets one of these ids.
+// FirstSeq returns the first sequence that a space uses in a new epoch after a restore. next is the
+// next sequence of the space in the backup, 1 for a new space. A restore gives up the tasks that
+// were submitted after the backup, but their ids may still be in use. FirstSeq is beyond their
+// sequences, so that no new task gets one of these ids.
 func FirstSeq(epoch uint32, next uint64) uint64 {
 	if epoch <= 1 {
 		return next
@@ -127,7 +133,8 @@ func FirstSeq(epoch uint32, next uint64) uint64 {
 	return max(next+seqsPerSecond, uint64(epoch)*seqsPerSecond)
 }
 
-// EpochOfSeq returns an epoch that is at least as high as the one in which FirstSeq gave out a sequence as the first; 0 if the sequence is lower than any of those.
+// EpochOfSeq returns an epoch that is at least as high as the one in which FirstSeq gave out a
+// sequence as the first; 0 if the sequence is lower than any of those.
 func EpochOfSeq(seq uint64) uint32 { return uint32(min(seq/seqsPerSecond, MaxEpoch)) }
 
 // Ticket is the content of a lease id.
@@ -138,13 +145,15 @@ type Ticket struct {
 	Nonce   uint64
 }
 
-// Authority issues lease ids and recognises the ids that it issued (A7). A lease id is a ticket and a MAC over the ticket and the tenant. So
-// nobody can guess a lease id, and an Authority can tell an issued id from a forged one even if the store has long forgotten the attempt.
+// Authority issues lease ids and recognises the ids that it issued (A7). A lease id is a ticket and
+// a MAC over the ticket and the tenant. So nobody can guess a lease id, and an Authority can tell
+// an issued id from a forged one even if the store has long forgotten the attempt.
 type Authority struct {
 	// Epoch of the store; part of every ticket and fencing token.
 	Epoch uint32
-	// KnownFrom is the first epoch of which the store has all grants that anybody was told of: that of the last restore, or 1 if there was none. NewAuthority
-	// sets it to Epoch, which claims least.
+	// KnownFrom is the first epoch of which the store has all grants that anybody was told of: that
+	// of the last restore, or 1 if there was none. NewAuthority sets it to Epoch, which claims
+	// least.
 	KnownFrom uint32
 	macs      sync.Pool // of *mac, because making one costs more than using it
 }
@@ -162,12 +171,13 @@ func NewAuthority(epoch uint32, key []byte) *Authority {
 	return a
 }
 
-// knows reports whether the store has all grants of the epoch that anybody was told of. A restore may have lost some of an earlier one, and a later one is
-// that of another copy of the store.
+// knows reports whether the store has all grants of the epoch that anybody was told of. A restore
+// may have lost some of an earlier one, and a later one is that of another copy of the store.
 func (a *Authority) knows(epoch uint32) bool { return a.KnownFrom <= epoch && epoch <= a.Epoch }
 
-// Derive returns a secret key for another purpose. The key is the MAC of purpose, which must be shorter than a ticket (26 bytes): the input of
-// the MAC of a lease id is a ticket or longer, so no derived key equals the MAC of a lease id.
+// Derive returns a secret key for another purpose. The key is the MAC of purpose, which must be
+// shorter than a ticket (26 bytes): the input of the MAC of a lease id is a ticket or longer, so no
+// derived key equals the MAC of a lease id.
 func (a *Authority) Derive(purpose string) []byte {
 	h := a.macs.Get().(*mac)
 	defer a.macs.Put(h)
@@ -195,7 +205,8 @@ func (a *Authority) Issue(tenant string, t Ticket) string {
 	return string(h.text)
 }
 
-// Open returns the ticket in leaseID, and whether this authority issued leaseID for the tenant. The ticket is zero if it did not.
+// Open returns the ticket in leaseID, and whether this authority issued leaseID for the tenant. The
+// ticket is zero if it did not.
 func (a *Authority) Open(tenant, leaseID string) (t Ticket, genuine bool) {
 	if len(leaseID) != base64.RawURLEncoding.EncodedLen(ticketLen+macLen) {
 		return Ticket{}, false

@@ -40,7 +40,8 @@ func TestTaskIDSortsAsText(t *testing.T) {
 	}
 }
 
-// ParseTaskID accepts only what String writes. If it accepted another text for the same id, one task would have several names.
+// ParseTaskID accepts only what String writes. If it accepted another text for the same id, one
+// task would have several names.
 func TestParseTaskIDIsStrict(t *testing.T) {
 	good := TaskID{Space: 3, Seq: 77}.String()
 	for name, text := range map[string]string{
@@ -65,8 +66,8 @@ func TestParseTaskIDIsStrict(t *testing.T) {
 	}
 }
 
-// A2: a fencing token is above every token of an earlier epoch and of an earlier attempt of the same epoch. It is below 2^53, so that a double
-// holds it exactly.
+// A2: a fencing token is above every token of an earlier epoch and of an earlier attempt of the
+// same epoch. It is below 2^53, so that a double holds it exactly.
 func TestFencingTokenRises(t *testing.T) {
 	t.Attr("rules", "A2")
 	last := uint64(0)
@@ -88,8 +89,9 @@ func testTicket() Ticket {
 	return Ticket{Epoch: 7, Task: TaskID{Space: 2, Seq: 99}, Attempt: 3, Nonce: 0x1122334455667788}
 }
 
-// A11: the epoch after a restore is the greater of the stored epoch + 1 and the seconds since 2024, so that it is above every epoch that followed
-// the backup. A2: it stays within 32 bits, and the greatest fencing token is below 2^53, as is the first sequence after a restore.
+// A11: the epoch after a restore is the greater of the stored epoch + 1 and the seconds since 2024,
+// so that it is above every epoch that followed the backup. A2: it stays within 32 bits, and the
+// greatest fencing token is below 2^53, as is the first sequence after a restore.
 func TestRestoredEpoch(t *testing.T) {
 	t.Attr("rules", "A2 A11")
 	for _, c := range []struct {
@@ -129,8 +131,8 @@ func TestRestoredEpoch(t *testing.T) {
 	}
 }
 
-// A7: an authority recognises the lease ids that it issued, if the same tenant presents them. After a restore, which changes the epoch and keeps
-// the key, it still recognises those of before.
+// A7: an authority recognises the lease ids that it issued, if the same tenant presents them. After
+// a restore, which changes the epoch and keeps the key, it still recognises those of before.
 func TestAuthorityRecognisesItsLeaseIDs(t *testing.T) {
 	t.Attr("rules", "A7")
 	a := NewAuthority(7, []byte("key"))
@@ -147,8 +149,10 @@ func TestAuthorityRecognisesItsLeaseIDs(t *testing.T) {
 	}
 }
 
-// V15: the attempts of an epoch are all known from the last restore on. Of an earlier epoch the restore may have lost some; a later one is of another copy,
-// as of a standby that was promoted while its coordinator is still serving. An authority that is told nothing knows its own epoch only.
+// V15: the attempts of an epoch are all known from the last restore on. Of an earlier epoch the
+// restore may have lost some; a later one is of another copy, as of a standby that was promoted
+// while its coordinator is still serving. An authority that is told nothing knows its own epoch
+// only.
 func TestKnownEpochs(t *testing.T) {
 	t.Attr("rules", "V15")
 	for _, knownFrom := range []uint32{0, 5, 7} {
@@ -164,7 +168,8 @@ func TestKnownEpochs(t *testing.T) {
 	}
 }
 
-// A7: Open refuses a lease id of another tenant or another key, and every text that is not exactly as Issue writes it.
+// A7: Open refuses a lease id of another tenant or another key, and every text that is not exactly
+// as Issue writes it.
 func TestAuthorityRefusesForgeries(t *testing.T) {
 	t.Attr("rules", "A7")
 	a := NewAuthority(7, []byte("key"))
@@ -183,7 +188,8 @@ func TestAuthorityRefusesForgeries(t *testing.T) {
 	refused("one long", "acme", id+"A")
 	refused("padding", "acme", id[:len(id)-1]+"=")
 	refused("text", "acme", strings.Repeat("lease ", 10)[:len(id)])
-	for n := 1; n <= len(id); n++ { // of the right length, but the base64 decoder skips line ends and returns fewer bytes
+	// of the right length, but the base64 decoder skips line ends and returns fewer bytes
+	for n := 1; n <= len(id); n++ {
 		refused("line ends", "acme", id[:len(id)-n]+strings.Repeat("\n", n))
 	}
 }
@@ -205,8 +211,9 @@ func TestAuthorityRefusesFlippedBits(t *testing.T) {
 	}
 }
 
-// W8: a derived key is the same after a restart, in the next version, and in every epoch: it is the HMAC-SHA256 of its purpose. If it changed, no session
-// could resume after an upgrade. If this test fails, correct the code, not the value.
+// W8: a derived key is the same after a restart, in the next version, and in every epoch: it is the
+// HMAC-SHA256 of its purpose. If it changed, no session could resume after an upgrade. If this test
+// fails, correct the code, not the value.
 func TestDerivedKeysNeverChange(t *testing.T) {
 	t.Attr("rules", "W8")
 	const want = "1cb8ccd4dfa8da337749318089260ac8f230ea608d0a889715fcc089f60c3cdf"

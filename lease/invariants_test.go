@@ -8,8 +8,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// watcher checks, on each change of a task, what must be true after any command: A1 to A5, T2, T10, and that no version of a task is ever modified.
-// It does not know the rules that lead to the change.
+// watcher checks, on each change of a task, what must be true after any command: A1 to A5, T2, T10,
+// and that no version of a task is ever modified. It does not know the rules that lead to the
+// change.
 type watcher struct {
 	current map[lease.TaskID]frozen
 	older   [64]frozen // some versions that have been replaced since
@@ -44,10 +45,12 @@ func newWatcher() *watcher {
 	return &watcher{current: map[lease.TaskID]frozen{}, ended: map[leaseName]lease.Reason{}, outcomes: map[roundOf]roundOutcome{}}
 }
 
-// committed is called when the batch is durable. From then on a crash no longer removes what the batch has added.
+// committed is called when the batch is durable. From then on a crash no longer removes what the
+// batch has added.
 func (w *watcher) committed() { w.newEnded, w.newOutcomes = w.newEnded[:0], w.newOutcomes[:0] }
 
-// restart removes what the batch that a crash has lost had added, and replaces the current versions by those of the tasks on the disk.
+// restart removes what the batch that a crash has lost had added, and replaces the current versions
+// by those of the tasks on the disk.
 func (w *watcher) restart(tasks map[lease.TaskID]*lease.Task) {
 	for _, h := range w.newEnded {
 		delete(w.ended, h)
@@ -62,16 +65,18 @@ func (w *watcher) restart(tasks map[lease.TaskID]*lease.Task) {
 	}
 }
 
-// forget drops all leases and outcomes. A restore calls it, because the leases and outcomes since the backup then never existed. The watcher does not
-// know which of them are older than the backup, so it drops all.
+// forget drops all leases and outcomes. A restore calls it, because the leases and outcomes since
+// the backup then never existed. The watcher does not know which of them are older than the backup,
+// so it drops all.
 func (w *watcher) forget() {
 	clear(w.ended)
 	clear(w.outcomes)
 	w.committed()
 }
 
-// check checks one change before it is stored. If thorough is set, it also copies the new version, so that a later check can find out whether somebody
-// modified the version. It would be too slow to copy each version.
+// check checks one change before it is stored. If thorough is set, it also copies the new version,
+// so that a later check can find out whether somebody modified the version. It would be too slow to
+// copy each version.
 func (w *watcher) check(c *lease.Change, thorough bool) error {
 	id := taskOf(c)
 	was := w.current[id]
@@ -160,9 +165,10 @@ func checkRenewal(before, after *lease.Lease) error {
 	return nil
 }
 
-// leaseEnded records the end of a lease with its cause, for checkLease (A4) and checkOutcome (A3). It checks that Change.Lost and Change.LostCause name
-// the lease and the cause, because the caller sends them to the holder. They must be empty if the holder ended the lease itself: by a report, or by a
-// first Start after a cancel (T7).
+// leaseEnded records the end of a lease with its cause, for checkLease (A4) and checkOutcome (A3).
+// It checks that Change.Lost and Change.LostCause name the lease and the cause, because the caller
+// sends them to the holder. They must be empty if the holder ended the lease itself: by a report,
+// or by a first Start after a cancel (T7).
 func (w *watcher) leaseEnded(c *lease.Change, l *lease.Lease) error {
 	cause := c.LostCause
 	if c.New != nil && c.New.Last.Attempt == l.Attempt {
@@ -179,7 +185,8 @@ func (w *watcher) leaseEnded(c *lease.Change, l *lease.Lease) error {
 	return nil
 }
 
-// checkOutcome checks that a round keeps its first outcome (A5), and that the cause of the lease that ended last stays the same (A3).
+// checkOutcome checks that a round keeps its first outcome (A5), and that the cause of the lease
+// that ended last stays the same (A3).
 func (w *watcher) checkOutcome(t *lease.Task) error {
 	last := leaseName{t.ID, t.Last.Attempt, t.Last.Nonce}
 	if cause, known := w.ended[last]; known && cause != t.Last.Cause {
@@ -203,7 +210,8 @@ func (w *watcher) checkOutcome(t *lease.Task) error {
 	return nil
 }
 
-// checkPlace checks T2: a task keeps its place in line through all attempts of a round, and a new round has a place behind the old one.
+// checkPlace checks T2: a task keeps its place in line through all attempts of a round, and a new
+// round has a place behind the old one.
 func checkPlace(before, after *lease.Task) error {
 	switch {
 	case after.State() == lease.Ready && after.Place == 0:
@@ -218,7 +226,8 @@ func checkPlace(before, after *lease.Task) error {
 	return nil
 }
 
-// checkHistory checks T10: the history is bounded, no event is lost without being counted, and the events are in the order of their sequences.
+// checkHistory checks T10: the history is bounded, no event is lost without being counted, and the
+// events are in the order of their sequences.
 func checkHistory(before, after *lease.Task, thorough bool) error {
 	if kept := eventCount(after) - int(after.Dropped); kept > lease.MaxHistory {
 		return fmt.Errorf("T10: the history has %d events, want at most %d", kept, lease.MaxHistory)
@@ -255,7 +264,8 @@ func row(t *lease.Task) lease.Task {
 	return c
 }
 
-// frozen is a version of a task. If deep is set, it also has a copy of the version's content, made when the rules returned the version.
+// frozen is a version of a task. If deep is set, it also has a copy of the version's content, made
+// when the rules returned the version.
 type frozen struct {
 	version *lease.Task
 	deep    bool
@@ -282,7 +292,8 @@ func freeze(t *lease.Task) frozen {
 	return f
 }
 
-// intact returns an error that says what was modified since freeze. If there is no copy to compare with, it returns nil.
+// intact returns an error that says what was modified since freeze. If there is no copy to compare
+// with, it returns nil.
 func (f frozen) intact() error {
 	t := f.version
 	switch {

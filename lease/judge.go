@@ -13,7 +13,8 @@ func (s *step) judgeAll(c Judge) {
 	}
 }
 
-// judgeReport gives the verdict on one report. The order is that of the verdict table (V1 to V12): the first match wins.
+// judgeReport gives the verdict on one report. The order is that of the verdict table (V1 to V12):
+// the first match wins.
 func (s *step) judgeReport(tenant string, r *Report) Answer {
 	if err := r.check(s.rules.Limits); err != nil && !s.wasCommitted(tenant, r) { // V1
 		return s.refuseMalformed(tenant, r, rejected(InvalidRequest, err.Error()))
@@ -28,7 +29,8 @@ func (s *step) judgeReport(tenant string, r *Report) Answer {
 		s.openFound(found)
 	}
 	ticket, genuine := s.recognize(tenant, r.LeaseID, found)
-	if s.task == nil && (!genuine || ticket.Task != id) { // V2: the answer must not show whether another tenant has the task
+	// V2: the answer must not show whether another tenant has the task
+	if s.task == nil && (!genuine || ticket.Task != id) {
 		return rejected(UnknownTask, "task_id: no such task")
 	}
 	if !genuine || ticket.Task != id || s.neverGranted(ticket) { // V3
@@ -45,8 +47,9 @@ func (s *step) judgeReport(tenant string, r *Report) Answer {
 	return s.commit(r) // V12
 }
 
-// refuseMalformed refuses a report whose form is bad (V1). It records the refusal if the lease belongs to a task of the tenant (T10). The
-// answer is the same in both cases, so it reveals nothing about the lease or the task.
+// refuseMalformed refuses a report whose form is bad (V1). It records the refusal if the lease
+// belongs to a task of the tenant (T10). The answer is the same in both cases, so it reveals
+// nothing about the lease or the task.
 func (s *step) refuseMalformed(tenant string, r *Report, a Answer) Answer {
 	ticket, genuine := s.rules.Authority.Open(tenant, r.LeaseID)
 	if !genuine || ticket.Task.String() != r.TaskID {
@@ -56,13 +59,16 @@ func (s *step) refuseMalformed(tenant string, r *Report, a Answer) Answer {
 	if found == nil || found.Tenant != tenant || s.openFound(found) == nil || s.neverGranted(ticket) {
 		return a
 	}
-	return s.recordRefusal(&Report{Kind: r.Kind}, ticket, a) // any other field may be the bad one, so the history keeps none of them
+	// any other field may be the bad one, so the history keeps none of them
+	return s.recordRefusal(&Report{Kind: r.Kind}, ticket, a)
 }
 
-// recognize opens the lease id of a report. found is the task that the report names, if it belongs to the tenant; else nil. If the id equals
-// the id of the live lease, it is genuine, and its MAC is not computed: most reports are about the live lease, and the comparison costs a
-// tenth of a MAC. The comparison takes constant time, so it tells nothing to an attacker who guesses. The MAC of every other id is verified,
-// even for a lease that was granted before a restart, because the id of such a lease is not in memory.
+// recognize opens the lease id of a report. found is the task that the report names, if it belongs
+// to the tenant; else nil. If the id equals the id of the live lease, it is genuine, and its MAC is
+// not computed: most reports are about the live lease, and the comparison costs a tenth of a MAC.
+// The comparison takes constant time, so it tells nothing to an attacker who guesses. The MAC of
+// every other id is verified, even for a lease that was granted before a restart, because the id of
+// such a lease is not in memory.
 func (s *step) recognize(tenant, leaseID string, found *Task) (k Ticket, genuine bool) {
 	if found != nil && found.Lease != nil && found.Lease.hasID(leaseID) {
 		return found.Lease.ticket(found.ID), true
@@ -70,12 +76,14 @@ func (s *step) recognize(tenant, leaseID string, found *Task) (k Ticket, genuine
 	return s.rules.Authority.Open(tenant, leaseID)
 }
 
-// hasID reports whether the lease has the given id. It is false if the id of the lease is not in memory.
+// hasID reports whether the lease has the given id. It is false if the id of the lease is not in
+// memory.
 func (l *Lease) hasID(leaseID string) bool {
 	return l.ID != "" && subtle.ConstantTimeCompare([]byte(l.ID), []byte(leaseID)) == 1
 }
 
-// judgeLease decides about a report under a genuine lease under which nothing was committed: V6 to V11 in their order.
+// judgeLease decides about a report under a genuine lease under which nothing was committed: V6 to
+// V11 in their order.
 func (s *step) judgeLease(r *Report, k Ticket) (a Answer, refused bool) {
 	if r.Attempt != 0 && r.Attempt != k.Attempt { // V6
 		return rejected(InvalidRequest, fmt.Sprintf("attempt: is %d; the lease is of attempt %d", r.Attempt, k.Attempt)), true
@@ -90,13 +98,14 @@ func (s *step) judgeLease(r *Report, k Ticket) (a Answer, refused bool) {
 	return Answer{}, false
 }
 
-// neverGranted reports whether a genuine ticket belongs to a grant that was lost in a crash, before it was durable and before anyone learned of it.
+// neverGranted reports whether a genuine ticket belongs to a grant that was lost in a crash, before
+// it was durable and before anyone learned of it.
 func (s *step) neverGranted(k Ticket) bool {
 	return s.task != nil && k.Epoch == s.rules.Authority.Epoch && s.task.neverHad(k)
 }
 
-// neverHad reports whether the task has had no attempt with the number of the ticket yet, or another one. Nonces of attempts before the last one are
-// not kept, and so not compared.
+// neverHad reports whether the task has had no attempt with the number of the ticket yet, or
+// another one. Nonces of attempts before the last one are not kept, and so not compared.
 func (t *Task) neverHad(k Ticket) bool {
 	switch {
 	case t.Lease != nil && t.Lease.Attempt == k.Attempt:
@@ -107,8 +116,9 @@ func (t *Task) neverHad(k Ticket) bool {
 	return k.Attempt > t.Attempt()
 }
 
-// wasCommitted reports whether the same report was COMMITTED under its lease before. Such a report is not refused for its form: if a limit
-// was lowered since then, the recorded verdict still counts (V14).
+// wasCommitted reports whether the same report was COMMITTED under its lease before. Such a report
+// is not refused for its form: if a limit was lowered since then, the recorded verdict still counts
+// (V14).
 func (s *step) wasCommitted(tenant string, r *Report) bool {
 	k, genuine := s.rules.Authority.Open(tenant, r.LeaseID)
 	if !genuine || k.Task.String() != r.TaskID {
@@ -118,7 +128,8 @@ func (s *step) wasCommitted(tenant string, r *Report) bool {
 	return done != nil && r.sameAs(done)
 }
 
-// committed returns the report that was COMMITTED under the lease of the ticket, or nil. t is the task of the lease; nil if the task is gone.
+// committed returns the report that was COMMITTED under the lease of the ticket, or nil. t is the
+// task of the lease; nil if the task is gone.
 func (s *step) committed(t *Task, k Ticket) *Committed {
 	if t != nil && t.Lease != nil && t.Lease.Attempt == k.Attempt {
 		return nil
@@ -137,7 +148,8 @@ func (s *step) committed(t *Task, k Ticket) *Committed {
 	return nil
 }
 
-// madeUnder reports whether the report was made under the lease of the ticket. It is false for an adoption, which needs no lease.
+// madeUnder reports whether the report was made under the lease of the ticket. It is false for an
+// adoption, which needs no lease.
 func (c *Committed) madeUnder(k Ticket) bool {
 	return c.Kind != KindAdopt && c.Attempt == k.Attempt && c.Nonce == k.Nonce
 }
@@ -147,8 +159,9 @@ func (r *Report) sameAs(done *Committed) bool {
 	return r.Kind == done.Kind && r.Digest() == done.Digest
 }
 
-// answerSecondReport answers a report under a lease under which another report was committed before (V5). If the task was deleted since, its state is that
-// after the committed report, as in a replay of that one.
+// answerSecondReport answers a report under a lease under which another report was committed before
+// (V5). If the task was deleted since, its state is that after the committed report, as in a replay
+// of that one.
 func answerSecondReport(r *Report, done *Committed) Answer {
 	a := rejected(DuplicateReport, "another report ("+done.Kind.String()+") was already committed under this lease")
 	if !r.Kind.Closes() {
@@ -158,7 +171,8 @@ func answerSecondReport(r *Report, done *Committed) Answer {
 	return a
 }
 
-// leaseEnded reports whether the lease is no longer live, and returns the answer that says why: V7 to V10 in their order.
+// leaseEnded reports whether the lease is no longer live, and returns the answer that says why: V7
+// to V10 in their order.
 func (s *step) leaseEnded(k Ticket) (Answer, bool) {
 	t := s.task
 	switch {
@@ -174,7 +188,8 @@ func (s *step) leaseEnded(k Ticket) (Answer, bool) {
 	return Answer{}, false
 }
 
-// describeEnd says in words how and when the last lease ended. The answer to a report that comes too late has it as detail.
+// describeEnd says in words how and when the last lease ended. The answer to a report that comes
+// too late has it as detail.
 func (t *Task) describeEnd() string {
 	return t.causeOfEnd() + " at " + t.Last.At.Time().Format(clockTime)
 }
@@ -207,8 +222,8 @@ func cancelled(reason Reason, detail string) Answer {
 	return Answer{Verdict: VerdictCancelled, Reason: reason, Detail: detail, ShouldCancel: true}
 }
 
-// withTaskState adds the state of the task to an answer, and where they apply its newest attempt and the reason of its cancel. attempt is the
-// caller's own.
+// withTaskState adds the state of the task to an answer, and where they apply its newest attempt
+// and the reason of its cancel. attempt is the caller's own.
 func (s *step) withTaskState(a Answer, attempt uint32) Answer {
 	t := s.task
 	if t == nil {

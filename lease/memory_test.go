@@ -6,8 +6,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// memory is a lease.View of plain maps. It stores what a caller of the rules has to store. No value is modified after it was put into a map, so a copy
-// of the maps is a backup.
+// memory is a lease.View of plain maps. It stores what a caller of the rules has to store. No value
+// is modified after it was put into a map, so a copy of the maps is a backup.
 type memory struct {
 	tasks  map[lease.TaskID]*lease.Task
 	ledger map[attemptKey]*lease.Committed

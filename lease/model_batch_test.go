@@ -1,8 +1,10 @@
 package lease_test
 
-// The model as a store: what a batch changed can be undone until the batch is committed, and a backup can be taken of the whole.
+// The model as a store: what a batch changed can be undone until the batch is committed, and a
+// backup can be taken of the whole.
 
-// touch must be called before the current batch changes a task. It keeps the task as it is, for undo, and continues with a copy.
+// touch must be called before the current batch changes a task. It keeps the task as it is, for
+// undo, and continues with a copy.
 func (m *model) touch(id string) {
 	if _, done := m.oldTasks[id]; done {
 		return
@@ -21,7 +23,8 @@ func (m *model) setKey(k specKey, v modelKey) {
 	m.keys[k] = v
 }
 
-// committed is called when the batch is durable. It drops the old versions, so that undo no longer takes the batch back.
+// committed is called when the batch is durable. It drops the old versions, so that undo no longer
+// takes the batch back.
 func (m *model) committed() {
 	clear(m.oldTasks)
 	clear(m.oldKeys)
@@ -49,8 +52,8 @@ func (m *model) undo() {
 	m.committed()
 }
 
-// copied returns a copy that can be changed without changing t. The two share their lists, which only grow, and the leases that have ended, which a
-// batch does not change.
+// copied returns a copy that can be changed without changing t. The two share their lists, which
+// only grow, and the leases that have ended, which a batch does not change.
 func (t *modelTask) copied() *modelTask {
 	c := *t
 	if t.live != nil {
@@ -60,7 +63,8 @@ func (t *modelTask) copied() *modelTask {
 	return &c
 }
 
-// backup returns a copy that later steps do not change. Only the set of issued lease ids is shared: a restore does not take back what was issued.
+// backup returns a copy that later steps do not change. Only the set of issued lease ids is shared:
+// a restore does not take back what was issued.
 func (m *model) backup() *model {
 	saved := newModel(m.now, m.epoch)
 	saved.issued = m.issued
@@ -87,5 +91,6 @@ func (m *model) backup() *model {
 	return saved
 }
 
-// clipped returns the list without spare capacity: an append to the result does not write into memory that other copies share.
+// clipped returns the list without spare capacity: an append to the result does not write into
+// memory that other copies share.
 func clipped[T any](list []T) []T { return list[:len(list):len(list)] }

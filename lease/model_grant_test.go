@@ -16,7 +16,8 @@ func (m *model) setQueue(q specKey, s lease.Settings) {
 	m.queues[q] = &modelQueue{settings: s, creditAt: m.now.Serving}
 }
 
-// useUpRateLimits uses up all rate limits, as a restore does: the coordinator does not know which grants it made after the backup.
+// useUpRateLimits uses up all rate limits, as a restore does: the coordinator does not know which
+// grants it made after the backup.
 func (m *model) useUpRateLimits() {
 	for _, q := range m.queues {
 		q.credit, q.creditAt = 0, m.now.Serving
@@ -46,7 +47,8 @@ func (q *modelQueue) refill(now lease.Instant) {
 	}
 }
 
-// grant returns the new lease, or nil and why the task may not be granted (A1, A2, T11, T13). rulesBlock is what the rules answered; see exhausted.
+// grant returns the new lease, or nil and why the task may not be granted (A1, A2, T11, T13).
+// rulesBlock is what the rules answered; see exhausted.
 func (m *model) grant(id, session string, rulesBlock lease.Block) (l *modelLease, outcome string) {
 	t := m.tasks[id]
 	if t == nil || t.gone {
@@ -89,8 +91,9 @@ func (m *model) blocked(t *modelTask, rulesBlock lease.Block) lease.Block {
 	return lease.NoBlock
 }
 
-// exhausted reports whether the rate limit allows no grant now. The rules calculate in another way. So if the next grant is so close that rounding
-// decides, exhausted returns the answer of the rules.
+// exhausted reports whether the rate limit allows no grant now. The rules calculate in another way.
+// So if the next grant is so close that rounding decides, exhausted returns the answer of the
+// rules.
 func (q *modelQueue) exhausted(now lease.Instant, rulesBlock lease.Block) bool {
 	q.refill(now)
 	const rounding = 1e-6
@@ -100,8 +103,9 @@ func (q *modelQueue) exhausted(now lease.Instant, rulesBlock lease.Block) bool {
 	return q.credit < 1
 }
 
-// countsAsLeased reports whether the task counts as leased when a grant checks limits. If a due timer ends a lease in the same step as the grant, that
-// lease still counts, because the caller of the rules counts leases before the step.
+// countsAsLeased reports whether the task counts as leased when a grant checks limits. If a due
+// timer ends a lease in the same step as the grant, that lease still counts, because the caller of
+// the rules counts leases before the step.
 func (t *modelTask) countsAsLeased() bool { return t.live != nil || t.counted }
 
 func (m *model) inflight(space uint32, queue string) (n uint32) {
@@ -113,7 +117,8 @@ func (m *model) inflight(space uint32, queue string) (n uint32) {
 	return n
 }
 
-// hasRoom reports whether the live leases that share the task's concurrency key are fewer than the smallest limit among them and the task (T11).
+// hasRoom reports whether the live leases that share the task's concurrency key are fewer than the
+// smallest limit among them and the task (T11).
 func (m *model) hasRoom(t *modelTask) bool {
 	n, limit := uint32(0), t.spec.ConcurrencyLimit
 	for _, o := range m.tasks {
@@ -158,7 +163,8 @@ func (m *model) unpark(id string) string {
 	return "back in line"
 }
 
-// loseResource ends a READY task that is pinned to the worker, which has been gone for too long (W12).
+// loseResource ends a READY task that is pinned to the worker, which has been gone for too long
+// (W12).
 func (m *model) loseResource(id, worker string) string {
 	t := m.tasks[id]
 	if t == nil || t.gone {
@@ -172,7 +178,8 @@ func (m *model) loseResource(id, worker string) string {
 	return "given up"
 }
 
-// policyOf returns the task's retry policy, with unset fields taken from its queue and then from the defaults (T3).
+// policyOf returns the task's retry policy, with unset fields taken from its queue and then from
+// the defaults (T3).
 func (m *model) policyOf(t *modelTask) lease.RetryPolicy {
 	p, ofQueue := t.spec.Retry, lease.RetryPolicy{}
 	if q := m.queues[specKey{t.space, t.spec.Queue}]; q != nil {
@@ -238,8 +245,8 @@ func (m *model) requeue(id string, attempt uint32, cause lease.Reason) string {
 	return "taken back"
 }
 
-// stall extends the lease by the time for which the coordinator stood still, at most one TTL between two renewals. Timers that became due during the
-// stall do not fire before (A8).
+// stall extends the lease by the time for which the coordinator stood still, at most one TTL
+// between two renewals. Timers that became due during the stall do not fire before (A8).
 func (m *model) stall(id string, by lease.Instant) string {
 	t := m.tasks[id]
 	if t == nil || t.gone {

@@ -2,7 +2,8 @@ package lease_test
 
 import "github.com/lessor-dev/lessor/lease"
 
-// Why a command of a producer or an operator is refused, and what a command returns that changes nothing.
+// Why a command of a producer or an operator is refused, and what a command returns that changes
+// nothing.
 const (
 	refusedNotFound = "not found"
 	refusedState    = "wrong state"

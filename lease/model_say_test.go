@@ -71,7 +71,8 @@ func (m *model) judge(tenant string, r *lease.Report) lease.Answer {
 	return a
 }
 
-// rejectMalformed answers a malformed report (V1). It adds the refusal to the history if the report came under a genuine lease of the tenant's task (T10).
+// rejectMalformed answers a malformed report (V1). It adds the refusal to the history if the report
+// came under a genuine lease of the tenant's task (T10).
 func (m *model) rejectMalformed(tenant string, r *lease.Report, genuine bool, attempt uint32) lease.Answer {
 	a := lease.Answer{Verdict: lease.VerdictRejected, Reason: lease.InvalidRequest}
 	t := m.tasks[r.TaskID]
@@ -85,8 +86,9 @@ func (m *model) rejectMalformed(tenant string, r *lease.Report, genuine bool, at
 	return a
 }
 
-// recordRefusal adds the refusal of a report to the history, once for each lease, kind and reason (T10). It keeps the first result that came after the
-// end of its lease (V15). Under a live lease, the report acknowledges the grant (W5).
+// recordRefusal adds the refusal of a report to the history, once for each lease, kind and reason
+// (T10). It keeps the first result that came after the end of its lease (V15). Under a live lease,
+// the report acknowledges the grant (W5).
 func (m *model) recordRefusal(t *modelTask, attempt uint32, r *lease.Report, a lease.Answer) {
 	if l := m.leaseOf(r); l != nil && l == t.live && m.issued[r.LeaseID].epoch == m.epoch {
 		t.acknowledge()
@@ -100,13 +102,14 @@ func (m *model) recordRefusal(t *modelTask, attempt uint32, r *lease.Report, a l
 	}
 }
 
-// endedLast reports whether l is the lease of the task that ended last. Of the leases from before a restore it is the only one of which the rules know
-// that the restored task had it.
+// endedLast reports whether l is the lease of the task that ended last. Of the leases from before a
+// restore it is the only one of which the rules know that the restored task had it.
 func (t *modelTask) endedLast(l *modelLease) bool {
 	return l != nil && len(t.ended) > 0 && t.ended[len(t.ended)-1] == l
 }
 
-// hasEvent reports whether the event is among those that the rules still have: the newest MaxHistory, including those of the live lease.
+// hasEvent reports whether the event is among those that the rules still have: the newest
+// MaxHistory, including those of the live lease.
 func (t *modelTask) hasEvent(e modelEvent) bool {
 	left := lease.MaxHistory
 	if t.live != nil {
@@ -142,7 +145,8 @@ func (m *model) keepLateResult(t *modelTask, attempt uint32, r *lease.Report, a 
 	return true
 }
 
-// malformed reports whether the form of a report is bad (V1). It knows only the mistakes that addMistake makes.
+// malformed reports whether the form of a report is bad (V1). It knows only the mistakes that
+// addMistake makes.
 func (m *model) malformed(r *lease.Report) bool {
 	return r.Invalid != nil || r.TaskID == "" || r.LeaseID == ""
 }
@@ -260,7 +264,8 @@ func (m *model) commitClosing(t *modelTask, r *lease.Report) lease.Answer {
 	return l.answer
 }
 
-// release puts the task back in line after the delay of the report. From the third release in a row on, the wait is at least a backoff (T5).
+// release puts the task back in line after the delay of the report. From the third release in a row
+// on, the wait is at least a backoff (T5).
 func (m *model) release(t *modelTask, r *lease.Report) {
 	t.releases++
 	delay := lease.Instant(r.Delay)

@@ -2,7 +2,8 @@ package lease_test
 
 import "github.com/lessor-dev/lessor/lease"
 
-// existing returns the task that the idempotency key made, unless that is deleted; nil if there is none or the key is empty.
+// existing returns the task that the idempotency key made, unless that is deleted; nil if there is
+// none or the key is empty.
 func (m *model) existing(key specKey) *modelTask {
 	k, known := m.keys[key]
 	if t := m.tasks[k.task]; known && key.key != "" && t != nil && !t.gone {
@@ -11,7 +12,8 @@ func (m *model) existing(key specKey) *modelTask {
 	return nil
 }
 
-// refusalOf returns why a batch is refused, and the index of the first spec that is (T1, T6); "" if the batch is accepted.
+// refusalOf returns why a batch is refused, and the index of the first spec that is (T1, T6); "" if
+// the batch is accepted.
 func (m *model) refusalOf(c lease.Submit) (refusal string, spec int) {
 	batch := map[string]lease.Digest{}
 	for i, spec := range c.Specs {

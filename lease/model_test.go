@@ -2,12 +2,14 @@ package lease_test
 
 import "github.com/lessor-dev/lessor/lease"
 
-// model is a second implementation of the rules, as plain as possible, which the simulation compares with package lease. Its records are mutable, and
-// it shares no code with the rules, only types and constants. It uses the same random numbers and the lease ids that the rules issued.
+// model is a second implementation of the rules, as plain as possible, which the simulation
+// compares with package lease. Its records are mutable, and it shares no code with the rules, only
+// types and constants. It uses the same random numbers and the lease ids that the rules issued.
 type model struct {
 	now   lease.Now
 	epoch uint32
-	// knownFrom is the epoch of the last restore, or 1: the model has all leases of the epochs from then on.
+	// knownFrom is the epoch of the last restore, or 1: the model has all leases of the epochs from
+	// then on.
 	knownFrom uint32
 	entropy   uint64 // what every draw of the current step returns, in the rules as well
 
@@ -21,7 +23,8 @@ type model struct {
 	oldKeys  map[specKey]modelKey
 }
 
-// Limits of the simulation, in bytes: a longer output is refused (V11), and a larger discarded result is not kept (V15).
+// Limits of the simulation, in bytes: a longer output is refused (V11), and a larger discarded
+// result is not kept (V15).
 const (
 	modelOutput    = 4
 	modelDiscarded = 3
@@ -37,7 +40,8 @@ type ticket struct {
 	attempt, epoch uint32
 }
 
-// modelTask is one task. A deleted one stays, with gone set: its reports are replayed until forgetAt, and its leases are known for ever.
+// modelTask is one task. A deleted one stays, with gone set: its reports are replayed until
+// forgetAt, and its leases are known for ever.
 type modelTask struct {
 	id, tenant string
 	space      uint32
@@ -61,11 +65,14 @@ type modelTask struct {
 	cancelReason string
 
 	parked bool
-	// failure is set once an attempt has failed, checkpoint once a heartbeat has brought one: both stay stored beside the task.
+	// failure is set once an attempt has failed, checkpoint once a heartbeat has brought one: both
+	// stay stored beside the task.
 	failure, checkpoint bool
-	// counted is set during a grant if the task had a live lease when the grant began; see countsAsLeased.
+	// counted is set during a grant if the task had a live lease when the grant began; see
+	// countsAsLeased.
 	counted bool
-	// waitingSince is when the task was submitted or its last lease ended. A resource that expired earlier ends the task at this time.
+	// waitingSince is when the task was submitted or its last lease ended. A resource that expired
+	// earlier ends the task at this time.
 	waitingSince lease.Wall
 	live         *modelLease
 	ended        []*modelLease
@@ -158,8 +165,8 @@ func (m *model) extend(t *modelTask, until lease.Instant) {
 	}
 }
 
-// expiresAt returns the end of the lease that an answer to the holder names: its expiry, or the first of attempt_timeout and the deadline that is earlier
-// and applies (A3, T7).
+// expiresAt returns the end of the lease that an answer to the holder names: its expiry, or the
+// first of attempt_timeout and the deadline that is earlier and applies (A3, T7).
 func (m *model) expiresAt(t *modelTask) lease.Instant {
 	until := t.live.expires
 	if t.cancelAsked {
@@ -194,7 +201,8 @@ func (t *modelTask) ready(at lease.Instant) {
 	t.state, t.readyAt, t.runAt, t.retryAt, t.parked = lease.Ready, at, 0, 0, false
 }
 
-// readyAgain makes the task READY after a lease of which nobody gave a sign: it has been READY for as long as before the grant (T6).
+// readyAgain makes the task READY after a lease of which nobody gave a sign: it has been READY for
+// as long as before the grant (T6).
 func (t *modelTask) readyAgain(l *modelLease, at lease.Instant) {
 	was := l.granted - t.readyAt
 	t.ready(at - was)

@@ -13,7 +13,8 @@ type modelTimer struct {
 	fire    func(at lease.Now)
 }
 
-// applyDueTimers fires all due timers of a task, the longest due first, each at the time at which it was due (A3).
+// applyDueTimers fires all due timers of a task, the longest due first, each at the time at which
+// it was due (A3).
 func (m *model) applyDueTimers(t *modelTask) {
 	for !t.gone {
 		var first *modelTimer
@@ -43,7 +44,8 @@ func (m *model) lag(e modelTimer) lease.Instant {
 	return lease.Instant(m.now.Wall - e.wall)
 }
 
-// timers lists the timers of the task in its present state. Of two that have been due for equally long, applyDueTimers fires the first in the list.
+// timers lists the timers of the task in its present state. Of two that have been due for equally
+// long, applyDueTimers fires the first in the list.
 func (m *model) timers(t *modelTask) []modelTimer {
 	if t.state.Final() {
 		return []modelTimer{{wall: t.finishedAt + lease.Wall(t.spec.Retention), fire: func(lease.Now) { m.remove(t) }}}
@@ -88,7 +90,8 @@ func firstExpiry(s *lease.Spec) (first lease.Wall) {
 	return first
 }
 
-// loseResource ends a waiting task, one of whose resources has expired or whose worker is gone (W12).
+// loseResource ends a waiting task, one of whose resources has expired or whose worker is gone
+// (W12).
 func (t *modelTask) loseResource(at lease.Wall) {
 	t.finish(lease.Failed, lease.ResourceGone, at)
 	t.note(lease.EventEnded, lease.ResourceGone)
@@ -125,7 +128,8 @@ func (m *model) leaseTimers(t *modelTask) []modelTimer {
 	return append(all, modelTimer{serving: l.expires, fire: func(at lease.Now) { m.endSilent(t, lease.LeaseExpired, at) }})
 }
 
-// endSilent ends a lease that expired or was never acknowledged, and decides the next state of the task (T5, T7, W5).
+// endSilent ends a lease that expired or was never acknowledged, and decides the next state of the
+// task (T5, T7, W5).
 func (m *model) endSilent(t *modelTask, cause lease.Reason, at lease.Now) {
 	l := t.end(cause, at.Wall)
 	t.note(lease.EventLeaseEnded, cause)
@@ -139,7 +143,8 @@ func (m *model) endSilent(t *modelTask, cause lease.Reason, at lease.Now) {
 	}
 }
 
-// countUnacked counts a grant that was never acknowledged. Several in a row to one worker process count once; the sixth ends the task (W5).
+// countUnacked counts a grant that was never acknowledged. Several in a row to one worker process
+// count once; the sixth ends the task (W5).
 func (m *model) countUnacked(t *modelTask, l *modelLease, at lease.Now) {
 	process, _, _ := strings.Cut(l.session, "-")
 	if process == "" || process != t.unackedBy {
@@ -153,7 +158,8 @@ func (m *model) countUnacked(t *modelTask, l *modelLease, at lease.Now) {
 	t.readyAgain(l, at.Serving)
 }
 
-// countLoss counts a loss. After the first loss the task is READY at once, after later ones it waits, and the last one of the budget ends it (T5).
+// countLoss counts a loss. After the first loss the task is READY at once, after later ones it
+// waits, and the last one of the budget ends it (T5).
 func (m *model) countLoss(t *modelTask, at lease.Now) {
 	t.releases = 0
 	t.losses++

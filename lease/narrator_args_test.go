@@ -7,7 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// spec reads the options of a submit. The queue is always "q"; an option that is left out is 0 or empty, so that Fill or the rules set the default.
+// spec reads the options of a submit. The queue is always "q"; an option that is left out is 0 or
+// empty, so that Fill or the rules set the default.
 func (n *narrator) spec(w words) *lease.Spec {
 	s := &lease.Spec{
 		Queue: "q", Type: w.options["type"], IdempotencyKey: w.options["key"],
@@ -32,7 +33,8 @@ func (n *narrator) spec(w words) *lease.Spec {
 	return s
 }
 
-// setQueue replaces all settings of queue "q": "queue paused=true max_inflight=1 rate=2 burst=1 max_attempts=1".
+// setQueue replaces all settings of queue "q": "queue paused=true max_inflight=1 rate=2 burst=1
+// max_attempts=1".
 func (n *narrator) setQueue(w words) {
 	s := &lease.Settings{
 		Paused: w.options["paused"] == "true", MaxInflight: uint32(n.number(w, "max_inflight", 0)),
@@ -58,8 +60,10 @@ var kinds = map[string]lease.Kind{
 	"complete": lease.KindComplete, "fail": lease.KindFail, "release": lease.KindRelease,
 }
 
-// report reads the report of a worker: "complete t1 lease=t1/2 attempt=2 started=yes output=x". Without lease= it is under the newest lease of the task. Task "none"
-// and lease=none send an empty id, task "unknown" sends an id that no task has, and any other name that is not known is sent as the id.
+// report reads the report of a worker: "complete t1 lease=t1/2 attempt=2 started=yes output=x".
+// Without lease= it is under the newest lease of the task. Task "none" and lease=none send an empty
+// id, task "unknown" sends an id that no task has, and any other name that is not known is sent as
+// the id.
 func (n *narrator) report(verb string, w words) *lease.Report {
 	r := &lease.Report{
 		Kind: kinds[verb], TaskID: n.taskText(w), LeaseID: n.leaseText(w), Attempt: uint32(n.number(w, "attempt", 0)),
@@ -150,7 +154,8 @@ func (n *narrator) leaseText(w words) string {
 	}
 }
 
-// wall reads a wall time, which a transcript gives as the span since its start; 0 if the option is left out.
+// wall reads a wall time, which a transcript gives as the span since its start; 0 if the option is
+// left out.
 func (n *narrator) wall(w words, option string) lease.Wall {
 	if w.options[option] == "" {
 		return 0

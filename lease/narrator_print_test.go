@@ -147,7 +147,8 @@ func (n *narrator) history(w words) {
 	}
 }
 
-// explain prints why a task is in its state: the findings, the story of the lease that ended last, and the refused reports.
+// explain prints why a task is in its state: the findings, the story of the lease that ended last,
+// and the refused reports.
 func (n *narrator) explain(w words) {
 	x := lease.Explain(n.now, n.store, n.store.Task(n.task(w)))
 	for _, f := range x.Findings {
@@ -168,7 +169,8 @@ func (n *narrator) explain(w words) {
 	}
 }
 
-// since returns a word and the time since the start of the transcript; empty if the time is not known.
+// since returns a word and the time since the start of the transcript; empty if the time is not
+// known.
 func since(at lease.Wall, word string) string {
 	if at == 0 {
 		return ""
@@ -196,7 +198,8 @@ var eventNames = map[lease.EventType]string{
 	lease.EventRefused: "refused", lease.EventAdopted: "adopted",
 }
 
-// compareTokens prints the fencing tokens of two attempts, each given as epoch.attempt, and whether the first is below the second: "compare 1.3 2.1".
+// compareTokens prints the fencing tokens of two attempts, each given as epoch.attempt, and whether
+// the first is below the second: "compare 1.3 2.1".
 func (n *narrator) compareTokens(w words) {
 	var tokens [2]uint64
 	for i, name := range w.names {

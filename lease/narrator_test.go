@@ -10,8 +10,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// narrator runs the commands of a transcript and prints their results. Names stand for ids: "t1" is a task, "t1/2" is the lease of its second
-// attempt. A grant with "as=old" gives the lease the name "old" instead.
+// narrator runs the commands of a transcript and prints their results. Names stand for ids: "t1" is
+// a task, "t1/2" is the lease of its second attempt. A grant with "as=old" gives the lease the name
+// "old" instead.
 type narrator struct {
 	t         *testing.T
 	rules     *lease.Rules
@@ -33,7 +34,8 @@ func newNarrator(t *testing.T) *narrator {
 		t: t,
 		rules: &lease.Rules{
 			Authority: lease.NewAuthority(1, []byte("secret")), Limits: lease.DefaultLimits(), AckWithin: lease.DefaultAckWithin,
-			// The middle of the range gives a backoff without jitter; the low bits make the nonces differ.
+			// The middle of the range gives a backoff without jitter; the low bits make the nonces
+			// differ.
 			Entropy: func() uint64 { draws++; return 1<<63 + draws },
 		},
 		store:  newMemory(),
@@ -61,7 +63,8 @@ func parseWords(fields []string) words {
 	return w
 }
 
-// text returns an option with its underscores replaced by spaces: an option of a transcript cannot have spaces.
+// text returns an option with its underscores replaced by spaces: an option of a transcript cannot
+// have spaces.
 func (w words) text(option string) string { return strings.ReplaceAll(w.options[option], "_", " ") }
 
 // run executes one line of a transcript and returns what it printed.
@@ -110,7 +113,8 @@ func (n *narrator) run(line string) string {
 	return n.out.String()
 }
 
-// runOther runs the commands that are not steps of the rules: on clocks, settings, limits and the store.
+// runOther runs the commands that are not steps of the rules: on clocks, settings, limits and the
+// store.
 func (n *narrator) runOther(verb string, w words) {
 	switch verb {
 	case "advance": // moves both clocks
@@ -132,7 +136,9 @@ func (n *narrator) runOther(verb string, w words) {
 		n.newEpoch("restored", n.rules.Authority.Epoch+1)
 	case "invalidate": // a start with --recovery=invalidate
 		n.newEpoch("invalidated", n.rules.Authority.KnownFrom)
-	case "crash": // the store goes back to the backup, which stands for what was durable; unlike a restore, the epoch stays
+	case "crash":
+		// the store goes back to the backup, which stands for what was durable; unlike a restore,
+		// the epoch stays
 		n.store = n.saved.backup()
 	case "compare":
 		n.compareTokens(w)
@@ -181,7 +187,8 @@ func (n *narrator) step(c lease.Command) lease.Step {
 	return out
 }
 
-// ask runs a command of a producer or an operator, as step does. If the command is refused, it prints the error.
+// ask runs a command of a producer or an operator, as step does. If the command is refused, it
+// prints the error.
 func (n *narrator) ask(c lease.Command) {
 	out := n.step(c)
 	if out.Err != nil {
@@ -198,7 +205,8 @@ func (n *narrator) submit(fields []string) {
 		names = append(names, w.names[0])
 		spec := n.spec(w)
 		c.Specs = append(c.Specs, spec)
-		c.Digests = append(c.Digests, lease.Digest{byte(len(spec.Type))}) // specs count as the same if their types are of the same length
+		// specs count as the same if their types are of the same length
+		c.Digests = append(c.Digests, lease.Digest{byte(len(spec.Type))})
 	}
 	out := n.rules.Step(n.now, n.store, c)
 	n.store.apply(out.Changes)
@@ -216,7 +224,8 @@ func (n *narrator) submit(fields []string) {
 	}
 }
 
-// grant leases a task to a worker: "grant t1 w1 session=s1 request=r1 as=name". With the word "behind" it sets Grant.Behind.
+// grant leases a task to a worker: "grant t1 w1 session=s1 request=r1 as=name". With the word
+// "behind" it sets Grant.Behind.
 func (n *narrator) grant(w words) {
 	id := n.task(w)
 	out := n.step(lease.Grant{Task: id, Worker: w.names[1], Session: w.options["session"], Request: w.options["request"], Behind: slices.Contains(w.names, "behind")})
@@ -244,7 +253,8 @@ func attemptOf(t *lease.Task) uint32 {
 	return t.Attempt()
 }
 
-// requeue takes a lease back: "requeue t1/2 cause=COORDINATOR_RECOVERED". The cause is REVOKED unless it is COORDINATOR_RECOVERED.
+// requeue takes a lease back: "requeue t1/2 cause=COORDINATOR_RECOVERED". The cause is REVOKED
+// unless it is COORDINATOR_RECOVERED.
 func (n *narrator) requeue(w words) {
 	task, attempt, _ := strings.Cut(w.names[0], "/")
 	c := lease.Requeue{Task: n.tasks[task], Attempt: uint32(n.atoi(attempt)), Cause: lease.Revoked, Detail: w.text("detail")}

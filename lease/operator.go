@@ -2,7 +2,8 @@ package lease
 
 import "cmp"
 
-// cancel asks a task to end. A task that no worker holds ends at once; otherwise its worker has cancel_grace to stop (T7).
+// cancel asks a task to end. A task that no worker holds ends at once; otherwise its worker has
+// cancel_grace to stop (T7).
 func (s *step) cancel(c Cancel) error {
 	t, err := s.openForTenant(c.Tenant, c.Task)
 	if err != nil {

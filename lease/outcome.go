@@ -5,7 +5,8 @@ import (
 	"math/bits"
 )
 
-// commit applies a report, Start, heartbeat or acknowledgement under the live lease, and returns the answer COMMITTED (V12, V19).
+// commit applies a report, Start, heartbeat or acknowledgement under the live lease, and returns
+// the answer COMMITTED (V12, V19).
 func (s *step) commit(r *Report) Answer {
 	if l := s.task.Lease; r.Session != "" && r.Session != l.Session {
 		s.writeLease().Session = r.Session // after a reconnect, the lease belongs to the new session
@@ -29,7 +30,8 @@ func (s *step) commit(r *Report) Answer {
 	}
 }
 
-// start makes the task RUNNING. If a cancel came before the first Start, it ends the task as CANCELLED instead (T7).
+// start makes the task RUNNING. If a cancel came before the first Start, it ends the task as
+// CANCELLED instead (T7).
 func (s *step) start() Answer {
 	t := s.task
 	if t.Cancel != nil && t.Lease.StartedAt == 0 {
@@ -46,8 +48,9 @@ func (s *step) start() Answer {
 	return s.liveAnswer()
 }
 
-// begin records the start of an attempt, once. From a report that closes an attempt without a Start it is only for the history: it neither renews
-// the lease nor ends a task whose cancel came first, because a report needs no Start (V19).
+// begin records the start of an attempt, once. From a report that closes an attempt without a Start
+// it is only for the history: it neither renews the lease nor ends a task whose cancel came first,
+// because a report needs no Start (V19).
 func (s *step) begin() {
 	if s.task.Lease.StartedAt != 0 {
 		return
@@ -121,7 +124,8 @@ func (s *step) fail(r *Report) Answer {
 	return s.recordVerdict(r)
 }
 
-// release ends the attempt and puts the task back in its line. From the third release in a row, the task waits for a backoff (T5).
+// release ends the attempt and puts the task back in its line. From the third release in a row, the
+// task waits for a backoff (T5).
 func (s *step) release(r *Report) Answer {
 	l := s.endLease(Reported, s.now.Wall)
 	t := s.write()
@@ -139,8 +143,9 @@ func (s *step) release(r *Report) Answer {
 	return s.recordVerdict(r)
 }
 
-// recordVerdict records that the report was COMMITTED, so that a repeat of the report gets the same verdict (V14). The record goes into the
-// task if the report ended the round, else into the ledger. recordVerdict returns the answer.
+// recordVerdict records that the report was COMMITTED, so that a repeat of the report gets the same
+// verdict (V14). The record goes into the task if the report ended the round, else into the ledger.
+// recordVerdict returns the answer.
 func (s *step) recordVerdict(r *Report) Answer {
 	t := s.write()
 	done := Committed{

@@ -5,19 +5,21 @@ import (
 	"strings"
 )
 
-// Packages of workers (W13). A package is known by its name and its version, which are written NAME@VERSION. So a name has no "@" but as its first byte,
-// and a version has none.
+// Packages of workers (W13). A package is known by its name and its version, which are written
+// NAME@VERSION. So a name has no "@" but as its first byte, and a version has none.
 
 // PackageID returns the name and the version of a package as one text, NAME@VERSION.
 func PackageID(name, version string) string { return name + "@" + version }
 
-// ParsePackageID splits NAME@VERSION and checks both, as CheckPackage does. The field is the one that has the text.
+// ParsePackageID splits NAME@VERSION and checks both, as CheckPackage does. The field is the one
+// that has the text.
 func ParsePackageID(field, id string, l Limits) (name, version string, err *FieldError) {
 	name, version, _ = cutPackage(id)
 	return name, version, checkPackage(field, field, name, version, true, l)
 }
 
-// CheckPackage checks the name and the version of a package. The error names the field that starts with the given path, for example "packages[0].".
+// CheckPackage checks the name and the version of a package. The error names the field that starts
+// with the given path, for example "packages[0].".
 func CheckPackage(path, name, version string, l Limits) *FieldError {
 	return checkPackage(path+"name", path+"version", name, version, true, l)
 }

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// W13: a required package is there if the worker has it in any version, or in the one that is named. Names that only begin alike are others.
+// W13: a required package is there if the worker has it in any version, or in the one that is
+// named. Names that only begin alike are others.
 func TestHasPackage(t *testing.T) {
 	t.Attr("rules", "W13")
 	worker := Capabilities{Packages: []string{"@s/tool@1", "model-x@9", "model@1", "model@2-rc", "models@3", "sam!@1"}}
@@ -26,7 +27,8 @@ func TestHasPackage(t *testing.T) {
 	}
 }
 
-// W13: NAME@VERSION is split at its last @, which is not the first byte; names and versions have their form.
+// W13: NAME@VERSION is split at its last @, which is not the first byte; names and versions have
+// their form.
 func TestPackageIDs(t *testing.T) {
 	t.Attr("rules", "W13")
 	l := DefaultLimits()

@@ -31,9 +31,12 @@ const (
 	Preferred                         // the task goes to another worker
 )
 
-// Trace is the place of a task in a graph that the producer keeps (trace_meta). The rules ignore it.
+// Trace is the place of a task in a graph that the producer keeps (trace_meta). The rules ignore
+// it.
 type Trace struct {
-	Host  string   // task_key or task id of the host of this middleware, a task of the same run; empty: the task is no middleware
+	// task_key or task id of the host of this middleware, a task of the same run; empty: the task
+	// is no middleware
+	Host  string
 	Chain []string // names of middlewares
 	Index *uint32  // position of this task in Chain; nil: not sent
 }
@@ -56,8 +59,8 @@ func (s *Spec) firstExpiry() (first Wall) {
 	return first
 }
 
-// checkNotExpired returns an error if a resource of the task has expired. A retry cannot help then: a spec never changes, so only a new task
-// can name other resources.
+// checkNotExpired returns an error if a resource of the task has expired. A retry cannot help then:
+// a spec never changes, so only a new task can name other resources.
 func (s *Spec) checkNotExpired(now Wall) error {
 	if first := s.firstExpiry(); first != 0 && first <= now {
 		return bad("resource_refs", "a resource expired at %s; submit a new task", first.Time().Format(clockTime))
@@ -149,7 +152,8 @@ func (t *Trace) check(l Limits) *FieldError {
 	return nil
 }
 
-// PlacementSize returns roughly how many bytes requirements, references, affinity and trace take in a message.
+// PlacementSize returns roughly how many bytes requirements, references, affinity and trace take in
+// a message.
 func (s *Spec) PlacementSize() (n int) {
 	const each = 8 // estimate of the bytes that the wire format adds to a value
 	if r := s.Requirements; r != nil {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// W12: a worker meets the requirements of a task if it has all of them; Lack names those that it does not have, sorted.
+// W12: a worker meets the requirements of a task if it has all of them; Lack names those that it
+// does not have, sorted.
 func TestCapabilitiesMeetRequirements(t *testing.T) {
 	t.Attr("rules", "W12")
 	worker := Capabilities{
@@ -69,7 +70,8 @@ func TestCapabilitiesMeetRequirements(t *testing.T) {
 	}
 }
 
-// W12: the resource of a task that expires first counts; a resource without expires_at does not count.
+// W12: the resource of a task that expires first counts; a resource without expires_at does not
+// count.
 func TestFirstExpiryOfResources(t *testing.T) {
 	t.Attr("rules", "W12")
 	for _, c := range []struct {
@@ -109,7 +111,8 @@ func mapOf[V any](n int, v V) map[string]V {
 
 func requiring(r Requirements) Spec { return Spec{Requirements: &r} }
 
-// pinned returns a spec with n references to resources of worker w, of which change may modify the last one.
+// pinned returns a spec with n references to resources of worker w, of which change may modify the
+// last one.
 func pinned(n int, change func(last *ResourceRef)) Spec {
 	s := Spec{}
 	for _, name := range names(n) {
@@ -126,8 +129,8 @@ func withAffinity(a Affinity) Spec { return Spec{Affinity: &a} }
 
 func traced(tr Trace) Spec { return Spec{Trace: &tr} }
 
-// W12, S7: Fill accepts each field at the end of its range (good), and refuses it one step beyond (bad) with an error that names the field and the
-// limit.
+// W12, S7: Fill accepts each field at the end of its range (good), and refuses it one step beyond
+// (bad) with an error that names the field and the limit.
 func TestPlacementLimits(t *testing.T) {
 	t.Attr("rules", "W12 S7")
 	limits := Limits{Payload: 10, ID: 8, Labels: 2}
@@ -201,8 +204,9 @@ func TestPlacementLimits(t *testing.T) {
 	}
 }
 
-// W12: Check accepts capabilities at the end of each range (good), and refuses them one step beyond (bad) with an error that names the field and
-// the limit. Unlike in requirements, a resource may be 0.
+// W12: Check accepts capabilities at the end of each range (good), and refuses them one step beyond
+// (bad) with an error that names the field and the limit. Unlike in requirements, a resource may be
+// 0.
 func TestCapabilitiesLimits(t *testing.T) {
 	t.Attr("rules", "W12")
 	for _, c := range []struct {
@@ -238,8 +242,8 @@ func TestFillSetsDefaultsOfAffinity(t *testing.T) {
 	}
 }
 
-// An artifact for which the report names no worker gets the worker that held the lease. This must happen in a copy: V13 compares the digest of the
-// report as it was sent.
+// An artifact for which the report names no worker gets the worker that held the lease. This must
+// happen in a copy: V13 compares the digest of the report as it was sent.
 func TestArtifactWithoutWorkerGetsTheHolder(t *testing.T) {
 	reported := &Result{Artifacts: []Artifact{{ResourceID: "a"}, {ResourceID: "b", WorkerID: "other"}}}
 	filled := reported.withWorker("me")

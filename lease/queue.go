@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// Settings are what an operator sets on a queue (T13). The zero value limits nothing. Goroutines share Settings and must not write to them.
+// Settings are what an operator sets on a queue (T13). The zero value limits nothing. Goroutines
+// share Settings and must not write to them.
 type Settings struct {
 	Paused      bool               // no task of the queue is granted; live leases go on
 	PausedAt    Wall               // since when Paused is set; 0: it is not, or nobody knows. Not set by an operator
@@ -25,7 +26,8 @@ const (
 	MaxWeight  = 1000
 )
 
-// Check returns nil or a *FieldError. The path of the field starts at the settings, for example "rate_limit.burst".
+// Check returns nil or a *FieldError. The path of the field starts at the settings, for example
+// "rate_limit.burst".
 func (s *Settings) Check(l Limits) error {
 	if err := s.check(l); err != nil {
 		return err
@@ -83,7 +85,8 @@ type Holders struct {
 	Limit uint32 // the smallest concurrency_limit among their tasks; 0 if there are no holders
 }
 
-// Room reports whether one more task with the given concurrency_limit may get a lease. The smallest limit counts: limit, or that of a holder.
+// Room reports whether one more task with the given concurrency_limit may get a lease. The smallest
+// limit counts: limit, or that of a holder.
 func (h Holders) Room(limit uint32) bool {
 	if h.Count > 0 {
 		limit = min(limit, h.Limit)
@@ -103,7 +106,8 @@ const (
 	BlockedByKey
 )
 
-// blocked returns why a READY task may not be granted (T11, T13), or NoBlock; for behind see Grant.Behind.
+// blocked returns why a READY task may not be granted (T11, T13), or NoBlock; for behind see
+// Grant.Behind.
 func (s *step) blocked(t *Task, behind bool) Block {
 	q := s.view.Queue(t.ID.Space, t.Spec.Queue)
 	if b := q.Blocked(s.now.Serving); b != NoBlock {
@@ -115,7 +119,8 @@ func (s *step) blocked(t *Task, behind bool) Block {
 	return NoBlock
 }
 
-// Blocked returns what blocks the whole queue at now (T13), or NoBlock. If several things do, it returns the first in the order of the constants.
+// Blocked returns what blocks the whole queue at now (T13), or NoBlock. If several things do, it
+// returns the first in the order of the constants.
 func (q Queue) Blocked(now Instant) Block {
 	switch {
 	case q.paused():
@@ -140,7 +145,8 @@ func (q Queue) usedUp(now Instant) bool {
 	return q.Settings != nil && q.Settings.Rate.PerSecond != 0 && q.Settings.Rate.Next(q.Bucket, now) > now
 }
 
-// park takes a READY task out of its line because its concurrency key has no room. So later grants need not examine the task again (T2).
+// park takes a READY task out of its line because its concurrency key has no room. So later grants
+// need not examine the task again (T2).
 func (s *step) park() {
 	if !s.task.Parked {
 		s.write().Parked = true

@@ -18,8 +18,8 @@ type Bucket struct {
 	At   Instant // when Used was computed
 }
 
-// UsedUp returns a bucket whose burst is used completely. A start gives it to a queue whose bucket is not known, so that the restart does not
-// let through more grants than the limit.
+// UsedUp returns a bucket whose burst is used completely. A start gives it to a queue whose bucket
+// is not known, so that the restart does not let through more grants than the limit.
 func UsedUp(now Instant) Bucket { return Bucket{Used: math.Inf(1), At: now} }
 
 // At returns the bucket at the time now.

@@ -6,8 +6,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// A7, V2, V3: the rules recognise the id of a live lease in two ways: by comparison with Lease.ID, and by the MAC if Lease.ID is empty because the
-// lease was read from the store after a restart. Both must accept the id for its tenant only, and refuse every other text.
+// A7, V2, V3: the rules recognise the id of a live lease in two ways: by comparison with Lease.ID,
+// and by the MAC if Lease.ID is empty because the lease was read from the store after a restart.
+// Both must accept the id for its tenant only, and refuse every other text.
 func TestLeaseIDInMemoryAndFromStoreAreJudgedAlike(t *testing.T) {
 	t.Attr("rules", "A7")
 	l := newLife()

@@ -31,8 +31,8 @@ func (k Kind) String() string {
 	return [...]string{"unspecified", "start", "complete", "fail", "release", "heartbeat", "ack", "adoption"}[k]
 }
 
-// Report is one message of a worker about one lease: a report, Start, Heartbeat or acknowledgement. Its ids are those that the worker sent;
-// nobody has checked them yet.
+// Report is one message of a worker about one lease: a report, Start, Heartbeat or acknowledgement.
+// Its ids are those that the worker sent; nobody has checked them yet.
 type Report struct {
 	Kind    Kind
 	Attempt uint32 // 0: not sent
@@ -43,7 +43,8 @@ type Report struct {
 	ID      string // report_id, for answers and the log; no rule depends on it
 	At      Wall   // the worker's clock at the start, the heartbeat or the end, for the log; 0: not sent
 
-	// Started says that a report which closes the attempt also tells what a Start would have told: the worker had begun the attempt (V19).
+	// Started says that a report which closes the attempt also tells what a Start would have told:
+	// the worker had begun the attempt (V19).
 	Started bool
 
 	Result     *Result       // of a Complete
@@ -52,7 +53,8 @@ type Report struct {
 	Detail     string        // of a Release: why
 	Checkpoint []byte        // of a Heartbeat; empty: the last checkpoint stays
 
-	// Invalid is a bad field that the parser found. The rules refuse the report for it (V1) when its turn comes.
+	// Invalid is a bad field that the parser found. The rules refuse the report for it (V1) when
+	// its turn comes.
 	Invalid *FieldError
 }
 
@@ -64,8 +66,8 @@ func (r *Report) result() *Result {
 	return r.Result
 }
 
-// Acceptable reports whether a report is not refused for itself, whatever its lease is: its form is good (V1) and its output is not over the
-// inline limit (V11).
+// Acceptable reports whether a report is not refused for itself, whatever its lease is: its form is
+// good (V1) and its output is not over the inline limit (V11).
 func (r *Report) Acceptable(l Limits) bool { return r.check(l) == nil && !r.tooLarge(l) }
 
 func (r *Report) tooLarge(l Limits) bool { return r.Result != nil && len(r.Result.Output) > l.Output }
@@ -130,8 +132,9 @@ func (r *Result) check(l Limits) *FieldError {
 	return nil
 }
 
-// withWorker returns the result with the given worker in all artifacts that name no worker: such an artifact is on the worker that made it. It
-// returns a copy and does not write to r, because the digest covers what the worker sent (V13).
+// withWorker returns the result with the given worker in all artifacts that name no worker: such an
+// artifact is on the worker that made it. It returns a copy and does not write to r, because the
+// digest covers what the worker sent (V13).
 func (r *Result) withWorker(worker string) *Result {
 	nameless := func(a Artifact) bool { return a.WorkerID == "" }
 	if worker == "" || !slices.ContainsFunc(r.Artifacts, nameless) {
@@ -191,7 +194,8 @@ func (f *Failure) check(l Limits) *FieldError {
 // Digest identifies the content of a report: half of a SHA-256.
 type Digest [16]byte
 
-// emptyDigests holds the digests of a Complete without output and artifacts: without a Result, and with an empty one.
+// emptyDigests holds the digests of a Complete without output and artifacts: without a Result, and
+// with an empty one.
 var emptyDigests = [...]Digest{(&Report{Kind: KindComplete}).Digest(), (&Report{Kind: KindComplete, Result: &Result{}}).Digest()}
 
 // EmptyComplete reports whether the report was a Complete without output and artifacts.
@@ -199,8 +203,8 @@ func (c *Committed) EmptyComplete() bool {
 	return c.Kind == KindComplete && slices.Contains(emptyDigests[:], c.Digest)
 }
 
-// Digest covers the kind, the output, the artifacts in their order, and the error's category, message, stack and retryable. It covers nothing
-// else: no times, metrics or report ids (V13).
+// Digest covers the kind, the output, the artifacts in their order, and the error's category,
+// message, stack and retryable. It covers nothing else: no times, metrics or report ids (V13).
 func (r *Report) Digest() Digest {
 	h := make(digester, 0, 256) // stays on the stack, because every method returns the slice and none stores it
 	h = h.num(uint64(r.Kind))
@@ -228,8 +232,8 @@ func (r *Report) Digest() Digest {
 	return Digest(sum[:16])
 }
 
-// digester is the input of a digest. It writes the length before each value, so that different contents never give the same bytes. A long
-// value is replaced by its hash.
+// digester is the input of a digest. It writes the length before each value, so that different
+// contents never give the same bytes. A long value is replaced by its hash.
 type digester []byte
 
 func (d digester) num(n uint64) digester { return binary.AppendUvarint(d, n) }

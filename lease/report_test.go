@@ -12,8 +12,9 @@ import (
 func yes() *bool { b := true; return &b }
 func no() *bool  { b := false; return &b }
 
-// V13: reports that differ in kind, output, artifacts (also in their order) or in the error's category, message, stack trace or retryable have
-// different digests. So do reports whose fields would be equal if they were joined without their lengths, such as "aw" and "a", "w".
+// V13: reports that differ in kind, output, artifacts (also in their order) or in the error's
+// category, message, stack trace or retryable have different digests. So do reports whose fields
+// would be equal if they were joined without their lengths, such as "aw" and "a", "w".
 func TestDifferentReportsHaveDifferentDigests(t *testing.T) {
 	t.Attr("rules", "V13")
 	complete := func(output string, artifacts ...Artifact) *Report {
@@ -52,8 +53,8 @@ func TestDifferentReportsHaveDifferentDigests(t *testing.T) {
 	}
 }
 
-// EmptyComplete is true for a Complete without output and artifacts, with or without a Result. It is false for all other outcomes, also for an adopted
-// result.
+// EmptyComplete is true for a Complete without output and artifacts, with or without a Result. It
+// is false for all other outcomes, also for an adopted result.
 func TestEmptyComplete(t *testing.T) {
 	noResult := &Report{Kind: KindComplete}
 	for _, tt := range []struct {
@@ -76,8 +77,8 @@ func TestEmptyComplete(t *testing.T) {
 	}
 }
 
-// V13: two reports are the same report if they differ only in ids, sender, metrics, checkpoint, delay, retry_after or in what a cancelled worker
-// had done.
+// V13: two reports are the same report if they differ only in ids, sender, metrics, checkpoint,
+// delay, retry_after or in what a cancelled worker had done.
 func TestDigestIgnoresIDsAndMetrics(t *testing.T) {
 	t.Attr("rules", "V13")
 	for name, same := range map[string][2]*Report{
@@ -107,8 +108,9 @@ func TestDigestIgnoresIDsAndMetrics(t *testing.T) {
 	}
 }
 
-// V13: a value of more than 32 bytes enters the digest as its length and its hash. If another value of 32 bytes is equal to this hash, it enters as its
-// length and itself, so the two differ by the length.
+// V13: a value of more than 32 bytes enters the digest as its length and its hash. If another value
+// of 32 bytes is equal to this hash, it enters as its length and itself, so the two differ by the
+// length.
 func TestDigestOfLongValues(t *testing.T) {
 	t.Attr("rules", "V13")
 	var short, long digester
@@ -119,8 +121,9 @@ func TestDigestOfLongValues(t *testing.T) {
 	}
 }
 
-// V4, V14: the digest of a COMMITTED report is stored, and a repeat of the report is compared with it, also after an upgrade. So the digests must be the
-// same in every version. If this test fails, correct the code, not the values.
+// V4, V14: the digest of a COMMITTED report is stored, and a repeat of the report is compared with
+// it, also after an upgrade. So the digests must be the same in every version. If this test fails,
+// correct the code, not the values.
 func TestDigestsNeverChange(t *testing.T) {
 	t.Attr("rules", "V4 V14")
 	complete := func(r *Result) *Report { return &Report{Kind: KindComplete, Result: r} }
@@ -153,7 +156,8 @@ func TestDigestsNeverChange(t *testing.T) {
 	}
 }
 
-// V15: everything in a result counts against the limit of what is kept: output, artifacts with their metadata, and metrics.
+// V15: everything in a result counts against the limit of what is kept: output, artifacts with
+// their metadata, and metrics.
 func TestSizeOfResult(t *testing.T) {
 	t.Attr("rules", "V15")
 	for _, c := range []struct {
@@ -172,7 +176,8 @@ func TestSizeOfResult(t *testing.T) {
 	}
 }
 
-// The size of a chunk is its text, its data and its metadata: the memory for the newest chunks of an attempt is limited.
+// The size of a chunk is its text, its data and its metadata: the memory for the newest chunks of
+// an attempt is limited.
 func TestSizeOfChunk(t *testing.T) {
 	c := Chunk{Channel: "log", Text: "abc", Data: []byte("de"), Metadata: map[string]string{"k": "vw", "lm": "n"}}
 	if got, want := c.Size(), 3+2+6; got != want {
@@ -180,8 +185,8 @@ func TestSizeOfChunk(t *testing.T) {
 	}
 }
 
-// V1 to V12: each reason belongs to one verdict; the reasons why a task failed, and that of a lease that ended by its report, belong to none. ExplainTask
-// shows refused reports with this verdict.
+// V1 to V12: each reason belongs to one verdict; the reasons why a task failed, and that of a lease
+// that ended by its report, belong to none. ExplainTask shows refused reports with this verdict.
 func TestVerdictOfEachReason(t *testing.T) {
 	t.Attr("rules", "S6")
 	want := map[Reason]Verdict{
@@ -198,7 +203,8 @@ func TestVerdictOfEachReason(t *testing.T) {
 	}
 }
 
-// V1: check refuses a report whose form is bad, with an error that names the field and the limit, and accepts it at the limit.
+// V1: check refuses a report whose form is bad, with an error that names the field and the limit,
+// and accepts it at the limit.
 func TestReportCheck(t *testing.T) {
 	t.Attr("rules", "V1")
 	limits := Limits{Output: 10, ID: 8, Labels: 2, Checkpoint: 10, Stack: 10}

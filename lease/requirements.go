@@ -26,16 +26,18 @@ type Capabilities struct {
 	Packages  []string           // installed, each NAME@VERSION (W13); sorted, like Runtimes
 }
 
-// MaxCapabilities is how many runtimes a worker may have, and the same for features, labels, resources and packages.
+// MaxCapabilities is how many runtimes a worker may have, and the same for features, labels,
+// resources and packages.
 const MaxCapabilities = 256
 
-// Meet reports whether a worker with capabilities c has everything that r requires. A nil r requires nothing.
+// Meet reports whether a worker with capabilities c has everything that r requires. A nil r
+// requires nothing.
 func (c *Capabilities) Meet(r *Requirements) bool {
 	return c.Missing(r, 1) == 0
 }
 
-// Missing returns how many of the things that r requires a worker with capabilities c does not have. It counts no further than to most;
-// 0 is no limit.
+// Missing returns how many of the things that r requires a worker with capabilities c does not
+// have. It counts no further than to most; 0 is no limit.
 func (c *Capabilities) Missing(r *Requirements, most int) (n int) {
 	for range c.missing(r) {
 		if n++; n == most {
@@ -45,7 +47,8 @@ func (c *Capabilities) Missing(r *Requirements, most int) (n int) {
 	return n
 }
 
-// Lack returns in words, sorted, what r requires and a worker with capabilities c does not have. It returns nil if c meets r.
+// Lack returns in words, sorted, what r requires and a worker with capabilities c does not have. It
+// returns nil if c meets r.
 func (c *Capabilities) Lack(r *Requirements) (all []string) {
 	for part, name := range c.missing(r) {
 		words := fmt.Sprintf("%s %q", part, name)
@@ -61,7 +64,8 @@ func (c *Capabilities) Lack(r *Requirements) (all []string) {
 	return all
 }
 
-// missing iterates over what r requires and c does not have: the kind ("runtime", "feature", "label", "resource" or "package") and the name.
+// missing iterates over what r requires and c does not have: the kind ("runtime", "feature",
+// "label", "resource" or "package") and the name.
 func (c *Capabilities) missing(r *Requirements) iter.Seq2[string, string] {
 	return func(yield func(part, name string) bool) {
 		if r == nil {
@@ -82,7 +86,8 @@ func (c *Capabilities) missing(r *Requirements) iter.Seq2[string, string] {
 				return
 			}
 		}
-		for name, want := range r.Resources { // a missing resource counts as 0, and every required amount is greater than 0
+		// a missing resource counts as 0, and every required amount is greater than 0
+		for name, want := range r.Resources {
 			if !(c.Resources[name] >= want) && !yield("resource", name) {
 				return
 			}
@@ -93,8 +98,8 @@ func (c *Capabilities) missing(r *Requirements) iter.Seq2[string, string] {
 	}
 }
 
-// Check returns nil or a *FieldError. The path of the field starts at the capabilities, for example "runtimes[0]". It does not check the packages, which
-// are a field beside the capabilities.
+// Check returns nil or a *FieldError. The path of the field starts at the capabilities, for example
+// "runtimes[0]". It does not check the packages, which are a field beside the capabilities.
 func (c *Capabilities) Check(l Limits) error {
 	r := Requirements{Runtimes: c.Runtimes, Features: c.Features, Labels: c.Labels, Resources: c.Resources}
 	if err := r.check(MaxCapabilities, true, l); err != nil {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// RetryPolicy says how often a task is tried (T3-T5). A zero field is unset: the queue's policy fills it in, then the default.
+// RetryPolicy says how often a task is tried (T3-T5). A zero field is unset: the queue's policy
+// fills it in, then the default.
 type RetryPolicy struct {
 	MaxAttempts    uint32
 	MaxLosses      uint32
@@ -61,8 +62,9 @@ var defaultPolicy = RetryPolicy{
 	InitialBackoff: DefaultInitialBackoff, Multiplier: DefaultMultiplier, MaxBackoff: DefaultMaxBackoff,
 }
 
-// withDefaults returns p, with the fields that p leaves unset taken from the queue's policy, and then from the defaults (T3). Values that p did not
-// set itself are adjusted so that initial_backoff <= max_backoff; a default gives way to a value of the queue.
+// withDefaults returns p, with the fields that p leaves unset taken from the queue's policy, and
+// then from the defaults (T3). Values that p did not set itself are adjusted so that
+// initial_backoff <= max_backoff; a default gives way to a value of the queue.
 func (p RetryPolicy) withDefaults(queue RetryPolicy) RetryPolicy {
 	whole := p.Or(queue).Or(defaultPolicy)
 	if limit := cmp.Or(p.MaxBackoff, queue.MaxBackoff); limit != 0 && p.InitialBackoff == 0 {
@@ -95,7 +97,8 @@ func (p *RetryPolicy) check() *FieldError {
 	return nil
 }
 
-// retries reports whether the policy grants another attempt after this failure (T4). It does not check max_attempts.
+// retries reports whether the policy grants another attempt after this failure (T4). It does not
+// check max_attempts.
 func (p *RetryPolicy) retries(f *Failure) bool {
 	switch category := cmp.Or(f.Category, UserCode); {
 	case slices.Contains(p.NonRetryable, category):
@@ -109,8 +112,8 @@ func (p *RetryPolicy) retries(f *Failure) bool {
 	}
 }
 
-// backoff returns the wait after n earlier waits: initial_backoff * multiplier^n, at most max_backoff, and then up to Jitter longer or shorter
-// (T3).
+// backoff returns the wait after n earlier waits: initial_backoff * multiplier^n, at most
+// max_backoff, and then up to Jitter longer or shorter (T3).
 func (p *RetryPolicy) backoff(n uint32, entropy uint64) time.Duration {
 	d := float64(p.InitialBackoff) * math.Pow(p.Multiplier, float64(n))
 	d = min(d, float64(p.MaxBackoff)) // even if the power is +Inf

@@ -7,10 +7,12 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// book records what the coordinator told the workers, over all crashes, and checks that later answers and changes do not contradict it. It does not
-// know the rules.
+// book records what the coordinator told the workers, over all crashes, and checks that later
+// answers and changes do not contradict it. It does not know the rules.
 type book struct {
-	uptime lease.Instant // for how long a coordinator has been up, stalls included. The book measures leases in this time.
+	// for how long a coordinator has been up, stalls included. The book measures leases in this
+	// time.
+	uptime lease.Instant
 	starts int
 	tokens map[lease.TaskID]uint64 // A2: the greatest fencing token that a worker was told
 	leases map[string]*toldLease
@@ -18,8 +20,10 @@ type book struct {
 }
 
 type toldLease struct {
-	ttl    time.Duration
-	until  lease.Instant // in uptime: the holder was told that the lease is live until then, so it must not expire before (A9)
+	ttl time.Duration
+	// in uptime: the holder was told that the lease is live until then, so it must not expire
+	// before (A9)
+	until  lease.Instant
 	answer lease.Answer  // to the report that was COMMITTED
 	report *lease.Report // that report
 	ended  lease.Reason  // the reason with which CANCELLED was told; 0 if it was not told
@@ -46,8 +50,9 @@ func (b *book) grantTold(t *notice) error {
 	return nil
 }
 
-// reportDurable records that a report is durable, and that it renewed the lease if it did. A COMMITTED report must come at most two TTL of uptime, and
-// one second for each start, after the last renewal, because a silent lease ends by then (A9).
+// reportDurable records that a report is durable, and that it renewed the lease if it did. A
+// COMMITTED report must come at most two TTL of uptime, and one second for each start, after the
+// last renewal, because a silent lease ends by then (A9).
 func (b *book) reportDurable(t *notice) error {
 	l := b.leases[t.report.LeaseID]
 	if l == nil || t.answer.Verdict != lease.VerdictCommitted || t.answer.Replayed {
@@ -105,12 +110,15 @@ func (l *toldLease) committed(t *notice) error {
 	return nil
 }
 
-// cancelled checks that no CANCELLED follows COMMITTED while the task exists (A10), and that the cause with which a lease ended does not change (A3).
-// What may change is the reason of the answer: later the task can be granted again or deleted, or a new epoch can begin.
+// cancelled checks that no CANCELLED follows COMMITTED while the task exists (A10), and that the
+// cause with which a lease ended does not change (A3). What may change is the reason of the answer:
+// later the task can be granted again or deleted, or a new epoch can begin.
 func (l *toldLease) cancelled(a lease.Answer) error {
 	why := a.Reason
 	switch {
-	case l.report != nil && a.State != 0: // a deleted task has no state: its reports are replayed for an hour, which only the model checks
+	case l.report != nil && a.State != 0:
+		// a deleted task has no state: its reports are replayed for an hour, which only the model
+		// checks
 		return fmt.Errorf("A10: COMMITTED was told under a lease, and now CANCELLED with %v", why)
 	case l.ended != lease.NoReason && l.ended != why && why != lease.Superseded && why != lease.TaskGone && why != lease.CoordinatorRecovered:
 		return fmt.Errorf("A3: %v was told as the cause with which a lease ended, and now %v", l.ended, why)
@@ -130,7 +138,8 @@ func (b *book) expired(c *lease.Change) error {
 	return nil
 }
 
-// restored removes all leases: the restore has lost those granted after the backup, and has ended the others. Tokens still have to rise (A2).
+// restored removes all leases: the restore has lost those granted after the backup, and has ended
+// the others. Tokens still have to rise (A2).
 func (b *book) restored() {
 	clear(b.leases)
 	clear(b.nonces)

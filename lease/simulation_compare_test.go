@@ -6,8 +6,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// compare checks that rules and model agree on the tasks that the last step concerned. In one of 256 calls it compares all tasks, because a step must
-// not change others.
+// compare checks that rules and model agree on the tasks that the last step concerned. In one of
+// 256 calls it compares all tasks, because a step must not change others.
 func (w *world) compare() error {
 	if w.rng.IntN(256) == 0 {
 		w.touched = append(w.touched, w.tasks...)

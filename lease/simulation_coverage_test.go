@@ -9,8 +9,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// outcomes lists every possible outcome of each command: the verdicts on reports of workers, and what other commands do or why they are refused.
-// The simulation fails if an outcome occurs that is not listed, or if a listed one does not occur often enough.
+// outcomes lists every possible outcome of each command: the verdicts on reports of workers, and
+// what other commands do or why they are refused. The simulation fails if an outcome occurs that is
+// not listed, or if a listed one does not occur often enough.
 var outcomes = map[string]string{
 	"start":     always + open + cancelled,
 	"heartbeat": always + open + cancelled,
@@ -34,7 +35,8 @@ var outcomes = map[string]string{
 
 const (
 	always = "COMMITTED/NONE, REJECTED/INVALID_REQUEST, REJECTED/UNKNOWN_TASK, REJECTED/INVALID_LEASE, "
-	// open is for the reports that a worker may repeat while the lease is live; closes is for those that end the lease (V4, V5).
+	// open is for the reports that a worker may repeat while the lease is live; closes is for those
+	// that end the lease (V4, V5).
 	open      = "CANCELLED/ALREADY_REPORTED, "
 	closes    = "COMMITTED/NONE replayed, REJECTED/DUPLICATE_REPORT, "
 	cancelled = "CANCELLED/COORDINATOR_RECOVERED, CANCELLED/TASK_GONE, CANCELLED/SUPERSEDED, CANCELLED/LEASE_EXPIRED, " +
@@ -43,11 +45,14 @@ const (
 
 // These outcomes are not listed, because the code cannot reach them:
 //
-//   - DUPLICATE_REPORT and a replay for start, heartbeat and ack; ALREADY_REPORTED for reports: V5 has a separate answer for each, V4 is for reports.
+//   - DUPLICATE_REPORT and a replay for start, heartbeat and ack; ALREADY_REPORTED for reports: V5
+//     has a separate answer for each, V4 is for reports.
 //   - RESULT_TOO_LARGE for all but complete: nothing else carries an output.
-//   - HEARTBEAT_TIMEOUT, START_TIMEOUT, DISPATCH_UNAVAILABLE, RESOURCE_GONE and REPORTED as the reason of a verdict: the first four are why tasks end.
-//     REPORTED is why a lease ends, and then V4 and V5 answer its holder.
-//   - A grant that fails because the attempt numbers are used up: that takes two million grants of one task.
+//   - HEARTBEAT_TIMEOUT, START_TIMEOUT, DISPATCH_UNAVAILABLE, RESOURCE_GONE and REPORTED as the
+//     reason of a verdict: the first four are why tasks end. REPORTED is why a lease ends, and then
+//     V4 and V5 answer its holder.
+//   - A grant that fails because the attempt numbers are used up: that takes two million grants of
+//     one task.
 
 // outcome is a command and the name of its outcome in the table outcomes.
 type outcome struct{ command, name string }
@@ -67,7 +72,8 @@ func (c *coverage) add(other *coverage) {
 	c.longestDrain = max(c.longestDrain, other.longestDrain)
 }
 
-// check fails unless each outcome of the table occurred at least minimum times, and no other outcome occurred.
+// check fails unless each outcome of the table occurred at least minimum times, and no other
+// outcome occurred.
 func (c *coverage) check(t *testing.T, minimum int64) {
 	t.Helper()
 	reachable := map[outcome]bool{}
@@ -106,7 +112,8 @@ func (c *coverage) table() string {
 	return "\n" + strings.Join(lines, "\n")
 }
 
-// answerNames has the names of all pairs of verdict and reason, so that answerName does not allocate.
+// answerNames has the names of all pairs of verdict and reason, so that answerName does not
+// allocate.
 var answerNames = func() (names [lease.VerdictRejected + 1][lease.ResourceGone + 1]string) {
 	for v := range names {
 		for r := range names[v] {

@@ -9,12 +9,13 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// drainWithin is the time after the last fault within which all tasks must end. It is much longer than any backoff, TTL, grace or wait for a rate
-// limit that the simulation uses.
+// drainWithin is the time after the last fault within which all tasks must end. It is much longer
+// than any backoff, TTL, grace or wait for a rate limit that the simulation uses.
 const drainWithin = 10 * time.Minute
 
-// drain ends the faults and checks that every task then ends (liveness). From here on, the network delivers each message once, all workers do what they
-// must, no queue is paused, and the wall clock continues from the latest time that it has shown.
+// drain ends the faults and checks that every task then ends (liveness). From here on, the network
+// delivers each message once, all workers do what they must, no queue is paused, and the wall clock
+// continues from the latest time that it has shown.
 func (w *world) drain() error {
 	w.faultsOver = true
 	w.model.now.Wall = w.latest
@@ -73,7 +74,8 @@ func (w *world) unfinishedTasks() (all string) {
 	return all
 }
 
-// runWithoutTime lets the network, the workers and the coordinator do all that they can do before time passes. busy is false if there was nothing to do.
+// runWithoutTime lets the network, the workers and the coordinator do all that they can do before
+// time passes. busy is false if there was nothing to do.
 func (w *world) runWithoutTime() (busy bool, err error) {
 	before := w.steps
 	for len(w.net.up) > 0 {
@@ -100,7 +102,8 @@ func (w *world) runWithoutTime() (busy bool, err error) {
 	return w.steps > before || len(w.net.up) > 0, nil
 }
 
-// serve applies the due timers, brings parked tasks back, and grants READY tasks to workers that have room.
+// serve applies the due timers, brings parked tasks back, and grants READY tasks to workers that
+// have room.
 func (w *world) serve() error {
 	for _, t := range w.waiting() {
 		if w.due(t) {
@@ -125,7 +128,8 @@ func (w *world) serve() error {
 	return nil
 }
 
-// workerWithRoom returns a worker that has room for another task, or nil. Grants of which the worker has not been told yet take up room.
+// workerWithRoom returns a worker that has room for another task, or nil. Grants of which the
+// worker has not been told yet take up room.
 func (w *world) workerWithRoom() *worker {
 	for _, k := range w.workers {
 		n := len(k.held)
@@ -141,7 +145,8 @@ func (w *world) workerWithRoom() *worker {
 	return nil
 }
 
-// untilNext returns how long to wait until something may happen: the next timer, or another try at a grant.
+// untilNext returns how long to wait until something may happen: the next timer, or another try at
+// a grant.
 func (w *world) untilNext() time.Duration {
 	d := 100 * time.Millisecond // a READY task may wait for a rate limit, which has no timer
 	next := time.Duration(1 << 62)

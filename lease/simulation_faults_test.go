@@ -15,7 +15,8 @@ type simBackup struct {
 	serving lease.Instant
 }
 
-// passTime moves all clocks forward, often to the next timer of some task, or a nanosecond before or after it.
+// passTime moves all clocks forward, often to the next timer of some task, or a nanosecond before
+// or after it.
 func (w *world) passTime() error {
 	d := pick(w, time.Millisecond, 100*time.Millisecond, time.Second, 10*time.Second)
 	if t := w.model.tasks[w.anyTask().String()]; t != nil && !t.gone && w.chance(60) {
@@ -32,8 +33,9 @@ func (w *world) passTime() error {
 	return w.advance(max(d, 0))
 }
 
-// advance moves all clocks while the coordinator serves. If leases are live or a batch waits, and the serving clock on the disk would become older than
-// a second, advance commits first. Afterwards the clock on the disk is at most a second old (A9).
+// advance moves all clocks while the coordinator serves. If leases are live or a batch waits, and
+// the serving clock on the disk would become older than a second, advance commits first. Afterwards
+// the clock on the disk is at most a second old (A9).
 func (w *world) advance(d time.Duration) error {
 	save := (w.host.liveLeases > 0 || len(w.host.batch) > 0) && w.model.now.Serving.Add(d).Sub(w.host.diskClock) >= time.Duration(saveClock)
 	if save {
@@ -74,8 +76,8 @@ func (w *world) injectFault() error {
 	}
 }
 
-// standStill stops the coordinator for d, either between two commits or during a slow one. Before the coordinator receives any other message, each live
-// lease is extended by this time (A8).
+// standStill stops the coordinator for d, either between two commits or during a slow one. Before
+// the coordinator receives any other message, each live lease is extended by this time (A8).
 func (w *world) standStill(d time.Duration) error {
 	if w.chance(50) {
 		if err := w.commit(); err != nil {
@@ -105,8 +107,8 @@ func (w *world) crash() error {
 	return nil
 }
 
-// kill kills the coordinator. The current batch is either lost, or durable without anybody being told of it. Messages on their way to the coordinator
-// are either lost or arrive after the start.
+// kill kills the coordinator. The current batch is either lost, or durable without anybody being
+// told of it. Messages on their way to the coordinator are either lost or arrive after the start.
 func (w *world) kill() error {
 	if w.chance(50) {
 		for _, t := range w.durable() {
@@ -124,8 +126,8 @@ func (w *world) kill() error {
 	return nil
 }
 
-// start starts the coordinator from its disk, with the serving clock at the given time, which was saved there. While it was down, the wall clock
-// continued, or somebody set it back.
+// start starts the coordinator from its disk, with the serving clock at the given time, which was
+// saved there. While it was down, the wall clock continued, or somebody set it back.
 func (w *world) start(serving lease.Instant) {
 	w.model.undo()
 	w.model.now.Serving = serving
@@ -140,8 +142,9 @@ func (w *world) start(serving lease.Instant) {
 	}
 }
 
-// invalidate is a crash and a start with --recovery=invalidate, which begins a new epoch and ends all leases (A9). It does not commit the ends of these
-// leases, so a later crash may lose the ends. The leases then stay invalid, because their epoch is older (V7).
+// invalidate is a crash and a start with --recovery=invalidate, which begins a new epoch and ends
+// all leases (A9). It does not commit the ends of these leases, so a later crash may lose the ends.
+// The leases then stay invalid, because their epoch is older (V7).
 func (w *world) invalidate() error {
 	if err := w.kill(); err != nil {
 		return err
@@ -172,7 +175,8 @@ func (w *world) backup() error {
 	return nil
 }
 
-// restore goes back to the last backup, if there is one, and begins a new epoch, which ends the leases of the backup (A11).
+// restore goes back to the last backup, if there is one, and begins a new epoch, which ends the
+// leases of the backup (A11).
 func (w *world) restore() error {
 	if w.lastBackup == nil {
 		return nil

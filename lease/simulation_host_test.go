@@ -8,8 +8,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// host does what lease/doc.go asks of the caller of the rules: it stores the tasks, commits in batches, tells workers nothing before the commit, saves
-// the serving clock, and unparks tasks. After a crash, only the fields that begin with disk are left.
+// host does what lease/doc.go asks of the caller of the rules: it stores the tasks, commits in
+// batches, tells workers nothing before the commit, saves the serving clock, and unparks tasks.
+// After a crash, only the fields that begin with disk are left.
 type host struct {
 	*memory // the newest versions, durable or not
 	rules   *lease.Rules
@@ -44,7 +45,8 @@ func authorityOf(epoch, knownFrom uint32) *lease.Authority {
 	return a
 }
 
-// Queue is that of memory, with the queue's own bucket. A queue without settings has no limits, so its leases are not counted.
+// Queue is that of memory, with the queue's own bucket. A queue without settings has no limits, so
+// its leases are not counted.
 func (h *host) Queue(space uint32, name string) lease.Queue {
 	key := specKey{space, name}
 	if h.settings[key] == nil {
@@ -79,16 +81,17 @@ func (h *host) countGrant(t *lease.Task, now lease.Instant) {
 	}
 }
 
-// setQueue sets the settings of a queue. Its rate limit begins used up. setQueue replaces the map of settings, because the disk and backups share the
-// old one.
+// setQueue sets the settings of a queue. Its rate limit begins used up. setQueue replaces the map
+// of settings, because the disk and backups share the old one.
 func (h *host) setQueue(key specKey, s *lease.Settings, now lease.Instant) {
 	h.settings = maps.Clone(h.settings)
 	h.settings[key] = s
 	h.buckets[key] = lease.UsedUp(now)
 }
 
-// markKey marks the concurrency key of a changed task if a lease of the key has ended, or if a READY task of the key is no longer READY. Then the first
-// parked task of each line of the key may be unparked.
+// markKey marks the concurrency key of a changed task if a lease of the key has ended, or if a
+// READY task of the key is no longer READY. Then the first parked task of each line of the key may
+// be unparked.
 func (h *host) markKey(c *lease.Change) {
 	t := c.Old
 	if t == nil || t.Spec.ConcurrencyKey == "" {
@@ -100,7 +103,8 @@ func (h *host) markKey(c *lease.Change) {
 	}
 }
 
-// markParkedKeys marks all keys under which tasks are parked. A start calls it, because the marks of before are lost.
+// markParkedKeys marks all keys under which tasks are parked. A start calls it, because the marks
+// of before are lost.
 func (h *host) markParkedKeys() {
 	for id, t := range h.tasks {
 		if t.Parked {
@@ -109,7 +113,8 @@ func (h *host) markParkedKeys() {
 	}
 }
 
-// firstParked returns the first parked task of each line of a key, if the key has room for that task.
+// firstParked returns the first parked task of each line of a key, if the key has room for that
+// task.
 func (h *host) firstParked(key specKey) []lease.TaskID {
 	first := map[lease.Line]*lease.Task{}
 	for id, t := range h.tasks {
@@ -157,7 +162,8 @@ func (h *host) start(now lease.Instant) {
 	h.markParkedKeys()
 }
 
-// useUpRateLimits uses up all rate limits, as a restore does: the coordinator does not know which grants it made after the backup.
+// useUpRateLimits uses up all rate limits, as a restore does: the coordinator does not know which
+// grants it made after the backup.
 func (h *host) useUpRateLimits(now lease.Instant) {
 	for key := range h.settings {
 		h.buckets[key] = lease.UsedUp(now)

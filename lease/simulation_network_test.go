@@ -17,7 +17,8 @@ type claim struct {
 	ttl   time.Duration
 }
 
-// notice is a message to a worker, sent when what it says is durable: a grant (claim), or the verdict on a report (report and answer).
+// notice is a message to a worker, sent when what it says is durable: a grant (claim), or the
+// verdict on a report (report and answer).
 type notice struct {
 	to     *worker // nil: a stranger, who does not receive it
 	claim  *claim
@@ -35,14 +36,15 @@ type request struct {
 	judge lease.Judge
 }
 
-// network holds the messages that were sent and not yet received: up to the coordinator, down to the workers. It delivers them in any order and after
-// any delay.
+// network holds the messages that were sent and not yet received: up to the coordinator, down to
+// the workers. It delivers them in any order and after any delay.
 type network struct {
 	up   []request
 	down []notice
 }
 
-// maxQueued is the largest number of messages that wait in each direction. If there is one more, the oldest is lost.
+// maxQueued is the largest number of messages that wait in each direction. If there is one more,
+// the oldest is lost.
 const maxQueued = 48
 
 // send gives a message to the network, which may lose or double it.
@@ -56,7 +58,8 @@ func send[T any](w *world, way *[]T, m T) {
 	}
 }
 
-// receive takes a random message out of the network, mostly a recent one. When the faults are over, it takes the oldest.
+// receive takes a random message out of the network, mostly a recent one. When the faults are over,
+// it takes the oldest.
 func receive[T any](w *world, way *[]T) (m T, ok bool) {
 	n := len(*way)
 	if n == 0 {
@@ -74,7 +77,8 @@ func receive[T any](w *world, way *[]T) (m T, ok bool) {
 	return m, true
 }
 
-// appendBounded appends to a list of at most size entries. If the list is full, it removes the oldest entry.
+// appendBounded appends to a list of at most size entries. If the list is full, it removes the
+// oldest entry.
 func appendBounded[T any](list []T, x T, size int) []T {
 	if len(list) == size {
 		list = append(list[:0], list[1:]...)

@@ -11,7 +11,8 @@ import (
 
 // What producers and operators do: submit, cancel, retry, delete, adopt, set queues.
 
-// population bounds the number of tasks at once, so that commands often concern the same task and tasks often compete.
+// population bounds the number of tasks at once, so that commands often concern the same task and
+// tasks often compete.
 const population = 40
 
 func (w *world) submit() error {
@@ -50,7 +51,8 @@ func (w *world) submit() error {
 	return w.countOutcome("submit", outcome)
 }
 
-// submitted compares the result for one spec of a batch with the model, and adds a new task to the model.
+// submitted compares the result for one spec of a batch with the model, and adds a new task to the
+// model.
 func (w *world) submitted(c lease.Submit, i int, result lease.Submitted) error {
 	key := specKey{c.Space, c.Specs[i].IdempotencyKey}
 	existing := w.model.existing(key)
@@ -71,8 +73,8 @@ func (w *world) submitted(c lease.Submit, i int, result lease.Submitted) error {
 	return nil
 }
 
-// spec returns a random spec with short timeouts and few different names, so that timers are often due together and tasks often share a queue or a
-// key.
+// spec returns a random spec with short timeouts and few different names, so that timers are often
+// due together and tasks often share a queue or a key.
 func (w *world) spec() *lease.Spec {
 	ttl := pick(w, 200*time.Millisecond, time.Second, 5*time.Second, 20*time.Second)
 	spec := &lease.Spec{
@@ -104,8 +106,9 @@ func (w *world) spec() *lease.Spec {
 	return spec
 }
 
-// refs returns references that pin a task to a worker. The rules grant the task to any worker, because the coordinator decides about placement. The
-// references are here to test that resources expire and that workers are lost.
+// refs returns references that pin a task to a worker. The rules grant the task to any worker,
+// because the coordinator decides about placement. The references are here to test that resources
+// expire and that workers are lost.
 func (w *world) refs() []lease.ResourceRef {
 	worker := pick(w, "w0", "w1")
 	all := []lease.ResourceRef{{ResourceID: "r", Worker: worker}}
@@ -203,7 +206,8 @@ func (w *world) adopt() error {
 	return w.countOutcome("adopt", outcome)
 }
 
-// runCommand runs a command in the rules and in the model, and compares whether and why they refuse it.
+// runCommand runs a command in the rules and in the model, and compares whether and why they refuse
+// it.
 func (w *world) runCommand(command string, c lease.Command, inModel func() string) error {
 	out, err := w.do(c)
 	if err != nil {

@@ -10,9 +10,11 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// What the coordinator does: it receives reports, grants, expires, commits, and sends answers and grants.
+// What the coordinator does: it receives reports, grants, expires, commits, and sends answers and
+// grants.
 
-// deliverUp delivers a request to the coordinator, half of the time together with others about the same task.
+// deliverUp delivers a request to the coordinator, half of the time together with others about the
+// same task.
 func (w *world) deliverUp() error {
 	r, ok := receive(w, &w.net.up)
 	if !ok {
@@ -25,7 +27,8 @@ func (w *world) deliverUp() error {
 	return w.judge(w.takeSameTask(r))
 }
 
-// takeSameTask takes some of the other requests about the same task out of the network, so that one step decides them together with r.
+// takeSameTask takes some of the other requests about the same task out of the network, so that one
+// step decides them together with r.
 func (w *world) takeSameTask(r request) []request {
 	all := []request{r}
 	w.net.up = slices.DeleteFunc(w.net.up, func(other request) bool {
@@ -46,7 +49,8 @@ func (w *world) deliverDown() error {
 	return nil
 }
 
-// judge gives the reports about one task to the rules in one step and to the model one after the other, and compares the answers.
+// judge gives the reports about one task to the rules in one step and to the model one after the
+// other, and compares the answers.
 func (w *world) judge(all []request) error {
 	c := lease.Judge{Tenant: all[0].judge.Tenant}
 	for _, r := range all {
@@ -80,8 +84,9 @@ func (w *world) judge(all []request) error {
 	return nil
 }
 
-// checkStored checks that a step stores what the committed reports carry, and nothing else: the newest result, failure and checkpoint. A result may
-// be kept (V15) only if its report came too late.
+// checkStored checks that a step stores what the committed reports carry, and nothing else: the
+// newest result, failure and checkpoint. A result may be kept (V15) only if its report came too
+// late.
 func checkStored(reports []*lease.Report, out lease.Step) error {
 	var change, want lease.Change
 	if len(out.Changes) > 0 {
@@ -158,7 +163,8 @@ func (w *world) grantTo(k *worker, id lease.TaskID) error {
 	return w.countOutcome("grant", outcome)
 }
 
-// checkLimits checks, right after a grant, that the live leases are within the limits of the concurrency key (T11) and of the queue (T13).
+// checkLimits checks, right after a grant, that the live leases are within the limits of the
+// concurrency key (T11) and of the queue (T13).
 func (w *world) checkLimits(t *lease.Task) error {
 	if t.Spec.ConcurrencyKey != "" {
 		if h := w.host.Holders(t.ID.Space, t.Spec.ConcurrencyKey); h.Count > h.Limit {
@@ -176,7 +182,8 @@ func (w *world) checkLimits(t *lease.Task) error {
 func (w *world) unparkNext() error {
 	for len(w.host.keysToCheck) > 0 {
 		var key specKey
-		for k := range w.host.keysToCheck { // finds the least key, because the order of a map would not depend on the seed alone
+		// finds the least key, because the order of a map would not depend on the seed alone
+		for k := range w.host.keysToCheck {
 			if key == (specKey{}) || k.space < key.space || k.space == key.space && k.key < key.key {
 				key = k
 			}
@@ -245,7 +252,8 @@ func expired(changes []lease.Change) string {
 	}
 }
 
-// addNotice adds a message that is sent to a worker when the batch is durable. expires is the end of the lease that the message names; 0 if it names none.
+// addNotice adds a message that is sent to a worker when the batch is durable. expires is the end
+// of the lease that the message names; 0 if it names none.
 func (w *world) addNotice(t notice, expires lease.Instant) {
 	t.at, t.starts = w.book.uptime, w.book.starts
 	if expires != 0 {
@@ -268,7 +276,8 @@ func (w *world) commit() error {
 	return nil
 }
 
-// durable makes the batch durable and returns what workers may be told. A crash may come before they are told.
+// durable makes the batch durable and returns what workers may be told. A crash may come before
+// they are told.
 func (w *world) durable() []notice {
 	w.model.committed()
 	w.watch.committed()

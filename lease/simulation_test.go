@@ -24,16 +24,17 @@ var (
 const (
 	// historySteps is about how many steps a history has until its faults are over.
 	historySteps = 4000
-	// In a run of at least fullRun steps, each outcome must occur minOccurrences times; in one of at least shortRun steps, once. In a shorter run, no
-	// outcome must occur.
+	// In a run of at least fullRun steps, each outcome must occur minOccurrences times; in one of
+	// at least shortRun steps, once. In a shorter run, no outcome must occur.
 	fullRun        = 10_000_000 // what make simulate takes
 	minOccurrences = 300
 	shortRun       = 400_000
 )
 
-// TestSimulation simulates a coordinator and its workers over a bad network. It checks that each step has the same result as in the model; that what
-// must always be true stays true (the watcher and the book); that all tasks end when the faults are over; and that every possible outcome occurred in
-// the run as a whole. See docs/testing/models.md.
+// TestSimulation simulates a coordinator and its workers over a bad network. It checks that each
+// step has the same result as in the model; that what must always be true stays true (the watcher
+// and the book); that all tasks end when the faults are over; and that every possible outcome
+// occurred in the run as a whole. See docs/testing/models.md.
 func TestSimulation(t *testing.T) {
 	t.Attr("rules", "A1 A2 A3 A4 A5 A8 A9 A10 A11 V14 V15 T2 T3 T5 T7 T10 T11 T13")
 	first := cmp.Or(*simSeed, rand.Uint64N(1<<40)+1)
@@ -53,7 +54,8 @@ func TestSimulation(t *testing.T) {
 	seen.check(t, minimum)
 }
 
-// TestSameSeedGivesTheSameHistory checks the simulation itself: two runs of one seed do the same. Otherwise nobody could repeat a failure from its seed.
+// TestSameSeedGivesTheSameHistory checks the simulation itself: two runs of one seed do the same.
+// Otherwise nobody could repeat a failure from its seed.
 func TestSameSeedGivesTheSameHistory(t *testing.T) {
 	for seed := range uint64(5) {
 		once, again := newCoverage(), newCoverage()
@@ -68,7 +70,8 @@ func TestSameSeedGivesTheSameHistory(t *testing.T) {
 	}
 }
 
-// simulateMany runs histories until *simSteps steps are done, or for *simFor, on all processors. It returns the number of steps.
+// simulateMany runs histories until *simSteps steps are done, or for *simFor, on all processors. It
+// returns the number of steps.
 func simulateMany(t *testing.T, first uint64, all *coverage) int64 {
 	ctx, limit := t.Context(), *simSteps
 	if *simFor != 0 {
@@ -77,7 +80,8 @@ func simulateMany(t *testing.T, first uint64, all *coverage) int64 {
 		defer cancel()
 		limit = math.MaxInt64
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(1600)) // collect seldom: a world is small, and most of what it allocates is soon garbage
+	// collect seldom: a world is small, and most of what it allocates is soon garbage
+	defer debug.SetGCPercent(debug.SetGCPercent(1600))
 	var done atomic.Int64
 	var seeds atomic.Uint64
 	var merging sync.Mutex
@@ -101,7 +105,8 @@ func simulateMany(t *testing.T, first uint64, all *coverage) int64 {
 	return done.Load()
 }
 
-// simulate runs the history of a seed and adds its outcomes to seen. Its error has the last commands, and the command line that repeats the history.
+// simulate runs the history of a seed and adds its outcomes to seen. Its error has the last
+// commands, and the command line that repeats the history.
 func simulate(seed uint64, seen *coverage) (steps int64, err error) {
 	w := newWorld(seed, seen)
 	for err == nil && w.steps < historySteps {

@@ -7,8 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// worker does with its leases what workers must do (K1 to K6), except that it may be slow, silent or a zombie. held are the leases that it believes to
-// have.
+// worker does with its leases what workers must do (K1 to K6), except that it may be slow, silent
+// or a zombie. held are the leases that it believes to have.
 type worker struct {
 	name    string
 	session string // empty: unary
@@ -50,7 +50,8 @@ func (w *world) newWorker(i int) *worker {
 	return k
 }
 
-// connect begins a new session, or none, which makes the worker unary. Sessions with the same part before the dash are of one worker process.
+// connect begins a new session, or none, which makes the worker unary. Sessions with the same part
+// before the dash are of one worker process.
 func (w *world) connect(k *worker) {
 	k.session = pick(w, "", "", "s1-a", "s1-b", "s2-a", "s2-b", "s3", "s4", "s5", "s6", "s7", "s8")
 }
@@ -70,7 +71,8 @@ func (w *world) work() error {
 	return nil
 }
 
-// act sends the next message of a worker under a lease: ack or start, heartbeats, then a report, which it repeats until the verdict arrives.
+// act sends the next message of a worker under a lease: ack or start, heartbeats, then a report,
+// which it repeats until the verdict arrives.
 func (w *world) act(k *worker, h *heldLease) {
 	r := h.report
 	switch {
@@ -148,8 +150,8 @@ func (k *worker) drop(h *heldLease) {
 	}
 }
 
-// strayReport returns a message of a zombie or a stranger: a report under a recent lease, live or not, sometimes with a mistake, or an earlier message
-// again. ok is false if there is no lease yet.
+// strayReport returns a message of a zombie or a stranger: a report under a recent lease, live or
+// not, sometimes with a mistake, or an earlier message again. ok is false if there is no lease yet.
 func (w *world) strayReport() (lease.Judge, bool) {
 	if len(w.claims) == 0 {
 		return lease.Judge{}, false

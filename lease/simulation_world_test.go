@@ -9,8 +9,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// world is everything in one history: a coordinator, workers, the network between them, producers and operators, and faults. Its random source
-// decides all that happens. It takes one turn after another in one goroutine.
+// world is everything in one history: a coordinator, workers, the network between them, producers
+// and operators, and faults. Its random source decides all that happens. It takes one turn after
+// another in one goroutine.
 type world struct {
 	rng        *rand.Rand
 	coverage   *coverage
@@ -99,8 +100,8 @@ func (w *world) turn() error {
 	return nil
 }
 
-// do gives one command to the rules, checks with the watcher and the book what must always be true, and stores the changes. The caller gives the same
-// command to the model and compares the results.
+// do gives one command to the rules, checks with the watcher and the book what must always be true,
+// and stores the changes. The caller gives the same command to the model and compares the results.
 func (w *world) do(c lease.Command) (lease.Step, error) {
 	w.steps++
 	w.recentCommands = appendBounded(w.recentCommands, timedCommand{w.model.now, c}, 20)
@@ -132,8 +133,8 @@ func (w *world) do(c lease.Command) (lease.Step, error) {
 	return out, nil
 }
 
-// stepTwice decides the same command a second time on the same versions. This must not modify the versions that the first step made: two versions may
-// share slices.
+// stepTwice decides the same command a second time on the same versions. This must not modify the
+// versions that the first step made: two versions may share slices.
 func (w *world) stepTwice(c lease.Command, first lease.Step) error {
 	var versions []frozen
 	for _, change := range first.Changes {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Spec is what a producer submitted, with the defaults filled in. It never changes after the submit. All versions of the task share it.
+// Spec is what a producer submitted, with the defaults filled in. It never changes after the
+// submit. All versions of the task share it.
 type Spec struct {
 	Queue             string
 	Type              string
@@ -28,14 +29,15 @@ type Spec struct {
 	CancelGrace       time.Duration
 	Labels            map[string]string
 	Retention         time.Duration
-	ConcurrencyKey    string        // the live leases of the space with the same key are limited (T11); empty: no limit
-	ConcurrencyLimit  uint32        // with ConcurrencyKey: the largest number of these leases, including this task's
-	FairnessKey       string        // the fairness keys of a queue take turns (T12); tasks without one share the empty key
-	Traceparent       string        // of the submit, perhaps with a mark of package tracing; not covered by the digest
-	Requirements      *Requirements // what a worker must have (W12); nil: nothing
-	ResourceRefs      []ResourceRef // all on one worker; only that worker may get the task
-	Affinity          *Affinity     // nil: none
-	Trace             *Trace        // not covered by the digest; nil: none
+	ConcurrencyKey    string // the live leases of the space with the same key are limited (T11); empty: no limit
+	ConcurrencyLimit  uint32 // with ConcurrencyKey: the largest number of these leases, including this task's
+	// the fairness keys of a queue take turns (T12); tasks without one share the empty key
+	FairnessKey  string
+	Traceparent  string        // of the submit, perhaps with a mark of package tracing; not covered by the digest
+	Requirements *Requirements // what a worker must have (W12); nil: nothing
+	ResourceRefs []ResourceRef // all on one worker; only that worker may get the task
+	Affinity     *Affinity     // nil: none
+	Trace        *Trace        // not covered by the digest; nil: none
 }
 
 // Defaults of a Spec.
@@ -79,8 +81,9 @@ type Limits struct {
 	Batch      int // tasks of a batch; see MaxFrameItems
 }
 
-// MaxFrameItems is how many items a frame of a stream may have. Workers and producers fill frames up to the default limit of a batch, and do
-// not know the limit that an operator set. So a lower limit of batches does not apply to frames.
+// MaxFrameItems is how many items a frame of a stream may have. Workers and producers fill frames
+// up to the default limit of a batch, and do not know the limit that an operator set. So a lower
+// limit of batches does not apply to frames.
 func (l Limits) MaxFrameItems() int { return max(l.Batch, DefaultLimits().Batch) }
 
 // DefaultLimits are the limits of S7.
@@ -91,8 +94,8 @@ func DefaultLimits() Limits {
 	}
 }
 
-// Fill sets every zero field to its default, except in the retry policy: Submit fills that in, because it depends on the queue (T3). Then it
-// checks all fields. It returns nil or a *FieldError.
+// Fill sets every zero field to its default, except in the retry policy: Submit fills that in,
+// because it depends on the queue (T3). Then it checks all fields. It returns nil or a *FieldError.
 func (s *Spec) Fill(l Limits) error {
 	s.Size = len(s.Payload)
 	s.fill()

@@ -47,8 +47,8 @@ func TestDefaultLimits(t *testing.T) {
 	}
 }
 
-// T3: each field of the retry policy is the task's, else the queue's, else the default. The result always has initial_backoff <= max_backoff: the
-// one that the task did not set is adjusted.
+// T3: each field of the retry policy is the task's, else the queue's, else the default. The result
+// always has initial_backoff <= max_backoff: the one that the task did not set is adjusted.
 func TestRetryPolicyIsFilledFieldByField(t *testing.T) {
 	t.Attr("rules", "T3")
 	never := []Category{Timeout}
@@ -104,7 +104,8 @@ func TestRetryPolicyIsFilledFieldByField(t *testing.T) {
 	}
 }
 
-// T3, T13: a policy sets something if any field is set. An update of a queue's policy without any field would clear the policy.
+// T3, T13: a policy sets something if any field is set. An update of a queue's policy without any
+// field would clear the policy.
 func TestRetryPolicyIsSet(t *testing.T) {
 	t.Attr("rules", "T13")
 	for _, p := range []RetryPolicy{
@@ -119,8 +120,8 @@ func TestRetryPolicyIsSet(t *testing.T) {
 	}
 }
 
-// T8: if only one of heartbeat_interval and heartbeat_timeout is set, Fill derives the other: the timeout is three intervals, both within their
-// ranges.
+// T8: if only one of heartbeat_interval and heartbeat_timeout is set, Fill derives the other: the
+// timeout is three intervals, both within their ranges.
 func TestFillDerivesHeartbeatIntervalAndTimeout(t *testing.T) {
 	t.Attr("rules", "T8")
 	for _, c := range []struct{ interval, timeout, wantInterval, wantTimeout time.Duration }{
@@ -141,7 +142,8 @@ func TestFillDerivesHeartbeatIntervalAndTimeout(t *testing.T) {
 	}
 }
 
-// S7, T8: Fill accepts each field at the end of its range (good), and refuses it beyond (bad) with an error that names the field and the limit.
+// S7, T8: Fill accepts each field at the end of its range (good), and refuses it beyond (bad) with
+// an error that names the field and the limit.
 func TestFillLimits(t *testing.T) {
 	t.Attr("rules", "S7 T8")
 	limits := Limits{Payload: 10, ID: 8, Labels: 2}
@@ -237,8 +239,8 @@ func TestFillLimits(t *testing.T) {
 	}
 }
 
-// T13: Check accepts the settings of a queue at the end of each range (good), and refuses them beyond (bad) with an error that names the field and the
-// limit.
+// T13: Check accepts the settings of a queue at the end of each range (good), and refuses them
+// beyond (bad) with an error that names the field and the limit.
 func TestSettingsLimits(t *testing.T) {
 	t.Attr("rules", "T13")
 	rate := func(perSecond float64, burst uint32) Settings {
@@ -278,7 +280,8 @@ func TestSettingsLimits(t *testing.T) {
 
 func retrying(p RetryPolicy) Spec { return Spec{Retry: p} }
 
-// checkFill expects that Fill refuses s with an error that names field and limit, or accepts s if field is empty. It sets the queue if s has none.
+// checkFill expects that Fill refuses s with an error that names field and limit, or accepts s if
+// field is empty. It sets the queue if s has none.
 func checkFill(t *testing.T, s Spec, l Limits, field, limit string) {
 	t.Helper()
 	setDefault(&s.Queue, "q")
@@ -316,7 +319,8 @@ func TestFillDoesNotChangeMaps(t *testing.T) {
 // Clip cuts a text off after a number of bytes, never within a character, and shows that by "...".
 func TestClip(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
-		{"", ""}, {"four", "four"}, {"fives", "five..."}, {"abcé", "abc..."}, // the last byte that fits is half of the é
+		// the last byte that fits is half of the é
+		{"", ""}, {"four", "four"}, {"fives", "five..."}, {"abcé", "abc..."},
 	} {
 		if got := Clip(c.in, 4); got != c.want {
 			t.Errorf("Clip(%q, 4) = %q, want %q", c.in, got, c.want)

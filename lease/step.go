@@ -2,7 +2,8 @@ package lease
 
 import "slices"
 
-// step is the state of one decision. Every command but Submit concerns one task, which the comments call the open task.
+// step is the state of one decision. Every command but Submit concerns one task, which the comments
+// call the open task.
 type step struct {
 	rules *Rules
 	now   Now
@@ -16,10 +17,12 @@ type step struct {
 	change Change
 }
 
-// open loads a task and applies its due timers (A3). It returns nil if there is no such task, or if a timer removed it.
+// open loads a task and applies its due timers (A3). It returns nil if there is no such task, or if
+// a timer removed it.
 func (s *step) open(id TaskID) *Task { return s.openFound(s.newest(id)) }
 
-// newest returns the newest version of the open task, or the version in the view if the step has not opened a task yet.
+// newest returns the newest version of the open task, or the version in the view if the step has
+// not opened a task yet.
 func (s *step) newest(id TaskID) *Task {
 	if s.opened {
 		return s.task
@@ -38,7 +41,8 @@ func (s *step) openFound(newest *Task) *Task {
 	return s.task
 }
 
-// openForTenant opens a task of the tenant. If the tenant does not have the task, the error is ErrNotFound, even if another tenant has it.
+// openForTenant opens a task of the tenant. If the tenant does not have the task, the error is
+// ErrNotFound, even if another tenant has it.
 func (s *step) openForTenant(tenant string, id TaskID) (*Task, error) {
 	if t := s.open(id); t == nil || t.Tenant != tenant {
 		return nil, ErrNotFound
@@ -55,13 +59,15 @@ func (s *step) close() {
 	s.out.Changes = append(s.out.Changes, s.change)
 }
 
-// write returns a version of the task to which the step may write, and marks the row of the task as changed.
+// write returns a version of the task to which the step may write, and marks the row of the task as
+// changed.
 func (s *step) write() *Task {
 	s.change.Row = true
 	return s.newVersion()
 }
 
-// writeLease returns a version of the live lease to which the step may write. It does not mark the row of the task as changed.
+// writeLease returns a version of the live lease to which the step may write. It does not mark the
+// row of the task as changed.
 func (s *step) writeLease() *Lease {
 	t := s.newVersion()
 	if s.old == nil || t.Lease == s.old.Lease {
@@ -82,13 +88,15 @@ func (s *step) newVersion() *Task {
 	return s.task
 }
 
-// note records an event of the open task. Call it after the change that it describes: the event carries the state after the change.
+// note records an event of the open task. Call it after the change that it describes: the event
+// carries the state after the change.
 func (s *step) note(typ EventType, at Wall, actor string, reason Reason, detail string) {
 	s.record(Event{Type: typ, At: at, Attempt: s.task.Attempt(), Actor: actor, Reason: reason, Detail: detail})
 }
 
-// record gives an event its sequence number and adds it: to the live lease if there is one, else to the task. The history is trimmed during a lease too,
-// because refusals can add events without end: a result that is kept may drop another one, which can then be reported and kept again.
+// record gives an event its sequence number and adds it: to the live lease if there is one, else to
+// the task. The history is trimmed during a lease too, because refusals can add events without end:
+// a result that is kept may drop another one, which can then be reported and kept again.
 func (s *step) record(e Event) {
 	e.Seq, e.Detail, e.State = s.view.NextSeq(s.task.ID.Space), Clip(e.Detail, maxDetail), s.task.State()
 	if s.task.Lease != nil {
@@ -104,7 +112,8 @@ func (s *step) record(e Event) {
 	t.trim()
 }
 
-// trim drops the oldest events if there are more than MaxHistory, including those of the live lease. The step must have made that lease writable.
+// trim drops the oldest events if there are more than MaxHistory, including those of the live
+// lease. The step must have made that lease writable.
 func (t *Task) trim() {
 	over := len(t.History) - MaxHistory
 	if t.Lease != nil {

@@ -34,8 +34,8 @@ func (s *step) refuseSpec(spec int, err error) {
 	s.out = Step{Err: err, ErrSpec: spec}
 }
 
-// existing returns the task that was submitted before with the idempotency key of spec i, in this batch or earlier; nil if there is none. The
-// error is an *ExistsError: that task has another spec.
+// existing returns the task that was submitted before with the idempotency key of spec i, in this
+// batch or earlier; nil if there is none. The error is an *ExistsError: that task has another spec.
 func (s *step) existing(c Submit, i int, seen map[string]int) (*Task, error) {
 	key := c.Specs[i].IdempotencyKey
 	refusal := &ExistsError{Field: "idempotency_key", Key: Clip(key, 64)}
@@ -56,7 +56,8 @@ func (s *step) existing(c Submit, i int, seen map[string]int) (*Task, error) {
 	return task, nil
 }
 
-// withPolicy returns a copy of the spec. In it, the policy of the queue and the defaults fill in the unset fields of the retry policy (T3).
+// withPolicy returns a copy of the spec. In it, the policy of the queue and the defaults fill in
+// the unset fields of the retry policy (T3).
 func (s *step) withPolicy(space uint32, spec *Spec) *Spec {
 	var queue RetryPolicy
 	if settings := s.view.Queue(space, spec.Queue).Settings; settings != nil {

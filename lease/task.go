@@ -2,16 +2,17 @@ package lease
 
 import "time"
 
-// Task is one version of a task. Versions are values: the rules never write to a version that they were given, but return a new one. So any
-// goroutine may read a version, and two versions can be compared.
+// Task is one version of a task. Versions are values: the rules never write to a version that they
+// were given, but return a new one. So any goroutine may read a version, and two versions can be
+// compared.
 type Task struct {
 	ID        TaskID
 	Tenant    string
 	Workspace string
 	Spec      *Spec
 
-	// Rest is the state of the task without regard to a lease: Scheduled, Ready or a final state. While Lease is set, Rest is Ready. State
-	// returns the state that users see.
+	// Rest is the state of the task without regard to a lease: Scheduled, Ready or a final state.
+	// While Lease is set, Rest is Ready. State returns the state that users see.
 	Rest   State
 	Reason Reason // why the task ended, if it ended without an outcome
 	Parked bool   // READY, but not in its line until its concurrency key has room (T11)
@@ -29,8 +30,9 @@ type Task struct {
 	FinishedAt Wall
 	Deadline   Wall   // of this round; 0: none
 	Place      uint64 // place in its line, lower first; a task keeps its place from attempt to attempt (T2)
-	// ReadyAt is, while the task is READY, the present less how long it has been so: a lease of which its worker gave no sign interrupts this time and does not
-	// end it (T6), so the task may have been LEASED since. While LEASED, it is what it was before the grant.
+	// ReadyAt is, while the task is READY, the present less how long it has been so: a lease of
+	// which its worker gave no sign interrupts this time and does not end it (T6), so the task may
+	// have been LEASED since. While LEASED, it is what it was before the grant.
 	ReadyAt Instant
 	RunAt   Wall    // while SCHEDULED: when the task becomes READY, on the wall clock; else 0
 	RetryAt Instant // while SCHEDULED: when the task becomes READY, on the serving clock; else 0
@@ -43,18 +45,22 @@ type Task struct {
 	// Outcome is the report that ended the round (A5), or nil.
 	Outcome *Committed
 
-	// History holds the newest events, except those of the live lease, which are in Lease.Events. Events returns both.
+	// History holds the newest events, except those of the live lease, which are in Lease.Events.
+	// Events returns both.
 	History []Event
 	Dropped uint32 // number of older events that the task does not keep any more
 
-	// CheckpointBits is 0 without a stored checkpoint. Otherwise none that the task has saved has more than CheckpointBound bytes.
+	// CheckpointBits is 0 without a stored checkpoint. Otherwise none that the task has saved has
+	// more than CheckpointBound bytes.
 	CheckpointBits uint8
 	ErrorCategory  Category // of the error of the last failed attempt, which is stored; NoCategory: there is none
-	// Discarded describes the results that came too late and are kept for an operator, oldest first (V15).
+	// Discarded describes the results that came too late and are kept for an operator, oldest first
+	// (V15).
 	Discarded []Discarded
 }
 
-// Lease is the right to report one attempt. It is stored apart from its task, so that a renewal rewrites little.
+// Lease is the right to report one attempt. It is stored apart from its task, so that a renewal
+// rewrites little.
 type Lease struct {
 	Epoch   uint32 // epoch of the store at the grant; in a later epoch the lease is not live
 	Attempt uint32
@@ -62,7 +68,8 @@ type Lease struct {
 	ID      string // the lease id; it is not stored, so it is empty for a lease that was granted before a restart
 	Worker  string
 	Session string // session that last used the lease; empty for a unary grant that no session has used
-	// Request is the id of the unary Lease request that got the lease. A repeat of the request gets the same lease again.
+	// Request is the id of the unary Lease request that got the lease. A repeat of the request gets
+	// the same lease again.
 	Request string
 
 	GrantedAt   Wall
@@ -74,7 +81,8 @@ type Lease struct {
 	AckBy     Instant // by when the worker must acknowledge the grant; 0: it need not
 	AttemptBy Instant // end of attempt_timeout; 0: none
 	CancelBy  Instant // end of cancel_grace; 0: no cancel was asked
-	// Stalled is by how much stalls of the coordinator have extended the lease since its last renewal (A8).
+	// Stalled is by how much stalls of the coordinator have extended the lease since its last
+	// renewal (A8).
 	Stalled Instant
 
 	Events []Event
@@ -83,8 +91,8 @@ type Lease struct {
 // AwaitsAck reports whether the worker is still to acknowledge the grant (W5).
 func (l *Lease) AwaitsAck() bool { return l.AckBy != 0 && l.AckedAt == 0 }
 
-// EndedInSilence reports whether the lease has ended, for this cause, because its holder was silent: it expired, or no sign of the holder had come when a
-// timer ended it (W5).
+// EndedInSilence reports whether the lease has ended, for this cause, because its holder was
+// silent: it expired, or no sign of the holder had come when a timer ended it (W5).
 func (l *Lease) EndedInSilence(cause Reason) bool {
 	switch cause {
 	case LeaseExpired, DispatchUnacked:
@@ -95,7 +103,8 @@ func (l *Lease) EndedInSilence(cause Reason) bool {
 	return false
 }
 
-// Ended describes a lease that has ended. Its cause never changes (A3). The other fields say what its holder had sent until then (S6).
+// Ended describes a lease that has ended. Its cause never changes (A3). The other fields say what
+// its holder had sent until then (S6).
 type Ended struct {
 	Attempt uint32
 	Cause   Reason
@@ -116,7 +125,8 @@ type CancelRequest struct {
 	At     Wall
 }
 
-// Committed is a report that got COMMITTED. It is kept so that a repeat of the report gets the same answer (V4, V14).
+// Committed is a report that got COMMITTED. It is kept so that a repeat of the report gets the same
+// answer (V4, V14).
 type Committed struct {
 	Attempt uint32
 	Nonce   uint64 // of the lease: after a restore, another lease can have had the same attempt number
@@ -127,7 +137,8 @@ type Committed struct {
 	At      Wall
 }
 
-// Discarded describes a result that was reported after the end of its lease, and is kept. The result itself is stored beside the task.
+// Discarded describes a result that was reported after the end of its lease, and is kept. The
+// result itself is stored beside the task.
 type Discarded struct {
 	Attempt uint32
 	Nonce   uint64
@@ -137,8 +148,9 @@ type Discarded struct {
 	Size    int    // in bytes
 }
 
-// Event is one durable event in the history of a task (T10). Its small fields stand together, as in Task, Ended and Answer, so that padding
-// wastes little memory: allocating versions is a large part of the cost of a command.
+// Event is one durable event in the history of a task (T10). Its small fields stand together, as in
+// Task, Ended and Answer, so that padding wastes little memory: allocating versions is a large part
+// of the cost of a command.
 type Event struct {
 	Seq     uint64
 	At      Wall
@@ -172,8 +184,8 @@ const (
 	EventAdopted
 )
 
-// MaxHistory is how many events a task and its live lease keep (T10), MaxDiscarded how many discarded results it keeps (V15), and maxDetail how many bytes the
-// detail of an event may have.
+// MaxHistory is how many events a task and its live lease keep (T10), MaxDiscarded how many
+// discarded results it keeps (V15), and maxDetail how many bytes the detail of an event may have.
 const (
 	MaxHistory   = 100
 	MaxDiscarded = 16
@@ -196,14 +208,16 @@ func (t *Task) State() State {
 // HasCheckpoint reports whether a checkpoint is stored.
 func (t *Task) HasCheckpoint() bool { return t.CheckpointBits > 0 }
 
-// CheckpointBound returns how many bytes the stored checkpoint has at most, less than twice as many as the largest that the task has saved.
+// CheckpointBound returns how many bytes the stored checkpoint has at most, less than twice as many
+// as the largest that the task has saved.
 func (t *Task) CheckpointBound() int { return 1<<t.CheckpointBits - 1 }
 
 // HasFailure reports whether the error of a failed attempt is stored.
 func (t *Task) HasFailure() bool { return t.ErrorCategory != NoCategory }
 
-// ExpiresAt returns when the live lease ends unless its holder renews it: when it expires, or at the end of attempt_timeout or the deadline if that
-// comes first. Answers carry this time to the holder. In CANCELLING neither of the two applies (A3, T7).
+// ExpiresAt returns when the live lease ends unless its holder renews it: when it expires, or at
+// the end of attempt_timeout or the deadline if that comes first. Answers carry this time to the
+// holder. In CANCELLING neither of the two applies (A3, T7).
 func (t *Task) ExpiresAt(now Now) Instant {
 	until := t.Lease.ExpiresAt
 	if t.Cancel != nil {
@@ -238,8 +252,9 @@ func (t *Task) Attempt() uint32 {
 	return t.Attempts
 }
 
-// Events returns the history of the task, oldest first, including that of the live lease. It begins with an EventSubmitted unless older events
-// were dropped. That event is not stored: Events makes it from the task.
+// Events returns the history of the task, oldest first, including that of the live lease. It begins
+// with an EventSubmitted unless older events were dropped. That event is not stored: Events makes
+// it from the task.
 func (t *Task) Events() []Event {
 	all := make([]Event, 0, 1+MaxHistory)
 	if t.Dropped == 0 {
@@ -267,8 +282,9 @@ func (t *Task) LastSeq() uint64 {
 	return t.ID.Seq
 }
 
-// Line identifies a set of READY tasks that are equal for every worker: a worker that may take one of them may take any of them. A grant
-// examines only the first task of a line and never scans the rest (T2).
+// Line identifies a set of READY tasks that are equal for every worker: a worker that may take one
+// of them may take any of them. A grant examines only the first task of a line and never scans the
+// rest (T2).
 type Line struct {
 	Queue    string
 	Type     string
@@ -281,8 +297,8 @@ func (t *Task) Line() Line {
 	return Line{Queue: t.Spec.Queue, Type: t.Spec.Type, Fairness: t.Spec.FairnessKey, Class: t.Spec.Class()}
 }
 
-// Due returns when the next timer of the task is due on each clock; 0: never. It depends on the task alone, so an index of timers can be
-// checked against the tasks in it.
+// Due returns when the next timer of the task is due on each clock; 0: never. It depends on the
+// task alone, so an index of timers can be checked against the tasks in it.
 func (t *Task) Due() (serving Instant, wall Wall) {
 	t.timers(func(tm timer) {
 		if tm.serving != 0 && (serving == 0 || tm.serving < serving) {

@@ -37,8 +37,9 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// T10: the history is also bounded while a lease is live. The holders of more ended leases than a task keeps late results of report again and again: each
-// time a result is kept that was dropped before, and that is an event.
+// T10: the history is also bounded while a lease is live. The holders of more ended leases than a
+// task keeps late results of report again and again: each time a result is kept that was dropped
+// before, and that is an event.
 func TestHistoryOfALiveLeaseIsBounded(t *testing.T) {
 	t.Attr("rules", "T10 V15")
 	n := newNarrator(t)
@@ -75,8 +76,8 @@ func TestHistoryOfALiveLeaseIsBounded(t *testing.T) {
 	}
 }
 
-// V15: an artifact for which the report names no worker is on the worker that held the lease of the report. If the result comes too late, other workers may
-// have held the task since.
+// V15: an artifact for which the report names no worker is on the worker that held the lease of the
+// report. If the result comes too late, other workers may have held the task since.
 func TestArtifactGetsTheHolderOfItsLease(t *testing.T) {
 	t.Attr("rules", "V15")
 	n := newNarrator(t)
@@ -104,7 +105,8 @@ func TestArtifactGetsTheHolderOfItsLease(t *testing.T) {
 	}
 }
 
-// V15: a Complete without a result is like one with an empty result: it is stored if it is COMMITTED, and kept if it comes too late.
+// V15: a Complete without a result is like one with an empty result: it is stored if it is
+// COMMITTED, and kept if it comes too late.
 func TestCompleteWithoutResult(t *testing.T) {
 	t.Attr("rules", "V15")
 	n := newNarrator(t)
@@ -125,8 +127,8 @@ func TestCompleteWithoutResult(t *testing.T) {
 	}
 }
 
-// A2: a task that has used up its attempt numbers is FAILED instead of granted: the attempt has 21 bits of the fencing token, and with one more the
-// token would reach into the epoch.
+// A2: a task that has used up its attempt numbers is FAILED instead of granted: the attempt has 21
+// bits of the fencing token, and with one more the token would reach into the epoch.
 func TestGrantStopsAtTheLastAttempt(t *testing.T) {
 	t.Attr("rules", "A2 S6")
 	n := newNarrator(t)
@@ -151,7 +153,8 @@ func TestGrantStopsAtTheLastAttempt(t *testing.T) {
 	}
 }
 
-// T8: Due returns when the next timer of a task is due on each of the two clocks. The coordinator's index of timers holds these times.
+// T8: Due returns when the next timer of a task is due on each of the two clocks. The coordinator's
+// index of timers holds these times.
 func TestDueReturnsTheNextTimers(t *testing.T) {
 	t.Attr("rules", "T8")
 	start := lease.Instant(time.Hour)

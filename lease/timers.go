@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// timerKind orders timers that are due at the same instant. Limits that the producer set come before the expiry of the lease: a lease ends at them at
-// the latest (A3).
+// timerKind orders timers that are due at the same instant. Limits that the producer set come
+// before the expiry of the lease: a lease ends at them at the latest (A3).
 type timerKind uint8
 
 const (
@@ -28,7 +28,8 @@ type timer struct {
 	wall    Wall
 }
 
-// timers calls each with every timer that the task has in its present state. It allocates no list, because every step calls it.
+// timers calls each with every timer that the task has in its present state. It allocates no list,
+// because every step calls it.
 func (t *Task) timers(each func(timer)) {
 	switch {
 	case t.Lease != nil:
@@ -51,8 +52,8 @@ func (t *Task) timers(each func(timer)) {
 	}
 }
 
-// resourceTimer calls each with the timer of the resource that expires first. If the resource expires while the task is leased, the timer
-// takes effect at the end of the lease.
+// resourceTimer calls each with the timer of the resource that expires first. If the resource
+// expires while the task is leased, the timer takes effect at the end of the lease.
 func (t *Task) resourceTimer(each func(timer)) {
 	first, since := t.Spec.firstExpiry(), t.CreatedAt
 	if t.Last.Attempt != 0 {
@@ -91,8 +92,9 @@ func (tm timer) overdueBy(now Now) (d Instant, ok bool) {
 	return d, d >= 0 // due at equality (A3)
 }
 
-// applyDueTimers applies the due timers in due order, each at its own time (A3), until none is due. The loop ends, because each timer leads to
-// a state with fewer timers, and no timer grants a lease.
+// applyDueTimers applies the due timers in due order, each at its own time (A3), until none is due.
+// The loop ends, because each timer leads to a state with fewer timers, and no timer grants a
+// lease.
 func (s *step) applyDueTimers() {
 	for s.task != nil {
 		first, found := timer{}, false
@@ -110,7 +112,8 @@ func (s *step) applyDueTimers() {
 	}
 }
 
-// timeOf returns the time at which a timer takes effect. For a timer on the wall clock, the serving time is that of now.
+// timeOf returns the time at which a timer takes effect. For a timer on the wall clock, the serving
+// time is that of now.
 func (s *step) timeOf(tm timer) Now {
 	if tm.serving != 0 {
 		return Now{Serving: tm.serving, Wall: s.now.WallAt(tm.serving)}
@@ -158,9 +161,10 @@ func (s *step) failResourceGone(at Wall, detail string) {
 	s.note(EventEnded, at, "", ResourceGone, detail)
 }
 
-// attemptTimedOut ends the attempt at its attempt_timeout. That counts as a failure of category TIMEOUT (T5), unless it came so early that the session was
-// still to acknowledge the grant (W5). Of grants in a row to the same process only the first one goes uncounted: a process that always acknowledges later than
-// that would otherwise get the task again without end.
+// attemptTimedOut ends the attempt at its attempt_timeout. That counts as a failure of category
+// TIMEOUT (T5), unless it came so early that the session was still to acknowledge the grant (W5).
+// Of grants in a row to the same process only the first one goes uncounted: a process that always
+// acknowledges later than that would otherwise get the task again without end.
 func (s *step) attemptTimedOut(at Now) {
 	l := s.revoke(DeadlineExceeded, at.Wall)
 	detail := "attempt_timeout of " + s.task.Spec.AttemptTimeout.String() + " passed"
@@ -185,7 +189,8 @@ func (s *step) failCancelTimeout(at Now) {
 	s.note(EventLeaseEnded, at.Wall, l.Worker, CancelTimeout, "cancel_grace passed without a report")
 }
 
-// endSilentLease ends a lease whose holder was silent: the lease expired, or nobody acknowledged the grant.
+// endSilentLease ends a lease whose holder was silent: the lease expired, or nobody acknowledged
+// the grant.
 func (s *step) endSilentLease(cause Reason, at Now) {
 	l := s.revoke(cause, at.Wall)
 	switch {
@@ -199,8 +204,9 @@ func (s *step) endSilentLease(cause Reason, at Now) {
 	s.note(EventLeaseEnded, at.Wall, l.Worker, cause, silenceDetail(l, cause)+stallDetail(l, s.task.Spec.HeartbeatTimeout))
 }
 
-// stallDetail says in words by how much stalls of the coordinator have extended a lease that has ended all the same: its holder may have said something in
-// that time which the coordinator had not read. It is empty if there was no stall.
+// stallDetail says in words by how much stalls of the coordinator have extended a lease that has
+// ended all the same: its holder may have said something in that time which the coordinator had not
+// read. It is empty if there was no stall.
 func stallDetail(l *Lease, ttl time.Duration) string {
 	switch by := time.Duration(l.Stalled); {
 	case by == 0:
@@ -226,8 +232,8 @@ func silenceDetail(l *Lease, cause Reason) string {
 	return "the worker sent nothing after the grant"
 }
 
-// becomeReady makes a SCHEDULED task READY. A task that waited for its run_at gets the last place in its line; a task that had an attempt
-// keeps its old place (T2).
+// becomeReady makes a SCHEDULED task READY. A task that waited for its run_at gets the last place
+// in its line; a task that had an attempt keeps its old place (T2).
 func (s *step) becomeReady(at Now) {
 	t := s.write()
 	t.RunAt = 0

@@ -11,9 +11,11 @@ import (
 
 var update = flag.Bool("update", false, "write the results of the transcripts to testdata instead of comparing them")
 
-// TestTranscripts replays testdata/*.txt. In a transcript, a line that begins with "> " is a command (see narrator.run), and the lines after it are
-// its result. A line that begins with "# " is a comment. A heading, "## ", begins with the rules that its section shows; each section is a subtest
-// and starts without tasks. After a change of the rules, run with -update and review the difference of the files.
+// TestTranscripts replays testdata/*.txt. In a transcript, a line that begins with "> " is a
+// command (see narrator.run), and the lines after it are its result. A line that begins with "# "
+// is a comment. A heading, "## ", begins with the rules that its section shows; each section is a
+// subtest and starts without tasks. After a change of the rules, run with -update and review the
+// difference of the files.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -50,7 +52,8 @@ func checkTranscript(t *testing.T, file string) {
 	}
 }
 
-// sections splits a transcript before each heading. The text before the first heading is a section, too.
+// sections splits a transcript before each heading. The text before the first heading is a section,
+// too.
 func sections(transcript string) []string {
 	var all []string
 	for line := range strings.Lines(transcript) {
@@ -62,12 +65,14 @@ func sections(transcript string) []string {
 	return all
 }
 
-// leadingRules returns the rules at the beginning of a heading, such as "T7 A3" of "T7 A3 A cancel ...".
+// leadingRules returns the rules at the beginning of a heading, such as "T7 A3" of "T7 A3 A cancel
+// ...".
 func leadingRules(heading string) string {
 	return strings.TrimSpace(regexp.MustCompile(`^([A-Z]\d+ )*`).FindString(heading))
 }
 
-// replay runs the commands of a section and returns the section with the results that they give now.
+// replay runs the commands of a section and returns the section with the results that they give
+// now.
 func replay(t *testing.T, section string) string {
 	var out strings.Builder
 	n := newNarrator(t)
@@ -84,8 +89,8 @@ func replay(t *testing.T, section string) string {
 	return out.String()
 }
 
-// reportFirstDifference fails at the first line in which got differs from want. Want begins in its file after the given line, so that the message
-// has the line of the file.
+// reportFirstDifference fails at the first line in which got differs from want. Want begins in its
+// file after the given line, so that the message has the line of the file.
 func reportFirstDifference(t *testing.T, got, want string, after int) {
 	t.Helper()
 	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")

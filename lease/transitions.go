@@ -25,7 +25,8 @@ func (s *step) putBack(at Now, d time.Duration) {
 	t.Rest, t.ReadyAt, t.RetryAt = Scheduled, 0, at.Serving.Add(d)
 }
 
-// endLease ends the live lease for ever (A4) and returns it. The caller must then call finish or putBack for the task, or remove it.
+// endLease ends the live lease for ever (A4) and returns it. The caller must then call finish or
+// putBack for the task, or remove it.
 func (s *step) endLease(cause Reason, at Wall) *Lease {
 	t := s.write()
 	l := t.Lease
@@ -43,14 +44,16 @@ func (s *step) endLease(cause Reason, at Wall) *Lease {
 	return l
 }
 
-// revoke is endLease for a lease that its holder did not end by a report. The Change then names the lease, so that the holder is told.
+// revoke is endLease for a lease that its holder did not end by a report. The Change then names the
+// lease, so that the holder is told.
 func (s *step) revoke(cause Reason, at Wall) *Lease {
 	l := s.endLease(cause, at)
 	s.change.Lost, s.change.LostCause = l, cause
 	return l
 }
 
-// countFailure counts a failure. The task gets another attempt after a backoff, or is FAILED (T3, T5).
+// countFailure counts a failure. The task gets another attempt after a backoff, or is FAILED (T3,
+// T5).
 func (s *step) countFailure(f *Failure, at Now) {
 	t := s.write()
 	t.Releases = 0
@@ -67,8 +70,8 @@ func (s *step) countFailure(f *Failure, at Now) {
 	s.putBack(at, d)
 }
 
-// countLoss counts a loss. At max_losses, the task is FAILED and quarantined. Before that, it is READY at once after the first loss, and waits
-// for a backoff after a later one (T5).
+// countLoss counts a loss. At max_losses, the task is FAILED and quarantined. Before that, it is
+// READY at once after the first loss, and waits for a backoff after a later one (T5).
 func (s *step) countLoss(at Now) {
 	t := s.write()
 	t.Releases = 0
@@ -83,8 +86,9 @@ func (s *step) countLoss(at Now) {
 	}
 }
 
-// countUnacked counts a grant that nobody acknowledged. The task goes back in its line, or is FAILED after MaxUnacked such grants in a row
-// (W5). Grants in a row to sessions of the same worker process count once: if its stream breaks again and again, the task is not at fault.
+// countUnacked counts a grant that nobody acknowledged. The task goes back in its line, or is
+// FAILED after MaxUnacked such grants in a row (W5). Grants in a row to sessions of the same worker
+// process count once: if its stream breaks again and again, the task is not at fault.
 func (s *step) countUnacked(l *Lease, at Now) {
 	t := s.write()
 	if by := InstanceOf(l.Session); by == "" || by != t.UnackedBy {
@@ -98,8 +102,9 @@ func (s *step) countUnacked(l *Lease, at Now) {
 	s.takeBack(l, at)
 }
 
-// takeBack puts the task back in its line after a lease of which its worker gave no sign. To the task this is as if there had been no grant: the time for
-// which it was READY before counts on (T6).
+// takeBack puts the task back in its line after a lease of which its worker gave no sign. To the
+// task this is as if there had been no grant: the time for which it was READY before counts on
+// (T6).
 func (s *step) takeBack(l *Lease, at Now) {
 	before := s.task.ReadyAt
 	s.putBack(at, 0)
@@ -112,7 +117,8 @@ func (s *step) keepFailure(f *Failure) {
 	s.change.Failure = f
 }
 
-// keepOutcome moves the report that ended the last round to the ledger, where its repeats find it (V4).
+// keepOutcome moves the report that ended the last round to the ledger, where its repeats find it
+// (V4).
 func (s *step) keepOutcome() {
 	if o := s.task.Outcome; o != nil {
 		s.change.Ledger = append(s.change.Ledger, *o)

@@ -6,14 +6,16 @@ import (
 	"time"
 )
 
-// The entropy with which backoff returns its shortest wait (20 % less), the wait without jitter, and its longest (20 % more).
+// The entropy with which backoff returns its shortest wait (20 % less), the wait without jitter,
+// and its longest (20 % more).
 const (
 	entropyLow  = 0
 	entropyMid  = 1 << 63
 	entropyHigh = math.MaxUint64
 )
 
-// T3: the backoff after n earlier ones is initial_backoff * backoff_multiplier^n, at most max_backoff, plus or minus 20 %.
+// T3: the backoff after n earlier ones is initial_backoff * backoff_multiplier^n, at most
+// max_backoff, plus or minus 20 %.
 func TestBackoff(t *testing.T) {
 	t.Attr("rules", "T3")
 	p := RetryPolicy{InitialBackoff: time.Second, Multiplier: 2, MaxBackoff: 5 * time.Minute}
@@ -34,7 +36,8 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// T3: a backoff is at least 1 ns, also if jitter would round it down to 0: 0 means that the task is READY at once.
+// T3: a backoff is at least 1 ns, also if jitter would round it down to 0: 0 means that the task is
+// READY at once.
 func TestBackoffIsNeverZero(t *testing.T) {
 	t.Attr("rules", "T3")
 	p := RetryPolicy{InitialBackoff: 1, Multiplier: 1, MaxBackoff: 1}
@@ -43,7 +46,8 @@ func TestBackoffIsNeverZero(t *testing.T) {
 	}
 }
 
-// T3: the greatest policy that Spec.Fill accepts gives a backoff of at most max_backoff plus 20 %, and does not overflow a time.Duration.
+// T3: the greatest policy that Spec.Fill accepts gives a backoff of at most max_backoff plus 20 %,
+// and does not overflow a time.Duration.
 func TestBackoffAtTheEndsOfItsRange(t *testing.T) {
 	t.Attr("rules", "T3")
 	p := RetryPolicy{InitialBackoff: MaxInitialBackoff, Multiplier: MaxMultiplier, MaxBackoff: MaxMaxBackoff}
@@ -52,7 +56,8 @@ func TestBackoffAtTheEndsOfItsRange(t *testing.T) {
 	}
 }
 
-// T4: whether a failure is retried is decided by the policy's non_retryable_categories, then by the worker's retryable, then by the category.
+// T4: whether a failure is retried is decided by the policy's non_retryable_categories, then by the
+// worker's retryable, then by the category.
 func TestWhichFailuresAreRetried(t *testing.T) {
 	t.Attr("rules", "T4")
 	said := func(retryable *bool) any {

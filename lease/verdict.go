@@ -42,7 +42,8 @@ func (v Verdict) String() string {
 // Reason says why a verdict was given, why a lease ended, or why a task failed without an outcome.
 type Reason uint8
 
-// The reasons, in the order and with the numbers of the wire. Add a new one at the end, and to Verdict and String below.
+// The reasons, in the order and with the numbers of the wire. Add a new one at the end, and to
+// Verdict and String below.
 const (
 	NoReason Reason = iota // not set
 	None                   // of COMMITTED
@@ -135,24 +136,30 @@ type Answer struct {
 	State State
 	// Replayed is true if the same report got this verdict before (V4).
 	Replayed bool
-	// CurrentAttempt is, with VerdictCancelled, the task's newest attempt if that is not the caller's own; else 0.
+	// CurrentAttempt is, with VerdictCancelled, the task's newest attempt if that is not the
+	// caller's own; else 0.
 	CurrentAttempt uint32
 	Detail         string // names the field or the cause, for people
-	// ShouldCancel tells the worker to stop (V18). CancelReason is the reason that was given for the cancel of the task.
+	// ShouldCancel tells the worker to stop (V18). CancelReason is the reason that was given for
+	// the cancel of the task.
 	ShouldCancel bool
 	CancelReason string
-	// ExpiresAt is when the lease ends, if it is still live after a Start, Heartbeat or acknowledgement; else 0.
+	// ExpiresAt is when the lease ends, if it is still live after a Start, Heartbeat or
+	// acknowledgement; else 0.
 	ExpiresAt Instant
-	// CancelBy is the end of cancel_grace, if the lease is still live after a Start, Heartbeat or acknowledgement and a cancel was asked (T7); else 0.
+	// CancelBy is the end of cancel_grace, if the lease is still live after a Start, Heartbeat or
+	// acknowledgement and a cancel was asked (T7); else 0.
 	CancelBy Instant
-	// Holding describes the lease, if it is still live after a Start, Heartbeat or acknowledgement; else it is zero.
+	// Holding describes the lease, if it is still live after a Start, Heartbeat or acknowledgement;
+	// else it is zero.
 	Holding Holding
-	// RetryAt is when the next attempt may be granted; 0 if there is none, or if it may be granted at once.
+	// RetryAt is when the next attempt may be granted; 0 if there is none, or if it may be granted
+	// at once.
 	RetryAt Wall
 }
 
-// Holding identifies a live lease and its owner. It is small, so that an answer that waits for a slow reader does not keep the whole task in
-// memory.
+// Holding identifies a live lease and its owner. It is small, so that an answer that waits for a
+// slow reader does not keep the whole task in memory.
 type Holding struct {
 	Tenant    string
 	Workspace string

@@ -1,20 +1,23 @@
 package store
 
-// Batch collects changes that a store commits together. They are applied in order: of several changes to one key, the last one wins.
-// The zero Batch is empty and ready for use; a batch that is reset and used again allocates nothing.
+// Batch collects changes that a store commits together. They are applied in order: of several
+// changes to one key, the last one wins. The zero Batch is empty and ready for use; a batch that is
+// reset and used again allocates nothing.
 type Batch struct {
 	arena []byte // all keys and values, in order
 	ops   []op
 }
 
-// op says where a change is in the arena. It holds offsets and not slices, because the arena moves when it grows.
+// op says where a change is in the arena. It holds offsets and not slices, because the arena moves
+// when it grows.
 type op struct {
 	start, value, end int
 	keyspace          Keyspace
 	remove            bool
 }
 
-// Op is one change. Key and Value are memory of the batch; they are valid until the next call that changes the batch.
+// Op is one change. Key and Value are memory of the batch; they are valid until the next call that
+// changes the batch.
 type Op struct {
 	Keyspace Keyspace
 	Key      []byte
@@ -22,8 +25,8 @@ type Op struct {
 	Delete   bool
 }
 
-// Put sets the value under key. It copies both. A value that is not empty should be sealed (use PutSealed): a store on a disk may regard any other value
-// as broken.
+// Put sets the value under key. It copies both. A value that is not empty should be sealed (use
+// PutSealed): a store on a disk may regard any other value as broken.
 func (b *Batch) Put(ks Keyspace, key, value []byte) {
 	start := b.addKey(key)
 	b.arena = append(b.arena, value...)
@@ -35,8 +38,9 @@ func (b *Batch) PutSealed(ks Keyspace, key []byte, version byte, payload []byte)
 	b.EndSealed(version, append(b.BeginSealed(ks, key), payload...))
 }
 
-// BeginSealed begins a PutSealed whose payload the caller writes directly into the memory of the batch: append the payload to dst, and pass the result to
-// EndSealed. Nothing else may change the batch between the two calls.
+// BeginSealed begins a PutSealed whose payload the caller writes directly into the memory of the
+// batch: append the payload to dst, and pass the result to EndSealed. Nothing else may change the
+// batch between the two calls.
 func (b *Batch) BeginSealed(ks Keyspace, key []byte) (dst []byte) {
 	start := b.addKey(key)
 	b.arena = append(b.arena, make([]byte, SealSize)...)

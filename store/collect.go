@@ -2,7 +2,8 @@ package store
 
 import "context"
 
-// Collect returns a Tx for a store that can only commit whole batches: it joins all batches of the Tx into one, and passes that to commit in Sync.
+// Collect returns a Tx for a store that can only commit whole batches: it joins all batches of the
+// Tx into one, and passes that to commit in Sync.
 func Collect(ctx context.Context, commit func(context.Context, *Batch) error) Tx {
 	return &collectedTx{commit: func(b *Batch) error { return commit(ctx, b) }}
 }

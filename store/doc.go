@@ -1,12 +1,14 @@
 // Package store is the interface between the engine and the disk.
 //
-// Its operations are batches of changes, reads of single keys and ordered scans. So tests can use memory (package memstore) instead of bbolt (package
-// boltstore), and a replicated store can be added later. One test suite, package storetest, states what all of them promise.
+// Its operations are batches of changes, reads of single keys and ordered scans. So tests can use
+// memory (package memstore) instead of bbolt (package boltstore), and a replicated store can be
+// added later. One test suite, package storetest, states what all of them promise.
 //
 // # Layout
 //
-// A store holds keyspaces, each ordered by the bytes of its keys. Numbers in keys are big endian, so that their bytes sort like the numbers; ^ means that the
-// highest number comes first. A task id is its space (4 bytes) and its sequence (8 bytes), so that new tasks are appended at the end.
+// A store holds keyspaces, each ordered by the bytes of its keys. Numbers in keys are big endian,
+// so that their bytes sort like the numbers; ^ means that the highest number comes first. A task id
+// is its space (4 bytes) and its sequence (8 bytes), so that new tasks are appended at the end.
 //
 //	keyspace     key                                              value
 //	meta         name                                             format, identity, clock, times of backups, position, lineage
@@ -35,12 +37,15 @@
 //	token        tenant 00 id of the token                        what a token says, who issued it, whether it was revoked; never the token itself
 //	audit        tenant 00 wall time | serving time               what somebody did, or was refused; never changed, removed after its retention
 //
-// One function of keys.go builds each kind of key, and one parses it. Each value is sealed (seal.go): it begins with a version byte and a checksum over
-// keyspace, key and payload. So whoever reads a value that is torn or under the wrong key notices it. The indexes, whose values are empty, need no seal: they
-// can be rebuilt from spec and task. Their keys contain lines, concurrency keys, runs and hosts as hashes; the spec of any of their tasks has the full name.
+// One function of keys.go builds each kind of key, and one parses it. Each value is sealed
+// (seal.go): it begins with a version byte and a checksum over keyspace, key and payload. So
+// whoever reads a value that is torn or under the wrong key notices it. The indexes, whose values
+// are empty, need no seal: they can be rebuilt from spec and task. Their keys contain lines,
+// concurrency keys, runs and hosts as hashes; the spec of any of their tasks has the full name.
 //
-// A store on disk keeps one more thing outside of the keyspaces: a checksum over the records of each keyspace. It shows if records are missing or old
-// (boltstore/sums.go).
+// A store on disk keeps one more thing outside of the keyspaces: a checksum over the records of
+// each keyspace. It shows if records are missing or old (boltstore/sums.go).
 //
-// A change of this table, of a key or of the meaning of a value needs a new format and a migration to it (format.go).
+// A change of this table, of a key or of the meaning of a value needs a new format and a migration
+// to it (format.go).
 package store

@@ -11,8 +11,9 @@ import (
 // ErrClosed is what every call after Close returns. The call did nothing.
 var ErrClosed = errors.New("store is closed")
 
-// CommitError means that the outcome of a commit is unknown. The commit was not refused: after an I/O error of its last sync, its changes may be there when
-// the store is opened again. CommitError wraps a *DamagedError if the store was found damaged while it served.
+// CommitError means that the outcome of a commit is unknown. The commit was not refused: after an
+// I/O error of its last sync, its changes may be there when the store is opened again. CommitError
+// wraps a *DamagedError if the store was found damaged while it served.
 type CommitError struct {
 	Err error
 }
@@ -23,8 +24,9 @@ func (e *CommitError) Error() string {
 
 func (e *CommitError) Unwrap() error { return e.Err }
 
-// CorruptError means that a record is not what was written. The program does not guess what it was: a person has to restore the store from a backup, or make
-// one of what can be read (package salvage).
+// CorruptError means that a record is not what was written. The program does not guess what it was:
+// a person has to restore the store from a backup, or make one of what can be read (package
+// salvage).
 type CorruptError struct {
 	Keyspace Keyspace
 	Key      []byte
@@ -54,8 +56,9 @@ func (e *DamagedError) Error() string {
 	return fmt.Sprintf("%s is damaged or not a Lessor store: %s", e.Path, e.Problem)
 }
 
-// TornError means that the newest commit is in the file only in part, and the commit before it is whole. A loss of power leaves a file like that; then
-// nobody was told of the newest commit. Opening the store for writing takes that commit back.
+// TornError means that the newest commit is in the file only in part, and the commit before it is
+// whole. A loss of power leaves a file like that; then nobody was told of the newest commit.
+// Opening the store for writing takes that commit back.
 type TornError struct {
 	Path    string
 	Problem string // with the newest commit
@@ -65,8 +68,8 @@ func (e *TornError) Error() string {
 	return fmt.Sprintf("the last commit to %s is incomplete: %s", e.Path, e.Problem)
 }
 
-// InUseError means that another process has the store open. PID, Host and Since are what that process has written about itself; they are zero if it has
-// written nothing.
+// InUseError means that another process has the store open. PID, Host and Since are what that
+// process has written about itself; they are zero if it has written nothing.
 type InUseError struct {
 	Dir   string
 	PID   int
@@ -81,7 +84,8 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("store %s is in use by pid %d (host %s, since %s)", e.Dir, e.PID, e.Host, e.Since.Format(time.RFC3339))
 }
 
-// UnfinishedError means that a restore, a compaction, or a salvage into the directory was interrupted, or is under way.
+// UnfinishedError means that a restore, a compaction, or a salvage into the directory was
+// interrupted, or is under way.
 type UnfinishedError struct {
 	Dir   string
 	Name  string // name of its file there
@@ -96,7 +100,8 @@ func (e *UnfinishedError) Error() string {
 	return fmt.Sprintf("a restore, compaction or salvage into %s did not finish: %s is still there%s", e.Dir, e.Name, beside)
 }
 
-// LostError means that a directory had a store, whose file was moved or removed since. To make an empty store there would hide the loss.
+// LostError means that a directory had a store, whose file was moved or removed since. To make an
+// empty store there would hide the loss.
 type LostError struct {
 	Dir  string
 	File string   // name of the file that is missing
@@ -107,8 +112,9 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("the store in %s is missing: there is %s, but no %s", e.Dir, strings.Join(e.Left, " and "), e.File)
 }
 
-// StandbyError refuses the directory of a standby. Until the standby is promoted, its store may only be read: a coordinator that serves it would grant the
-// tasks of a coordinator that may still run, with the same fencing tokens.
+// StandbyError refuses the directory of a standby. Until the standby is promoted, its store may
+// only be read: a coordinator that serves it would grant the tasks of a coordinator that may still
+// run, with the same fencing tokens.
 type StandbyError struct {
 	Dir string
 }
@@ -117,7 +123,8 @@ func (e *StandbyError) Error() string {
 	return fmt.Sprintf("%s is the directory of a standby that was not promoted", e.Dir)
 }
 
-// NotStandbyError means that a directory to promote is not that of a standby. After a promotion it is none any more.
+// NotStandbyError means that a directory to promote is not that of a standby. After a promotion it
+// is none any more.
 type NotStandbyError struct {
 	Dir string
 }

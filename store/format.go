@@ -12,13 +12,13 @@ import (
 type Migration struct {
 	// Name says in a few words what changes. It is part of the error if the migration fails.
 	Name string
-	// Apply reads the old state and adds to b what has to change. Its changes and the new format are one commit, so that
-	// a crash leaves either the old store or the new one.
+	// Apply reads the old state and adds to b what has to change. Its changes and the new format
+	// are one commit, so that a crash leaves either the old store or the new one.
 	Apply func(r Reader, b *Batch) error
 }
 
-// Migrations is the history of the layout, oldest first: a store starts at format 1, and each migration leads to the next.
-// Entries are only ever added at the end.
+// Migrations is the history of the layout, oldest first: a store starts at format 1, and each
+// migration leads to the next. Entries are only ever added at the end.
 type Migrations []Migration
 
 // Current returns the migrations up to the layout of doc.go.
@@ -27,16 +27,21 @@ func Current() Migrations {
 		{Name: "lines are known by their tasks", Apply: dropLines},
 		{Name: "tasks have requirements, trace metadata and last words", Apply: noChange},
 		{Name: "credentials and audit", Apply: noChange},
-		{Name: "a spec tells how its task was at first", Apply: noChange}, // an older spec has a record of the task beside it
+		// an older spec has a record of the task beside it
+		{Name: "a spec tells how its task was at first", Apply: noChange},
 		{Name: "a queue tells how far its rate limit is used up", Apply: noChange},
-		{Name: "the sums have a checksum, and queues count ended tasks", Apply: noChange}, // a queue that has not counted them is kept
+		// a queue that has not counted them is kept
+		{Name: "the sums have a checksum, and queues count ended tasks", Apply: noChange},
 		{Name: "tasks are found by their run", Apply: markOlderTasks},
-		{Name: "tasks may require a package, keys are in segments, and timers in a log", Apply: noChange}, // keys of older tasks stay in Idempotency
-		{Name: "queues count ended tasks by their state", Apply: noChange},                                // those of older tasks stay together: see records.Space
+		// keys of older tasks stay in Idempotency
+		{Name: "tasks may require a package, keys are in segments, and timers in a log", Apply: noChange},
+		// those of older tasks stay together: see records.Space
+		{Name: "queues count ended tasks by their state", Apply: noChange},
 	}
 }
 
-// noChange changes nothing. It is for a format whose new keyspaces and fields are empty in older stores, and whose older records are still read as they are.
+// noChange changes nothing. It is for a format whose new keyspaces and fields are empty in older
+// stores, and whose older records are still read as they are.
 func noChange(Reader, *Batch) error { return nil }
 
 // dropLines empties Line. Everything else that is new in format 2 is empty in a store of format 1.
@@ -50,8 +55,9 @@ func dropLines(r Reader, b *Batch) error {
 // FirstWithRun is the first format that has Run.
 const FirstWithRun = 8
 
-// OlderTasks is the group in Run that holds, for each space that is older than that format, its newest task at that time. Tasks up to this one may be
-// missing in Run. Adding all of them would keep a large store from starting for minutes; they become fewer as their retention ends.
+// OlderTasks is the group in Run that holds, for each space that is older than that format, its
+// newest task at that time. Tasks up to this one may be missing in Run. Adding all of them would
+// keep a large store from starting for minutes; they become fewer as their retention ends.
 const OlderTasks = 0
 
 // markOlderTasks adds OlderTasks.
@@ -97,8 +103,9 @@ func (m Migrations) Format() uint32 { return uint32(1 + len(m)) }
 // Stamp adds to b the record which says that an empty store has the newest format.
 func (m Migrations) Stamp(b *Batch) { putFormat(b, m.Format()) }
 
-// Upgrade brings s to the newest format, one commit for each migration that it lacks. The error is a *NewerFormatError
-// if s has a newer format than m, and a *CorruptError if the format of s cannot be read.
+// Upgrade brings s to the newest format, one commit for each migration that it lacks. The error is
+// a *NewerFormatError if s has a newer format than m, and a *CorruptError if the format of s cannot
+// be read.
 func (m Migrations) Upgrade(ctx context.Context, s Store) error {
 	have, err := m.Check(s)
 	if err != nil {
@@ -133,8 +140,8 @@ func (m Migration) run(ctx context.Context, s Store, to uint32) error {
 	return s.Commit(ctx, &b)
 }
 
-// formatVersion is the version byte of the format record. This one record must stay readable for ever, so that any
-// version of Lessor can tell a newer store from a broken one.
+// formatVersion is the version byte of the format record. This one record must stay readable for
+// ever, so that any version of Lessor can tell a newer store from a broken one.
 const formatVersion = 1
 
 func putFormat(b *Batch, format uint32) {

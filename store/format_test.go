@@ -63,7 +63,8 @@ func TestUpgradeRunsTheMissingMigrations(t *testing.T) {
 	}
 }
 
-// Each migration is one commit. So a crash during an upgrade leaves a store of one of the formats, and the next Upgrade continues from that.
+// Each migration is one commit. So a crash during an upgrade leaves a store of one of the formats,
+// and the next Upgrade continues from that.
 func TestUpgradeContinuesAfterACrash(t *testing.T) {
 	for crashAt := range len(migrations) {
 		s := storeWithFormatOf(t, nil)
@@ -115,7 +116,8 @@ func TestUpgradeRefusesStoreWithoutFormat(t *testing.T) {
 	}
 }
 
-// Format 8 finds tasks by their run. The upgrade notes, for each space, the newest of the tasks that are there already.
+// Format 8 finds tasks by their run. The upgrade notes, for each space, the newest of the tasks
+// that are there already.
 func TestUpgradeNotesTheOlderTasks(t *testing.T) {
 	before := store.Current()[:6]
 	for name, tasks := range map[string][]lease.TaskID{

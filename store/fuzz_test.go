@@ -8,7 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/store/storetest"
 )
 
-// Open returns what was sealed under the key. It refuses any other bytes, unless they are exactly what a Batch writes for some payload.
+// Open returns what was sealed under the key. It refuses any other bytes, unless they are exactly
+// what a Batch writes for some payload.
 func FuzzSeal(f *testing.F) {
 	f.Add([]byte("key"), []byte("payload"), []byte{})
 	f.Add([]byte{}, []byte{}, []byte{1, 2, 3, 4, 5})

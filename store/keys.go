@@ -26,8 +26,9 @@ const (
 
 func parseError(ks Keyspace, key []byte) error { return Corrupt(ks, key, "the key has no such form") }
 
-// AppendTenantKey appends the key of something that belongs to a tenant: name is a workspace in Space, or an id in SigningKey and Token. Names hold no
-// control characters, so the separator is unambiguous. The keys of one tenant are adjacent.
+// AppendTenantKey appends the key of something that belongs to a tenant: name is a workspace in
+// Space, or an id in SigningKey and Token. Names hold no control characters, so the separator is
+// unambiguous. The keys of one tenant are adjacent.
 func AppendTenantKey(dst []byte, tenant, name string) []byte {
 	dst = append(dst, tenant...)
 	dst = append(dst, 0)
@@ -43,12 +44,14 @@ func ParseTenantKey(ks Keyspace, key []byte) (tenant, name string, err error) {
 	return string(t), string(n), nil
 }
 
-// AppendSpacePrefix appends the prefix of all keys of one space, in every keyspace whose keys begin with the space.
+// AppendSpacePrefix appends the prefix of all keys of one space, in every keyspace whose keys begin
+// with the space.
 func AppendSpacePrefix(dst []byte, space uint32) []byte {
 	return binary.BigEndian.AppendUint32(dst, space)
 }
 
-// AppendNameKey appends the key of a name within a space: of a queue in Queue and Settings, of an idempotency key in Idempotency.
+// AppendNameKey appends the key of a name within a space: of a queue in Queue and Settings, of an
+// idempotency key in Idempotency.
 func AppendNameKey(dst []byte, space uint32, name string) []byte {
 	return append(AppendSpacePrefix(dst, space), name...)
 }
@@ -61,8 +64,8 @@ func ParseNameKey(ks Keyspace, key []byte) (space uint32, name string, err error
 	return binary.BigEndian.Uint32(key), string(key[spaceSize:]), nil
 }
 
-// AppendTaskKey appends the key of a task in Spec, Task, Lease, Output, Failure, Checkpoint, Feedback and KeyLog. It is also the prefix of the keys of the task's
-// attempts.
+// AppendTaskKey appends the key of a task in Spec, Task, Lease, Output, Failure, Checkpoint,
+// Feedback and KeyLog. It is also the prefix of the keys of the task's attempts.
 func AppendTaskKey(dst []byte, id lease.TaskID) []byte {
 	return binary.BigEndian.AppendUint64(AppendSpacePrefix(dst, id.Space), id.Seq)
 }
@@ -97,7 +100,8 @@ func AppendLinePrefix(dst []byte, space uint32, line uint64) []byte {
 	return binary.BigEndian.AppendUint64(AppendSpacePrefix(dst, space), line)
 }
 
-// ReadyKey is the place of a READY task in its line. Higher priorities come first, then lower places, then lower sequences (T2).
+// ReadyKey is the place of a READY task in its line. Higher priorities come first, then lower
+// places, then lower sequences (T2).
 type ReadyKey struct {
 	Space    uint32
 	Line     uint64
@@ -148,7 +152,8 @@ type ParkedKey struct {
 	ReadyKey
 }
 
-// AppendParkedPrefix appends the prefix of the keys in Parked of the tasks of one line under one concurrency key.
+// AppendParkedPrefix appends the prefix of the keys in Parked of the tasks of one line under one
+// concurrency key.
 func AppendParkedPrefix(dst []byte, space uint32, key, line uint64) []byte {
 	dst = binary.BigEndian.AppendUint64(AppendSpacePrefix(dst, space), key)
 	return binary.BigEndian.AppendUint64(dst, line)
@@ -170,7 +175,8 @@ func ParseParkedKey(key []byte) (ParkedKey, error) {
 	}, nil
 }
 
-// AppendGroupPrefix appends the prefix of the keys of one group of tasks: in Run of those of a run, in Mounted of those that are mounted on one host.
+// AppendGroupPrefix appends the prefix of the keys of one group of tasks: in Run of those of a run,
+// in Mounted of those that are mounted on one host.
 func AppendGroupPrefix(dst []byte, space uint32, group uint64) []byte {
 	return binary.BigEndian.AppendUint64(AppendSpacePrefix(dst, space), group)
 }
@@ -189,7 +195,8 @@ func ParseGroupKey(ks Keyspace, key []byte) (group uint64, id lease.TaskID, err 
 	return binary.BigEndian.Uint64(key[spaceSize:]), id, nil
 }
 
-// KeyHash stands for an idempotency key of a space: the first 16 bytes of a SHA-256 over the space and the key. The algorithm must never change.
+// KeyHash stands for an idempotency key of a space: the first 16 bytes of a SHA-256 over the space
+// and the key. The algorithm must never change.
 type KeyHash [16]byte
 
 // HashOfKey returns the hash of an idempotency key of a space.
@@ -282,8 +289,8 @@ func ParseTimerLogKey(key []byte) (number uint64, err error) {
 	return binary.BigEndian.Uint64(key), nil
 }
 
-// PrefixEnd returns the end of a scan over all keys with the prefix: the lowest key that is greater than all of them. If there is no such key, it returns nil,
-// which means the end of the keyspace.
+// PrefixEnd returns the end of a scan over all keys with the prefix: the lowest key that is greater
+// than all of them. If there is no such key, it returns nil, which means the end of the keyspace.
 func PrefixEnd(prefix []byte) []byte {
 	end := bytes.Clone(prefix)
 	for i := len(end) - 1; i >= 0; i-- {
@@ -309,7 +316,8 @@ func orderedInt32(n int32) uint32 { return uint32(n) ^ 1<<31 }
 // orderedInt64 is orderedInt32 for 64 bits.
 func orderedInt64(n int64) uint64 { return uint64(n) ^ 1<<63 }
 
-// TaskOf returns the task whose id is in a key; ok is false if keys of the keyspace have none, or the key has another form.
+// TaskOf returns the task whose id is in a key; ok is false if keys of the keyspace have none, or
+// the key has another form.
 func TaskOf(ks Keyspace, key []byte) (id lease.TaskID, ok bool) {
 	var err error
 	switch ks {

@@ -7,8 +7,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// AuditKey is the key of an audit entry. The entries of a tenant are ordered by the wall clock. The serving clock never goes back, so no two entries have the
-// same key, even if the wall clock goes back.
+// AuditKey is the key of an audit entry. The entries of a tenant are ordered by the wall clock. The
+// serving clock never goes back, so no two entries have the same key, even if the wall clock goes
+// back.
 type AuditKey struct {
 	Tenant  string
 	At      lease.Wall

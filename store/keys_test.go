@@ -15,7 +15,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// borderNumber returns one of a few numbers at the borders of the integer types, so that random keys often share a part.
+// borderNumber returns one of a few numbers at the borders of the integer types, so that random
+// keys often share a part.
 func borderNumber(rnd *rand.Rand) uint64 {
 	borders := []uint64{0, 1, 255, 256, math.MaxInt32, math.MaxInt32 + 1, math.MaxUint32, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64}
 	return borders[rnd.IntN(len(borders))]
@@ -25,8 +26,8 @@ func randomTaskID(rnd *rand.Rand) lease.TaskID {
 	return lease.TaskID{Space: uint32(borderNumber(rnd)), Seq: borderNumber(rnd)}
 }
 
-// checkOrder checks that the keys of random values sort as compare sorts the values, that each key is parsed to its value, and that a key with a byte
-// too many or too few is refused.
+// checkOrder checks that the keys of random values sort as compare sorts the values, that each key
+// is parsed to its value, and that a key with a byte too many or too few is refused.
 func checkOrder[T comparable](
 	t *testing.T, random func(*rand.Rand) T, key func(T) []byte, parse func([]byte) (T, error), compare func(a, b T) int,
 ) {
@@ -93,7 +94,8 @@ func TestSegmentKeys(t *testing.T) {
 	}
 }
 
-// The hashes of idempotency keys are on disk, so they must never change. Those of one key in two spaces differ.
+// The hashes of idempotency keys are on disk, so they must never change. Those of one key in two
+// spaces differ.
 func TestHashesOfKeysNeverChange(t *testing.T) {
 	t.Attr("rules", "T1")
 	for _, tt := range []struct {
@@ -110,7 +112,8 @@ func TestHashesOfKeysNeverChange(t *testing.T) {
 	}
 }
 
-// T2: within a line, the keys of READY tasks sort by priority, the highest first, then by place, then by sequence.
+// T2: within a line, the keys of READY tasks sort by priority, the highest first, then by place,
+// then by sequence.
 func TestReadyKeys(t *testing.T) {
 	t.Attr("rules", "T2")
 	checkOrder(t,
@@ -136,7 +139,8 @@ func TestReadyKeys(t *testing.T) {
 	}
 }
 
-// The keys of parked tasks sort by their concurrency key, and under one concurrency key as they do in their line.
+// The keys of parked tasks sort by their concurrency key, and under one concurrency key as they do
+// in their line.
 func TestParkedKeys(t *testing.T) {
 	checkOrder(t,
 		func(rnd *rand.Rand) store.ParkedKey {
@@ -196,7 +200,8 @@ func TestTimerKeys(t *testing.T) {
 	}
 }
 
-// The key of a tenant and a workspace is parsed to both. Two tenants never share a key, even if tenant and workspace are equal when joined.
+// The key of a tenant and a workspace is parsed to both. Two tenants never share a key, even if
+// tenant and workspace are equal when joined.
 func TestTenantKeys(t *testing.T) {
 	key := store.AppendTenantKey(nil, "acme", "default")
 	tenant, workspace, err := store.ParseTenantKey(store.Space, key)
@@ -253,8 +258,8 @@ func TestPrefixEnd(t *testing.T) {
 	}
 }
 
-// A new keyspace needs a new format, so that a program that does not know the keyspace refuses the store. This test fails if somebody adds a keyspace, to
-// remind them of the format.
+// A new keyspace needs a new format, so that a program that does not know the keyspace refuses the
+// store. This test fails if somebody adds a keyspace, to remind them of the format.
 func TestNewKeyspaceNeedsANewFormat(t *testing.T) {
 	if keyspaces, format := store.NumKeyspaces, store.Current().Format(); keyspaces != 26 || format != 10 {
 		t.Errorf("there are %d keyspaces in format %d, want 26 in format 10; a new keyspace needs a new format: then change the numbers here", keyspaces, format)

@@ -2,7 +2,8 @@ package store
 
 import "fmt"
 
-// Keyspace is one ordered range of keys. The package comment says what each one holds. Its number is part of every seal and must not change.
+// Keyspace is one ordered range of keys. The package comment says what each one holds. Its number
+// is part of every seal and must not change.
 type Keyspace uint8
 
 // The keyspaces.

@@ -2,10 +2,12 @@ package store
 
 import "github.com/lessor-dev/lessor/internal/turn"
 
-// readsPerTurn is after how many reads a polite Reader gives up the processor. A read takes about a microsecond.
+// readsPerTurn is after how many reads a polite Reader gives up the processor. A read takes about a
+// microsecond.
 const readsPerTurn = 32
 
-// Polite returns a Reader that gives up the processor after every few reads, for calls that may read much; see package turn.
+// Polite returns a Reader that gives up the processor after every few reads, for calls that may
+// read much; see package turn.
 func Polite(r Reader) Reader { return &politeReader{Reader: r} }
 
 type politeReader struct {

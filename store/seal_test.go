@@ -23,7 +23,8 @@ func TestOpenReadsWhatABatchSealed(t *testing.T) {
 	}
 }
 
-// A stored value must stay readable for ever, so the form of a seal must not change. The test compares with a value that format 1 wrote.
+// A stored value must stay readable for ever, so the form of a seal must not change. The test
+// compares with a value that format 1 wrote.
 func TestFormOfASealNeverChanges(t *testing.T) {
 	want := "\x01\x00\xfd\xbeupayload"
 	if got := storetest.Seal(store.Task, []byte("key"), 1, []byte("payload")); string(got) != want {
@@ -31,7 +32,8 @@ func TestFormOfASealNeverChanges(t *testing.T) {
 	}
 }
 
-// Open refuses a value with any bit flipped, cut off anywhere, or read under another keyspace or key than it was sealed for.
+// Open refuses a value with any bit flipped, cut off anywhere, or read under another keyspace or
+// key than it was sealed for.
 func TestOpenRefusesDamage(t *testing.T) {
 	key, value := []byte("key"), storetest.Seal(store.Task, []byte("key"), 1, []byte("payload"))
 	wantCorrupt := func(what string, ks store.Keyspace, key, value []byte) {
@@ -79,7 +81,8 @@ func TestSealAndBatchDoNotAllocate(t *testing.T) {
 	}
 }
 
-// A batch returns its changes in order, counts the bytes of their keys and values, and is empty after Reset.
+// A batch returns its changes in order, counts the bytes of their keys and values, and is empty
+// after Reset.
 func TestBatch(t *testing.T) {
 	var b store.Batch
 	b.Put(store.Task, []byte("a"), []byte("value"))

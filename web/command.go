@@ -9,7 +9,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
-// limits returns the flags of a command that leave the limits of a queue as they are, for its reader to change.
+// limits returns the flags of a command that leave the limits of a queue as they are, for its
+// reader to change.
 func limits(q *lessorv1.Queue) string {
 	flags := fmt.Sprintf("--max-inflight %d --rate ", q.GetMaxInflight())
 	perSecond := q.GetRateLimit().GetPerSecond()
@@ -23,7 +24,8 @@ func limits(q *lessorv1.Queue) string {
 	return flags
 }
 
-// exactRate returns a rate as a command has it, in the shortest unit in which it is a number of few digits.
+// exactRate returns a rate as a command has it, in the shortest unit in which it is a number of few
+// digits.
 func exactRate(perSecond float64) string {
 	for _, unit := range words.RateUnits {
 		n, err := strconv.ParseFloat(strconv.FormatFloat(perSecond*unit.Seconds, 'g', 6, 64), 64)
@@ -42,7 +44,8 @@ func argument(name string) string {
 	return quoted(name)
 }
 
-// quoted returns a word of a command as a shell needs it. Characters that would not be shown as they are become numbers, which bash, zsh and ksh read.
+// quoted returns a word of a command as a shell needs it. Characters that would not be shown as
+// they are become numbers, which bash, zsh and ksh read.
 func quoted(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+,", r)

@@ -109,9 +109,11 @@ func link(path string, query ...string) string {
 // taskID is the form of a task's id within a text; an id has no i, l, o and u.
 var taskID = regexp.MustCompile(`\bt[0-9a-hjkmnp-tv-z]{16}\b`)
 
-// linked returns a text of the coordinator in which the ids of tasks are links, so that one can go from a task that waits to those for which it waits.
+// linked returns a text of the coordinator in which the ids of tasks are links, so that one can go
+// from a task that waits to those for which it waits.
 func linked(text string) template.HTML {
-	escaped := template.HTMLEscapeString(text)                                                         // escaping makes nothing that looks like an id
+	// escaping makes nothing that looks like an id
+	escaped := template.HTMLEscapeString(text)
 	return template.HTML(taskID.ReplaceAllString(escaped, `<a class="id" href="/ui/tasks/$0">$0</a>`)) //nolint:gosec // see above
 }
 

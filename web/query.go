@@ -14,12 +14,14 @@ import (
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
-// unchanged is the parameter of a form that has the exact values of the others, see kept. Every page takes it, and the workspace.
+// unchanged is the parameter of a form that has the exact values of the others, see kept. Every
+// page takes it, and the workspace.
 const unchanged = "unchanged"
 
-// readable checks the query of a page that takes certain parameters, and returns the request without what forms add to it. It refuses what is not a query,
-// which net/url would leave out; what is not text, which no other client of the services can send; and what the page would not heed: a reader who has written
-// "states" for "state" would take all tasks for those of that state.
+// readable checks the query of a page that takes certain parameters, and returns the request
+// without what forms add to it. It refuses what is not a query, which net/url would leave out; what
+// is not text, which no other client of the services can send; and what the page would not heed: a
+// reader who has written "states" for "state" would take all tasks for those of that state.
 func readable(r *http.Request, takes []string) (*http.Request, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -57,7 +59,8 @@ func readableParameters(query url.Values, takes []string) error {
 // lists are the parameters that may have several values.
 var lists = []string{"state", "end_reason", "error_category"}
 
-// valuesOf returns the values of a parameter that may have several: the form has one, with commas, or an empty one for none.
+// valuesOf returns the values of a parameter that may have several: the form has one, with commas,
+// or an empty one for none.
 func valuesOf(query url.Values, name string) (values []string) {
 	for _, list := range query[name] {
 		if list != "" {
@@ -67,7 +70,8 @@ func valuesOf(query url.Values, name string) (values []string) {
 	return values
 }
 
-// namedBy returns the values of an enum that a parameter names, in any case; unknown says what a name is that names none.
+// namedBy returns the values of an enum that a parameter names, in any case; unknown says what a
+// name is that names none.
 func namedBy[E any](query url.Values, parameter string, named func(string) (E, bool), unknown string) (found []E, err error) {
 	for i, name := range valuesOf(query, parameter) {
 		value, known := named(name)
@@ -85,7 +89,8 @@ func namedBy[E any](query url.Values, parameter string, named func(string) (E, b
 // boxed returns a text as the box of a form has it. A browser would drop the ends of lines.
 func boxed(text string) string { return words.Visible(text, "") }
 
-// kept returns what a form says of the values that its boxes cannot show, so that one that its reader leaves as it is keeps its value; "" if the boxes show all.
+// kept returns what a form says of the values that its boxes cannot show, so that one that its
+// reader leaves as it is keeps its value; "" if the boxes show all.
 func kept(query url.Values) string {
 	exact := url.Values{}
 	for name := range query {

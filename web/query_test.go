@@ -13,7 +13,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// submitted returns the address to which a browser sends a form of a page as it is: a box has one line.
+// submitted returns the address to which a browser sends a form of a page as it is: a box has one
+// line.
 func submitted(t *testing.T, page, action string) string {
 	t.Helper()
 	form := regexp.MustCompile(`(?s)<form[^>]* action="` + action + `">.*?</form>`).FindString(page)
@@ -40,7 +41,8 @@ func submitted(t *testing.T, page, action string) string {
 // odd has what a page shows as numbers, and what the box of a form drops.
 const odd = "a\u202e\x1b\u200b\n\x00\u0085b?&%\"'<i>=日"
 
-// A form that is sent as it is selects the same again, whatever names it has. What its reader changes is as it was written.
+// A form that is sent as it is selects the same again, whatever names it has. What its reader
+// changes is as it was written.
 func TestFormsKeepNames(t *testing.T) {
 	a := full()
 	query := url.Values{}
@@ -86,7 +88,8 @@ func TestFormsKeepNames(t *testing.T) {
 	}
 }
 
-// A parameter that a page does not heed is refused with those that it takes, on every page, and so is one that is there twice.
+// A parameter that a page does not heed is refused with those that it takes, on every page, and so
+// is one that is there twice.
 func TestParametersThatNoPageHeeds(t *testing.T) {
 	for _, path := range all {
 		separator := "?"
@@ -111,7 +114,8 @@ func TestParametersThatNoPageHeeds(t *testing.T) {
 	}
 }
 
-// No form lets the browser fill in what was written into it on another visit: who goes back would read the conditions of another list.
+// No form lets the browser fill in what was written into it on another visit: who goes back would
+// read the conditions of another list.
 func TestBoxesShowWhatTheListShows(t *testing.T) {
 	for _, path := range append([]string{"/ui/tasks?state=GONE"}, all...) {
 		forms := regexp.MustCompile(`<form[^>]*>`).FindAllString(get(t, full(), path).Body.String(), -1)

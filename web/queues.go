@@ -32,7 +32,8 @@ func (p *pages) overview(r *http.Request) (view, error) {
 	}}, nil
 }
 
-// idle reports whether a queue has tasks for which nobody asks. A worker over HTTP asks for work only when it has none.
+// idle reports whether a queue has tasks for which nobody asks. A worker over HTTP asks for work
+// only when it has none.
 func idle(q *lessorv1.Queue) bool {
 	return q.GetReady() > 0 && q.GetTakers() == 0 && q.GetLeased() == 0
 }

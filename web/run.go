@@ -44,8 +44,8 @@ type tally struct {
 // tallied is how many tasks the page of a run asks for at once.
 const tallied = 1000
 
-// tally counts the tasks that a filter selects. Of many it counts the first ones: it stops where a search does. A task that moves meanwhile has the state that it
-// had when its part was read.
+// tally counts the tasks that a filter selects. Of many it counts the first ones: it stops where a
+// search does. A task that moves meanwhile has the state that it had when its part was read.
 func (p *pages) tally(ctx context.Context, filter *lessorv1.TaskFilter) (tally, error) {
 	n := tally{Counts: map[lessorv1.TaskState]int{}}
 	req := &lessorv1.ListTasksRequest{Filter: filter, PageSize: tallied}

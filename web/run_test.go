@@ -20,7 +20,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// listing returns a coordinator whose lists have so many pages of these tasks; each call takes a while.
+// listing returns a coordinator whose lists have so many pages of these tasks; each call takes a
+// while.
 func listing(pages int, each time.Duration, tasks ...*lessorv1.Task) *answers {
 	a := &answers{}
 	a.reply = func(request proto.Message) (proto.Message, error) {
@@ -43,7 +44,8 @@ func textOf(page string) string {
 	return strings.Join(strings.Fields(html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(page, " "))), " ")
 }
 
-// The page of a run says how many of its tasks are in each state, whether all have ended, and which failed and why. Each number leads to those tasks.
+// The page of a run says how many of its tasks are in each state, whether all have ended, and which
+// failed and why. Each number leads to those tasks.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
@@ -96,7 +98,8 @@ func TestRun(t *testing.T) {
 		_, text = show(listing(1, 0))
 		want(text, "No task of the workspace ws has this run.")
 
-		// Of a large run, the first tasks are counted, and the page says so at each number. That none of them failed says nothing of the others.
+		// Of a large run, the first tasks are counted, and the page says so at each number. That
+		// none of them failed says nothing of the others.
 		for calls, large := range map[int]*answers{mostCalls: listing(1000, 0, tasks...), 4: listing(1000, 300*time.Millisecond, tasks...)} {
 			body, text = show(large)
 			want(text, fmt.Sprintf("Run r its first %d tasks", 3*calls), "The run has more tasks than are counted here", fmt.Sprintf("FAILED %d so far", calls), "READY 0 so far",

@@ -18,7 +18,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// far returns a coordinator whose lists have their only task on the page of this number, and last as many. Each call takes a while.
+// far returns a coordinator whose lists have their only task on the page of this number, and last
+// as many. Each call takes a while.
 func far(on, pages int, each time.Duration) *answers {
 	a := &answers{}
 	a.reply = func(request proto.Message) (proto.Message, error) {
@@ -42,8 +43,8 @@ func far(on, pages int, each time.Duration) *answers {
 	return a
 }
 
-// A list goes on until it has a task, for a bounded number of calls and a bounded time. Then it says so, and its next page goes on from there. One that needs
-// many calls is asked for less often.
+// A list goes on until it has a task, for a bounded number of calls and a bounded time. Then it
+// says so, and its next page goes on from there. One that needs many calls is asked for less often.
 func TestListSearches(t *testing.T) {
 	const none, onwards = "No task matches.", "the search goes on with the next page"
 	for name, c := range map[string]struct {
@@ -95,7 +96,8 @@ func TestListSearches(t *testing.T) {
 	}
 }
 
-// A search that a quota ends shows how far it has come. Without any answer there is nothing to show.
+// A search that a quota ends shows how far it has come. Without any answer there is nothing to
+// show.
 func TestSearchThatAQuotaEnds(t *testing.T) {
 	for refused, want := range map[int]int{0: http.StatusTooManyRequests, 1: http.StatusOK, 4: http.StatusOK} {
 		a := far(100, 1000, 0)

@@ -32,12 +32,14 @@ func (p *pages) task(r *http.Request) (view, error) {
 	}{t, explanation{explained, words.Final(t.GetState())}, words.Final(t.GetState()), slices.ContainsFunc(explained.GetFindings(), isLateResult), elsewhere(t)}}, nil
 }
 
-// isLateResult reports whether a finding says that a result can be adopted: one is kept, nobody holds the task, and its round has no outcome.
+// isLateResult reports whether a finding says that a result can be adopted: one is kept, nobody
+// holds the task, and its round has no outcome.
 func isLateResult(f *lessorv1.Finding) bool {
 	return f.GetCode() == lessorv1.FindingCode_FINDING_CODE_LATE_RESULT
 }
 
-// elsewhere reports whether the output of a task is not with the coordinator, which can only say where it is.
+// elsewhere reports whether the output of a task is not with the coordinator, which can only say
+// where it is.
 func elsewhere(t *lessorv1.Task) bool {
 	return len(t.GetOutput()) == 0 && slices.ContainsFunc(t.GetArtifacts(), func(a *lessorv1.Artifact) bool { return !a.GetInline() })
 }
@@ -54,7 +56,8 @@ type content struct {
 	Data bool // they are not text
 }
 
-// deepest is how far JSON may be nested to be indented: the indentation of a few KiB of brackets would take tens of MiB.
+// deepest is how far JSON may be nested to be indented: the indentation of a few KiB of brackets
+// would take tens of MiB.
 const deepest = 32
 
 // contentOf prepares bytes. JSON is indented.

@@ -14,8 +14,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
-// filterParameters are what a list takes: the conditions of its filter, of which the form hides the second line until they are used, its order, and which of its
-// pages it is.
+// filterParameters are what a list takes: the conditions of its filter, of which the form hides the
+// second line until they are used, its order, and which of its pages it is.
 var (
 	filterParameters = slices.Concat([]string{"queue", "state", "type", "run", "ended_since"}, lessUsed, []string{"order", "page"})
 	lessUsed         = []string{"end_reason", "error_category", "ended_until", "since", "until", "worker", "concurrency_key", "idempotency_key", "host_node", "label"}
@@ -74,7 +74,8 @@ type form struct {
 	State, Reason, Category selection
 }
 
-// selection is a box of a form that has one of some names. It has what was asked for as one more, if that is several names or none of them.
+// selection is a box of a form that has one of some names. It has what was asked for as one more,
+// if that is several names or none of them.
 type selection struct {
 	Asked string
 	Names []string
@@ -99,7 +100,8 @@ func formOf(r *http.Request) *form {
 var parameterOf = strings.NewReplacer("filter.", "", "workspace_id", "workspace", "run_id", "run", "worker_id", "worker", "host_node_id", "host_node",
 	"created_after", "since", "created_before", "until", "finished_after", "ended_since", "finished_before", "ended_until")
 
-// inWordsOfTheForm returns an error that names parameters in the place of the fields that the coordinator refuses.
+// inWordsOfTheForm returns an error that names parameters in the place of the fields that the
+// coordinator refuses.
 func inWordsOfTheForm(err error) error {
 	if told := status.Convert(err); told.Code() == codes.InvalidArgument {
 		return status.Error(codes.InvalidArgument, parameterOf.Replace(told.Message()))
@@ -113,7 +115,8 @@ type choice struct {
 	Current    bool
 }
 
-// changed returns the link to the first page of the list in a query that has another value of a parameter; "" leaves it out.
+// changed returns the link to the first page of the list in a query that has another value of a
+// parameter; "" leaves it out.
 func changed(query url.Values, parameter, value string, without ...string) string {
 	values := url.Values{}
 	for name := range query {
@@ -132,7 +135,8 @@ func orders(query url.Values, newestFirst bool) []choice {
 	return []choice{{"newest first", changed(query, "order", ""), newestFirst}, {"oldest first", changed(query, "order", oldest), !newestFirst}}
 }
 
-// ends returns links to those of the tasks that have ended lately, which were not always submitted lately. It returns none if the list has no ended tasks.
+// ends returns links to those of the tasks that have ended lately, which were not always submitted
+// lately. It returns none if the list has no ended tasks.
 func ends(f *lessorv1.TaskFilter, query url.Values) (links []choice) {
 	if len(f.GetStates()) > 0 && !slices.ContainsFunc(f.GetStates(), words.Final) {
 		return nil

@@ -58,7 +58,8 @@ func timeOf(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%q is neither a time such as 2026-12-01T06:00:00Z nor a span such as -1h", text)
 }
 
-// fixed returns the limits of a filter as parameters that do not move with the clock: all pages of a list have the same filter.
+// fixed returns the limits of a filter as parameters that do not move with the clock: all pages of
+// a list have the same filter.
 func fixed(f *lessorv1.TaskFilter) url.Values {
 	values := url.Values{}
 	for _, limit := range timeLimits(f) {

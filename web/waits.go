@@ -22,8 +22,8 @@ type wait struct {
 	explanation
 }
 
-// whyWaits says why tasks of a queue wait: how the one is that has been READY the longest, and how the one is that has kept others back the longest, if any
-// does.
+// whyWaits says why tasks of a queue wait: how the one is that has been READY the longest, and how
+// the one is that has kept others back the longest, if any does.
 func (p *pages) whyWaits(ctx context.Context, q *lessorv1.Queue) (all []wait, err error) {
 	oldest := "READY the longest"
 	if q.GetOldestReadyAtLeast() {

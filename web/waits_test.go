@@ -33,7 +33,8 @@ func queueOf(q *lessorv1.Queue, findings map[string]*lessorv1.Finding) *answers 
 	return a
 }
 
-// The page of a queue says why it waits, in the words of the coordinator: about its oldest READY task, and about the one that has kept others back the longest.
+// The page of a queue says why it waits, in the words of the coordinator: about its oldest READY
+// task, and about the one that has kept others back the longest.
 func TestWhyAQueueWaits(t *testing.T) {
 	paused := &lessorv1.Finding{
 		Code: lessorv1.FindingCode_FINDING_CODE_QUEUE_PAUSED, Message: "queue <q> is paused", Since: timestamppb.Now(), Remedy: "the queue is resumed",
@@ -94,7 +95,8 @@ func TestWhyAQueueWaits(t *testing.T) {
 	}
 }
 
-// The overview links the age of the oldest READY task of a queue, and that of its oldest blocker, to that task.
+// The overview links the age of the oldest READY task of a queue, and that of its oldest blocker,
+// to that task.
 func TestOldestTasksAreLinked(t *testing.T) {
 	a := full()
 	queue := a.by[lessorv1.AdminService_ListQueues_FullMethodName].(*lessorv1.ListQueuesResponse).GetQueues()[0]

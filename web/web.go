@@ -25,17 +25,20 @@ import (
 
 // Config is what the page needs from the coordinator.
 type Config struct {
-	// Calls makes calls of the services of lessor.v1 with the context of a request that Admit has let through.
+	// Calls makes calls of the services of lessor.v1 with the context of a request that Admit has
+	// let through.
 	Calls grpc.ClientConnInterface
 	// Admit lets only those through who may see all of a tenant, and refuses the others.
 	Admit func(page http.Handler, refuse Refuse) http.Handler
-	// Reader says who asks, by the context of a request that Admit has let through; nil, or no tenant: no credentials are required.
+	// Reader says who asks, by the context of a request that Admit has let through; nil, or no
+	// tenant: no credentials are required.
 	Reader func(context.Context) Reader
 	// Logger gets a line about each page that cannot be shown because of a mistake of ours.
 	Logger *slog.Logger
 }
 
-// Refuse answers a request that is not admitted: with a status, and with text about "this page" that says why.
+// Refuse answers a request that is not admitted: with a status, and with text about "this page"
+// that says why.
 type Refuse func(w http.ResponseWriter, r *http.Request, code int, text string)
 
 // Reader is who looks at a page.
@@ -47,7 +50,8 @@ type Reader struct {
 //go:embed templates/*.html
 var templateFiles embed.FS
 
-// templates are read when the first page is asked for, and once for all coordinators of a process, of which a test has hundreds.
+// templates are read when the first page is asked for, and once for all coordinators of a process,
+// of which a test has hundreds.
 var templates = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/*.html"))
 })
@@ -80,8 +84,8 @@ type view struct {
 	Data      any
 }
 
-// oftenest is how often page.js asks for a page, in seconds. It asks less often for one that takes more calls, so that none costs its reader more than one call
-// a second.
+// oftenest is how often page.js asks for a page, in seconds. It asks less often for one that takes
+// more calls, so that none costs its reader more than one call a second.
 const oftenest = 3
 
 // counted counts the calls for each page.
@@ -128,8 +132,9 @@ func Register(mux *http.ServeMux, cfg Config) {
 	mux.Handle("GET /ui", http.RedirectHandler("/ui/", http.StatusFound))
 }
 
-// secured forbids a browser whatever the page does not need: other people's scripts, styles and frames, and copies on its disk. A page of another site can
-// link to ours, but its images and frames would spend the calls of a reader who has given the browser a token.
+// secured forbids a browser whatever the page does not need: other people's scripts, styles and
+// frames, and copies on its disk. A page of another site can link to ours, but its images and
+// frames would spend the calls of a reader who has given the browser a token.
 func secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -147,7 +152,8 @@ func secured(next http.Handler) http.Handler {
 	})
 }
 
-// embeds reports whether a browser says that it makes the request for a part of another site's page, and not because its user goes from there to ours.
+// embeds reports whether a browser says that it makes the request for a part of another site's
+// page, and not because its user goes from there to ours.
 func embeds(h http.Header) bool {
 	switch h.Get("Sec-Fetch-Site") {
 	case "", "same-origin", "none": // none: the user has typed the address
@@ -181,19 +187,22 @@ func (p *pages) shown(page page) http.Handler {
 	})
 }
 
-// notFound answers for a path that is no page. It tells nothing of any tenant, so it asks for no credential.
+// notFound answers for a path that is no page. It tells nothing of any tenant, so it asks for no
+// credential.
 func (p *pages) notFound(w http.ResponseWriter, r *http.Request) {
 	r.Pattern = "" // so that the metrics count the request as one without a route
 	p.write(w, r, http.StatusNotFound, errorView(http.StatusNotFound, "there is no such page"))
 }
 
-// refuse answers a reader who is not admitted. It does not ask again: refused credentials count against their sender.
+// refuse answers a reader who is not admitted. It does not ask again: refused credentials count
+// against their sender.
 func (p *pages) refuse(w http.ResponseWriter, r *http.Request, code int, text string) {
 	p.write(w, r, code, errorView(code, text))
 }
 
-// toTask sends a reader who has written an id into the box of a page to the task. Like notFound, it tells nothing of any tenant. It is no page, and so does not
-// mind (see readable) what is in the query beside the id.
+// toTask sends a reader who has written an id into the box of a page to the task. Like notFound, it
+// tells nothing of any tenant. It is no page, and so does not mind (see readable) what is in the
+// query beside the id.
 func toTask(w http.ResponseWriter, r *http.Request) {
 	id := strings.TrimSpace(r.URL.Query().Get("id"))
 	if id == "" || strings.Trim(id, ".") == "" { // the latter would be steps of a path
@@ -207,7 +216,8 @@ func errorView(code int, text string) view {
 	return view{Title: http.StatusText(code), Template: "error", Failed: code, Data: text}
 }
 
-// passes reports whether a page that could not be shown may be shown later, as it was asked for: what is not there may come, and a quota has room again.
+// passes reports whether a page that could not be shown may be shown later, as it was asked for:
+// what is not there may come, and a quota has room again.
 func passes(code int) bool {
 	return code == http.StatusNotFound || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
 }
@@ -229,8 +239,9 @@ func (p *pages) write(w http.ResponseWriter, r *http.Request, code int, v view) 
 	_, _ = io.WriteString(w, harmless(page.String())) // an error: the reader is gone
 }
 
-// harmless makes visible what would let a text of somebody else rewrite the page around it, or hide in it. It is for whole pages, so that no field can be
-// forgotten; a link has such characters as %xx, a command as \ooo. It leaves white space, whose lines only a <pre> shows.
+// harmless makes visible what would let a text of somebody else rewrite the page around it, or hide
+// in it. It is for whole pages, so that no field can be forgotten; a link has such characters as
+// %xx, a command as \ooo. It leaves white space, whose lines only a <pre> shows.
 func harmless(page string) string { return words.Visible(page, "\n\r\t") }
 
 // framed is a view with what the frame around it needs.

@@ -67,7 +67,8 @@ func (a *answers) Invoke(_ context.Context, method string, request, answer any, 
 	return nil
 }
 
-// full returns answers in which every field is set. A text is the name of its field as markup, which must not come out as such.
+// full returns answers in which every field is set. A text is the name of its field as markup,
+// which must not come out as such.
 func full() *answers {
 	a := &answers{by: map[string]proto.Message{
 		lessorv1.AdminService_GetStatus_FullMethodName:   &lessorv1.GetStatusResponse{},
@@ -167,7 +168,8 @@ func TestUnknownPaths(t *testing.T) {
 	}
 }
 
-// A page of another site may lead a reader to ours, and embed no part of it: each would be a call of the reader's tenant. Programs say nothing of sites.
+// A page of another site may lead a reader to ours, and embed no part of it: each would be a call
+// of the reader's tenant. Programs say nothing of sites.
 func TestOtherSitesCannotEmbedPages(t *testing.T) {
 	for _, c := range []struct {
 		site, mode, dest string
@@ -203,8 +205,9 @@ func TestOtherSitesCannotEmbedPages(t *testing.T) {
 // all has every page.
 var all = []string{"/ui/", "/ui/queue?name=q", "/ui/tasks", "/ui/tasks/t1", "/ui/run?id=r", "/ui/workers?of=all", "/ui/worker?name=w"}
 
-// Every page can be made of answers that are empty, and of answers in which every field is set, in each state of a task. No text comes out as markup, and
-// a browser is told to run nothing that is not ours.
+// Every page can be made of answers that are empty, and of answers in which every field is set, in
+// each state of a task. No text comes out as markup, and a browser is told to run nothing that is
+// not ours.
 func TestPages(t *testing.T) {
 	for state := range lessorv1.TaskState_name {
 		whole := full()
@@ -238,7 +241,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// The pages of a task and of a worker show every text that there is about them, except for those that name what people have no use for.
+// The pages of a task and of a worker show every text that there is about them, except for those
+// that name what people have no use for.
 func TestPagesShowEveryText(t *testing.T) {
 	notShown := []string{
 		"tenant_id", "session_id", // there is one tenant, and the page of the worker has the session
@@ -331,7 +335,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Page.js asks again for every page, also for that of a task that is COMPLETED: somebody may delete it, and its ages grow.
+// Page.js asks again for every page, also for that of a task that is COMPLETED: somebody may delete
+// it, and its ages grow.
 func TestWhatIsKeptUpToDate(t *testing.T) {
 	whole := full()
 	task := whole.by[lessorv1.TaskService_GetTask_FullMethodName].(*lessorv1.GetTaskResponse).Task
@@ -345,8 +350,9 @@ func TestWhatIsKeptUpToDate(t *testing.T) {
 	}
 }
 
-// A page that could not be shown is asked for again if what it lacks may come: a worker that will connect, room in a quota, a coordinator that starts. A mistake in
-// the address stays, and refused credentials count against their sender.
+// A page that could not be shown is asked for again if what it lacks may come: a worker that will
+// connect, room in a quota, a coordinator that starts. A mistake in the address stays, and refused
+// credentials count against their sender.
 func TestErrorsThatPass(t *testing.T) {
 	for code, passes := range map[codes.Code]bool{
 		codes.NotFound: true, codes.ResourceExhausted: true, codes.Unavailable: true, codes.Internal: true,
@@ -372,7 +378,8 @@ func TestErrorsThatPass(t *testing.T) {
 	}
 }
 
-// A queue stands out if its tasks wait for nobody. A worker over HTTP that is busy does not ask for work, so it is none of the takers.
+// A queue stands out if its tasks wait for nobody. A worker over HTTP that is busy does not ask for
+// work, so it is none of the takers.
 func TestQueueThatNobodyWorksOn(t *testing.T) {
 	for _, c := range []struct {
 		queue *lessorv1.Queue
@@ -393,7 +400,8 @@ func TestQueueThatNobodyWorksOn(t *testing.T) {
 	}
 }
 
-// Where not all queues are on a page, it says so above them, and how many of them nobody works on: others that stand out may be further on.
+// Where not all queues are on a page, it says so above them, and how many of them nobody works on:
+// others that stand out may be further on.
 func TestQueuesOfOnePage(t *testing.T) {
 	well, idle := &lessorv1.Queue{Name: "a"}, &lessorv1.Queue{Name: "b", Ready: 1}
 	for _, c := range []struct {
@@ -414,7 +422,8 @@ func TestQueuesOfOnePage(t *testing.T) {
 	}
 }
 
-// What is drawn has a name for those who do not see it, and the exact times can be shown without a mouse.
+// What is drawn has a name for those who do not see it, and the exact times can be shown without a
+// mouse.
 func TestWhatIsDrawnHasAName(t *testing.T) {
 	drawn := 0
 	for _, path := range all {
@@ -436,7 +445,8 @@ func TestWhatIsDrawnHasAName(t *testing.T) {
 	}
 }
 
-// The overview says how many tasks of a queue are FAILED, and links them; its page says how many have ended.
+// The overview says how many tasks of a queue are FAILED, and links them; its page says how many
+// have ended.
 func TestEndedTasksOfAQueue(t *testing.T) {
 	a := full()
 	queue := &lessorv1.Queue{Name: "q", WorkspaceId: "ws", Completed: 31, Failed: 32, Cancelled: 33}
@@ -482,7 +492,8 @@ func TestStoreThatIsGoneStandsOut(t *testing.T) {
 	}
 }
 
-// A queue shows its workers, not those of a queue of the same name in another workspace. Its tasks are linked by state, in the order of a life.
+// A queue shows its workers, not those of a queue of the same name in another workspace. Its tasks
+// are linked by state, in the order of a life.
 func TestQueue(t *testing.T) {
 	a := full()
 	a.by[lessorv1.AdminService_ListWorkers_FullMethodName] = &lessorv1.ListWorkersResponse{Workers: []*lessorv1.Worker{
@@ -549,7 +560,8 @@ func TestWhen(t *testing.T) {
 	})
 }
 
-// In what the coordinator explains, the ids of tasks are links, and nothing else is: texts may have words of producers in them.
+// In what the coordinator explains, the ids of tasks are links, and nothing else is: texts may have
+// words of producers in them.
 func TestIDsInExplanationsAreLinks(t *testing.T) {
 	const id = "t0000200000000001"
 	linkTo := `<a class="id" href="/ui/tasks/` + id + `">` + id + `</a>`
@@ -603,7 +615,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// A span is counted from when the first page was asked for: on all pages the filter is the same. Its form has what was written. A list may end in the future.
+// A span is counted from when the first page was asked for: on all pages the filter is the same.
+// Its form has what was written. A list may end in the future.
 func TestSpansOfAFilter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := full()
@@ -629,8 +642,8 @@ func TestSpansOfAFilter(t *testing.T) {
 	})
 }
 
-// A list that cannot be shown says why above its form, which has what was written, also what is no filter. What the coordinator refuses has the name that the
-// form has for it.
+// A list that cannot be shown says why above its form, which has what was written, also what is no
+// filter. What the coordinator refuses has the name that the form has for it.
 func TestFormOfARefusedFilter(t *testing.T) {
 	const written = "workspace=ws&queue=q&type=t&run=r&worker=w&concurrency_key=k&idempotency_key=i&host_node=h"
 	for query, c := range map[string]struct {
@@ -695,8 +708,8 @@ func TestConditionsThatAreInUseAreSeen(t *testing.T) {
 	}
 }
 
-// A list has the newest tasks first, and links to itself in both orders. Its other pages, its form and its other links keep the order; a link to the other order
-// leads to the first page.
+// A list has the newest tasks first, and links to itself in both orders. Its other pages, its form
+// and its other links keep the order; a link to the other order leads to the first page.
 func TestOrderOfAList(t *testing.T) {
 	for query, c := range map[string]struct {
 		newestFirst bool
@@ -735,7 +748,8 @@ func TestOrderOfAList(t *testing.T) {
 	}
 }
 
-// A list that may have ended tasks has links to those that ended lately, with the rest of its filter.
+// A list that may have ended tasks has links to those that ended lately, with the rest of its
+// filter.
 func TestTasksThatEndedLately(t *testing.T) {
 	links := func(query string) (all []string) {
 		a := full()
@@ -762,7 +776,8 @@ func TestTasksThatEndedLately(t *testing.T) {
 	}
 }
 
-// A list says since when a task is where it is: when it ended and how long after its submit, when it began to run, or when it is due.
+// A list says since when a task is where it is: when it ended and how long after its submit, when
+// it began to run, or when it is due.
 func TestSince(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ago := func(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(time.Now().Add(-d)) }
@@ -789,8 +804,9 @@ func TestSince(t *testing.T) {
 	})
 }
 
-// The list of workers has those of the workspace, or all of them with their workspaces. It goes on until it has one. Only the first page can say that there is
-// none: what it does not show may be on a page before it.
+// The list of workers has those of the workspace, or all of them with their workspaces. It goes on
+// until it has one. Only the first page can say that there is none: what it does not show may be on
+// a page before it.
 func TestWorkersOfAWorkspace(t *testing.T) {
 	page := func(number string) *lessorv1.ListWorkersResponse {
 		switch number {
@@ -862,7 +878,8 @@ func TestTasksOfAWorker(t *testing.T) {
 	}
 }
 
-// A worker that has no session may hold leases all the same, so the links to it lead to a page, and that leads to its tasks.
+// A worker that has no session may hold leases all the same, so the links to it lead to a page, and
+// that leads to its tasks.
 func TestWorkerWithoutASession(t *testing.T) {
 	a := full()
 	a.refuses, a.only = status.Error(codes.NotFound, "no worker of this name has an open session"), lessorv1.AdminService_GetWorker_FullMethodName
@@ -925,7 +942,8 @@ func commands(t *testing.T, a *answers, path string) []string {
 	return strings.Split(html.UnescapeString(strings.NewReplacer("<bdi>", "", "</bdi>", "").Replace(shown[1])), "\n")
 }
 
-// Names that look like flags are not taken for such by the commands that a page shows. A task has the commands that it does not refuse.
+// Names that look like flags are not taken for such by the commands that a page shows. A task has
+// the commands that it does not refuse.
 func TestCommands(t *testing.T) {
 	queue := &lessorv1.Queue{WorkspaceId: "-w", Name: "-q", MaxInflight: 20, RateLimit: &lessorv1.RateLimit{PerSecond: 50.0 / 86400, Burst: 3}}
 	a := &answers{by: map[string]proto.Message{lessorv1.AdminService_GetQueue_FullMethodName: &lessorv1.GetQueueResponse{Queue: queue}}}
@@ -952,7 +970,9 @@ func TestCommands(t *testing.T) {
 	)
 	task := &lessorv1.Task{TaskId: "t1", Spec: &lessorv1.TaskSpec{}}
 	a.by[lessorv1.TaskService_GetTask_FullMethodName] = &lessorv1.GetTaskResponse{Task: task}
-	task.Discarded = []*lessorv1.DiscardedResult{{Attempt: 1}} // kept, but whether it can be adopted only the coordinator knows: FAILED may be an outcome or not
+	// kept, but whether it can be adopted only the coordinator knows: FAILED may be an outcome or
+	// not
+	task.Discarded = []*lessorv1.DiscardedResult{{Attempt: 1}}
 	for _, findings := range [][]*lessorv1.Finding{nil, {{Code: lessorv1.FindingCode_FINDING_CODE_LATE_RESULT}}} {
 		a.by[lessorv1.TaskService_ExplainTask_FullMethodName] = &lessorv1.ExplainTaskResponse{Findings: findings}
 		adopted := []string{adopt, get}
@@ -975,7 +995,8 @@ func TestCommands(t *testing.T) {
 	wantCommands("/ui/tasks/t1", get)
 }
 
-// No character of a text of somebody else turns a page around or is hidden, and a command with such a name is exact.
+// No character of a text of somebody else turns a page around or is hidden, and a command with such
+// a name is exact.
 func TestNoTextRewritesThePage(t *testing.T) {
 	a := full()
 	const name = "a\u202e\x1b\u200b'\\"
@@ -1008,8 +1029,8 @@ func TestLeasedTasksOfAQueue(t *testing.T) {
 	}
 }
 
-// Every page says of which coordinator it is, and to whom it is shown: of several open ones, a reader must not take one for another. One that credentials are not
-// required for has no reader.
+// Every page says of which coordinator it is, and to whom it is shown: of several open ones, a
+// reader must not take one for another. One that credentials are not required for has no reader.
 func TestWhosePageItIs(t *testing.T) {
 	reader := Reader{Tenant: "acme<", Subject: "alice&", Role: "viewer", Until: time.Date(2026, 12, 1, 10, 30, 0, 0, time.FixedZone("", 3600))}
 	for want, who := range map[string]func(context.Context) Reader{
@@ -1032,7 +1053,8 @@ func TestWhosePageItIs(t *testing.T) {
 	}
 }
 
-// A reader who is not admitted gets a page that says why, and for a wrong role how to show another credential. It does not ask again by itself.
+// A reader who is not admitted gets a page that says why, and for a wrong role how to show another
+// credential. It does not ask again by itself.
 func TestWhoIsNotAdmitted(t *testing.T) {
 	for code, helps := range map[int]bool{http.StatusForbidden: true, http.StatusUnauthorized: false, http.StatusTooManyRequests: false} {
 		mux := http.NewServeMux()
@@ -1083,8 +1105,8 @@ func TestLinksKeepTheWorkspace(t *testing.T) {
 	}
 }
 
-// Progress is shown if the worker has reported some, with its numbers. It has a bar while its attempt works. That of another attempt says of which it is, and so
-// does the output.
+// Progress is shown if the worker has reported some, with its numbers. It has a bar while its
+// attempt works. That of another attempt says of which it is, and so does the output.
 func TestProgress(t *testing.T) {
 	task := &lessorv1.Task{Spec: &lessorv1.TaskSpec{}, Progress: &lessorv1.Progress{}}
 	a := &answers{by: map[string]proto.Message{lessorv1.TaskService_GetTask_FullMethodName: &lessorv1.GetTaskResponse{Task: task}}}
@@ -1144,7 +1166,8 @@ func TestPrinted(t *testing.T) {
 	}
 }
 
-// Every page has a box that leads to the task whose id is written into it, whatever that is; the path of the task is asked for by itself.
+// Every page has a box that leads to the task whose id is written into it, whatever that is; the
+// path of the task is asked for by itself.
 func TestBoxForATask(t *testing.T) {
 	for id, want := range map[string]string{
 		"t0000200000000001": "/ui/tasks/t0000200000000001", " t1\t": "/ui/tasks/t1", "": "/ui/tasks", " ": "/ui/tasks", "..": "/ui/tasks",
@@ -1194,7 +1217,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// That a page is no longer up to date is seen wherever its reader has scrolled to: the line sticks, and is not in main, which is made anew.
+// That a page is no longer up to date is seen wherever its reader has scrolled to: the line sticks,
+// and is not in main, which is made anew.
 func TestStaleLineSticks(t *testing.T) {
 	style := get(t, full(), "/ui/style.css").Body.String()
 	if !regexp.MustCompile(`(?m)^\.stale \{[^}]*position: sticky; top: 0;`).MatchString(style) {
@@ -1208,8 +1232,8 @@ func TestStaleLineSticks(t *testing.T) {
 	}
 }
 
-// A table of many columns moves sideways in a box of its own, so that the page stays as wide as a phone. The box has an id, by which page.js knows how far it was
-// moved, and no id is there twice.
+// A table of many columns moves sideways in a box of its own, so that the page stays as wide as a
+// phone. The box has an id, by which page.js knows how far it was moved, and no id is there twice.
 func TestWideTablesMoveByThemselves(t *testing.T) {
 	if style := get(t, full(), "/ui/style.css").Body.String(); !strings.Contains(style, ".scroll { overflow-x: auto; }") {
 		t.Error("the box does not move its table")

@@ -10,7 +10,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// sessions are what a table of workers shows. The workspace is that of the links; if the workers are those of all workspaces, each row has its own.
+// sessions are what a table of workers shows. The workspace is that of the links; if the workers
+// are those of all workspaces, each row has its own.
 type sessions struct {
 	Workers   []*lessorv1.Worker
 	Workspace string
@@ -51,7 +52,8 @@ func (p *pages) workers(r *http.Request) (view, error) {
 	}}, nil
 }
 
-// searchWorkers returns the first page with a session of a workspace, or with any if workspace is empty, from the page of the request on.
+// searchWorkers returns the first page with a session of a workspace, or with any if workspace is
+// empty, from the page of the request on.
 func (p *pages) searchWorkers(ctx context.Context, from *lessorv1.ListWorkersRequest, workspace string) (*lessorv1.ListWorkersResponse, error) {
 	return search(from.GetPageToken(), func(token string) (*lessorv1.ListWorkersResponse, error) {
 		from.PageToken = token
@@ -63,7 +65,8 @@ func (p *pages) searchWorkers(ctx context.Context, from *lessorv1.ListWorkersReq
 	}, func(page *lessorv1.ListWorkersResponse) int { return len(page.GetWorkers()) })
 }
 
-// inWorkspace returns the workers whose queues are those of a workspace: another workspace may have a queue of the same name.
+// inWorkspace returns the workers whose queues are those of a workspace: another workspace may have
+// a queue of the same name.
 func inWorkspace(all []*lessorv1.Worker, workspace string) (in []*lessorv1.Worker) {
 	for _, w := range all {
 		if w.GetWorkspaceId() == workspace {
@@ -73,7 +76,8 @@ func inWorkspace(all []*lessorv1.Worker, workspace string) (in []*lessorv1.Worke
 	return in
 }
 
-// worker shows the sessions of a worker. It may have none and work all the same, over HTTP or by unary calls, so that is no error.
+// worker shows the sessions of a worker. It may have none and work all the same, over HTTP or by
+// unary calls, so that is no error.
 func (p *pages) worker(r *http.Request) (view, error) {
 	name := r.URL.Query().Get("name")
 	answer, err := p.admin.GetWorker(r.Context(), &lessorv1.GetWorkerRequest{WorkerId: name})

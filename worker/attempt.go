@@ -15,12 +15,15 @@ const (
 	waiting phase = iota
 	// executing: the handler runs, and the lease is live as far as this worker knows.
 	executing
-	// lapsed: the lease has expired by this process's own clock, and the coordinator has not said that it is lost. The handler's context has ended, but
-	// if the handler still returns a result, that is reported.
+	// lapsed: the lease has expired by this process's own clock, and the coordinator has not said
+	// that it is lost. The handler's context has ended, but if the handler still returns a result,
+	// that is reported.
 	lapsed
-	// reporting: the handler has returned; its outcome has no verdict yet. Heartbeats have ended (K4).
+	// reporting: the handler has returned; its outcome has no verdict yet. Heartbeats have ended
+	// (K4).
 	reporting
-	// over: there is a verdict, or the lease was lost. The handler may still run, but its result is ignored.
+	// over: there is a verdict, or the lease was lost. The handler may still run, but its result is
+	// ignored.
 	over
 )
 
@@ -46,40 +49,45 @@ type attempt struct {
 	begun time.Time
 	// token is the newest task token that the coordinator sent.
 	token taskToken
-	// loss is why the lease was lost, or lapsed, before the handler returned; nil if it was not. lost is closed when loss is set; it is made when
-	// somebody first asks for it.
+	// loss is why the lease was lost, or lapsed, before the handler returned; nil if it was not.
+	// lost is closed when loss is set; it is made when somebody first asks for it.
 	loss *StopError
 	lost chan struct{}
 	// cancelled is set once the coordinator has asked to cancel the task, for cancelReason.
 	cancelled    *StopError
 	cancelReason string
 	renewals     renewals
-	// firstAnswer gets the answer to the first heartbeat, for which the handler waits; nil if it need not. Set once, before the attempt is served.
+	// firstAnswer gets the answer to the first heartbeat, for which the handler waits; nil if it
+	// need not. Set once, before the attempt is served.
 	firstAnswer chan error
 	// feedbackQueued: feedback waits in the outbox.
 	feedbackQueued bool
 	artifacts      []*lessorv1.Artifact
 	// badArtifact is the error of the first artifact that could not be sent; nil if all could.
 	badArtifact error
-	// goroutineDone: the goroutine that served the attempt has finished with it. stuck: the handler still ran stuckAfter after it had lost
-	// its lease, or when another attempt had waited for its slot for long enough.
+	// goroutineDone: the goroutine that served the attempt has finished with it. stuck: the handler
+	// still ran stuckAfter after it had lost its lease, or when another attempt had waited for its
+	// slot for long enough.
 	goroutineDone, stuck bool
 
 	// flies: the attempt counts in Worker.mu.flights.
 	flies bool
-	// hasSlot: the attempt has a slot. slotReady is closed when it gets one; nil if it did not have to wait.
+	// hasSlot: the attempt has a slot. slotReady is closed when it gets one; nil if it did not have
+	// to wait.
 	hasSlot   bool
 	slotReady chan struct{}
 
-	// timer fires at timerAt: when the next heartbeat is due (beatAt) or when the lease expires, whichever is first. There is one timer for
-	// both, because most handlers return before either.
+	// timer fires at timerAt: when the next heartbeat is due (beatAt) or when the lease expires,
+	// whichever is first. There is one timer for both, because most handlers return before either.
 	timer           *time.Timer
 	timerAt, beatAt time.Time
-	// graceTimer fires when the grace of a cancel is over, stuckTimer when the handler counts as stuck.
+	// graceTimer fires when the grace of a cancel is over, stuckTimer when the handler counts as
+	// stuck.
 	graceTimer, stuckTimer *time.Timer
 }
 
-// newAttemptLocked makes the attempt for an assignment that was received at the given time and was in transit for at most maxTransit.
+// newAttemptLocked makes the attempt for an assignment that was received at the given time and was
+// in transit for at most maxTransit.
 func (w *Worker) newAttemptLocked(asg *lessorv1.Assignment, received time.Time, maxTransit time.Duration) *attempt {
 	a := &attempt{
 		w:        w,
@@ -91,8 +99,8 @@ func (w *Worker) newAttemptLocked(asg *lessorv1.Assignment, received time.Time, 
 	a.handler = w.handlerFor(a.task.Type)
 	a.ctx, a.stop = context.WithCancelCause(w.baseCtx)
 	a.feedback.limit, a.feedback.owner = min(w.cfg.OutputBuffer, w.mu.maxMessage/4), a
-	// The length of the lease when it was granted: attempt_timeout cuts it (A3). So may the deadline, but then the age is not known, and the
-	// dispatch does not count as recent.
+	// The length of the lease when it was granted: attempt_timeout cuts it (A3). So may the
+	// deadline, but then the age is not known, and the dispatch does not count as recent.
 	length, timeout := spanOr(asg.GetHeartbeatTimeout(), defaultTTL), asg.GetTask().GetSpec().GetAttemptTimeout().AsDuration()
 	if timeout > 0 {
 		length = min(length, timeout)
@@ -106,8 +114,9 @@ func (w *Worker) newAttemptLocked(asg *lessorv1.Assignment, received time.Time, 
 	return a
 }
 
-// limitedContext is a context that says when the attempt ends at the latest. It does not end by itself: the end of the lease, which is never later, ends it,
-// with a cause. Contexts that are made of it rely on that: they forget a later Deadline of their own.
+// limitedContext is a context that says when the attempt ends at the latest. It does not end by
+// itself: the end of the lease, which is never later, ends it, with a cause. Contexts that are made
+// of it rely on that: they forget a later Deadline of their own.
 type limitedContext struct {
 	context.Context
 	limit time.Time
@@ -116,7 +125,8 @@ type limitedContext struct {
 // Deadline returns the limit.
 func (c limitedContext) Deadline() (time.Time, bool) { return c.limit, true }
 
-// held reports whether, as far as this worker knows, the attempt still holds its lease and has no outcome yet.
+// held reports whether, as far as this worker knows, the attempt still holds its lease and has no
+// outcome yet.
 func (a *attempt) held() bool { return a.phase == waiting || a.phase == executing }
 
 // checkHeld returns nil while the attempt is held, and else the reason why it is not.
@@ -130,8 +140,8 @@ func (a *attempt) checkHeld() error {
 	return nil
 }
 
-// handleAnswerLocked processes the answer to a Start or Heartbeat that was sent at the given time. A nil error means that the lease was
-// live.
+// handleAnswerLocked processes the answer to a Start or Heartbeat that was sent at the given time.
+// A nil error means that the lease was live.
 func (w *Worker) handleAnswerLocked(a *attempt, asked time.Time, ans answer) error {
 	if a.cancelReason == "" {
 		a.cancelReason = ans.GetCancelReason()
@@ -156,9 +166,9 @@ func (w *Worker) handleAnswerLocked(a *attempt, asked time.Time, ans answer) err
 	return stop
 }
 
-// handleRejectedLocked logs that a Start or Heartbeat was REJECTED (K3), and returns that as an error. Unless the reason is INVALID_REQUEST,
-// the lease is lost. With that reason nothing is known of the lease, because the coordinator checks the request before it (V1); but it was not
-// renewed.
+// handleRejectedLocked logs that a Start or Heartbeat was REJECTED (K3), and returns that as an
+// error. Unless the reason is INVALID_REQUEST, the lease is lost. With that reason nothing is known
+// of the lease, because the coordinator checks the request before it (V1); but it was not renewed.
 func (w *Worker) handleRejectedLocked(a *attempt, ans answer) error {
 	w.deferLocked(func() {
 		a.log().Error("the coordinator rejected a start or a heartbeat", "reason", ans.GetReason().String(), "detail", ans.GetDetail())
@@ -198,8 +208,9 @@ func (a *attempt) setTimerLocked(now time.Time) {
 	}
 }
 
-// timerFired runs when the timer fires. If the lease has expired without a renewal, the handler must stop, even if the coordinator still
-// counts the lease as live. If a renewal arrived at the same moment, the deadline has already moved.
+// timerFired runs when the timer fires. If the lease has expired without a renewal, the handler
+// must stop, even if the coordinator still counts the lease as live. If a renewal arrived at the
+// same moment, the deadline has already moved.
 func (w *Worker) timerFired(a *attempt) {
 	w.lock()
 	defer w.unlock()
@@ -219,8 +230,9 @@ func (w *Worker) timerFired(a *attempt) {
 	a.setTimerLocked(now)
 }
 
-// cancelLocked is the first stage of a cancel: the context ends, the lease stays live, and the handler has until the end of the grace to return. What is
-// told again can only move that end forward: it may have been counted from the arrival of a frame that was long under way.
+// cancelLocked is the first stage of a cancel: the context ends, the lease stays live, and the
+// handler has until the end of the grace to return. What is told again can only move that end
+// forward: it may have been counted from the arrival of a frame that was long under way.
 func (w *Worker) cancelLocked(a *attempt, reason string, graceEnds time.Time) {
 	if !a.held() {
 		return
@@ -241,7 +253,8 @@ func (w *Worker) cancelLocked(a *attempt, reason string, graceEnds time.Time) {
 	a.graceTimer = time.AfterFunc(time.Until(graceEnds), func() { w.cancelGraceExpired(a) })
 }
 
-// cancelGraceExpired is the second stage of a cancel: the coordinator has ended the lease, or is about to end it.
+// cancelGraceExpired is the second stage of a cancel: the coordinator has ended the lease, or is
+// about to end it.
 func (w *Worker) cancelGraceExpired(a *attempt) {
 	w.lock()
 	defer w.unlock()
@@ -263,18 +276,21 @@ func (w *Worker) stopLocked(a *attempt, cause *StopError) {
 	})
 }
 
-// loseLocked ends an attempt whose handler has not returned: its outcome will be discarded (K2). An attempt that has already reported keeps
-// waiting for its verdict, because only the verdict can say whether the report was in time.
+// loseLocked ends an attempt whose handler has not returned: its outcome will be discarded (K2). An
+// attempt that has already reported keeps waiting for its verdict, because only the verdict can say
+// whether the report was in time.
 func (w *Worker) loseLocked(a *attempt, cause *StopError) {
 	w.lapseLocked(a, cause)
 	w.dropLapsedLocked(a)
 }
 
-// expireLocked stops a handler whose lease has expired by this process's own clock. The attempt stays in the table, for a result: whether that comes
-// too late is for the coordinator to say. There the lease may be live, and if it is not, an operator can adopt the result (V15).
+// expireLocked stops a handler whose lease has expired by this process's own clock. The attempt
+// stays in the table, for a result: whether that comes too late is for the coordinator to say.
+// There the lease may be live, and if it is not, an operator can adopt the result (V15).
 func (w *Worker) expireLocked(a *attempt) { w.lapseLocked(a, a.lease.expiryError()) }
 
-// lapseLocked ends the context and the heartbeats of an attempt: its handler must not change the outside world any more.
+// lapseLocked ends the context and the heartbeats of an attempt: its handler must not change the
+// outside world any more.
 func (w *Worker) lapseLocked(a *attempt, cause *StopError) {
 	if !a.held() {
 		return
@@ -319,7 +335,8 @@ func (a *attempt) stopTimersLocked() {
 	}
 }
 
-// lostChanLocked returns the channel that is closed when the lease is lost before the handler has returned.
+// lostChanLocked returns the channel that is closed when the lease is lost before the handler has
+// returned.
 func (a *attempt) lostChanLocked() <-chan struct{} {
 	if a.lost == nil {
 		a.lost = make(chan struct{})
@@ -336,7 +353,8 @@ func (w *Worker) markStuck(a *attempt) {
 	w.markStuckLocked(a)
 }
 
-// markStuckLocked counts a handler that still runs without its lease as stuck. Its slot is then no longer part of the declared capacity.
+// markStuckLocked counts a handler that still runs without its lease as stuck. Its slot is then no
+// longer part of the declared capacity.
 func (w *Worker) markStuckLocked(a *attempt) {
 	if a.goroutineDone || a.stuck {
 		return
@@ -347,7 +365,8 @@ func (w *Worker) markStuckLocked(a *attempt) {
 	w.deferLocked(func() { a.log().Warn("handler still runs without its lease; its slot stays unused until it returns") })
 }
 
-// takeArtifacts returns the artifacts that the handler added, or an error if one of them cannot be sent.
+// takeArtifacts returns the artifacts that the handler added, or an error if one of them cannot be
+// sent.
 func (a *attempt) takeArtifacts() ([]*lessorv1.Artifact, error) {
 	a.w.lock()
 	defer a.w.unlock()

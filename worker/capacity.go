@@ -7,8 +7,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// SetConcurrency changes Config.Concurrency, at any time: 0 to 10,000; with 0 the worker takes no new work. If more than n handlers run,
-// they go on. The error says that n is out of range; then nothing has changed.
+// SetConcurrency changes Config.Concurrency, at any time: 0 to 10,000; with 0 the worker takes no
+// new work. If more than n handlers run, they go on. The error says that n is out of range; then
+// nothing has changed.
 func (w *Worker) SetConcurrency(n int) error {
 	if err := checkRange("SetConcurrency: the limit", n, 0, maxParallel); err != nil {
 		return err
@@ -21,8 +22,9 @@ func (w *Worker) SetConcurrency(n int) error {
 	return nil
 }
 
-// SetTypeLimits replaces Config.PerTypeLimits, at any time: 0 to 10,000 for each of at most 1,000 types. If more handlers of a type run
-// than its limit, they go on. The error says what is out of range; then nothing has changed. A type without a handler is logged as a warning.
+// SetTypeLimits replaces Config.PerTypeLimits, at any time: 0 to 10,000 for each of at most 1,000
+// types. If more handlers of a type run than its limit, they go on. The error says what is out of
+// range; then nothing has changed. A type without a handler is logged as a warning.
 func (w *Worker) SetTypeLimits(limits map[string]int) error {
 	if err := checkTypeLimits("SetTypeLimits", limits); err != nil {
 		return err
@@ -38,7 +40,8 @@ func (w *Worker) SetTypeLimits(limits map[string]int) error {
 	return nil
 }
 
-// warnOfLimitsLocked logs the types that have a limit and no handler: perhaps the type that is meant has another name, and so no limit.
+// warnOfLimitsLocked logs the types that have a limit and no handler: perhaps the type that is
+// meant has another name, and so no limit.
 func (w *Worker) warnOfLimitsLocked() {
 	for _, t := range slices.Sorted(maps.Keys(w.mu.slots.typeLimits)) {
 		if w.handlerFor(t) == nil {
@@ -53,8 +56,8 @@ type capacity struct {
 	typeLimits map[string]int
 }
 
-// capacityLocked returns the present capacity. Stuck handlers, which still run without a lease, are subtracted, in all and from the limit
-// of their type.
+// capacityLocked returns the present capacity. Stuck handlers, which still run without a lease, are
+// subtracted, in all and from the limit of their type.
 func (w *Worker) capacityLocked() capacity {
 	c := capacity{slots: w.mu.slots.limit, typeLimits: w.mu.slots.typeLimits}
 	if len(w.mu.stuck) == 0 {
@@ -75,8 +78,9 @@ func (c capacity) equal(other capacity) bool {
 	return c.slots == other.slots && maps.Equal(c.typeLimits, other.typeLimits)
 }
 
-// changeFrame returns the frame that changes the capacity from previous to c. A frame without type limits would leave the previous limits
-// as they are. So if c has no type limits, the frame sets the previous ones to the largest value.
+// changeFrame returns the frame that changes the capacity from previous to c. A frame without type
+// limits would leave the previous limits as they are. So if c has no type limits, the frame sets
+// the previous ones to the largest value.
 func (c capacity) changeFrame(previous capacity) *lessorv1.SessionRequest {
 	f := &lessorv1.Capacity{MaxParallel: uint32(c.slots)}
 	if !maps.Equal(c.typeLimits, previous.typeLimits) {
@@ -98,8 +102,9 @@ func typeLimits(limits map[string]int) map[string]uint32 {
 	return wire
 }
 
-// capabilitiesLocked returns the capabilities for register, and the capacity that they declare. register must declare at least one slot; if
-// the worker has none, a capacity frame says so right after register.
+// capabilitiesLocked returns the capabilities for register, and the capacity that they declare.
+// register must declare at least one slot; if the worker has none, a capacity frame says so right
+// after register.
 func (w *Worker) capabilitiesLocked() (*lessorv1.Capabilities, capacity) {
 	c := w.capacityLocked()
 	c.slots = max(c.slots, 1)

@@ -56,7 +56,8 @@ func TestCapabilities(t *testing.T) {
 	})
 }
 
-// The worker declares the same capabilities on each stream, even if the caller has changed the maps and slices of its Config since: New copies them.
+// The worker declares the same capabilities on each stream, even if the caller has changed the maps
+// and slices of its Config since: New copies them.
 func TestConfigIsCopied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -77,8 +78,10 @@ func TestConfigIsCopied(t *testing.T) {
 	})
 }
 
-// W4: the worker sends a new capacity to the coordinator at once, but only if it differs from the last one. A limit that was removed is sent as 10,000.
-// On a new stream register declares the newest capacity. It must declare at least one slot, so that a capacity of 0 follows in a frame of its own.
+// W4: the worker sends a new capacity to the coordinator at once, but only if it differs from the
+// last one. A limit that was removed is sent as 10,000. On a new stream register declares the
+// newest capacity. It must declare at least one slot, so that a capacity of 0 follows in a frame of
+// its own.
 func TestCapacityChanges(t *testing.T) {
 	t.Attr("rules", "W2 W4")
 	synctest.Test(t, func(t *testing.T) {
@@ -120,8 +123,8 @@ func mustSet(t *testing.T, err error) {
 	}
 }
 
-// W4: a worker with a capacity of 0 still declares one slot in register. A task that the coordinator dispatches into it is released at once, without
-// delay.
+// W4: a worker with a capacity of 0 still declares one slot in register. A task that the
+// coordinator dispatches into it is released at once, without delay.
 func TestTaskIsReleasedAtCapacityZero(t *testing.T) {
 	t.Attr("rules", "W4")
 	synctest.Test(t, func(t *testing.T) {
@@ -177,7 +180,8 @@ func concurrencyGrows(t *testing.T, cfg worker.Config, grow func(*worker.Worker)
 	r.shutdown()
 }
 
-// Tasks that wait for a slot get one when a handler returns, one task for each slot: never more handlers run than Concurrency allows.
+// Tasks that wait for a slot get one when a handler returns, one task for each slot: never more
+// handlers run than Concurrency allows.
 func TestWaitingTasksStartOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -207,7 +211,8 @@ func TestWaitingTasksStartOneByOne(t *testing.T) {
 	})
 }
 
-// A handler that ignores the end of its attempt does not hold up tasks of other types; the next attempt at its own task begins when it has returned.
+// A handler that ignores the end of its attempt does not hold up tasks of other types; the next
+// attempt at its own task begins when it has returned.
 func TestStuckHandlerDelaysOnlyItsType(t *testing.T) {
 	t.Attr("rules", "W4")
 	synctest.Test(t, func(t *testing.T) {
@@ -239,8 +244,9 @@ func TestStuckHandlerDelaysOnlyItsType(t *testing.T) {
 	})
 }
 
-// T5: a task that is granted while a handler without a lease still has the only slot is given back: the wait costs neither its lease nor its attempt_timeout,
-// and so nothing of its budgets. The worker has said before that the slot is taken, and the task begins when it is free.
+// T5: a task that is granted while a handler without a lease still has the only slot is given back:
+// the wait costs neither its lease nor its attempt_timeout, and so nothing of its budgets. The
+// worker has said before that the slot is taken, and the task begins when it is free.
 func TestTaskWaitsForTheSlotOfAStuckHandler(t *testing.T) {
 	t.Attr("rules", "T5")
 	for name, spec := range map[string]*lessorv1.TaskSpec{
@@ -271,8 +277,9 @@ func TestTaskWaitsForTheSlotOfAStuckHandler(t *testing.T) {
 	}
 }
 
-// A handler that ignores the loss of its lease counts towards the limit of its type until it returns, although the coordinator no longer counts it. The
-// next task of the type waits a moment for the slot and is then released. Meanwhile the worker declares a smaller limit.
+// A handler that ignores the loss of its lease counts towards the limit of its type until it
+// returns, although the coordinator no longer counts it. The next task of the type waits a moment
+// for the slot and is then released. Meanwhile the worker declares a smaller limit.
 func TestStuckHandlerLowersTheLimitOfItsType(t *testing.T) {
 	t.Attr("rules", "W4")
 	synctest.Test(t, func(t *testing.T) {
@@ -325,8 +332,9 @@ func TestStuckHandlerLowersTheLimitOfItsType(t *testing.T) {
 	})
 }
 
-// W14: a worker with SingleFlight refuses a task while a handler of another task with the same concurrency key runs, even if that task has lost its
-// lease. Tasks with other keys start. When the handler has returned, tasks with its key start again.
+// W14: a worker with SingleFlight refuses a task while a handler of another task with the same
+// concurrency key runs, even if that task has lost its lease. Tasks with other keys start. When the
+// handler has returned, tasks with its key start again.
 func TestSingleFlight(t *testing.T) {
 	t.Attr("rules", "W14 T11")
 	synctest.Test(t, func(t *testing.T) {
@@ -380,7 +388,8 @@ func (slowLog) Handle(_ context.Context, r slog.Record) error {
 
 func (l slowLog) WithAttrs([]slog.Attr) slog.Handler { return l }
 
-// W14: once the outcome of a task is out, the next task of its key starts, even if the worker is still busy with the one before.
+// W14: once the outcome of a task is out, the next task of its key starts, even if the worker is
+// still busy with the one before.
 func TestSingleFlightEndsWithTheHandler(t *testing.T) {
 	t.Attr("rules", "W14 T11")
 	synctest.Test(t, func(t *testing.T) {
@@ -403,8 +412,9 @@ func TestSingleFlightEndsWithTheHandler(t *testing.T) {
 	})
 }
 
-// W8, W14: a refusal that was lost with its stream is sent again on the next one, and so is the refusal of a lease that is dispatched again. Otherwise the
-// acknowledgement of a later frame would count for the refused lease, too, and its end would count as a loss of the task.
+// W8, W14: a refusal that was lost with its stream is sent again on the next one, and so is the
+// refusal of a lease that is dispatched again. Otherwise the acknowledgement of a later frame would
+// count for the refused lease, too, and its end would count as a loss of the task.
 func TestRefusalIsSentAgain(t *testing.T) {
 	t.Attr("rules", "W8 W14")
 	synctest.Test(t, func(t *testing.T) {
@@ -448,8 +458,8 @@ func TestRefusalIsSentAgain(t *testing.T) {
 	})
 }
 
-// A worker without SingleFlight leaves the counting of concurrency keys to the coordinator: it starts each task that is dispatched, also two of the
-// same key at once.
+// A worker without SingleFlight leaves the counting of concurrency keys to the coordinator: it
+// starts each task that is dispatched, also two of the same key at once.
 func TestConcurrencyKeyWithoutSingleFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -479,7 +489,8 @@ func keyed(id, key string) *lessorv1.SessionResponse {
 	return f
 }
 
-// New refuses a bad capability with an error that names the field; SetConcurrency and SetTypeLimits refuse more than 10,000.
+// New refuses a bad capability with an error that names the field; SetConcurrency and SetTypeLimits
+// refuse more than 10,000.
 func TestBadCapabilities(t *testing.T) {
 	c := startCoordinator(t)
 	long := strings.Repeat("x", 257)
@@ -523,8 +534,9 @@ func TestBadCapabilities(t *testing.T) {
 	}
 }
 
-// A name that a type cannot have is an error of Run. A limit of a type without a handler is only a warning, because another program may have the handler. The
-// errors of SetConcurrency and SetTypeLimits name the call.
+// A name that a type cannot have is an error of Run. A limit of a type without a handler is only a
+// warning, because another program may have the handler. The errors of SetConcurrency and
+// SetTypeLimits name the call.
 func TestTypesWithoutHandlers(t *testing.T) {
 	c := startCoordinator(t)
 	for _, name := range []string{"\xff", "a\nb", strings.Repeat("x", 257)} {

@@ -9,23 +9,28 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// chunkOverhead is counted for each chunk in addition to its data, in bytes, so that the number of tiny chunks is limited too.
+// chunkOverhead is counted for each chunk in addition to its data, in bytes, so that the number of
+// tiny chunks is limited too.
 const chunkOverhead = 64
 
-// MetadataDropped is the metadata key under which a chunk says how many bytes of its channel were dropped right before it; see Task.Output.
+// MetadataDropped is the metadata key under which a chunk says how many bytes of its channel were
+// dropped right before it; see Task.Output.
 const MetadataDropped = "dropped_bytes"
 
-// Chunk is a piece of output that is passed on unchanged, for example a frame of a picture or a token of a language model.
+// Chunk is a piece of output that is passed on unchanged, for example a frame of a picture or a
+// token of a language model.
 type Chunk struct {
 	// Channel is the name of the output stream that the chunk belongs to, for example "llm".
 	Channel string
-	// MIMEType is the type of Data. Empty: text/plain if Data is valid UTF-8, else application/octet-stream.
+	// MIMEType is the type of Data. Empty: text/plain if Data is valid UTF-8, else
+	// application/octet-stream.
 	MIMEType string
-	// Data is the content; at most 64 KiB. Together with Metadata and 64 bytes more it must fit into Config.OutputBuffer, or else it is
-	// dropped.
+	// Data is the content; at most 64 KiB. Together with Metadata and 64 bytes more it must fit
+	// into Config.OutputBuffer, or else it is dropped.
 	Data []byte
-	// Metadata is free text: at most 63 entries, keys and values of at most 256 bytes. Anything beyond these limits is cut off. Control
-	// characters become spaces, in Channel and MIMEType too.
+	// Metadata is free text: at most 63 entries, keys and values of at most 256 bytes. Anything
+	// beyond these limits is cut off. Control characters become spaces, in Channel and MIMEType
+	// too.
 	Metadata map[string]string
 }
 
@@ -69,7 +74,8 @@ func (c *chunk) accepts(channel string) bool {
 	return !c.complete && c.channel == channel
 }
 
-// proto converts a chunk before which lost bytes of its channel were dropped. Data that is not valid UTF-8 is sent as bytes.
+// proto converts a chunk before which lost bytes of its channel were dropped. Data that is not
+// valid UTF-8 is sent as bytes.
 func (c *chunk) proto(lost int) *lessorv1.FeedbackChunk {
 	p := &lessorv1.FeedbackChunk{Channel: c.channel, Index: c.index, MimeType: c.mime, Metadata: c.metadata}
 	if utf8.Valid(c.data) {

@@ -16,7 +16,8 @@ func clip(s string, limit int) string {
 	return s[:runeStart(s, limit)]
 }
 
-// clipID is clip for text that the coordinator treats as an identifier: at most maxID bytes, and each control character becomes a space.
+// clipID is clip for text that the coordinator treats as an identifier: at most maxID bytes, and
+// each control character becomes a space.
 func clipID(s string) string {
 	return clip(strings.Map(func(r rune) rune {
 		if text.IsControl(r) {
@@ -36,7 +37,8 @@ func clipFront(s string, limit int) string {
 	return s[cut:]
 }
 
-// runeStart returns the largest index, at most limit, at which s can be cut without splitting a rune.
+// runeStart returns the largest index, at most limit, at which s can be cut without splitting a
+// rune.
 func runeStart[T string | []byte](s T, limit int) int {
 	for cut := limit; cut > limit-utf8.UTFMax && cut >= 0; cut-- {
 		if utf8.RuneStart(s[cut]) {
@@ -46,7 +48,8 @@ func runeStart[T string | []byte](s T, limit int) int {
 	return limit
 }
 
-// unfinishedRune returns how many bytes at the end of p are the beginning of a rune whose rest is missing.
+// unfinishedRune returns how many bytes at the end of p are the beginning of a rune whose rest is
+// missing.
 func unfinishedRune(p []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(p); n++ {
 		if end := p[len(p)-n:]; utf8.RuneStart(end[0]) {

@@ -19,12 +19,13 @@ type batch struct {
 	waits bool
 }
 
-// collect takes what waits in the outbox and makes frames of it: at most one of each kind, so that a lot of one kind does not hold up the
-// others. If gauges is not nil the frames include a heartbeat, otherwise only if a lease needs one. The error means that the stream is
-// broken.
+// collect takes what waits in the outbox and makes frames of it: at most one of each kind, so that
+// a lot of one kind does not hold up the others. If gauges is not nil the frames include a
+// heartbeat, otherwise only if a lease needs one. The error means that the stream is broken.
 //
-// There is no queue of frames. The outbox keeps what has to be said, and merges it while the stream is slow: a worker with n attempts never
-// holds more than n heartbeats, 2n reports and n limited buffers of output, and a few events for each operation on a package.
+// There is no queue of frames. The outbox keeps what has to be said, and merges it while the stream
+// is slow: a worker with n attempts never holds more than n heartbeats, 2n reports and n limited
+// buffers of output, and a few events for each operation on a package.
 func (s *session) collect(now time.Time, gauges map[string]float64) (out batch, err error) {
 	w := s.w
 	w.lock()
@@ -46,7 +47,8 @@ func (s *session) collect(now time.Time, gauges map[string]float64) (out batch, 
 	}
 	frames = append(frames, s.capacityAndDrainLocked(now)...)
 	urgent := s.endLullLocked(now) || gauges != nil
-	// Reports come first, because the Start of an attempt must come before the heartbeats and the feedback of its handler.
+	// Reports come first, because the Start of an attempt must come before the heartbeats and the
+	// feedback of its handler.
 	frames = append(frames, s.reportsLocked(now)...)
 	frames = append(frames, s.heartbeatLocked(now, gauges)...)
 	startWaits := slices.ContainsFunc(w.mu.outbox.reports, func(r *report) bool { return !r.isOutcome() })
@@ -62,8 +64,8 @@ func (s *session) collect(now time.Time, gauges map[string]float64) (out batch, 
 	return out, nil
 }
 
-// resendsLocked returns the frames that have waited too long for their acknowledgement. If a frame of the coordinator is missing, it also
-// queues a request for that frame.
+// resendsLocked returns the frames that have waited too long for their acknowledgement. If a frame
+// of the coordinator is missing, it also queues a request for that frame.
 func (s *session) resendsLocked(now time.Time) ([]*lessorv1.SessionRequest, error) {
 	frames, err := s.link.resends(now)
 	if err != nil {
@@ -76,11 +78,12 @@ func (s *session) resendsLocked(now time.Time) ([]*lessorv1.SessionRequest, erro
 	return frames, err
 }
 
-// acknowledgeLocked adds the pending acknowledgement to the frames. It is sent alone only if it is urgent. Then it has no seq, because nobody
-// would acknowledge it.
+// acknowledgeLocked adds the pending acknowledgement to the frames. It is sent alone only if it is
+// urgent. Then it has no seq, because nobody would acknowledge it.
 //
-// While tasks wait for a goroutine, the acknowledgement of their dispatch waits too. It covers all of them, and the coordinator has to record it for each
-// task that has no report in the same frame or an earlier one.
+// While tasks wait for a goroutine, the acknowledgement of their dispatch waits too. It covers all
+// of them, and the coordinator has to record it for each task that has no report in the same frame
+// or an earlier one.
 func (s *session) acknowledgeLocked(frames []*lessorv1.SessionRequest, now time.Time, urgent bool) []*lessorv1.SessionRequest {
 	alone := len(frames) == 0
 	if hold := len(s.w.mu.ready) > 0 && s.link.ackMayWait(now); hold || alone && !urgent {
@@ -96,7 +99,8 @@ func (s *session) acknowledgeLocked(frames []*lessorv1.SessionRequest, now time.
 	return frames
 }
 
-// capacityAndDrainLocked returns the frames that tell the coordinator of a changed capacity and of a drain.
+// capacityAndDrainLocked returns the frames that tell the coordinator of a changed capacity and of
+// a drain.
 func (s *session) capacityAndDrainLocked(now time.Time) (frames []*lessorv1.SessionRequest) {
 	if c := s.w.capacityLocked(); !c.equal(s.declaredCapacity) {
 		frames = append(frames, s.sequencedLocked(c.changeFrame(s.declaredCapacity), now))
@@ -111,8 +115,9 @@ func (s *session) capacityAndDrainLocked(now time.Time) (frames []*lessorv1.Sess
 	return frames
 }
 
-// heartbeatLocked returns a heartbeat that renews the leases that wait for it. If no lease waits, there is a heartbeat only if gauges is
-// not nil: it says that the worker lives, and its health and gauges. A heartbeat without gauges leaves the last gauges valid.
+// heartbeatLocked returns a heartbeat that renews the leases that wait for it. If no lease waits,
+// there is a heartbeat only if gauges is not nil: it says that the worker lives, and its health and
+// gauges. A heartbeat without gauges leaves the last gauges valid.
 func (s *session) heartbeatLocked(now time.Time, gauges map[string]float64) []*lessorv1.SessionRequest {
 	var leases []*lessorv1.HeartbeatRequest
 	var beats []sentBeat
@@ -139,8 +144,9 @@ func (s *session) heartbeatLocked(now time.Time, gauges map[string]float64) []*l
 	return []*lessorv1.SessionRequest{f}
 }
 
-// reportsLocked merges the waiting reports into one frame. The last output of the attempts that these reports end is sent before them,
-// because the coordinator drops feedback of a lease that has ended.
+// reportsLocked merges the waiting reports into one frame. The last output of the attempts that
+// these reports end is sent before them, because the coordinator drops feedback of a lease that has
+// ended.
 func (s *session) reportsLocked(now time.Time) (frames []*lessorv1.SessionRequest) {
 	var reports []*report
 	var items []*lessorv1.Report
@@ -173,7 +179,8 @@ func (s *session) reportsLocked(now time.Time) (frames []*lessorv1.SessionReques
 	return frames
 }
 
-// feedbackLocked returns a frame of progress and output. It is not answered, and it is not sent again.
+// feedbackLocked returns a frame of progress and output. It is not answered, and it is not sent
+// again.
 func (s *session) feedbackLocked() []*lessorv1.SessionRequest {
 	var items []*lessorv1.FeedbackItem
 	size := func(a *attempt) int { return a.feedback.pendingSize() }
@@ -211,7 +218,8 @@ func (s *session) goodbyeLocked(now time.Time) *lessorv1.SessionRequest {
 // budget is how many bytes of items one frame may have; a single item may be larger.
 func (s *session) budget() int { return s.w.mu.maxMessage / 4 }
 
-// takeUntilFull removes items from the front of the queue and passes them to use, until the frame is full.
+// takeUntilFull removes items from the front of the queue and passes them to use, until the frame
+// is full.
 func takeUntilFull[T any](queue *[]T, budget int, size func(T) int, use func(T)) {
 	n := 0
 	for ; n < min(len(*queue), maxItems); n++ {

@@ -16,8 +16,9 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// Confirm asks the coordinator at once, with a heartbeat, and returns nil only if the lease lives, is not being cancelled and has enough time left.
-// A whole lease is refused even if the answer takes no time, as in tests in fake time.
+// Confirm asks the coordinator at once, with a heartbeat, and returns nil only if the lease lives,
+// is not being cancelled and has enough time left. A whole lease is refused even if the answer
+// takes no time, as in tests in fake time.
 func TestConfirm(t *testing.T) {
 	live := &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl)}
 	cancelling := &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl), ShouldCancel: true}
@@ -67,8 +68,8 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// A8: Confirm counts the lease from when it asked, not from when the answer came. Here the answer takes 6 s, so that a lease that was good for the
-// full TTL has less left than the handler wants.
+// A8: Confirm counts the lease from when it asked, not from when the answer came. Here the answer
+// takes 6 s, so that a lease that was good for the full TTL has less left than the handler wants.
 func TestConfirmCountsTheLeaseFromTheRequest(t *testing.T) {
 	t.Attr("rules", "A8")
 	synctest.Test(t, func(t *testing.T) {
@@ -93,7 +94,8 @@ func TestConfirmCountsTheLeaseFromTheRequest(t *testing.T) {
 	})
 }
 
-// Confirm returns when its own context ends. A Confirm that has no answer when the stream breaks asks again on the next stream.
+// Confirm returns when its own context ends. A Confirm that has no answer when the stream breaks
+// asks again on the next stream.
 func TestConfirmWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -123,7 +125,8 @@ func TestConfirmWaits(t *testing.T) {
 	})
 }
 
-// SaveCheckpoint returns when the coordinator has confirmed that it stored the checkpoint, not before (A6, T10).
+// SaveCheckpoint returns when the coordinator has confirmed that it stored the checkpoint, not
+// before (A6, T10).
 func TestSaveCheckpoint(t *testing.T) {
 	t.Attr("rules", "T10")
 	synctest.Test(t, func(t *testing.T) {
@@ -156,8 +159,9 @@ func TestSaveCheckpoint(t *testing.T) {
 	})
 }
 
-// K3: a checkpoint is sent in the same message as the metrics of the task. SaveCheckpoint refuses a checkpoint that fits into a message alone but not
-// together with the metrics, so that it does not break the stream.
+// K3: a checkpoint is sent in the same message as the metrics of the task. SaveCheckpoint refuses a
+// checkpoint that fits into a message alone but not together with the metrics, so that it does not
+// break the stream.
 func TestCheckpointLeavesRoomForMetrics(t *testing.T) {
 	t.Attr("rules", "K3")
 	synctest.Test(t, func(t *testing.T) {
@@ -181,8 +185,9 @@ func TestCheckpointLeavesRoomForMetrics(t *testing.T) {
 	})
 }
 
-// K3: if the coordinator rejects a checkpoint, SaveCheckpoint returns a RejectedError and the handler goes on. The rejected heartbeat renewed
-// nothing, so that the worker renews the lease at once, without the checkpoint and the progress that may have been the cause.
+// K3: if the coordinator rejects a checkpoint, SaveCheckpoint returns a RejectedError and the
+// handler goes on. The rejected heartbeat renewed nothing, so that the worker renews the lease at
+// once, without the checkpoint and the progress that may have been the cause.
 func TestCheckpointRejected(t *testing.T) {
 	t.Attr("rules", "K3")
 	synctest.Test(t, func(t *testing.T) {
@@ -225,8 +230,8 @@ func TestCheckpointRejected(t *testing.T) {
 	})
 }
 
-// K3, T10: a checkpoint that waits behind a rejected one is sent after the bare heartbeat, so that rejected checkpoints, one after another, cannot keep
-// the lease from being renewed.
+// K3, T10: a checkpoint that waits behind a rejected one is sent after the bare heartbeat, so that
+// rejected checkpoints, one after another, cannot keep the lease from being renewed.
 func TestCheckpointBehindARejectedOne(t *testing.T) {
 	t.Attr("rules", "K3 T10")
 	synctest.Test(t, func(t *testing.T) {
@@ -247,7 +252,8 @@ func TestCheckpointBehindARejectedOne(t *testing.T) {
 		f := s.renewal()
 		time.Sleep(2 * time.Second) // until the second one waits
 		s.acknowledge(f, &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_REJECTED, Reason: lessorv1.Reason_REASON_INVALID_REQUEST})
-		for _, want := range []string{"", "", "next"} { // the first is that of the second SaveCheckpoint, which may not carry its checkpoint yet
+		// the first is that of the second SaveCheckpoint, which may not carry its checkpoint yet
+		for _, want := range []string{"", "", "next"} {
 			f := s.renewal()
 			if got := f.GetHeartbeat().GetLeases()[0].GetCheckpoint(); string(got) != want {
 				t.Errorf("heartbeat with checkpoint %q, want %q", got, want)
@@ -260,8 +266,9 @@ func TestCheckpointBehindARejectedOne(t *testing.T) {
 	})
 }
 
-// K3, T10: if the newest of the checkpoints that wait is rejected, only its own call is told. The one that it replaced is sent then. One that comes back later
-// than that, and is older, is not sent any more: the newer one is saved.
+// K3, T10: if the newest of the checkpoints that wait is rejected, only its own call is told. The
+// one that it replaced is sent then. One that comes back later than that, and is older, is not sent
+// any more: the newer one is saved.
 func TestRejectedCheckpointHarmsNoOther(t *testing.T) {
 	t.Attr("rules", "K3 T10 A6")
 	synctest.Test(t, func(t *testing.T) {
@@ -303,14 +310,16 @@ func TestRejectedCheckpointHarmsNoOther(t *testing.T) {
 			}
 		}
 		s.commit(f)
-		if all := fmt.Sprint(sent); all != "[bad newer]" && all != "[bad older newer]" { // the older one is left out if the newer one is tried first
+		// the older one is left out if the newer one is tried first
+		if all := fmt.Sprint(sent); all != "[bad newer]" && all != "[bad older newer]" {
 			t.Errorf("checkpoints %v were sent after the first, want [bad newer], perhaps with the older one between them", sent)
 		}
 		r.shutdown()
 	})
 }
 
-// Confirm returns ErrFinished if the handler returns while Confirm still waits to be sent, and from then on at once.
+// Confirm returns ErrFinished if the handler returns while Confirm still waits to be sent, and from
+// then on at once.
 func TestConfirmAfterTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -343,7 +352,8 @@ func TestConfirmAfterTheHandler(t *testing.T) {
 	})
 }
 
-// Confirm returns ErrFinished as well if the handler has returned before the answer, and the stream breaks: then the answer never comes.
+// Confirm returns ErrFinished as well if the handler has returned before the answer, and the stream
+// breaks: then the answer never comes.
 func TestConfirmIsLostAfterTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -369,8 +379,9 @@ func TestConfirmIsLostAfterTheHandler(t *testing.T) {
 	})
 }
 
-// A6: calls of SaveCheckpoint and Confirm that wait at the same time share one heartbeat. It carries the newest checkpoint, and each call gets the
-// answer. Here they wait until there is a stream.
+// A6: calls of SaveCheckpoint and Confirm that wait at the same time share one heartbeat. It
+// carries the newest checkpoint, and each call gets the answer. Here they wait until there is a
+// stream.
 func TestWaitingCallsShareAHeartbeat(t *testing.T) {
 	t.Attr("rules", "T10")
 	synctest.Test(t, func(t *testing.T) {
@@ -414,7 +425,8 @@ func TestWaitingCallsShareAHeartbeat(t *testing.T) {
 	})
 }
 
-// K5: a heartbeat that got an error instead of an answer is sent again with its checkpoint, no earlier than the coordinator asks and not much later.
+// K5: a heartbeat that got an error instead of an answer is sent again with its checkpoint, no
+// earlier than the coordinator asks and not much later.
 func TestHeartbeatIsRetried(t *testing.T) {
 	t.Attr("rules", "K5 T10")
 	synctest.Test(t, func(t *testing.T) {
@@ -454,7 +466,8 @@ func TestHeartbeatIsRetried(t *testing.T) {
 	})
 }
 
-// K5: an answer may lack the renewal of a lease, name another lease in its place, or have no verdict in it. Then the heartbeat is sent again.
+// K5: an answer may lack the renewal of a lease, name another lease in its place, or have no
+// verdict in it. Then the heartbeat is sent again.
 func TestIncompleteHeartbeatAck(t *testing.T) {
 	t.Attr("rules", "K5")
 	for name, acks := range map[string][]*lessorv1.LeaseAck{
@@ -492,8 +505,9 @@ func TestIncompleteHeartbeatAck(t *testing.T) {
 	}
 }
 
-// A6, T10: a checkpoint never replaces a newer one. The worker sends it only when the one before has its answer. If that answer is an error, or the
-// stream breaks instead, the newest checkpoint is sent.
+// A6, T10: a checkpoint never replaces a newer one. The worker sends it only when the one before
+// has its answer. If that answer is an error, or the stream breaks instead, the newest checkpoint
+// is sent.
 func TestCheckpointsKeepTheirOrder(t *testing.T) {
 	t.Attr("rules", "A6 T10")
 	for name, fail := range map[string]func(*coordinator, *stream, *lessorv1.SessionRequest) *stream{

@@ -42,8 +42,8 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
-// runUnconnected runs a worker on a connection that cannot be established, and returns the worker's log. stop ends the worker and closes the
-// connection.
+// runUnconnected runs a worker on a connection that cannot be established, and returns the worker's
+// log. stop ends the worker and closes the connection.
 func runUnconnected(t *testing.T, conn *grpc.ClientConn) (log *journal, stop func()) {
 	t.Helper()
 	log = &journal{}
@@ -64,7 +64,8 @@ func runUnconnected(t *testing.T, conn *grpc.ClientConn) (log *journal, stop fun
 	}
 }
 
-// If nobody listens at the coordinator's address, the log says so within two seconds, with the reason, and again after waits that grow.
+// If nobody listens at the coordinator's address, the log says so within two seconds, with the
+// reason, and again after waits that grow.
 func TestUnreachableCoordinatorIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn, err := worker.Dial("passthrough:///localhost", grpc.WithContextDialer(
@@ -88,7 +89,8 @@ func TestUnreachableCoordinatorIsLogged(t *testing.T) {
 	})
 }
 
-// If nothing comes back from the coordinator's address, as behind a cut cable, the log says that, and not that the worker has ended its own attempt.
+// If nothing comes back from the coordinator's address, as behind a cut cable, the log says that,
+// and not that the worker has ended its own attempt.
 func TestSilentAddressIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn, err := worker.Dial("passthrough:///localhost", grpc.WithContextDialer(
@@ -106,7 +108,8 @@ func TestSilentAddressIsLogged(t *testing.T) {
 	})
 }
 
-// If other calls take up the whole connection, the log says so: no repeat helps, and nothing is wrong with the network.
+// If other calls take up the whole connection, the log says so: no repeat helps, and nothing is
+// wrong with the network.
 func TestNoFreeStreamIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
@@ -139,7 +142,8 @@ func (largeTask) GetTask(context.Context, *lessorv1.GetTaskRequest) (*lessorv1.G
 	return &lessorv1.GetTaskResponse{Task: &lessorv1.Task{Output: make([]byte, 5<<20)}}, nil
 }
 
-// A coordinator bounds its answers itself, by limits that can be raised: programs on a connection of Dial get those over gRPC's own limit of 4 MiB, too.
+// A coordinator bounds its answers itself, by limits that can be raised: programs on a connection
+// of Dial get those over gRPC's own limit of 4 MiB, too.
 func TestDialTakesLargeAnswers(t *testing.T) {
 	listener := bufconn.Listen(1 << 20)
 	server := grpc.NewServer()
@@ -157,8 +161,8 @@ func TestDialTakesLargeAnswers(t *testing.T) {
 	}
 }
 
-// If only one side uses TLS no session can be opened. All that the worker sees is a connection that ends, but its log says that TLS may be the
-// reason.
+// If only one side uses TLS no session can be opened. All that the worker sees is a connection that
+// ends, but its log says that TLS may be the reason.
 func TestTLSOnOneSideIsLogged(t *testing.T) {
 	for name, test := range map[string]struct {
 		creds credentials.TransportCredentials
@@ -181,7 +185,8 @@ func TestTLSOnOneSideIsLogged(t *testing.T) {
 							return
 						}
 						test.peer(peer)
-						time.Sleep(time.Millisecond) // so that what the peer wrote arrives before the end, as over a network
+						// so that what the peer wrote arrives before the end, as over a network
+						time.Sleep(time.Millisecond)
 						_ = peer.Close()
 					}
 				}()
@@ -202,7 +207,8 @@ func TestTLSOnOneSideIsLogged(t *testing.T) {
 	}
 }
 
-// The worker logs a task that failed as a warning, with category and message, and a handler that panicked as an error, with the stack.
+// The worker logs a task that failed as a warning, with category and message, and a handler that
+// panicked as an error, with the stack.
 func TestFailuresAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -254,8 +260,9 @@ func lineWith(text, word string) string {
 	return ""
 }
 
-// The coordinator closes a connection that has come of age, and the worker opens another. That is neither a warning in the log nor an error for
-// OnError. A session that breaks, here by a restart, is an error for OnError.
+// The coordinator closes a connection that has come of age, and the worker opens another. That is
+// neither a warning in the log nor an error for OnError. A session that breaks, here by a restart,
+// is an error for OnError.
 func TestOldConnectionIsNoError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)

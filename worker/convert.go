@@ -13,7 +13,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// answer is what the answers to Start, a ReportVerdict, and to Heartbeat, a LeaseAck, have in common (S3).
+// answer is what the answers to Start, a ReportVerdict, and to Heartbeat, a LeaseAck, have in
+// common (S3).
 type answer interface {
 	GetVerdict() lessorv1.Verdict
 	GetReason() lessorv1.Reason

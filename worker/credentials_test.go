@@ -16,7 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
-// hangingCreds is a source of credentials that ignores its context and returns only when letGo is closed.
+// hangingCreds is a source of credentials that ignores its context and returns only when letGo is
+// closed.
 type hangingCreds struct {
 	asked, waiting atomic.Int32
 	letGo          chan struct{}
@@ -42,8 +43,9 @@ func (c credentialed) NewStream(ctx context.Context, desc *grpc.StreamDesc, meth
 	return c.ClientConnInterface.NewStream(ctx, desc, method, append(opts, grpc.PerRPCCredentials(c.creds))...)
 }
 
-// If a source of credentials hangs, the worker logs it and does not ask the source again before it has returned. When the source returns the worker
-// connects and works. If it never returns, Run still ends when its context does.
+// If a source of credentials hangs, the worker logs it and does not ask the source again before it
+// has returned. When the source returns the worker connects and works. If it never returns, Run
+// still ends when its context does.
 func TestCredentialsThatHang(t *testing.T) {
 	for _, returns := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -15,29 +15,34 @@ import (
 	"github.com/lessor-dev/lessor/internal/wire"
 )
 
-// keepaliveParams detect a peer that has disappeared without closing the connection. Time is longer than the shortest interval that the
-// coordinator permits (10 s); with a shorter one the coordinator would close the connection.
+// keepaliveParams detect a peer that has disappeared without closing the connection. Time is longer
+// than the shortest interval that the coordinator permits (10 s); with a shorter one the
+// coordinator would close the connection.
 var keepaliveParams = keepalive.ClientParameters{
 	Time:                20 * time.Second,
 	Timeout:             10 * time.Second,
 	PermitWithoutStream: true,
 }
 
-// connectParams shorten the waits of gRPC: by default, a connection that failed waits up to two minutes before it is tried again.
-// ClientConn.ResetConnectBackoff is no alternative, because it races with connection attempts.
+// connectParams shorten the waits of gRPC: by default, a connection that failed waits up to two
+// minutes before it is tried again. ClientConn.ResetConnectBackoff is no alternative, because it
+// races with connection attempts.
 var connectParams = grpc.ConnectParams{
 	Backoff:           grpcbackoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second},
 	MinConnectTimeout: openTimeout,
 }
 
-// Dial makes a connection to a target, HOST:PORT or any other that gRPC knows, with settings that suit a worker: keepalive, short waits before
-// reconnecting, answers of any size, and TLS with the system's certificates unless the target is on this machine. For other certificates, TLS on this
-// machine, or plain text to another one, give grpc.WithTransportCredentials. A Token is sent without TLS only to this machine, unless its PlainText
-// is set. If the coordinator refuses a unary call because a quota is used up, or because it stops, the call is retried after the wait that the
-// coordinator asks for, until a second before the deadline of its context, or at most ten times if it has none; one that stops may be away for 30 s.
-// If it refuses the call for the time being for another reason, such as a full disk, that is at most ten times. The given opts override these settings.
-// Like grpc.NewClient, Dial does not connect yet; it returns an error if the target cannot be one, for example because it has no port. The caller closes
-// the connection after Run.
+// Dial makes a connection to a target, HOST:PORT or any other that gRPC knows, with settings that
+// suit a worker: keepalive, short waits before reconnecting, answers of any size, and TLS with the
+// system's certificates unless the target is on this machine. For other certificates, TLS on this
+// machine, or plain text to another one, give grpc.WithTransportCredentials. A Token is sent
+// without TLS only to this machine, unless its PlainText is set. If the coordinator refuses a unary
+// call because a quota is used up, or because it stops, the call is retried after the wait that the
+// coordinator asks for, until a second before the deadline of its context, or at most ten times if
+// it has none; one that stops may be away for 30 s. If it refuses the call for the time being for
+// another reason, such as a full disk, that is at most ten times. The given opts override these
+// settings. Like grpc.NewClient, Dial does not connect yet; it returns an error if the target
+// cannot be one, for example because it has no port. The caller closes the connection after Run.
 func Dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	if err := checkTarget(target); err != nil {
 		return nil, err
@@ -56,7 +61,8 @@ func Dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	}, opts...)...)
 }
 
-// checkTarget returns an error unless target has a scheme of gRPC, or is HOST:PORT. gRPC itself would connect to port 443 if there is none.
+// checkTarget returns an error unless target has a scheme of gRPC, or is HOST:PORT. gRPC itself
+// would connect to port 443 if there is none.
 func checkTarget(target string) error {
 	scheme, _, found := strings.Cut(target, ":")
 	web := scheme == "http" || scheme == "https"

@@ -22,8 +22,8 @@ type drainState struct {
 	result []error
 }
 
-// addSaturating adds two durations that are not negative. If the sum overflows it returns the longest duration: a DrainTimeout may be the
-// longest duration, to mean for ever.
+// addSaturating adds two durations that are not negative. If the sum overflows it returns the
+// longest duration: a DrainTimeout may be the longest duration, to mean for ever.
 func addSaturating(first, next time.Duration) time.Duration {
 	if both := first + next; both >= 0 {
 		return both
@@ -31,9 +31,11 @@ func addSaturating(first, next time.Duration) time.Duration {
 	return math.MaxInt64
 }
 
-// Drain drains the worker, as the end of Run's context does, but with its own time for running handlers: after timeout, their contexts end with ErrDraining.
-// If the worker drains already, Drain can only shorten that time. With 0, the contexts end at once; what handlers return within Config.StopTimeout is still
-// reported, the worker says goodbye to the coordinator, and Run returns: that is what a second signal should do. If Run was not called yet, it will drain at
+// Drain drains the worker, as the end of Run's context does, but with its own time for running
+// handlers: after timeout, their contexts end with ErrDraining. If the worker drains already, Drain
+// can only shorten that time. With 0, the contexts end at once; what handlers return within
+// Config.StopTimeout is still reported, the worker says goodbye to the coordinator, and Run
+// returns: that is what a second signal should do. If Run was not called yet, it will drain at
 // once. Drain does not wait.
 func (w *Worker) Drain(timeout time.Duration) {
 	timeout = max(timeout, 0)
@@ -46,7 +48,8 @@ func (w *Worker) Drain(timeout time.Duration) {
 // stoppingReason is the reason of a drain that the program asks for.
 const stoppingReason = "the worker is stopping"
 
-// drainLater notes a drain for Run, and reports whether that is all that there is to do. After the end of the worker there is nothing to do.
+// drainLater notes a drain for Run, and reports whether that is all that there is to do. After the
+// end of the worker there is nothing to do.
 func (w *Worker) drainLater(timeout time.Duration) bool {
 	w.lock()
 	defer w.unlock()
@@ -57,7 +60,8 @@ func (w *Worker) drainLater(timeout time.Duration) bool {
 	return w.drained.Err() != nil
 }
 
-// beginDrain starts a drain: the worker takes no new work, running handlers may go on for timeout, and then the worker ends.
+// beginDrain starts a drain: the worker takes no new work, running handlers may go on for timeout,
+// and then the worker ends.
 func (w *Worker) beginDrain(reason string, timeout time.Duration) {
 	w.requestDrain(reason, timeout)
 	w.lock() // a second time, so that OnState reports the drain before checkDrainedLocked ends the worker
@@ -66,8 +70,8 @@ func (w *Worker) beginDrain(reason string, timeout time.Duration) {
 	w.wakeWriter()
 }
 
-// requestDrain marks the worker as draining and starts the timers of the drain. If the worker already drains, requestDrain only shortens the
-// timeout, if the new one ends earlier.
+// requestDrain marks the worker as draining and starts the timers of the drain. If the worker
+// already drains, requestDrain only shortens the timeout, if the new one ends earlier.
 func (w *Worker) requestDrain(reason string, timeout time.Duration) {
 	w.lock()
 	defer w.unlock()
@@ -87,7 +91,8 @@ func (w *Worker) requestDrain(reason string, timeout time.Duration) {
 	w.deferLocked(func() { w.log.Info("draining", "reason", reason, "patience", timeout) })
 }
 
-// stopHandlers ends the contexts of all handlers and of the installer, because the drain timeout is over.
+// stopHandlers ends the contexts of all handlers and of the installer, because the drain timeout is
+// over.
 func (w *Worker) stopHandlers() {
 	w.lock()
 	defer w.unlock()
@@ -116,7 +121,8 @@ func (w *Worker) abandon() {
 	w.endDrainLocked()
 }
 
-// abandonAllLocked ends all attempts and the operations on packages. The coordinator frees their leases when it gets the goodbye, or when they expire.
+// abandonAllLocked ends all attempts and the operations on packages. The coordinator frees their
+// leases when it gets the goodbye, or when they expire.
 func (w *Worker) abandonAllLocked(why string) {
 	w.abandonPackagesLocked(why)
 	for _, a := range w.mu.attempts {
@@ -153,8 +159,8 @@ func (w *Worker) endDrainLocked() {
 	w.wakeWriter()
 }
 
-// abort ends a run that cannot go on, for example because the coordinator refused the worker for good: no lease can be renewed and nothing can be
-// reported any more, so all handlers must stop.
+// abort ends a run that cannot go on, for example because the coordinator refused the worker for
+// good: no lease can be renewed and nothing can be reported any more, so all handlers must stop.
 func (w *Worker) abort(why error) error {
 	w.abandonAll(why.Error())
 	w.beginDrain(why.Error(), 0)

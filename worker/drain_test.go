@@ -17,8 +17,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// W10: a worker that drains tells the coordinator its deadline, releases tasks that still come, lets its handlers finish and waits for the verdicts
-// on their outcomes. Then it says goodbye.
+// W10: a worker that drains tells the coordinator its deadline, releases tasks that still come,
+// lets its handlers finish and waits for the verdicts on their outcomes. Then it says goodbye.
 func TestDrain(t *testing.T) {
 	t.Attr("rules", "W10")
 	synctest.Test(t, func(t *testing.T) {
@@ -54,7 +54,8 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// W10: after DrainTimeout the context of a handler that still runs ends with ErrDraining. If the handler then returns an error, the task is released.
+// W10: after DrainTimeout the context of a handler that still runs ends with ErrDraining. If the
+// handler then returns an error, the task is released.
 func TestDrainStopsHandlers(t *testing.T) {
 	t.Attr("rules", "W10")
 	synctest.Test(t, func(t *testing.T) {
@@ -80,8 +81,9 @@ func TestDrainStopsHandlers(t *testing.T) {
 	})
 }
 
-// If a drain has stopped a handler, an error of the handler releases the task: the worker is the reason, not the task. It is a failure of the task
-// only if the handler says so, by Permanent or a category, or panics.
+// If a drain has stopped a handler, an error of the handler releases the task: the worker is the
+// reason, not the task. It is a failure of the task only if the handler says so, by Permanent or a
+// category, or panics.
 func TestErrorsAfterDrain(t *testing.T) {
 	for name, test := range map[string]struct {
 		end     func() error
@@ -117,7 +119,8 @@ func TestErrorsAfterDrain(t *testing.T) {
 	}
 }
 
-// W10: DrainTimeout and StopTimeout may be the longest Duration. Their sum must not overflow, which would stop the handlers at once.
+// W10: DrainTimeout and StopTimeout may be the longest Duration. Their sum must not overflow, which
+// would stop the handlers at once.
 func TestDrainWithTheLongestTimeouts(t *testing.T) {
 	t.Attr("rules", "W10")
 	synctest.Test(t, func(t *testing.T) {
@@ -164,8 +167,9 @@ func TestStopWhileOpening(t *testing.T) {
 	})
 }
 
-// A handler that ignores the end of its context does not hold up Run: after DrainTimeout and StopTimeout Run returns ErrStuck and leaves the handler
-// behind. What the handler returns later is discarded.
+// A handler that ignores the end of its context does not hold up Run: after DrainTimeout and
+// StopTimeout Run returns ErrStuck and leaves the handler behind. What the handler returns later is
+// discarded.
 func TestStuckHandlerIsLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -185,7 +189,8 @@ func TestStuckHandlerIsLeftBehind(t *testing.T) {
 	})
 }
 
-// A stream that takes no frames does not hold up Run, which returns within the timeouts of the drain.
+// A stream that takes no frames does not hold up Run, which returns within the timeouts of the
+// drain.
 func TestDrainOnBlockedStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -206,7 +211,8 @@ func TestDrainOnBlockedStream(t *testing.T) {
 	})
 }
 
-// K5: a report that is given up during a drain, after ReportTries and the end of its lease, is an error of Run.
+// K5: a report that is given up during a drain, after ReportTries and the end of its lease, is an
+// error of Run.
 func TestReportIsGivenUpDuringADrain(t *testing.T) {
 	t.Attr("rules", "K5")
 	synctest.Test(t, func(t *testing.T) {
@@ -234,7 +240,8 @@ func TestReportIsGivenUpDuringADrain(t *testing.T) {
 	})
 }
 
-// A drain ends even if the coordinator is away: Run returns ErrUndelivered because of the outcome that it could not deliver.
+// A drain ends even if the coordinator is away: Run returns ErrUndelivered because of the outcome
+// that it could not deliver.
 func TestDrainWhileDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -254,8 +261,9 @@ func TestDrainWhileDisconnected(t *testing.T) {
 	})
 }
 
-// W10: a worker drains in the same way if the coordinator asks for it, and Run returns nil. The deadline counts from the time of the frame,
-// not from the clock of this machine: here the clock of the coordinator is an hour behind.
+// W10: a worker drains in the same way if the coordinator asks for it, and Run returns nil. The
+// deadline counts from the time of the frame, not from the clock of this machine: here the clock of
+// the coordinator is an hour behind.
 func TestDrainByCoordinator(t *testing.T) {
 	t.Attr("rules", "W10")
 	synctest.Test(t, func(t *testing.T) {
@@ -310,7 +318,8 @@ func TestRepeatedDrain(t *testing.T) {
 	})
 }
 
-// A drain ends as soon as the last handler has returned, also if that handler had lost its lease before.
+// A drain ends as soon as the last handler has returned, also if that handler had lost its lease
+// before.
 func TestDrainWaitsForAHandlerWithoutALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -330,8 +339,8 @@ func TestDrainWaitsForAHandlerWithoutALease(t *testing.T) {
 	})
 }
 
-// Of two drains, here 2 s apart, the one that ends earlier counts: that of the coordinator, which leaves the handlers 5 s less than its deadline, or
-// that of Run's context, whichever comes first.
+// Of two drains, here 2 s apart, the one that ends earlier counts: that of the coordinator, which
+// leaves the handlers 5 s less than its deadline, or that of Run's context, whichever comes first.
 func TestEarlierDrainCounts(t *testing.T) {
 	for _, test := range []struct {
 		timeout, deadline, want time.Duration
@@ -374,8 +383,9 @@ func TestEarlierDrainCounts(t *testing.T) {
 	}
 }
 
-// Drain with 0 during a drain, as at a second signal, ends the contexts of the handlers at once. Their tasks are given back, and the worker says goodbye. A
-// longer timeout changes nothing, nor does a call after the end.
+// Drain with 0 during a drain, as at a second signal, ends the contexts of the handlers at once.
+// Their tasks are given back, and the worker says goodbye. A longer timeout changes nothing, nor
+// does a call after the end.
 func TestDrainIsShortened(t *testing.T) {
 	t.Attr("rules", "W10")
 	synctest.Test(t, func(t *testing.T) {

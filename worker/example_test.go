@@ -17,8 +17,10 @@ import (
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
-// A whole worker program: it connects, registers a handler and runs until a signal comes. The signal drains the worker: tasks that run may finish. A
-// second signal stops them, so that other workers get them at once. A third one ends the program; the coordinator then waits until its leases expire.
+// A whole worker program: it connects, registers a handler and runs until a signal comes. The
+// signal drains the worker: tasks that run may finish. A second signal stops them, so that other
+// workers get them at once. A third one ends the program; the coordinator then waits until its
+// leases expire.
 func Example_program() {
 	conn, err := worker.Dial("127.0.0.1:7420")
 	if err != nil {
@@ -51,7 +53,8 @@ func Example_program() {
 	}
 }
 
-// A handler takes the payload and returns the output. Package workertest provides a coordinator for tests of handlers.
+// A handler takes the payload and returns the output. Package workertest provides a coordinator for
+// tests of handlers.
 func ExampleWorker_Handle() {
 	tb := newTB() // in a test, pass t
 	defer tb.end()
@@ -67,8 +70,9 @@ func ExampleWorker_Handle() {
 	// Output: TASK_STATE_COMPLETED HELLO
 }
 
-// Payload and output are bytes; here they are JSON. A program that submits keeps one producer. All other calls about tasks, such as GetTask, ListTasks,
-// CancelTask and RetryTask, are those of TaskService, on the same connection.
+// Payload and output are bytes; here they are JSON. A program that submits keeps one producer. All
+// other calls about tasks, such as GetTask, ListTasks, CancelTask and RetryTask, are those of
+// TaskService, on the same connection.
 func Example_producer() {
 	tb := newTB() // in a test, pass t
 	defer tb.end()
@@ -105,7 +109,8 @@ func Example_producer() {
 	// {"file":"2026-11.pdf"}
 }
 
-// The error of a handler says what kind of failure it was and whether another attempt makes sense. The retry policy of the task decides the rest.
+// The error of a handler says what kind of failure it was and whether another attempt makes sense.
+// The retry policy of the task decides the rest.
 func Example_errors() {
 	tb := newTB() // in a test, pass t
 	defer tb.end()
@@ -166,8 +171,9 @@ func ExampleTask_SaveCheckpoint() {
 	// TASK_STATE_COMPLETED: 6 rows
 }
 
-// Right before an effect that must not happen twice, Confirm asks the coordinator whether the attempt still holds its lease. If the request is
-// delayed nevertheless, the receiver can refuse it because of its fencing token.
+// Right before an effect that must not happen twice, Confirm asks the coordinator whether the
+// attempt still holds its lease. If the request is delayed nevertheless, the receiver can refuse it
+// because of its fencing token.
 func ExampleTask_Confirm() {
 	tb := newTB() // in a test, pass t
 	defer tb.end()
@@ -205,7 +211,8 @@ func Example_cause() {
 		case errors.Is(cause, worker.ErrLeaseLost): // another attempt may already run: touch nothing
 		case errors.Is(cause, worker.ErrCancelled): // clean up until the GraceEnds of the *worker.StopError
 			fmt.Println("cancelled:", t.CancelReason())
-		case errors.Is(cause, worker.ErrDraining): // save a checkpoint, with context.WithoutCancel(ctx); another worker goes on from it
+		case errors.Is(cause, worker.ErrDraining):
+			// save a checkpoint, with context.WithoutCancel(ctx); another worker goes on from it
 		}
 		return nil, ctx.Err()
 	})
@@ -221,8 +228,8 @@ func Example_cause() {
 	// TASK_STATE_CANCELLED ERROR_CATEGORY_CANCELLED
 }
 
-// People who watch the task see what the handler writes to Output while it runs; it is not kept. A result that is stored elsewhere is an artifact,
-// which is kept with the task.
+// People who watch the task see what the handler writes to Output while it runs; it is not kept. A
+// result that is stored elsewhere is an artifact, which is kept with the task.
 func ExampleTask_Output() {
 	tb := newTB() // in a test, pass t
 	defer tb.end()

@@ -23,7 +23,8 @@ func (s *session) dispatch(assignments []*lessorv1.Assignment, ts *timestamppb.T
 	s.w.startGoroutineLocked()
 }
 
-// admitLocked starts one assignment, or gives it back if it cannot start it. A lease that was dispatched before is not started again.
+// admitLocked starts one assignment, or gives it back if it cannot start it. A lease that was
+// dispatched before is not started again.
 func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, maxTransit time.Duration) {
 	w, id := s.w, asg.GetLeaseId()
 	if a, running := w.mu.attempts[id]; running {
@@ -47,7 +48,9 @@ func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, maxTransi
 	switch {
 	case w.mu.drain.requested:
 		w.reportLocked(a, a.release(0, "the worker is draining"))
-	case w.capacityLocked().slots == 0: // register must declare at least one slot, and the coordinator has not yet received the capacity frame with 0
+	case w.capacityLocked().slots == 0:
+		// register must declare at least one slot, and the coordinator has not yet received the
+		// capacity frame with 0
 		w.reportLocked(a, a.release(0, "the worker takes no new work"))
 	case a.handler == nil:
 		w.deferLocked(func() { a.log().Error("no handler for the task type", "type", a.task.Type) })
@@ -62,16 +65,19 @@ func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, maxTransi
 	}
 }
 
-// askFirstLocked queues a heartbeat whose answer the handler waits for, because the task had an attempt before: if the task kills its workers at once,
-// perhaps nobody was heard of it yet. The coordinator counts a death as a loss only once it has heard of the attempt, and so must have before the handler
-// can do anything (T5). A first attempt does not wait: so a task may run once unheard.
+// askFirstLocked queues a heartbeat whose answer the handler waits for, because the task had an
+// attempt before: if the task kills its workers at once, perhaps nobody was heard of it yet. The
+// coordinator counts a death as a loss only once it has heard of the attempt, and so must have
+// before the handler can do anything (T5). A first attempt does not wait: so a task may run once
+// unheard.
 func (w *Worker) askFirstLocked(a *attempt) {
 	a.firstAnswer = make(chan error, 1)
 	a.renewals.next.waiters = append(a.renewals.next.waiters, waiter{answer: a.firstAnswer})
 	w.queueBeatLocked(a)
 }
 
-// startGoroutineLocked starts a goroutine for the attempts that wait for one, unless another one is starting already.
+// startGoroutineLocked starts a goroutine for the attempts that wait for one, unless another one is
+// starting already.
 func (w *Worker) startGoroutineLocked() {
 	if len(w.mu.ready) > 0 && !w.mu.startingGoroutine {
 		w.mu.startingGoroutine = true
@@ -79,16 +85,17 @@ func (w *Worker) startGoroutineLocked() {
 	}
 }
 
-// serveAttempts serves attempts, one after the other, until none waits. A slow handler does not delay others: before it is called, another
-// goroutine is starting if attempts wait. Handlers that return at once share a goroutine, and so a stack that has already grown.
+// serveAttempts serves attempts, one after the other, until none waits. A slow handler does not
+// delay others: before it is called, another goroutine is starting if attempts wait. Handlers that
+// return at once share a goroutine, and so a stack that has already grown.
 func (w *Worker) serveAttempts() {
 	for a := w.nextAttempt(true); a != nil; a = w.nextAttempt(false) {
 		w.execute(a)
 	}
 }
 
-// nextAttempt returns the next attempt that waits for a goroutine, with a slot if one is free; nil if none waits. first: it is the first
-// call of a new goroutine.
+// nextAttempt returns the next attempt that waits for a goroutine, with a slot if one is free; nil
+// if none waits. first: it is the first call of a new goroutine.
 func (w *Worker) nextAttempt(first bool) *attempt {
 	w.lock()
 	defer w.unlock()
@@ -127,7 +134,8 @@ func (w *Worker) execute(a *attempt) {
 	a.call()
 }
 
-// callOnStart calls the hook. If the hook ends the goroutine, that is the end of the handler, which was not called.
+// callOnStart calls the hook. If the hook ends the goroutine, that is the end of the handler, which
+// was not called.
 func (a *attempt) callOnStart(hook func(*Task)) {
 	returned := false
 	defer func() {
@@ -154,8 +162,9 @@ func (a *attempt) notStartedError(reason string) error {
 	return Release(0, reason)
 }
 
-// confirmLease waits until the coordinator has said that the lease is live, if the handler must not begin before. It asks again after each heartbeat
-// interval until an answer comes. It returns an error if the handler must not begin, also because the task was stopped before.
+// confirmLease waits until the coordinator has said that the lease is live, if the handler must not
+// begin before. It asks again after each heartbeat interval until an answer comes. It returns an
+// error if the handler must not begin, also because the task was stopped before.
 func (w *Worker) confirmLease(a *attempt) error {
 	asked := a.firstAnswer // nil: nobody has asked yet
 	for w.mustConfirm(a) {
@@ -178,15 +187,16 @@ func (w *Worker) confirmLease(a *attempt) error {
 	return context.Cause(a.ctx) // a cancel often comes right behind its dispatch, if both were held up
 }
 
-// mustConfirm reports whether a handler may not begin yet: no answer about the lease has come, and either the dispatch that granted it is no longer recent,
-// or the task had an attempt before.
+// mustConfirm reports whether a handler may not begin yet: no answer about the lease has come, and
+// either the dispatch that granted it is no longer recent, or the task had an attempt before.
 func (w *Worker) mustConfirm(a *attempt) bool {
 	w.lock()
 	defer w.unlock()
 	return !a.lease.answered && (a.firstAnswer != nil || a.lease.stale(time.Now()))
 }
 
-// beginHandler makes the attempt one that executes, unless the lease is lost. Its Start, or its outcome, acknowledges the grant as well (W5).
+// beginHandler makes the attempt one that executes, unless the lease is lost. Its Start, or its
+// outcome, acknowledges the grant as well (W5).
 func (w *Worker) beginHandler(a *attempt) bool {
 	w.lock()
 	defer w.unlock()
@@ -205,7 +215,8 @@ func (w *Worker) beginHandler(a *attempt) bool {
 	return true
 }
 
-// call runs the handler. A deferred function takes the outcome, because runtime.Goexit runs only deferred functions.
+// call runs the handler. A deferred function takes the outcome, because runtime.Goexit runs only
+// deferred functions.
 func (a *attempt) call() {
 	var output []byte
 	var err error
@@ -227,9 +238,10 @@ func (a *attempt) call() {
 	returned = true
 }
 
-// finish makes the attempt's one report from what the handler returned, or discards it if the lease is lost (K2). If the lease has only expired by
-// this process's own clock, a result is reported, but not a failure: most often the handler has only obeyed its context, and if the lease is live after
-// all, that would count against the task (T5).
+// finish makes the attempt's one report from what the handler returned, or discards it if the lease
+// is lost (K2). If the lease has only expired by this process's own clock, a result is reported,
+// but not a failure: most often the handler has only obeyed its context, and if the lease is live
+// after all, that would count against the task (T5).
 func (w *Worker) finish(a *attempt, output []byte, err error) {
 	outcome, err := a.outcome(output, err)
 	w.lock()
@@ -259,8 +271,9 @@ func (w *Worker) reportLocked(a *attempt, outcome *report) {
 	w.queueReportLocked(w.replaceIfTooLargeLocked(outcome))
 }
 
-// goroutineEnded runs when a goroutine has finished with an attempt. If the attempt is still held, then a hook, or a method of the
-// handler's error, has ended the goroutine before there was an outcome: then the attempt fails.
+// goroutineEnded runs when a goroutine has finished with an attempt. If the attempt is still held,
+// then a hook, or a method of the handler's error, has ended the goroutine before there was an
+// outcome: then the attempt fails.
 func (w *Worker) goroutineEnded(a *attempt) {
 	w.lock()
 	defer w.unlock()

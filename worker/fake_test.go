@@ -33,11 +33,13 @@ const (
 	interval = 30 * time.Second
 	ttl      = 90 * time.Second
 	grace    = 30 * time.Second
-	// lull is how long the worker lets a Start, or an acknowledgement, wait for something that shares its frame.
+	// lull is how long the worker lets a Start, or an acknowledgement, wait for something that
+	// shares its frame.
 	lull = time.Millisecond
 )
 
-// coordinator is a scripted coordinator: it hands each stream of the worker to the test, which reads the worker's frames and answers them.
+// coordinator is a scripted coordinator: it hands each stream of the worker to the test, which
+// reads the worker's frames and answers them.
 type coordinator struct {
 	lessorv1.UnimplementedWorkerServiceServer
 	t       *testing.T
@@ -45,7 +47,8 @@ type coordinator struct {
 	conn    *grpc.ClientConn
 	// accepts, if set, is called before each accept is sent, and may change it.
 	accepts func(*stream, *lessorv1.Accept)
-	// refuse, if set, gets each new stream instead of the test; the stream ends with the error that it returns.
+	// refuse, if set, gets each new stream instead of the test; the stream ends with the error that
+	// it returns.
 	refuse func(*stream) error
 }
 
@@ -65,14 +68,16 @@ type stream struct {
 
 	// gate holds a token while the worker's frames are not read.
 	gate chan struct{}
-	// early is a frame that started returned from because it has an outcome besides the Start; outcome takes it.
+	// early is a frame that started returned from because it has an outcome besides the Start;
+	// outcome takes it.
 	early *lessorv1.SessionRequest
 	// handshake and register are the first two frames.
 	handshake *lessorv1.SessionRequest
 	register  *lessorv1.SessionRequest
 }
 
-// startCoordinator serves a scripted coordinator over an in-memory connection, inside the test's bubble.
+// startCoordinator serves a scripted coordinator over an in-memory connection, inside the test's
+// bubble.
 func startCoordinator(t *testing.T, opts ...grpc.DialOption) *coordinator {
 	t.Helper()
 	c := &coordinator{t: t, streams: make(chan *stream, 16)}
@@ -92,7 +97,8 @@ func startCoordinator(t *testing.T, opts ...grpc.DialOption) *coordinator {
 	return c
 }
 
-// Session implements WorkerService: it answers handshake and register, and hands the stream to the test.
+// Session implements WorkerService: it answers handshake and register, and hands the stream to the
+// test.
 func (c *coordinator) Session(g grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]) error {
 	s := &stream{t: c.t, grpc: g, frames: make(chan *lessorv1.SessionRequest, 4096), end: make(chan error, 1), gate: make(chan struct{}, 1)}
 	if c.refuse != nil {
@@ -147,7 +153,8 @@ func (s *stream) acknowledgeFrame(f *lessorv1.SessionRequest) {
 	}
 }
 
-// send gives a frame the next id and seq, and the time, and sends it. It ignores the error of a stream that has ended.
+// send gives a frame the next id and seq, and the time, and sends it. It ignores the error of a
+// stream that has ended.
 func (s *stream) send(f *lessorv1.SessionResponse) *lessorv1.SessionResponse {
 	s.sending.Lock()
 	defer s.sending.Unlock()
@@ -156,7 +163,8 @@ func (s *stream) send(f *lessorv1.SessionResponse) *lessorv1.SessionResponse {
 	return f
 }
 
-// sendLate sends a frame as if it had been in transit for that time: the time in the frame is that long ago.
+// sendLate sends a frame as if it had been in transit for that time: the time in the frame is that
+// long ago.
 func (s *stream) sendLate(f *lessorv1.SessionResponse, inTransit time.Duration) {
 	s.sending.Lock()
 	defer s.sending.Unlock()
@@ -242,7 +250,8 @@ func (s *stream) next(what string, want func(*lessorv1.SessionRequest) bool) *le
 	}
 }
 
-// quiet waits until the worker has nothing left to do now. It reads all frames that have come, and fails the test if one of them is unwanted.
+// quiet waits until the worker has nothing left to do now. It reads all frames that have come, and
+// fails the test if one of them is unwanted.
 func (s *stream) quiet(what string, unwanted func(*lessorv1.SessionRequest) bool) {
 	s.t.Helper()
 	synctest.Wait()
@@ -287,8 +296,8 @@ func (s *stream) renewal() *lessorv1.SessionRequest {
 	return s.next("heartbeat", isRenewal)
 }
 
-// started waits for the Start of one task and commits it. A frame that has an outcome as well, or one in place of the Start, is left for outcome,
-// uncommitted.
+// started waits for the Start of one task and commits it. A frame that has an outcome as well, or
+// one in place of the Start, is left for outcome, uncommitted.
 func (s *stream) started(id string) {
 	s.t.Helper()
 	f := s.reports()
@@ -302,7 +311,8 @@ func (s *stream) started(id string) {
 	s.commit(f)
 }
 
-// hasStarted reports whether r is the Start of a task, or an outcome that says when the task was started.
+// hasStarted reports whether r is the Start of a task, or an outcome that says when the task was
+// started.
 func hasStarted(r *lessorv1.Report, id string) bool {
 	task, lease, _ := identity(r)
 	return task == id && lease == "lease-"+id && cmp.Or(r.GetStart().GetStartedAt(), r.GetComplete().GetStartedAt(), r.GetFail().GetStartedAt(),
@@ -444,7 +454,8 @@ type running struct {
 	noNewWork []string
 }
 
-// run starts a worker with h as the handler of the type "work". The worker is stopped at the end of the test.
+// run starts a worker with h as the handler of the type "work". The worker is stopped at the end of
+// the test.
 func (c *coordinator) run(cfg worker.Config, h worker.Handler) *running {
 	c.t.Helper()
 	r := &running{t: c.t, ended: make(chan struct{})}
@@ -481,7 +492,8 @@ func (r *running) hooks() worker.Hooks {
 	}
 }
 
-// done returns what Run returned, once the hooks have run: those for what a drain has given up may still run when Run returns.
+// done returns what Run returned, once the hooks have run: those for what a drain has given up may
+// still run when Run returns.
 func (r *running) done() error {
 	r.t.Helper()
 	select {

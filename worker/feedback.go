@@ -14,20 +14,22 @@ var newline = []byte{'\n'}
 // metricOverhead is counted for each gauge in addition to its name, in bytes.
 const metricOverhead = 16
 
-// feedback is what one attempt has not sent yet: its newest progress and metrics, and its last output. Its size is limited. When it is full
-// the oldest output is dropped (W11), so that a handler never waits for the stream.
+// feedback is what one attempt has not sent yet: its newest progress and metrics, and its last
+// output. Its size is limited. When it is full the oldest output is dropped (W11), so that a
+// handler never waits for the stream.
 type feedback struct {
 	// limit is how much output is kept, in bytes.
 	limit int
 	// owner is called flushDelay after something new came, on the goroutine of a timer.
 	owner feedbackOwner
 
-	// mu comes after Worker.mu: the writer takes it while it holds that one. So nothing that is done under mu may take Worker.mu, which is why
-	// owner is called by a timer.
+	// mu comes after Worker.mu: the writer takes it while it holds that one. So nothing that is
+	// done under mu may take Worker.mu, which is why owner is called by a timer.
 	mu struct {
 		sync.Mutex
 		progress *lessorv1.Progress
-		// metrics are the newest values. The map is replaced and never changed, because a frame may still use it.
+		// metrics are the newest values. The map is replaced and never changed, because a frame may
+		// still use it.
 		metrics map[string]float64
 		// metricsSize is the size of metrics, in bytes.
 		metricsSize int
@@ -36,8 +38,9 @@ type feedback struct {
 		// chunks is the unsent output, oldest first; size is its size in bytes.
 		chunks []chunk
 		size   int
-		// nextIndex holds the index of the next chunk of each channel. droppedSince holds how many bytes of each channel were dropped since
-		// its last chunk was sent. Both are made when needed.
+		// nextIndex holds the index of the next chunk of each channel. droppedSince holds how many
+		// bytes of each channel were dropped since its last chunk was sent. Both are made when
+		// needed.
 		nextIndex    map[string]uint64
 		droppedSince map[string]int
 		// dropped is how many bytes were dropped in all.
@@ -77,7 +80,8 @@ func (f *feedback) write(channel string, p []byte) {
 	f.scheduleLocked()
 }
 
-// appendLocked adds the beginning of p to the last chunk, or to a new one, and returns the rest of p. A full chunk ends with a line if it can.
+// appendLocked adds the beginning of p to the last chunk, or to a new one, and returns the rest of
+// p. A full chunk ends with a line if it can.
 func (f *feedback) appendLocked(channel string, p []byte) []byte {
 	last := len(f.mu.chunks) - 1
 	if last < 0 || !f.mu.chunks[last].accepts(channel) {
@@ -126,7 +130,8 @@ func (f *feedback) nextIndexLocked(channel string) uint64 {
 	return index
 }
 
-// dropOldestLocked drops the oldest chunks until the rest is within the limit. It never drops the newest chunk.
+// dropOldestLocked drops the oldest chunks until the rest is within the limit. It never drops the
+// newest chunk.
 func (f *feedback) dropOldestLocked() {
 	for f.mu.size > f.limit && len(f.mu.chunks) > 1 {
 		oldest := f.mu.chunks[0]
@@ -136,7 +141,8 @@ func (f *feedback) dropOldestLocked() {
 	}
 }
 
-// countDroppedLocked counts the bytes of a dropped chunk; the next chunk of the channel says how many were dropped.
+// countDroppedLocked counts the bytes of a dropped chunk; the next chunk of the channel says how
+// many were dropped.
 func (f *feedback) countDroppedLocked(c chunk) {
 	if f.mu.droppedSince == nil {
 		f.mu.droppedSince = make(map[string]int)
@@ -191,7 +197,8 @@ func (f *feedback) newest() (*lessorv1.Progress, map[string]float64) {
 	return f.mu.progress, f.mu.metrics
 }
 
-// takeNewest is newest for a heartbeat: watchers get what it brings, so take does not return it again.
+// takeNewest is newest for a heartbeat: watchers get what it brings, so take does not return it
+// again.
 func (f *feedback) takeNewest() (*lessorv1.Progress, map[string]float64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -216,8 +223,9 @@ func (f *feedback) newestSize() int {
 	return f.mu.metricsSize
 }
 
-// take returns the unsent feedback and removes it; it may return nothing. The feedback is not sent again if it is lost with the stream. Unless the attempt
-// ends, the beginning of a rune stays for the write that brings its rest: a chunk that is not valid UTF-8 is not shown as text.
+// take returns the unsent feedback and removes it; it may return nothing. The feedback is not sent
+// again if it is lost with the stream. Unless the attempt ends, the beginning of a rune stays for
+// the write that brings its rest: a chunk that is not valid UTF-8 is not shown as text.
 func (f *feedback) take(ends bool) (items []*lessorv1.FeedbackItem) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -240,7 +248,8 @@ func (f *feedback) take(ends bool) (items []*lessorv1.FeedbackItem) {
 	return items
 }
 
-// cutRuneLocked removes the beginning of a rune from the end of the last chunk, if the next write to its channel may bring the rest.
+// cutRuneLocked removes the beginning of a rune from the end of the last chunk, if the next write
+// to its channel may bring the rest.
 func (f *feedback) cutRuneLocked() (channel string, begun []byte) {
 	last := len(f.mu.chunks) - 1
 	if last < 0 || f.mu.chunks[last].complete {
@@ -260,7 +269,8 @@ func (f *feedback) hasNewLocked() bool {
 	return f.mu.progressChanged || f.mu.metricsChanged || len(f.mu.chunks) > 0
 }
 
-// itemLocked removes as much as one item may contain. Fields that are absent in an item leave their last values unchanged.
+// itemLocked removes as much as one item may contain. Fields that are absent in an item leave their
+// last values unchanged.
 func (f *feedback) itemLocked() *lessorv1.FeedbackItem {
 	item := &lessorv1.FeedbackItem{}
 	if f.mu.progressChanged {

@@ -21,8 +21,9 @@ import (
 
 func isFeedback(f *lessorv1.SessionRequest) bool { return f.GetFeedback() != nil }
 
-// Progress sends fraction, stage and message; Stage and Message each change one of them and keep the others. A feedback has only what changed since
-// the last one, here metrics alone. The outcome has the last metrics. Metrics without a name or a finite value are left out.
+// Progress sends fraction, stage and message; Stage and Message each change one of them and keep
+// the others. A feedback has only what changed since the last one, here metrics alone. The outcome
+// has the last metrics. Metrics without a name or a finite value are left out.
 func TestProgressAndMetrics(t *testing.T) {
 	t.Attr("rules", "W2")
 	synctest.Test(t, func(t *testing.T) {
@@ -68,7 +69,8 @@ func TestProgressAndMetrics(t *testing.T) {
 	})
 }
 
-// What a heartbeat has brought to those who watch is not sent to them once more as feedback, but what is new after it is.
+// What a heartbeat has brought to those who watch is not sent to them once more as feedback, but
+// what is new after it is.
 func TestProgressOfAHeartbeatIsNoFeedback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -101,8 +103,8 @@ func TestProgressOfAHeartbeatIsNoFeedback(t *testing.T) {
 	})
 }
 
-// X5, W14: if the coordinator refuses feedback because the quota of frames is used up, the worker sends none for as long as the refusal asks, and
-// then only the newest message.
+// X5, W14: if the coordinator refuses feedback because the quota of frames is used up, the worker
+// sends none for as long as the refusal asks, and then only the newest message.
 func TestFeedbackIsHeldBack(t *testing.T) {
 	t.Attr("rules", "X5 W14")
 	synctest.Test(t, func(t *testing.T) {
@@ -137,8 +139,9 @@ func TestFeedbackIsHeldBack(t *testing.T) {
 	})
 }
 
-// W11: chunks keep their order, type and metadata, and are copies of the caller's data. Output over OutputBuffer is dropped, oldest first, and so is
-// a chunk that is larger than the buffer. What was dropped leaves a gap in the indexes of its channel, and the next chunk says how many bytes are
+// W11: chunks keep their order, type and metadata, and are copies of the caller's data. Output over
+// OutputBuffer is dropped, oldest first, and so is a chunk that is larger than the buffer. What was
+// dropped leaves a gap in the indexes of its channel, and the next chunk says how many bytes are
 // missing.
 func TestChunks(t *testing.T) {
 	t.Attr("rules", "W11")

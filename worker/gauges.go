@@ -10,10 +10,12 @@ import (
 // gaugeInflight is the name of the gauge that counts the running handlers.
 const gaugeInflight = "inflight"
 
-// dueBeat is the heartbeat of a session that the writer has to send, and that first waits for its gauges.
+// dueBeat is the heartbeat of a session that the writer has to send, and that first waits for its
+// gauges.
 type dueBeat struct {
 	w *Worker
-	// gauges are what the heartbeat carries; nil while none is ready to be sent. If they are empty, the coordinator goes on with the last ones.
+	// gauges are what the heartbeat carries; nil while none is ready to be sent. If they are empty,
+	// the coordinator goes on with the last ones.
 	gauges map[string]float64
 	// timer runs while the heartbeat waits for its gauges.
 	timer *time.Timer
@@ -25,7 +27,8 @@ func newDueBeat(w *Worker) *dueBeat {
 	return &dueBeat{w: w, timer: t}
 }
 
-// begin measures the gauges. If an earlier measurement still goes on, the heartbeat goes without them.
+// begin measures the gauges. If an earlier measurement still goes on, the heartbeat goes without
+// them.
 func (b *dueBeat) begin() {
 	if b.w.measureGauges() {
 		b.timer.Reset(gaugesTimeout)
@@ -46,8 +49,10 @@ func (b *dueBeat) late() {
 	b.gauges = map[string]float64{}
 }
 
-// measureGauges measures the gauges in a goroutine of its own, which then sends them to Worker.measured. A network disk may not answer for hours, and
-// Config.Metrics belongs to the program; neither may hold up the writer, which renews the leases. It returns false if an earlier measurement still goes on.
+// measureGauges measures the gauges in a goroutine of its own, which then sends them to
+// Worker.measured. A network disk may not answer for hours, and Config.Metrics belongs to the
+// program; neither may hold up the writer, which renews the leases. It returns false if an earlier
+// measurement still goes on.
 func (w *Worker) measureGauges() (begun bool) {
 	if w.measured != nil {
 		return false
@@ -61,8 +66,9 @@ func (w *Worker) measureGauges() (begun bool) {
 	return true
 }
 
-// gauges returns what a heartbeat says about the worker and its machine (W9). It leaves out what the coordinator would refuse, because the
-// coordinator would refuse the whole heartbeat and not renew the leases in it.
+// gauges returns what a heartbeat says about the worker and its machine (W9). It leaves out what
+// the coordinator would refuse, because the coordinator would refuse the whole heartbeat and not
+// renew the leases in it.
 func (w *Worker) gauges(now time.Time) map[string]float64 {
 	gauges := w.meter.Measure(now)
 	gauges[gaugeInflight] = float64(w.inflight())
@@ -78,8 +84,8 @@ func (w *Worker) inflight() int {
 	return w.mu.activeHandlers
 }
 
-// validMetrics leaves out metrics whose value is not finite or whose name is not valid. If there are more than maxMetrics, it keeps the
-// first ones in the order of their names.
+// validMetrics leaves out metrics whose value is not finite or whose name is not valid. If there
+// are more than maxMetrics, it keeps the first ones in the order of their names.
 func validMetrics(metrics map[string]float64) map[string]float64 {
 	valid := make(map[string]float64, min(len(metrics), maxMetrics))
 	for _, name := range slices.Sorted(maps.Keys(metrics)) {

@@ -18,8 +18,9 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// W9: each heartbeat of the worker has gauges, measured once for each interval. The Metrics hook gets them, and what it returns is sent, without what
-// the coordinator would refuse: values that are not finite, empty names and more than 64 gauges.
+// W9: each heartbeat of the worker has gauges, measured once for each interval. The Metrics hook
+// gets them, and what it returns is sent, without what the coordinator would refuse: values that
+// are not finite, empty names and more than 64 gauges.
 func TestGauges(t *testing.T) {
 	t.Attr("rules", "W9")
 	synctest.Test(t, func(t *testing.T) {
@@ -59,8 +60,9 @@ func TestGauges(t *testing.T) {
 	})
 }
 
-// A disk or a Metrics hook that does not return holds up nothing else: leases are renewed, outcomes are reported, and a
-// drain ends. It is not called again meanwhile, and when it has returned, heartbeats have gauges again.
+// A disk or a Metrics hook that does not return holds up nothing else: leases are renewed, outcomes
+// are reported, and a drain ends. It is not called again meanwhile, and when it has returned,
+// heartbeats have gauges again.
 func TestGaugesThatHang(t *testing.T) {
 	t.Attr("rules", "W9")
 	synctest.Test(t, func(t *testing.T) {
@@ -128,7 +130,8 @@ func TestGaugesThatHang(t *testing.T) {
 	})
 }
 
-// W9: gauges that take long hold up nothing either, not even for a moment: a lease may be short. The heartbeat goes without them, and they follow.
+// W9: gauges that take long hold up nothing either, not even for a moment: a lease may be short.
+// The heartbeat goes without them, and they follow.
 func TestGaugesThatComeLate(t *testing.T) {
 	t.Attr("rules", "W9")
 	synctest.Test(t, func(t *testing.T) {
@@ -177,8 +180,8 @@ func TestGaugesOfAHookThatEndsItsGoroutine(t *testing.T) {
 	})
 }
 
-// W9: if the coordinator gives no new work, the log and the hook OnNoNewWork are told the reason once, even if it lasts over several sessions, and
-// its end once.
+// W9: if the coordinator gives no new work, the log and the hook OnNoNewWork are told the reason
+// once, even if it lasts over several sessions, and its end once.
 func TestNoNewWorkIsReportedOnce(t *testing.T) {
 	t.Attr("rules", "W9")
 	synctest.Test(t, func(t *testing.T) {
@@ -210,8 +213,8 @@ func TestNoNewWorkIsReportedOnce(t *testing.T) {
 	})
 }
 
-// W9: a worker that drains wants no new work, and its heartbeats say so. That the coordinator then gives it none is no news: neither the log nor the
-// hook is told.
+// W9: a worker that drains wants no new work, and its heartbeats say so. That the coordinator then
+// gives it none is no news: neither the log nor the hook is told.
 func TestNoNewWorkOfADrainIsNotReported(t *testing.T) {
 	t.Attr("rules", "W9")
 	synctest.Test(t, func(t *testing.T) {

@@ -16,8 +16,9 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// T4: the error of a handler decides category, message and stack of the failure, and whether it may be retried. Of several such
-// marks in one error the outermost counts, and of joined errors the first; the wait of RetryAfter is sent only if its mark counts.
+// T4: the error of a handler decides category, message and stack of the failure, and whether it may
+// be retried. Of several such marks in one error the outermost counts, and of joined errors the
+// first; the wait of RetryAfter is sent only if its mark counts.
 func TestOutcomes(t *testing.T) {
 	boom := errors.New("boom")
 	yes, no := true, false
@@ -55,7 +56,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// The tasks of one dispatch run at the same time, each in its slot, even if the handlers before them wait, panic or end their goroutine.
+// The tasks of one dispatch run at the same time, each in its slot, even if the handlers before
+// them wait, panic or end their goroutine.
 func TestHandlersOfOneDispatchRunInParallel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const tasks = 12
@@ -84,8 +86,8 @@ func TestHandlersOfOneDispatchRunInParallel(t *testing.T) {
 	})
 }
 
-// A handler that panics or calls runtime.Goexit fails its task; a panic is reported with its stack. So does an error whose method calls Goexit. The
-// worker goes on.
+// A handler that panics or calls runtime.Goexit fails its task; a panic is reported with its stack.
+// So does an error whose method calls Goexit. The worker goes on.
 func TestPanicIsAFailure(t *testing.T) {
 	got := failureOf(t, func(context.Context, *worker.Task) ([]byte, error) { panicHere(); return nil, nil })
 	if got.GetCategory() != worker.UserCode || got.GetMessage() != "panic: ouch" || !strings.Contains(got.GetStackTrace(), "panicHere") {
@@ -127,8 +129,8 @@ func (e *badError) Error() string { return e.message }
 
 func (e *badError) Is(error) bool { return e.message != "" }
 
-// If the methods of an error panic, the task fails as if its handler had panicked, whether the handler returned the error or panicked with it. The
-// worker goes on.
+// If the methods of an error panic, the task fails as if its handler had panicked, whether the
+// handler returned the error or panicked with it. The worker goes on.
 func TestBadErrorIsAFailure(t *testing.T) {
 	for name, h := range map[string]worker.Handler{
 		"returned": func(context.Context, *worker.Task) ([]byte, error) { return nil, (*badError)(nil) },
@@ -163,7 +165,8 @@ func failureOf(t *testing.T, h worker.Handler) (failure *lessorv1.TaskError) {
 	return failure
 }
 
-// reportOf runs one task with the handler, commits its outcome, stops the worker and returns the report.
+// reportOf runs one task with the handler, commits its outcome, stops the worker and returns the
+// report.
 func reportOf(t *testing.T, h worker.Handler) *lessorv1.Report {
 	t.Helper()
 	c := startCoordinator(t)
@@ -177,7 +180,8 @@ func reportOf(t *testing.T, h worker.Handler) *lessorv1.Report {
 	return report
 }
 
-// T5: a handler that returns Release gives the task back, with a reason and a delay. That is no failure.
+// T5: a handler that returns Release gives the task back, with a reason and a delay. That is no
+// failure.
 func TestRelease(t *testing.T) {
 	t.Attr("rules", "T5")
 	synctest.Test(t, func(t *testing.T) {
@@ -190,7 +194,8 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// S2: the Task has the fields of the assignment. The artifacts that the handler adds are sent with its result.
+// S2: the Task has the fields of the assignment. The artifacts that the handler adds are sent with
+// its result.
 func TestTaskFieldsAndArtifacts(t *testing.T) {
 	t.Attr("rules", "S2")
 	synctest.Test(t, func(t *testing.T) {
@@ -209,8 +214,8 @@ func TestTaskFieldsAndArtifacts(t *testing.T) {
 	})
 }
 
-// An artifact whose text is not valid UTF-8 fails the attempt for good, as one that the coordinator refuses does: with other text it would be another
-// artifact.
+// An artifact whose text is not valid UTF-8 fails the attempt for good, as one that the coordinator
+// refuses does: with other text it would be another artifact.
 func TestArtifactThatIsNoUTF8(t *testing.T) {
 	const bad = "bad\xffid"
 	for field, artifact := range map[string]worker.Artifact{
@@ -230,7 +235,8 @@ func TestArtifactThatIsNoUTF8(t *testing.T) {
 	}
 }
 
-// Reports that wait at the same time are sent in one frame. Here the handlers end while there is no stream.
+// Reports that wait at the same time are sent in one frame. Here the handlers end while there is no
+// stream.
 func TestReportsAreMerged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -264,8 +270,8 @@ func TestReportsAreMerged(t *testing.T) {
 	})
 }
 
-// W6: a dispatch that comes again starts no second handler, whether the first one runs, has returned, or has its verdict. While it runs the repeat is
-// acknowledged at once by a heartbeat.
+// W6: a dispatch that comes again starts no second handler, whether the first one runs, has
+// returned, or has its verdict. While it runs the repeat is acknowledged at once by a heartbeat.
 func TestDuplicateDispatch(t *testing.T) {
 	t.Attr("rules", "W6")
 	synctest.Test(t, func(t *testing.T) {
@@ -298,7 +304,8 @@ func TestDuplicateDispatch(t *testing.T) {
 	})
 }
 
-// A task whose type has no handler is released with a delay. The coordinator sends none, because the worker registers its types.
+// A task whose type has no handler is released with a delay. The coordinator sends none, because
+// the worker registers its types.
 func TestUnknownType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -318,8 +325,9 @@ func TestUnknownType(t *testing.T) {
 	})
 }
 
-// W6: a frame that asks for an acknowledgement gets one, within a lull: it may share the frame of something else. A second accept, which has no meaning in an open session, is answered with E.CMD.UNKNOWN and
-// changes nothing.
+// W6: a frame that asks for an acknowledgement gets one, within a lull: it may share the frame of
+// something else. A second accept, which has no meaning in an open session, is answered with
+// E.CMD.UNKNOWN and changes nothing.
 func TestAcknowledgement(t *testing.T) {
 	t.Attr("rules", "W6")
 	synctest.Test(t, func(t *testing.T) {
@@ -341,7 +349,8 @@ func TestAcknowledgement(t *testing.T) {
 	})
 }
 
-// Progress and output are sent while the task runs; writes to one channel are joined, in order. The rest of the output is sent before the outcome.
+// Progress and output are sent while the task runs; writes to one channel are joined, in order. The
+// rest of the output is sent before the outcome.
 func TestFeedback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)

@@ -20,7 +20,8 @@ type renewal struct {
 	bare bool
 }
 
-// waiter waits for the answer to a renewal. number is that of its checkpoint, which a newer one may have replaced; 0 if it has none.
+// waiter waits for the answer to a renewal. number is that of its checkpoint, which a newer one may
+// have replaced; 0 if it has none.
 type waiter struct {
 	answer chan error
 	number uint64
@@ -28,17 +29,19 @@ type waiter struct {
 
 // renewals is what the heartbeats of one attempt have to carry; see take.
 type renewals struct {
-	// next is what the next heartbeat carries. queued: the attempt waits in the outbox for that heartbeat. bare: that heartbeat carries only what
-	// cannot be rejected.
+	// next is what the next heartbeat carries. queued: the attempt waits in the outbox for that
+	// heartbeat. bare: that heartbeat carries only what cannot be rejected.
 	next         renewal
 	queued, bare bool
 	// checkpointSent: a checkpoint was sent and has no answer yet.
 	checkpointSent bool
-	// checkpoints is how many checkpoints the handler has asked to save, and saved the number of the newest that was saved.
+	// checkpoints is how many checkpoints the handler has asked to save, and saved the number of
+	// the newest that was saved.
 	checkpoints, saved uint64
 }
 
-// errReplaced is the answer to a waiter whose checkpoint was not sent, because a newer one replaced it, which was rejected.
+// errReplaced is the answer to a waiter whose checkpoint was not sent, because a newer one replaced
+// it, which was rejected.
 var errReplaced = errors.New("the checkpoint was not sent")
 
 // answerWaiters sends err to all waiters.
@@ -62,8 +65,9 @@ func (r *renewal) merge(other renewal) {
 	r.waiters = append(other.waiters, r.waiters...)
 }
 
-// beatAndWait sends a heartbeat of a's lease as soon as the stream allows, with a checkpoint if there is one, and waits for the answer. If
-// the stream breaks the heartbeat is sent again, for as long as the lease lives.
+// beatAndWait sends a heartbeat of a's lease as soon as the stream allows, with a checkpoint if
+// there is one, and waits for the answer. If the stream breaks the heartbeat is sent again, for as
+// long as the lease lives.
 func (w *Worker) beatAndWait(ctx context.Context, a *attempt, checkpoint []byte) error {
 	var number uint64
 	if checkpoint != nil {
@@ -127,7 +131,8 @@ func (w *Worker) checkHeld(a *attempt) error {
 	return a.checkHeld()
 }
 
-// checkConfirmed returns what Task.Confirm returns after the coordinator has said that the lease is live.
+// checkConfirmed returns what Task.Confirm returns after the coordinator has said that the lease is
+// live.
 func (w *Worker) checkConfirmed(a *attempt, d time.Duration) error {
 	w.lock()
 	defer w.unlock()
@@ -137,7 +142,8 @@ func (w *Worker) checkConfirmed(a *attempt, d time.Duration) error {
 	if a.cancelled != nil {
 		return a.cancelled
 	}
-	if ttl := a.task.HeartbeatTimeout; d >= ttl { // in fake time, the answer may take none, and a test must not pass where nothing else does
+	// in fake time, the answer may take none, and a test must not pass where nothing else does
+	if ttl := a.task.HeartbeatTimeout; d >= ttl {
 		return fmt.Errorf("%w: %v required, but the heartbeat_timeout of the task is %v", ErrLeaseShort, d, ttl)
 	}
 	if left := a.lease.left(time.Now()); left < d {
@@ -146,9 +152,10 @@ func (w *Worker) checkConfirmed(a *attempt, d time.Duration) error {
 	return nil
 }
 
-// take returns what a heartbeat carries that is sent now. A checkpoint stays in next if the heartbeat has to be bare, or if the checkpoint before it
-// has no answer yet: if that one then had to be sent again, it would replace the newer one. A checkpoint that is older than the one that was saved is
-// not sent.
+// take returns what a heartbeat carries that is sent now. A checkpoint stays in next if the
+// heartbeat has to be bare, or if the checkpoint before it has no answer yet: if that one then had
+// to be sent again, it would replace the newer one. A checkpoint that is older than the one that
+// was saved is not sent.
 func (rs *renewals) take() renewal {
 	r := rs.next
 	bare := rs.bare
@@ -165,7 +172,8 @@ func (rs *renewals) take() renewal {
 	return r
 }
 
-// answeredLocked notes that a renewal got its answer, and queues the checkpoint that waited for it, if there is one.
+// answeredLocked notes that a renewal got its answer, and queues the checkpoint that waited for it,
+// if there is one.
 func (w *Worker) answeredLocked(a *attempt, r renewal) {
 	if r.checkpoint != nil {
 		a.renewals.checkpointSent = false
@@ -175,7 +183,8 @@ func (w *Worker) answeredLocked(a *attempt, r renewal) {
 	}
 }
 
-// heartbeat returns the item that renews a's lease. It repeats the newest progress and metrics, because feedback may have been dropped.
+// heartbeat returns the item that renews a's lease. It repeats the newest progress and metrics,
+// because feedback may have been dropped.
 func (a *attempt) heartbeat(r renewal) *lessorv1.HeartbeatRequest {
 	hb := &lessorv1.HeartbeatRequest{
 		TaskId:      a.task.ID,
@@ -191,8 +200,9 @@ func (a *attempt) heartbeat(r renewal) *lessorv1.HeartbeatRequest {
 	return hb
 }
 
-// bareBeatLocked queues a heartbeat without checkpoint, progress and metrics. It follows a heartbeat that was rejected for what it carried, and
-// so has renewed nothing: the lease must not be lost because of that.
+// bareBeatLocked queues a heartbeat without checkpoint, progress and metrics. It follows a
+// heartbeat that was rejected for what it carried, and so has renewed nothing: the lease must not
+// be lost because of that.
 func (w *Worker) bareBeatLocked(a *attempt) {
 	a.renewals.bare = true
 	w.queueBeatLocked(a)
@@ -208,14 +218,15 @@ func (w *Worker) queueBeatLocked(a *attempt) {
 	w.wakeWriter()
 }
 
-// scheduleBeatLocked sets when the next heartbeat is due. The last heartbeat may still be unanswered, because heartbeats are idempotent
-// (V18).
+// scheduleBeatLocked sets when the next heartbeat is due. The last heartbeat may still be
+// unanswered, because heartbeats are idempotent (V18).
 func (w *Worker) scheduleBeatLocked(a *attempt, now time.Time) {
 	a.beatAt = now.Add(untilBeat(now.Sub(w.startedAt), a.interval))
 }
 
-// untilBeat returns how long to wait for the last shared instant within interval. age is how long ago the worker started. The wait is at
-// most interval, and more than interval minus one part; an interval has beatsPerInterval parts.
+// untilBeat returns how long to wait for the last shared instant within interval. age is how long
+// ago the worker started. The wait is at most interval, and more than interval minus one part; an
+// interval has beatsPerInterval parts.
 func untilBeat(age, interval time.Duration) time.Duration {
 	part := max(interval/beatsPerInterval, 1)
 	return (age + interval).Truncate(part) - age

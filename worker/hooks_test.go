@@ -21,9 +21,10 @@ import (
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
-// A hook that calls runtime.Goexit does not make the worker hang. If OnStart does it, the attempt fails at once and the task is tried again; if
-// OnVerdict does it, which ends the reader of the stream, the worker opens another stream. In both cases the next task is served, and the log gives a
-// reason.
+// A hook that calls runtime.Goexit does not make the worker hang. If OnStart does it, the attempt
+// fails at once and the task is tried again; if OnVerdict does it, which ends the reader of the
+// stream, the worker opens another stream. In both cases the next task is served, and the log gives
+// a reason.
 func TestGoexitInHooks(t *testing.T) {
 	for name, hooksOf := range map[string]func(once func()) worker.Hooks{
 		"OnStart": func(once func()) worker.Hooks { return worker.Hooks{OnStart: func(*worker.Task) { once() }} },
@@ -65,8 +66,9 @@ func TestGoexitInHooks(t *testing.T) {
 // in returns the time d from now.
 func in(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(time.Now().Add(d)) }
 
-// OnEnd is called once for each OnStart, before OnVerdict, with the time that the handler took and what it returned: also if the handler has panicked or has
-// lost its lease, or if OnStart or OnEnd itself ends the goroutine.
+// OnEnd is called once for each OnStart, before OnVerdict, with the time that the handler took and
+// what it returned: also if the handler has panicked or has lost its lease, or if OnStart or OnEnd
+// itself ends the goroutine.
 func TestOnEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
@@ -134,7 +136,8 @@ func TestOnEnd(t *testing.T) {
 	})
 }
 
-// OnHeartbeat is called for each heartbeat, also while the worker has no task; those of a drain say that the worker is not healthy.
+// OnHeartbeat is called for each heartbeat, also while the worker has no task; those of a drain say
+// that the worker is not healthy.
 func TestOnHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
@@ -169,7 +172,8 @@ func TestOnHeartbeat(t *testing.T) {
 	})
 }
 
-// StopCause says in OnEnd why the context of the handler has ended, even if the handler returns at that moment. It is nil if nothing has ended it.
+// StopCause says in OnEnd why the context of the handler has ended, even if the handler returns at
+// that moment. It is nil if nothing has ended it.
 func TestStopCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// instantCoordinator is a coordinator without a wire and a codec that commits every report at once. It allocates next to nothing itself, so that a
-// benchmark counts the allocations of the worker.
+// instantCoordinator is a coordinator without a wire and a codec that commits every report at once.
+// It allocates next to nothing itself, so that a benchmark counts the allocations of the worker.
 type instantCoordinator struct {
 	grpc.ClientStream
 	frames      chan *lessorv1.SessionResponse
@@ -30,7 +30,8 @@ type instantCoordinator struct {
 	closed      chan struct{} // closed when it has said goodbye
 }
 
-// startInstantCoordinator returns an instantCoordinator with a worker that runs as many handlers at once as it has slots; they do nothing.
+// startInstantCoordinator returns an instantCoordinator with a worker that runs as many handlers at
+// once as it has slots; they do nothing.
 func startInstantCoordinator(tb testing.TB, slots int) *instantCoordinator {
 	c := &instantCoordinator{
 		frames: make(chan *lessorv1.SessionResponse, 1000), verdicts: make(map[string]*lessorv1.ReportVerdict),
@@ -59,7 +60,8 @@ func startInstantCoordinator(tb testing.TB, slots int) *instantCoordinator {
 	return c
 }
 
-// rounds returns dispatches of n tasks each, and prepares their verdicts. It is called before allocations are counted.
+// rounds returns dispatches of n tasks each, and prepares their verdicts. It is called before
+// allocations are counted.
 func (c *instantCoordinator) rounds(count, n int) (rounds []*lessorv1.Dispatch) {
 	for i := range count {
 		d := &lessorv1.Dispatch{}
@@ -107,7 +109,8 @@ func (c *instantCoordinator) SendMsg(m any) error {
 	case *lessorv1.SessionRequest_Register:
 		c.frames <- &lessorv1.SessionResponse{Corr: f.GetId(), Ack: &lessorv1.Ack{For: f.GetId()}}
 		c.ready()
-	case *lessorv1.SessionRequest_Heartbeat: // if the machine is so busy that a dispatch becomes old, the worker asks for its leases
+	case *lessorv1.SessionRequest_Heartbeat:
+		// if the machine is so busy that a dispatch becomes old, the worker asks for its leases
 		ack := &lessorv1.HeartbeatAck{}
 		for _, b := range p.Heartbeat.GetLeases() {
 			ack.Leases = append(ack.Leases, &lessorv1.LeaseAck{
@@ -147,7 +150,8 @@ func (c *instantCoordinator) CloseSend() error {
 	return nil
 }
 
-// BenchmarkWorker measures the work and the allocations of the worker for a task that does nothing, without the wire and the codec.
+// BenchmarkWorker measures the work and the allocations of the worker for a task that does nothing,
+// without the wire and the codec.
 func BenchmarkWorker(b *testing.B) {
 	for _, n := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprintf("dispatch=%d", n), func(b *testing.B) {

@@ -22,8 +22,9 @@ import (
 	"github.com/lessor-dev/lessor/internal/wire"
 )
 
-// A8: the worker counts the span in an answer from when it asked. The span in a dispatch is counted from its receipt, and so is too long by the time
-// under way; the first answer replaces it, even by an earlier deadline. After that answers only move the deadline forward (A3). At its deadline a
+// A8: the worker counts the span in an answer from when it asked. The span in a dispatch is counted
+// from its receipt, and so is too long by the time under way; the first answer replaces it, even by
+// an earlier deadline. After that answers only move the deadline forward (A3). At its deadline a
 // lease has ended.
 func TestLeaseClock(t *testing.T) {
 	t.Attr("rules", "A8")
@@ -47,7 +48,8 @@ func TestLeaseClock(t *testing.T) {
 	}
 }
 
-// The span of a wait doubles with each failure from least to most, without overflow; the wait is drawn from the upper half of the span.
+// The span of a wait doubles with each failure from least to most, without overflow; the wait is
+// drawn from the upper half of the span.
 func TestBackoffWait(t *testing.T) {
 	for failures := range 100 {
 		span := time.Minute
@@ -62,7 +64,8 @@ func TestBackoffWait(t *testing.T) {
 	}
 }
 
-// W1: the wait grows with each session that breaks. A session that lasted longer than the wait before it resets the wait.
+// W1: the wait grows with each session that breaks. A session that lasted longer than the wait
+// before it resets the wait.
 func TestBackoffIsReset(t *testing.T) {
 	t.Attr("rules", "W1")
 	b := backoff{least: time.Second, most: time.Minute}
@@ -76,8 +79,8 @@ func TestBackoffIsReset(t *testing.T) {
 	}
 }
 
-// T8: heartbeats of leases are sent at common instants, so that they share frames: none later than the interval after the last one, and none earlier
-// than that by a full step of these instants.
+// T8: heartbeats of leases are sent at common instants, so that they share frames: none later than
+// the interval after the last one, and none earlier than that by a full step of these instants.
 func TestUntilBeat(t *testing.T) {
 	t.Attr("rules", "T8")
 	const interval = 30 * time.Second
@@ -97,7 +100,8 @@ func TestUntilBeat(t *testing.T) {
 	}
 }
 
-// W6: the last maxRecent leases are known, so that a dispatch that comes again starts nothing; older ones are forgotten.
+// W6: the last maxRecent leases are known, so that a dispatch that comes again starts nothing;
+// older ones are forgotten.
 func TestRecentLeases(t *testing.T) {
 	t.Attr("rules", "W6")
 	var r recentLeases
@@ -114,7 +118,8 @@ func TestRecentLeases(t *testing.T) {
 	}
 }
 
-// takeUntilFull takes items up to the limits of a frame in bytes and in number, but at least one, and leaves the rest in order.
+// takeUntilFull takes items up to the limits of a frame in bytes and in number, but at least one,
+// and leaves the rest in order.
 func TestTakeUntilFull(t *testing.T) {
 	for _, test := range []struct {
 		sizes  []int
@@ -136,8 +141,9 @@ func TestTakeUntilFull(t *testing.T) {
 	}
 }
 
-// W11: output that waits is bounded. What is over the limit is dropped, oldest first, in whole chunks: the indexes show the gap, no rune is cut in
-// two, and close returns how many bytes were dropped.
+// W11: output that waits is bounded. What is over the limit is dropped, oldest first, in whole
+// chunks: the indexes show the gap, no rune is cut in two, and close returns how many bytes were
+// dropped.
 func TestFeedbackBound(t *testing.T) {
 	t.Attr("rules", "W11")
 	f := &feedback{limit: 4 * maxChunk, owner: nobody{}}
@@ -169,8 +175,9 @@ func TestFeedbackBound(t *testing.T) {
 	}
 }
 
-// The limit counts an overhead for each chunk, so that many tiny chunks are bounded as well. They are spread over items of at most maxChunks chunks,
-// the most that the coordinator takes, and only the first item has the progress.
+// The limit counts an overhead for each chunk, so that many tiny chunks are bounded as well. They
+// are spread over items of at most maxChunks chunks, the most that the coordinator takes, and only
+// the first item has the progress.
 func TestFeedbackTinyChunks(t *testing.T) {
 	f := &feedback{limit: 8 * maxChunk, owner: nobody{}}
 	f.changeProgress(func(p *lessorv1.Progress) { p.Fraction = 0.5 })
@@ -190,7 +197,8 @@ func TestFeedbackTinyChunks(t *testing.T) {
 	f.close()
 }
 
-// Writes to one channel are joined until another channel is written; each channel has its own indexes.
+// Writes to one channel are joined until another channel is written; each channel has its own
+// indexes.
 func TestFeedbackChannels(t *testing.T) {
 	f := &feedback{limit: 4 * maxChunk, owner: nobody{}}
 	for _, w := range []string{"a", "a", "b", "a"} {
@@ -206,7 +214,8 @@ func TestFeedbackChannels(t *testing.T) {
 	f.close()
 }
 
-// Lines are not spread over two chunks unless they are longer than one, whether they are written alone or many at once.
+// Lines are not spread over two chunks unless they are longer than one, whether they are written
+// alone or many at once.
 func TestFeedbackLines(t *testing.T) {
 	var lines []string
 	for i := range 3000 {
@@ -236,7 +245,8 @@ func TestFeedbackLines(t *testing.T) {
 	}
 }
 
-// A rune that is written in two pieces is sent in one, also if output is sent in between. At the end of the attempt its beginning is sent alone.
+// A rune that is written in two pieces is sent in one, also if output is sent in between. At the
+// end of the attempt its beginning is sent alone.
 func TestFeedbackRunes(t *testing.T) {
 	f := &feedback{limit: 1 << 20, owner: nobody{}}
 	defer f.close()
@@ -304,7 +314,8 @@ func TestIsLocal(t *testing.T) {
 // noConn is a connection that is never used.
 var noConn = struct{ grpc.ClientConnInterface }{}
 
-// Dial refuses what is no address, instead of a connection to port 443 that fails later, and says what an address looks like.
+// Dial refuses what is no address, instead of a connection to port 443 that fails later, and says
+// what an address looks like.
 func TestDialNeedsAnAddress(t *testing.T) {
 	for _, target := range []string{"", "127.0.0.1", "localhost", "example.com", "[::1]", "http://127.0.0.1:7420", "https://example.com", "http:7420", "127.0.0.1:", "127.0.0.1:port", "localhost:7420/"} {
 		if _, err := Dial(target); err == nil || !strings.Contains(err.Error(), "HOST:PORT") {
@@ -323,7 +334,8 @@ func TestDialNeedsAnAddress(t *testing.T) {
 	}
 }
 
-// New accepts the zero Config. It refuses a bad one with an error that names the field, and it refuses bad queues, and a connection that is nil.
+// New accepts the zero Config. It refuses a bad one with an error that names the field, and it
+// refuses bad queues, and a connection that is nil.
 func TestConfig(t *testing.T) {
 	queues := []string{"q"}
 	if _, err := New(noConn, queues, Config{}); err != nil {
@@ -360,7 +372,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// A nil handler, a second handler of a type and a second default are mistakes in the program: Handle and HandleDefault panic.
+// A nil handler, a second handler of a type and a second default are mistakes in the program:
+// Handle and HandleDefault panic.
 func TestHandlePanics(t *testing.T) {
 	h := func() *Worker {
 		w := newWorker(t)
@@ -397,7 +410,8 @@ func newWorker(t *testing.T) *Worker {
 
 func nothing(context.Context, *Task) ([]byte, error) { return nil, nil }
 
-// Permanent, RetryAfter and WithCategory of a nil error are nil, so that `return nil, Permanent(f())` works. Otherwise they wrap the error.
+// Permanent, RetryAfter and WithCategory of a nil error are nil, so that `return nil,
+// Permanent(f())` works. Otherwise they wrap the error.
 func TestMarkedNilErrorIsNil(t *testing.T) {
 	if Permanent(nil) != nil || RetryAfter(1, nil) != nil || WithCategory(Timeout, nil) != nil || WithPartialProgress([]byte("x"), nil) != nil {
 		t.Error("Permanent, RetryAfter, WithCategory or WithPartialProgress of nil is an error, want nil")
@@ -407,7 +421,8 @@ func TestMarkedNilErrorIsNil(t *testing.T) {
 	}
 }
 
-// A Fail with more than 64 KiB of partial progress would be refused as a whole (V1). So it is left out.
+// A Fail with more than 64 KiB of partial progress would be refused as a whole (V1). So it is left
+// out.
 func TestPartialProgressOverTheLimit(t *testing.T) {
 	a := &attempt{w: newWorker(t), ctx: t.Context()}
 	for size, want := range map[int]int{maxText: maxText, maxText + 1: 0} {
@@ -418,7 +433,8 @@ func TestPartialProgressOverTheLimit(t *testing.T) {
 	}
 }
 
-// S7: the largest outcome that is sent leaves room for the rest of its frame; a larger one is replaced by a failure that names the limit.
+// S7: the largest outcome that is sent leaves room for the rest of its frame; a larger one is
+// replaced by a failure that names the limit.
 func TestOutcomeThatJustFits(t *testing.T) {
 	t.Attr("rules", "S7")
 	w := newWorker(t)
@@ -435,7 +451,8 @@ func TestOutcomeThatJustFits(t *testing.T) {
 	}
 }
 
-// W7: a request for a missing frame is sent again only as an empty frame once the missing one has come, since the coordinator still needs its seq.
+// W7: a request for a missing frame is sent again only as an empty frame once the missing one has
+// come, since the coordinator still needs its seq.
 func TestRequestForAFrameThatHasCome(t *testing.T) {
 	t.Attr("rules", "W7")
 	l := link{next: 1, lastSeq: 4, gap: gap{open: true, unreported: true}}
@@ -487,7 +504,8 @@ func TestFeedbackIsEmptyAfterTake(t *testing.T) {
 	}
 }
 
-// A worker with a default handler registers no types, which stands for all types, even if some types have handlers of their own.
+// A worker with a default handler registers no types, which stands for all types, even if some
+// types have handlers of their own.
 func TestTypesWithADefaultHandler(t *testing.T) {
 	w := newWorker(t)
 	w.Handle("b", nothing)
@@ -501,8 +519,9 @@ func TestTypesWithADefaultHandler(t *testing.T) {
 	}
 }
 
-// W5: while tasks wait for a goroutine, the acknowledgement of their dispatch waits, too, so that it comes with their outcomes; but not for so long that the
-// coordinator would send the dispatch again.
+// W5: while tasks wait for a goroutine, the acknowledgement of their dispatch waits, too, so that
+// it comes with their outcomes; but not for so long that the coordinator would send the dispatch
+// again.
 func TestAcknowledgementWaitsForTheTasksOfItsDispatch(t *testing.T) {
 	t.Attr("rules", "W5")
 	w := newWorker(t)
@@ -546,8 +565,8 @@ func TestAcknowledgementWaitsForTheTasksOfItsDispatch(t *testing.T) {
 	}
 }
 
-// Reports do not hold up the output of handlers that still run: a worker that always has some of them sends both. But the Start of an attempt comes before
-// its output.
+// Reports do not hold up the output of handlers that still run: a worker that always has some of
+// them sends both. But the Start of an attempt comes before its output.
 func TestFeedbackBesideReports(t *testing.T) {
 	w := newWorker(t)
 	w.drained = t.Context()
@@ -587,7 +606,8 @@ func TestFeedbackBesideReports(t *testing.T) {
 	}
 }
 
-// K5: reports that are not sent any more hold up none behind them, however many they are, and whichever needs a frame of its own.
+// K5: reports that are not sent any more hold up none behind them, however many they are, and
+// whichever needs a frame of its own.
 func TestObsoleteReportsHoldUpNoReport(t *testing.T) {
 	t.Attr("rules", "K5")
 	for _, test := range []struct {
@@ -621,7 +641,8 @@ func TestObsoleteReportsHoldUpNoReport(t *testing.T) {
 	}
 }
 
-// K5: a report that may be the reason why a frame was refused has a frame of its own, whatever waits before and behind it.
+// K5: a report that may be the reason why a frame was refused has a frame of its own, whatever
+// waits before and behind it.
 func TestSuspectHasAFrameOfItsOwn(t *testing.T) {
 	t.Attr("rules", "K5")
 	w := newWorker(t)
@@ -645,8 +666,10 @@ func TestSuspectHasAFrameOfItsOwn(t *testing.T) {
 	}
 }
 
-// K5: of the frames without an answer, only the oldest one with reports may be the one at which the coordinator failed: it handles them in order. If something
-// in between failed, none is. If the coordinator has ended the stream because the worker read nothing, none is either. A suspect stays one.
+// K5: of the frames without an answer, only the oldest one with reports may be the one at which the
+// coordinator failed: it handles them in order. If something in between failed, none is. If the
+// coordinator has ended the stream because the worker read nothing, none is either. A suspect stays
+// one.
 func TestOnlyTheOldestReportsAreSuspects(t *testing.T) {
 	t.Attr("rules", "K5")
 	ended := func(code codes.Code, domain string) error {
@@ -687,7 +710,8 @@ func TestOnlyTheOldestReportsAreSuspects(t *testing.T) {
 	}
 }
 
-// V19: a Start that waits in the outbox when the outcome of its attempt comes, for example because the stream was slow, is not sent any more.
+// V19: a Start that waits in the outbox when the outcome of its attempt comes, for example because
+// the stream was slow, is not sent any more.
 func TestWaitingStartGivesWayToItsOutcome(t *testing.T) {
 	t.Attr("rules", "V19")
 	w := newWorker(t)
@@ -710,8 +734,9 @@ func TestWaitingStartGivesWayToItsOutcome(t *testing.T) {
 	}
 }
 
-// K6, T7, W10: a handler does not begin if its task was cancelled, or the time of a drain is over, before a goroutine has taken it. That is common for a
-// cancel: it comes right behind its dispatch if both were held up.
+// K6, T7, W10: a handler does not begin if its task was cancelled, or the time of a drain is over,
+// before a goroutine has taken it. That is common for a cancel: it comes right behind its dispatch
+// if both were held up.
 func TestTaskThatIsStoppedBeforeItBegins(t *testing.T) {
 	t.Attr("rules", "K6 T7 W10")
 	for name, test := range map[string]struct {
@@ -747,7 +772,8 @@ func TestTaskThatIsStoppedBeforeItBegins(t *testing.T) {
 	}
 }
 
-// A worker forgets a key of which nothing runs any more: there may be another concurrency key for each task.
+// A worker forgets a key of which nothing runs any more: there may be another concurrency key for
+// each task.
 func TestCountDownForgets(t *testing.T) {
 	counts := map[string]int{"a": 2, "b": 1}
 	countDown(counts, "a")
@@ -777,7 +803,8 @@ func TestLossText(t *testing.T) {
 	}
 }
 
-// A coordinator that stands still is not said to require TLS: gRPC has given up waiting for the first bytes of a connection that it closed itself.
+// A coordinator that stands still is not said to require TLS: gRPC has given up waiting for the
+// first bytes of a connection that it closed itself.
 func TestSilentConnectionIsNotTakenForTLS(t *testing.T) {
 	got := noConnectionError(`connection error: desc = "error reading server preface: raw-read tcp 127.0.0.1:2->127.0.0.1:1: use of closed network connection"`)
 	if text := got.Error(); !errors.Is(got, ErrNoConnection) || strings.Contains(text, "TLS") || !strings.Contains(text, "does not answer") {
@@ -785,7 +812,8 @@ func TestSilentConnectionIsNotTakenForTLS(t *testing.T) {
 	}
 }
 
-// A6: a checkpoint that a rejected one had replaced is not sent if a newer one was saved meanwhile; its call gets the answer to the heartbeat all the same.
+// A6: a checkpoint that a rejected one had replaced is not sent if a newer one was saved meanwhile;
+// its call gets the answer to the heartbeat all the same.
 func TestOlderCheckpointIsNotSent(t *testing.T) {
 	t.Attr("rules", "A6")
 	for number, want := range map[uint64]string{2: "", 4: "data"} {

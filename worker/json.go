@@ -7,9 +7,11 @@ import (
 	"reflect"
 )
 
-// JSON returns a handler for payloads and outputs in JSON, as encoding/json reads and writes them. A payload that is no In, an empty one too, fails the task
-// with DataQuality, without a call of h: another attempt would read the same. An output that cannot be encoded fails it for good (Permanent). In h, the
-// payload as it came is still t.Payload. All else is as Handler has it. JSON panics if h is nil.
+// JSON returns a handler for payloads and outputs in JSON, as encoding/json reads and writes them.
+// A payload that is no In, an empty one too, fails the task with DataQuality, without a call of h:
+// another attempt would read the same. An output that cannot be encoded fails it for good
+// (Permanent). In h, the payload as it came is still t.Payload. All else is as Handler has it. JSON
+// panics if h is nil.
 //
 //	w.Handle("render", worker.JSON(func(ctx context.Context, t *worker.Task, o Order) (Page, error) {
 //		return render(ctx, o)

@@ -12,8 +12,9 @@ import (
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
-// T4: a payload that cannot be read is bad data, which no other attempt cures, and the handler is not called; nor does another attempt cure an output that
-// cannot be written. An error of the handler decides as that of any handler.
+// T4: a payload that cannot be read is bad data, which no other attempt cures, and the handler is
+// not called; nor does another attempt cure an output that cannot be written. An error of the
+// handler decides as that of any handler.
 func TestJSON(t *testing.T) {
 	t.Attr("rules", "T4")
 	type order struct{ Month int }

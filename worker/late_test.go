@@ -36,7 +36,8 @@ func stubborn(after time.Duration, result func(context.Context) ([]byte, error))
 
 func done(context.Context) ([]byte, error) { return []byte("done"), nil }
 
-// wantLate checks that the worker has reported nothing and renewed no lease before the outcome, which is the result of done, and returns its frame.
+// wantLate checks that the worker has reported nothing and renewed no lease before the outcome,
+// which is the result of done, and returns its frame.
 func wantLate(t *testing.T, s *stream) *lessorv1.SessionRequest {
 	t.Helper()
 	f := s.next("late result", func(f *lessorv1.SessionRequest) bool {
@@ -54,8 +55,9 @@ func wantLate(t *testing.T, s *stream) *lessorv1.SessionRequest {
 	return f
 }
 
-// A8, K2: a result that a handler returns after its lease has expired by the worker's own clock is reported once, on the next stream, and the hooks
-// learn of the verdict: the coordinator's clock decides. Neither its Start nor a heartbeat is sent any more, since they would renew the lease.
+// A8, K2: a result that a handler returns after its lease has expired by the worker's own clock is
+// reported once, on the next stream, and the hooks learn of the verdict: the coordinator's clock
+// decides. Neither its Start nor a heartbeat is sent any more, since they would renew the lease.
 func TestLateResultIsReported(t *testing.T) {
 	t.Attr("rules", "A8 K2")
 	for _, returned := range []string{"before the stream is back", "on the new stream"} {
@@ -94,8 +96,9 @@ func TestLateResultIsReported(t *testing.T) {
 	}
 }
 
-// K2: once the coordinator has said that the lease is lost, the result is discarded, also if the lease had expired by the worker's own clock before.
-// A renewal that comes so late does not matter: the handler was stopped, but its result is reported.
+// K2: once the coordinator has said that the lease is lost, the result is discarded, also if the
+// lease had expired by the worker's own clock before. A renewal that comes so late does not matter:
+// the handler was stopped, but its result is reported.
 func TestLateResultAfterTheCoordinatorHasSpoken(t *testing.T) {
 	t.Attr("rules", "K2")
 	lost := &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_LEASE_EXPIRED}
@@ -136,8 +139,9 @@ func TestLateResultAfterTheCoordinatorHasSpoken(t *testing.T) {
 	}
 }
 
-// K2, T5: a handler that returns anything but a result after its lease has expired by the worker's own clock reports nothing. Most often it was only
-// stopped, and where the lease is live a failure would count against the task.
+// K2, T5: a handler that returns anything but a result after its lease has expired by the worker's
+// own clock reports nothing. Most often it was only stopped, and where the lease is live a failure
+// would count against the task.
 func TestLateFailureIsNotReported(t *testing.T) {
 	t.Attr("rules", "K2 T5")
 	for name, result := range map[string]func(context.Context) ([]byte, error){
@@ -168,11 +172,12 @@ func TestLateFailureIsNotReported(t *testing.T) {
 	}
 }
 
-// K2, T7: if the lease expires by the worker's own clock while the handler has the grace of a cancel, a result is reported until the grace is over, and
-// not after that.
+// K2, T7: if the lease expires by the worker's own clock while the handler has the grace of a
+// cancel, a result is reported until the grace is over, and not after that.
 func TestLateResultAfterACancel(t *testing.T) {
 	t.Attr("rules", "K2 T7")
-	const ttl, grace = 10 * time.Second, 15 * time.Second // so that the stream does not break before, for want of answers
+	// so that the stream does not break before, for want of answers
+	const ttl, grace = 10 * time.Second, 15 * time.Second
 	for _, inGrace := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			after := ttl + grace/2
@@ -199,7 +204,8 @@ func TestLateResultAfterACancel(t *testing.T) {
 	}
 }
 
-// K5: a late result that gets no verdict is given up after ReportTries, since its lease has expired by the worker's clock.
+// K5: a late result that gets no verdict is given up after ReportTries, since its lease has expired
+// by the worker's clock.
 func TestLateResultIsGivenUp(t *testing.T) {
 	t.Attr("rules", "K5")
 	synctest.Test(t, func(t *testing.T) {
@@ -219,7 +225,8 @@ func TestLateResultIsGivenUp(t *testing.T) {
 	})
 }
 
-// W10, K5: a drain waits for the verdict on a late result as for any other, and gives it up at its end.
+// W10, K5: a drain waits for the verdict on a late result as for any other, and gives it up at its
+// end.
 func TestDrainWithALateResult(t *testing.T) {
 	t.Attr("rules", "W10 K5")
 	for _, test := range []struct {
@@ -246,8 +253,9 @@ func TestDrainWithALateResult(t *testing.T) {
 	}
 }
 
-// K2, W14: while the handler of a lapsed attempt runs, the task comes again. Its new attempt waits for the only slot, or is refused because of its concurrency
-// key. The late result is reported under its own lease, and then the slot is free, once.
+// K2, W14: while the handler of a lapsed attempt runs, the task comes again. Its new attempt waits
+// for the only slot, or is refused because of its concurrency key. The late result is reported
+// under its own lease, and then the slot is free, once.
 func TestTaskComesAgainWhileALateHandlerRuns(t *testing.T) {
 	t.Attr("rules", "K2 W14")
 	const ttl = 10 * time.Second // so that the stream does not break before, for want of answers

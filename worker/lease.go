@@ -8,17 +8,20 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// lease is how long one attempt may assume that its lease is live, measured on this process's monotonic clock (A8).
+// lease is how long one attempt may assume that its lease is live, measured on this process's
+// monotonic clock (A8).
 //
-// The coordinator sends durations, not times. A duration in an answer is counted from before the request was sent, so it can only be too
-// short. A duration in a dispatch is counted from its arrival, so it is too long by the time that the frame was in transit; the first
-// answer therefore replaces it. No handler begins on the basis of a dispatch that is no longer recent: the coordinator may have given the
-// task to another worker since.
+// The coordinator sends durations, not times. A duration in an answer is counted from before the
+// request was sent, so it can only be too short. A duration in a dispatch is counted from its
+// arrival, so it is too long by the time that the frame was in transit; the first answer therefore
+// replaces it. No handler begins on the basis of a dispatch that is no longer recent: the
+// coordinator may have given the task to another worker since.
 type lease struct {
 	deadline time.Time
 	answered bool
-	// limits are the attempt_timeout and the deadline of the task, if it has them: no renewal goes beyond them (A3). But the attempt_timeout does not count the
-	// time for which the coordinator was away (A8), so what it has grown to is not known here.
+	// limits are the attempt_timeout and the deadline of the task, if it has them: no renewal goes
+	// beyond them (A3). But the attempt_timeout does not count the time for which the coordinator
+	// was away (A8), so what it has grown to is not known here.
 	limits []limit
 	// staleAt is when the dispatch counts as no longer recent.
 	staleAt time.Time
@@ -41,8 +44,8 @@ func (l limit) String() string {
 	return fmt.Sprintf("the attempt_timeout of %v is over", l.span)
 }
 
-// limitsOf returns the limits of an assignment that was received at the given time. The deadline is counted from the coordinator's time, so that the clock
-// of this machine does not matter.
+// limitsOf returns the limits of an assignment that was received at the given time. The deadline is
+// counted from the coordinator's time, so that the clock of this machine does not matter.
 func limitsOf(asg *lessorv1.Assignment, received time.Time) (limits []limit) {
 	spec := asg.GetTask().GetSpec()
 	if span := spec.GetAttemptTimeout().AsDuration(); span > 0 {
@@ -72,21 +75,24 @@ func (l *lease) byDeadline() (by time.Time, ok bool) {
 	return l.limits[i].by, true
 }
 
-// endByDeadline ends the lease by the deadline of the task. The coordinator does, too, but its clock may have been set back since the dispatch.
+// endByDeadline ends the lease by the deadline of the task. The coordinator does, too, but its
+// clock may have been set back since the dispatch.
 func (l *lease) endByDeadline() {
 	if by, ok := l.byDeadline(); ok && l.deadline.After(by) {
 		l.deadline = by
 	}
 }
 
-// grantedLease returns the lease of a dispatch that was received at the given time. in is the time that the lease had left when the
-// dispatch was sent, length its length when it was granted, and maxTransit the longest time that the dispatch can have been in transit.
+// grantedLease returns the lease of a dispatch that was received at the given time. in is the time
+// that the lease had left when the dispatch was sent, length its length when it was granted, and
+// maxTransit the longest time that the dispatch can have been in transit.
 func grantedLease(received time.Time, in, length, maxTransit time.Duration) lease {
 	age := length - in + maxTransit
 	return lease{deadline: received.Add(in), staleAt: received.Add(maxDispatchAge(length) - age)}
 }
 
-// maxDispatchAge is the highest age at which a dispatch counts as recent, for a lease of this length.
+// maxDispatchAge is the highest age at which a dispatch counts as recent, for a lease of this
+// length.
 func maxDispatchAge(length time.Duration) time.Duration { return min(length/4, staleDispatchAge) }
 
 // stale reports whether the dispatch is no longer recent, and so alone no evidence for the lease.
@@ -102,7 +108,8 @@ func (l *lease) renew(asked time.Time, in time.Duration) {
 	l.answered = true
 }
 
-// left is the time until the deadline. The lease is live while it is positive (A3: at the deadline it is expired).
+// left is the time until the deadline. The lease is live while it is positive (A3: at the deadline
+// it is expired).
 func (l *lease) left(now time.Time) time.Duration { return l.deadline.Sub(now) }
 
 // expiryError says why the lease has expired.

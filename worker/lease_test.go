@@ -16,7 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// startedTask starts a worker with one task, t1, whose handler runs until its context ends and then sends the cause to the channel.
+// startedTask starts a worker with one task, t1, whose handler runs until its context ends and then
+// sends the cause to the channel.
 func startedTask(t *testing.T) (*running, *coordinator, *stream, chan error) {
 	t.Helper()
 	c := startCoordinator(t)
@@ -28,7 +29,8 @@ func startedTask(t *testing.T) (*running, *coordinator, *stream, chan error) {
 	return r, c, s, causes
 }
 
-// wantLoss checks that the cause is ErrLeaseLost with the reason, and that the worker reports nothing (K2).
+// wantLoss checks that the cause is ErrLeaseLost with the reason, and that the worker reports
+// nothing (K2).
 func wantLoss(t *testing.T, r *running, s *stream, causes chan error, reason lessorv1.Reason) {
 	t.Helper()
 	cause := <-causes
@@ -40,7 +42,8 @@ func wantLoss(t *testing.T, r *running, s *stream, causes chan error, reason les
 	r.shutdown()
 }
 
-// K2, K3: a heartbeat that is CANCELLED, or REJECTED because of its lease, ends the handler's context; its result is discarded and never reported.
+// K2, K3: a heartbeat that is CANCELLED, or REJECTED because of its lease, ends the handler's
+// context; its result is discarded and never reported.
 func TestLeaseLostByHeartbeat(t *testing.T) {
 	t.Attr("rules", "K2 K3")
 	for _, ack := range []*lessorv1.LeaseAck{
@@ -56,8 +59,9 @@ func TestLeaseLostByHeartbeat(t *testing.T) {
 	}
 }
 
-// K2, W10: a reset that says that the leases have ended stops handlers at once: until the worker has connected again, nothing else would tell them. Any other
-// reset stops none, and neither kind drops an outcome that waits for its verdict.
+// K2, W10: a reset that says that the leases have ended stops handlers at once: until the worker
+// has connected again, nothing else would tell them. Any other reset stops none, and neither kind
+// drops an outcome that waits for its verdict.
 func TestReset(t *testing.T) {
 	t.Attr("rules", "K2")
 	for _, ended := range []bool{true, false} {
@@ -112,8 +116,8 @@ func TestLeaseLostByStart(t *testing.T) {
 	})
 }
 
-// K2, T7: a task that was cancelled before its Start came has lost its lease. Its handler can then read the reason of the cancel, and Task.Lost, when
-// asked for only now, is closed.
+// K2, T7: a task that was cancelled before its Start came has lost its lease. Its handler can then
+// read the reason of the cancel, and Task.Lost, when asked for only now, is closed.
 func TestCancelledBeforeStart(t *testing.T) {
 	t.Attr("rules", "K2")
 	synctest.Test(t, func(t *testing.T) {
@@ -139,8 +143,9 @@ func TestCancelledBeforeStart(t *testing.T) {
 	})
 }
 
-// V5, V18: if somebody else has reported the outcome of the lease, with the task token, the handler goes on. Confirm says that the attempt is over,
-// and the outcome of the handler is sent and refused.
+// V5, V18: if somebody else has reported the outcome of the lease, with the task token, the handler
+// goes on. Confirm says that the attempt is over, and the outcome of the handler is sent and
+// refused.
 func TestAlreadyReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -178,8 +183,8 @@ func TestLeaseLostByCancelFrame(t *testing.T) {
 	})
 }
 
-// A8: if the coordinator does not answer, the lease ends by the worker's own clock, exactly expires_in after the worker sent the last renewal, here
-// its Start.
+// A8: if the coordinator does not answer, the lease ends by the worker's own clock, exactly
+// expires_in after the worker sent the last renewal, here its Start.
 func TestLeaseLostByLocalExpiry(t *testing.T) {
 	t.Attr("rules", "A8 K2")
 	synctest.Test(t, func(t *testing.T) {
@@ -194,8 +199,9 @@ func TestLeaseLostByLocalExpiry(t *testing.T) {
 	})
 }
 
-// A3: the Deadline of a handler's context is that of the task, whatever clock the coordinator has. If the lease ends by the worker's own clock, the cause says
-// which of attempt_timeout and deadline was over, or that no renewal came.
+// A3: the Deadline of a handler's context is that of the task, whatever clock the coordinator has.
+// If the lease ends by the worker's own clock, the cause says which of attempt_timeout and deadline
+// was over, or that no renewal came.
 func TestDeadlineOfTheContext(t *testing.T) {
 	t.Attr("rules", "A3")
 	const soon, late = 10 * time.Second, time.Hour
@@ -253,8 +259,8 @@ func TestDeadlineOfTheContext(t *testing.T) {
 	}
 }
 
-// A8: an outage of the coordinator extends attempt_timeout. A context that a handler makes of its own ends when the handler wants it to, also if that is beyond the
-// attempt_timeout as it was.
+// A8: an outage of the coordinator extends attempt_timeout. A context that a handler makes of its
+// own ends when the handler wants it to, also if that is beyond the attempt_timeout as it was.
 func TestTimeoutOfAHandlerBeyondTheAttemptTimeout(t *testing.T) {
 	t.Attr("rules", "A8")
 	synctest.Test(t, func(t *testing.T) {
@@ -274,7 +280,8 @@ func TestTimeoutOfAHandlerBeyondTheAttemptTimeout(t *testing.T) {
 		a.GetTask().GetSpec().AttemptTimeout, a.ExpiresIn = durationpb.New(timeout), durationpb.New(timeout)
 		s.send(d)
 		s.answer(s.reports(), func(*lessorv1.Report) *lessorv1.ReportVerdict {
-			return &lessorv1.ReportVerdict{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl)} // the coordinator has stood still
+			// the coordinator has stood still
+			return &lessorv1.ReportVerdict{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl)}
 		})
 		for {
 			f := s.next("outcome", func(f *lessorv1.SessionRequest) bool { return isRenewal(f) || isOutcome(f) })
@@ -291,7 +298,8 @@ func TestTimeoutOfAHandlerBeyondTheAttemptTimeout(t *testing.T) {
 	})
 }
 
-// A3: a handler's context ends by its Deadline, whatever an answer says: the clock of the coordinator may have been set back.
+// A3: a handler's context ends by its Deadline, whatever an answer says: the clock of the
+// coordinator may have been set back.
 func TestContextEndsByItsDeadline(t *testing.T) {
 	t.Attr("rules", "A3")
 	synctest.Test(t, func(t *testing.T) {
@@ -316,8 +324,8 @@ func TestContextEndsByItsDeadline(t *testing.T) {
 	})
 }
 
-// A3, A8: an answer may give less time than a heartbeat interval, because the attempt timeout or the deadline of the task comes first. The lease ends
-// then, and not at the next heartbeat.
+// A3, A8: an answer may give less time than a heartbeat interval, because the attempt timeout or
+// the deadline of the task comes first. The lease ends then, and not at the next heartbeat.
 func TestLeaseEndsBeforeTheNextHeartbeat(t *testing.T) {
 	t.Attr("rules", "A8 K2")
 	synctest.Test(t, func(t *testing.T) {
@@ -339,7 +347,8 @@ func TestLeaseEndsBeforeTheNextHeartbeat(t *testing.T) {
 	})
 }
 
-// K2: the Start of an attempt whose lease is over is not sent any more, here on the stream after an outage that was longer than the lease.
+// K2: the Start of an attempt whose lease is over is not sent any more, here on the stream after an
+// outage that was longer than the lease.
 func TestStartOfALostLeaseIsNotSent(t *testing.T) {
 	t.Attr("rules", "K2")
 	synctest.Test(t, func(t *testing.T) {
@@ -354,8 +363,8 @@ func TestStartOfALostLeaseIsNotSent(t *testing.T) {
 	})
 }
 
-// K4: while a handler runs, the worker renews its lease with heartbeats at most an interval apart, so that it outlives its TTL. It sends none after
-// the handler has returned.
+// K4: while a handler runs, the worker renews its lease with heartbeats at most an interval apart,
+// so that it outlives its TTL. It sends none after the handler has returned.
 func TestRenewal(t *testing.T) {
 	t.Attr("rules", "K4")
 	synctest.Test(t, func(t *testing.T) {
@@ -417,9 +426,10 @@ func TestExpiredDispatchIsNotStarted(t *testing.T) {
 	})
 }
 
-// K6: a cancel frame with a grace ends the handler's context at once, but the lease lives on for the grace, in which the handler cleans up. If the
-// handler then returns an error, the worker reports a Fail with category CANCELLED. The grace decides and not the reason: a newer coordinator may
-// cancel for a reason that the SDK does not know.
+// K6: a cancel frame with a grace ends the handler's context at once, but the lease lives on for
+// the grace, in which the handler cleans up. If the handler then returns an error, the worker
+// reports a Fail with category CANCELLED. The grace decides and not the reason: a newer coordinator
+// may cancel for a reason that the SDK does not know.
 func TestCancelWithGrace(t *testing.T) {
 	t.Attr("rules", "K6")
 	for _, reason := range []lessorv1.Reason{lessorv1.Reason_REASON_TASK_CANCELLED, 9999} {
@@ -451,8 +461,9 @@ func cancelWithGrace(t *testing.T, reason lessorv1.Reason) {
 	r.shutdown()
 }
 
-// T7: attempt_timeout and the deadline cut a lease, but no longer after a cancel. So a worker that is cancelled shortly before them asks at once how long
-// its lease lives now; otherwise the handler would lose most of its grace.
+// T7: attempt_timeout and the deadline cut a lease, but no longer after a cancel. So a worker that
+// is cancelled shortly before them asks at once how long its lease lives now; otherwise the handler
+// would lose most of its grace.
 func TestCancelBeforeAttemptTimeout(t *testing.T) {
 	t.Attr("rules", "T7 K6")
 	synctest.Test(t, func(t *testing.T) {
@@ -487,7 +498,8 @@ func TestCancelBeforeAttemptTimeout(t *testing.T) {
 	})
 }
 
-// K6: a handler that was cancelled and returns no error completes the task. Here the cancel comes with the answer to a heartbeat.
+// K6: a handler that was cancelled and returns no error completes the task. Here the cancel comes
+// with the answer to a heartbeat.
 func TestCancelledButComplete(t *testing.T) {
 	t.Attr("rules", "K6")
 	synctest.Test(t, func(t *testing.T) {
@@ -512,9 +524,11 @@ func TestCancelledButComplete(t *testing.T) {
 	})
 }
 
-// T7, A8: a handler that hears late of a cancel has what the coordinator says is left of the grace, not all of Task.CancelGrace, and the cause of its
-// context says when that ends. What an answer tells is counted from when its heartbeat was sent. A frame or answer that says later that less is left is
-// heeded too: the first frame may have been long under way. Confirm then tells the earlier end.
+// T7, A8: a handler that hears late of a cancel has what the coordinator says is left of the grace,
+// not all of Task.CancelGrace, and the cause of its context says when that ends. What an answer
+// tells is counted from when its heartbeat was sent. A frame or answer that says later that less is
+// left is heeded too: the first frame may have been long under way. Confirm then tells the earlier
+// end.
 func TestRestOfTheGrace(t *testing.T) {
 	t.Attr("rules", "T7 A8")
 	const left, transit = 5 * time.Second, 2 * time.Second
@@ -548,7 +562,8 @@ func TestRestOfTheGrace(t *testing.T) {
 					if got := stop.GraceEnds.Sub(told); got != test.first {
 						t.Errorf("GraceEnds is in %v, want in %v", got, test.first)
 					}
-					err := task.Confirm(context.Background(), 0) // returns with the answer, or else with the loss of the lease
+					// returns with the answer, or else with the loss of the lease
+					err := task.Confirm(context.Background(), 0)
 					if stop, _ := errors.AsType[*worker.StopError](err); stop == nil || errors.Is(err, worker.ErrCancelled) && !stop.GraceEnds.Equal(told.Add(test.want)) {
 						t.Errorf("Confirm returns %#v, want ErrLeaseLost or that GraceEnds is in %v", err, test.want)
 					}
@@ -569,8 +584,9 @@ func TestRestOfTheGrace(t *testing.T) {
 	}
 }
 
-// K2: a handler that still runs at the end of the grace has lost its lease: Task.Lost is closed, and nothing is reported. Renewals that are answered
-// meanwhile and the repeats of the cancel do not extend the grace.
+// K2: a handler that still runs at the end of the grace has lost its lease: Task.Lost is closed,
+// and nothing is reported. Renewals that are answered meanwhile and the repeats of the cancel do
+// not extend the grace.
 func TestCancelGraceOver(t *testing.T) {
 	t.Attr("rules", "K2")
 	synctest.Test(t, func(t *testing.T) {
@@ -615,8 +631,8 @@ func TestCancelGraceOver(t *testing.T) {
 	})
 }
 
-// W4: a handler that goes on after the loss of its lease occupies a slot that the coordinator counts as free. The worker therefore lowers its
-// capacity until the handler returns.
+// W4: a handler that goes on after the loss of its lease occupies a slot that the coordinator
+// counts as free. The worker therefore lowers its capacity until the handler returns.
 func TestStuckHandlerLowersCapacity(t *testing.T) {
 	t.Attr("rules", "W4")
 	synctest.Test(t, func(t *testing.T) {
@@ -644,8 +660,9 @@ func TestStuckHandlerLowersCapacity(t *testing.T) {
 	})
 }
 
-// A handler that goes on after the loss of its lease occupies the only slot. A task that the coordinator dispatches meanwhile waits for the slot. It
-// is released before the 5 s are over in which a dispatch must be acknowledged (W5), or starts if the handler returns in time.
+// A handler that goes on after the loss of its lease occupies the only slot. A task that the
+// coordinator dispatches meanwhile waits for the slot. It is released before the 5 s are over in
+// which a dispatch must be acknowledged (W5), or starts if the handler returns in time.
 func TestNoFreeSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -682,7 +699,8 @@ func TestNoFreeSlot(t *testing.T) {
 	})
 }
 
-// A8, K1: a handler that returns at the instant at which its lease ends by the worker's own clock has its result reported, once.
+// A8, K1: a handler that returns at the instant at which its lease ends by the worker's own clock
+// has its result reported, once.
 func TestHandlerReturnsWhenTheLeaseEnds(t *testing.T) {
 	t.Attr("rules", "A8 K1")
 	synctest.Test(t, func(t *testing.T) {
@@ -718,7 +736,8 @@ func TestHandlerReturnsWhenTheLeaseEnds(t *testing.T) {
 	})
 }
 
-// A COMMITTED answer without expires_in neither renews the lease nor ends it, not even if it is the first answer, that to the Start.
+// A COMMITTED answer without expires_in neither renews the lease nor ends it, not even if it is the
+// first answer, that to the Start.
 func TestAnswerWithoutExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)

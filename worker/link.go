@@ -10,7 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/wire"
 )
 
-// ackMost is how long an acknowledgement that was asked for may wait: less than the first wire.ResendWait, after which the coordinator sends its frame again.
+// ackMost is how long an acknowledgement that was asked for may wait: less than the first
+// wire.ResendWait, after which the coordinator sends its frame again.
 const ackMost = 100 * time.Millisecond
 
 var (
@@ -18,22 +19,25 @@ var (
 	errUnclosedGap    = errors.New("the coordinator did not resend a missing frame")
 )
 
-// link keeps the order of the frames of a session, in both directions (W6, W7). Frames that this side sends are numbered, and kept until
-// the coordinator has acknowledged them. Frames that arrive are processed once and in order. A link is guarded by Worker.mu.
+// link keeps the order of the frames of a session, in both directions (W6, W7). Frames that this
+// side sends are numbered, and kept until the coordinator has acknowledged them. Frames that arrive
+// are processed once and in order. A link is guarded by Worker.mu.
 //
 // A link has no timer of its own. The writer sets one timer while something waits; see due.
 type link struct {
 	// next is the seq of the next frame that this side sends with a seq.
 	next uint64
-	// unacked are the sent frames that were not acknowledged, oldest first, without a gap in their seq.
+	// unacked are the sent frames that were not acknowledged, oldest first, without a gap in their
+	// seq.
 	unacked []unackedFrame
 	// resend says when the first frame of unacked is sent again.
 	resend retryTimer
 	// resendAll: the coordinator wants all frames of unacked again.
 	resendAll bool
 
-	// lastSeq is the seq of the last frame that was processed in order, and lastID is the id of that frame. ackSent: that frame was
-	// acknowledged. ackRequested: it must be acknowledged even if there is nothing else to send.
+	// lastSeq is the seq of the last frame that was processed in order, and lastID is the id of
+	// that frame. ackSent: that frame was acknowledged. ackRequested: it must be acknowledged even
+	// if there is nothing else to send.
 	lastSeq      uint64
 	lastID       string
 	ackSent      bool
@@ -71,7 +75,8 @@ type gap struct {
 	open bool
 	// highest is the highest seq of the frames that were dropped because of the gap.
 	highest uint64
-	// unreported: the coordinator must be told of the gap. detectedBy is the id of the frame that showed the gap.
+	// unreported: the coordinator must be told of the gap. detectedBy is the id of the frame that
+	// showed the gap.
 	unreported bool
 	detectedBy string
 	// resend says when to ask for the missing frame again.
@@ -88,8 +93,9 @@ func (l *link) track(f *lessorv1.SessionRequest, now time.Time) {
 	l.unacked = append(l.unacked, unackedFrame{frame: f, at: now})
 }
 
-// acknowledged removes the frame with the given id and all frames before it, because the coordinator accepts frames only in order. It
-// reports whether the timer for resends must be set again.
+// acknowledged removes the frame with the given id and all frames before it, because the
+// coordinator accepts frames only in order. It reports whether the timer for resends must be set
+// again.
 func (l *link) acknowledged(id string) (changed bool) {
 	if id == "" {
 		return false
@@ -112,7 +118,8 @@ func (l *link) forget(n int) (changed bool) {
 	return changed
 }
 
-// resendRequested notes that the coordinator misses the frame with the given seq. So it has received all frames before that one.
+// resendRequested notes that the coordinator misses the frame with the given seq. So it has
+// received all frames before that one.
 func (l *link) resendRequested(seq uint64) {
 	if len(l.unacked) == 0 || seq < l.unacked[0].frame.GetSeq() || seq >= l.next {
 		return // an old request: the frame was acknowledged meanwhile
@@ -133,7 +140,8 @@ const (
 	early
 )
 
-// classify says whether a frame of the coordinator is in order, a duplicate or early, and updates the link.
+// classify says whether a frame of the coordinator is in order, a duplicate or early, and updates
+// the link.
 func (l *link) classify(f *lessorv1.SessionResponse, now time.Time) order {
 	seq := f.GetSeq()
 	switch {
@@ -167,8 +175,8 @@ func (l *link) ackMayWait(now time.Time) bool {
 	return l.ackRequested && now.Sub(l.ackRequestedAt) < ackMost
 }
 
-// noteGap notes that a frame came early. Each gap is reported once, and again if a frame comes for the second time: then the frames that
-// the coordinator resent did not close the gap.
+// noteGap notes that a frame came early. Each gap is reported once, and again if a frame comes for
+// the second time: then the frames that the coordinator resent did not close the gap.
 func (l *link) noteGap(f *lessorv1.SessionResponse, now time.Time) {
 	if !l.gap.open {
 		l.gap.resend.start(now)
@@ -179,7 +187,8 @@ func (l *link) noteGap(f *lessorv1.SessionResponse, now time.Time) {
 	l.gap.open, l.gap.highest = true, max(l.gap.highest, f.GetSeq())
 }
 
-// due returns when the link next has to resend a frame or ask for one; waits is false if it does not have to.
+// due returns when the link next has to resend a frame or ask for one; waits is false if it does
+// not have to.
 func (l *link) due() (at time.Time, waits bool) {
 	if len(l.unacked) > 0 {
 		at, waits = l.resend.due, true
@@ -190,8 +199,8 @@ func (l *link) due() (at time.Time, waits bool) {
 	return at, waits
 }
 
-// resends returns the frames to send again now: all that the coordinator asked for, or else the oldest one if it has waited too long. The
-// error means that the stream is broken.
+// resends returns the frames to send again now: all that the coordinator asked for, or else the
+// oldest one if it has waited too long. The error means that the stream is broken.
 func (l *link) resends(now time.Time) (frames []*lessorv1.SessionRequest, err error) {
 	if l.resendAll {
 		l.resendAll = false
@@ -214,8 +223,9 @@ func (l *link) resends(now time.Time) (frames []*lessorv1.SessionRequest, err er
 	return frames, nil
 }
 
-// gapRequest returns the error frame that asks the coordinator for a missing frame, for the first time or again; nil if no request is due.
-// Call it right before sending, because the missing frame may have arrived meanwhile.
+// gapRequest returns the error frame that asks the coordinator for a missing frame, for the first
+// time or again; nil if no request is due. Call it right before sending, because the missing frame
+// may have arrived meanwhile.
 func (l *link) gapRequest(now time.Time) (*lessorv1.SessionRequest, error) {
 	switch {
 	case !l.gap.open, !l.gap.unreported && now.Before(l.gap.resend.due):
@@ -234,16 +244,18 @@ func (l *link) gapRequest(now time.Time) (*lessorv1.SessionRequest, error) {
 	}}}, nil
 }
 
-// clearClosedGapRequest removes the payload of a frame that asks for a missing frame, if the missing frame has arrived since. The frame
-// itself is still sent, because the coordinator needs a frame with its seq.
+// clearClosedGapRequest removes the payload of a frame that asks for a missing frame, if the
+// missing frame has arrived since. The frame itself is still sent, because the coordinator needs a
+// frame with its seq.
 func (l *link) clearClosedGapRequest(f *lessorv1.SessionRequest) {
 	if e := f.GetError(); e.GetCode() == codeSeqGap && e.GetExpectedSeq() <= l.lastSeq {
 		f.Payload = nil
 	}
 }
 
-// acknowledge adds a pending acknowledgement to the first of the frames. If there are no frames, it adds a frame for it, but only if the
-// coordinator waits for the acknowledgement. An acknowledgement also covers all frames before the acknowledged one.
+// acknowledge adds a pending acknowledgement to the first of the frames. If there are no frames, it
+// adds a frame for it, but only if the coordinator waits for the acknowledgement. An
+// acknowledgement also covers all frames before the acknowledged one.
 func (l *link) acknowledge(frames []*lessorv1.SessionRequest) []*lessorv1.SessionRequest {
 	if l.lastID == "" || l.ackSent || (len(frames) == 0 && !l.ackRequested) {
 		return frames

@@ -43,8 +43,9 @@ func isError(f *lessorv1.SessionRequest) bool { return f.GetError() != nil }
 
 func isGapError(f *lessorv1.SessionRequest) bool { return f.GetError().GetCode() == "E.RESULT.SEQ_GAP" }
 
-// W6: the worker sends a frame that is not acknowledged again, with the same id and seq: after 200 ms, and then after waits that double up to 5 s,
-// with some jitter. After six resends it leaves the stream and opens another. Here the first coordinator acknowledges nothing.
+// W6: the worker sends a frame that is not acknowledged again, with the same id and seq: after 200
+// ms, and then after waits that double up to 5 s, with some jitter. After six resends it leaves the
+// stream and opens another. Here the first coordinator acknowledges nothing.
 func TestResends(t *testing.T) {
 	t.Attr("rules", "W6")
 	synctest.Test(t, func(t *testing.T) {
@@ -75,8 +76,8 @@ func TestResends(t *testing.T) {
 	})
 }
 
-// W6: a frame is not sent again after its answer, which counts as an acknowledgement, or after the acknowledgement of its id, even if the answer
-// takes long.
+// W6: a frame is not sent again after its answer, which counts as an acknowledgement, or after the
+// acknowledgement of its id, even if the answer takes long.
 func TestAcknowledgedFrameIsNotResent(t *testing.T) {
 	t.Attr("rules", "W6")
 	synctest.Test(t, func(t *testing.T) {
@@ -128,8 +129,8 @@ func TestAcknowledgementCoversEarlierFrames(t *testing.T) {
 	})
 }
 
-// W7: the worker numbers its frames without a gap, beginning with next_seq of the accept. Heartbeats, feedback and frames without a payload have no
-// seq.
+// W7: the worker numbers its frames without a gap, beginning with next_seq of the accept.
+// Heartbeats, feedback and frames without a payload have no seq.
 func TestSequenceNumbers(t *testing.T) {
 	t.Attr("rules", "W7")
 	synctest.Test(t, func(t *testing.T) {
@@ -161,8 +162,9 @@ func TestSequenceNumbers(t *testing.T) {
 	})
 }
 
-// W7: if the coordinator reports a gap, the worker sends the missing frame and all after it again, in order and with the same ids; the last one asks
-// for an acknowledgement. That is no error for OnError.
+// W7: if the coordinator reports a gap, the worker sends the missing frame and all after it again,
+// in order and with the same ids; the last one asks for an acknowledgement. That is no error for
+// OnError.
 func TestCoordinatorReportsGap(t *testing.T) {
 	t.Attr("rules", "W7")
 	synctest.Test(t, func(t *testing.T) {
@@ -204,8 +206,8 @@ func TestCoordinatorReportsGap(t *testing.T) {
 	})
 }
 
-// W7: a frame that the coordinator sends twice has an effect only once, and is acknowledged again. Here the repeat contains another task, so that
-// only its id and seq show that it is a repeat.
+// W7: a frame that the coordinator sends twice has an effect only once, and is acknowledged again.
+// Here the repeat contains another task, so that only its id and seq show that it is a repeat.
 func TestDuplicateFrame(t *testing.T) {
 	t.Attr("rules", "W7")
 	synctest.Test(t, func(t *testing.T) {
@@ -229,8 +231,8 @@ func TestDuplicateFrame(t *testing.T) {
 	})
 }
 
-// W7: the worker reports a gap once, with the seq of the missing frame. It drops the frames behind the gap, and handles them when they come again
-// after the missing one.
+// W7: the worker reports a gap once, with the seq of the missing frame. It drops the frames behind
+// the gap, and handles them when they come again after the missing one.
 func TestGap(t *testing.T) {
 	t.Attr("rules", "W7")
 	synctest.Test(t, func(t *testing.T) {
@@ -275,7 +277,8 @@ func (s *stream) wantGapToStayOpen() {
 	}
 }
 
-// W7: the worker reports a gap again at once if a repeated frame does not close it, and also after waits. After six of these waits it leaves the stream.
+// W7: the worker reports a gap again at once if a repeated frame does not close it, and also after
+// waits. After six of these waits it leaves the stream.
 func TestGapStaysOpen(t *testing.T) {
 	t.Attr("rules", "W7")
 	synctest.Test(t, func(t *testing.T) {
@@ -312,8 +315,8 @@ func TestFrameWithoutSeqLeavesTheGapOpen(t *testing.T) {
 	})
 }
 
-// idle_timeout holds for both sides: the worker leaves a stream on which the coordinator sends nothing for that long. A frame without a payload, here
-// every 50 s, is enough to keep it open.
+// idle_timeout holds for both sides: the worker leaves a stream on which the coordinator sends
+// nothing for that long. A frame without a payload, here every 50 s, is enough to keep it open.
 func TestIdleTimeout(t *testing.T) {
 	t.Attr("rules", "W1")
 	synctest.Test(t, func(t *testing.T) {
@@ -339,7 +342,8 @@ func TestIdleTimeout(t *testing.T) {
 	})
 }
 
-// W7: a frame of the coordinator without a seq is processed when it comes, and is no part of the sequence.
+// W7: a frame of the coordinator without a seq is processed when it comes, and is no part of the
+// sequence.
 func TestFrameWithoutSeq(t *testing.T) {
 	t.Attr("rules", "W7")
 	synctest.Test(t, func(t *testing.T) {

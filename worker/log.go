@@ -8,13 +8,14 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// log returns a logger that names the attempt. The lease id is a secret, so it is not logged. Enums are logged by String, since slog writes numbers into
-// JSON.
+// log returns a logger that names the attempt. The lease id is a secret, so it is not logged. Enums
+// are logged by String, since slog writes numbers into JSON.
 func (a *attempt) log() *slog.Logger {
 	return a.w.log.With("task", a.task.ID, "attempt", a.task.Attempt, "type", a.task.Type)
 }
 
-// logFailure logs what the handler returned. A panic is a mistake in the program, so it is logged as an error, with its stack.
+// logFailure logs what the handler returned. A panic is a mistake in the program, so it is logged
+// as an error, with its stack.
 func (a *attempt) logFailure(failure *lessorv1.TaskError, err error) {
 	if errors.As(err, new(*PanicError)) {
 		a.log().Error("handler panicked", "error", failure.GetMessage(), "stack", failure.GetStackTrace())
@@ -27,7 +28,8 @@ func (a *attempt) logFailure(failure *lessorv1.TaskError, err error) {
 	a.log().Warn("task failed", "category", failure.GetCategory().String(), "error", failure.GetMessage())
 }
 
-// logDiscarded logs an outcome that is not reported. Most errors say no more than that the context has ended; a panic does.
+// logDiscarded logs an outcome that is not reported. Most errors say no more than that the context
+// has ended; a panic does.
 func (a *attempt) logDiscarded(outcome *report, err error) {
 	if errors.As(err, new(*PanicError)) {
 		a.logFailure(outcome.item.GetFail().GetError(), err)

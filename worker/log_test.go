@@ -35,7 +35,8 @@ func TestLogInJSONHasTheNamesOfEnums(t *testing.T) {
 	})
 }
 
-// T7: a handler that a cancel stopped has not failed. Its task becomes CANCELLED, and whoever looks for warnings finds none.
+// T7: a handler that a cancel stopped has not failed. Its task becomes CANCELLED, and whoever looks
+// for warnings finds none.
 func TestLogOfACancelIsNoWarning(t *testing.T) {
 	t.Attr("rules", "T7")
 	synctest.Test(t, func(t *testing.T) {
@@ -60,7 +61,8 @@ func TestLogOfACancelIsNoWarning(t *testing.T) {
 	})
 }
 
-// A panic is a mistake in the program. Its text and stack are logged also if the lease was lost, and nobody else is told of it.
+// A panic is a mistake in the program. Its text and stack are logged also if the lease was lost,
+// and nobody else is told of it.
 func TestPanicAfterTheLeaseWasLostIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)

@@ -2,8 +2,9 @@ package worker
 
 import "time"
 
-// lull is how long a Start, or an acknowledgement that the coordinator asked for, waits for something else to share its frame with. A handler
-// that returns meanwhile needs no Start: its outcome says when it began. Measured with handlers that do nothing: a quarter more tasks a
+// lull is how long a Start, or an acknowledgement that the coordinator asked for, waits for
+// something else to share its frame with. A handler that returns meanwhile needs no Start: its
+// outcome says when it began. Measured with handlers that do nothing: a quarter more tasks a
 // second, for a quarter less CPU in the coordinator.
 const lull = time.Millisecond
 
@@ -15,8 +16,9 @@ func (w *Worker) wakeWriterSoonLocked(now time.Time) {
 	}
 }
 
-// endLullLocked reports whether the lull is over, or a heartbeat or feedback is about to be sent, which must come after the Start of its
-// attempt. It then queues the Starts of the attempts that still execute.
+// endLullLocked reports whether the lull is over, or a heartbeat or feedback is about to be sent,
+// which must come after the Start of its attempt. It then queues the Starts of the attempts that
+// still execute.
 func (s *session) endLullLocked(now time.Time) (over bool) {
 	w, o := s.w, &s.w.mu.outbox
 	feedback := len(o.feedback) > 0 && !now.Before(s.feedbackPausedUntil)

@@ -15,8 +15,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// grantedAgo returns a dispatch of a task that was granted the time ago before now. For the worker, a dispatch is old after more than a second. Its
-// heartbeat interval is 1 s as well.
+// grantedAgo returns a dispatch of a task that was granted the time ago before now. For the worker,
+// a dispatch is old after more than a second. Its heartbeat interval is 1 s as well.
 func grantedAgo(id string, ago time.Duration) *lessorv1.SessionResponse {
 	f := dispatchOf(id)
 	a := f.GetDispatch().GetAssignments()[0]
@@ -24,9 +24,10 @@ func grantedAgo(id string, ago time.Duration) *lessorv1.SessionResponse {
 	return f
 }
 
-// A4, W5: a dispatch may come late because it was sent again, and its lease may have ended meanwhile. If the task was granted at most a second ago
-// the handler begins at once. Otherwise the worker asks with heartbeats, one in each interval, and the handler begins when the coordinator has
-// answered that the lease lives.
+// A4, W5: a dispatch may come late because it was sent again, and its lease may have ended
+// meanwhile. If the task was granted at most a second ago the handler begins at once. Otherwise the
+// worker asks with heartbeats, one in each interval, and the handler begins when the coordinator
+// has answered that the lease lives.
 func TestOldDispatchIsConfirmed(t *testing.T) {
 	t.Attr("rules", "A4 W5")
 	synctest.Test(t, func(t *testing.T) {
@@ -52,8 +53,8 @@ func TestOldDispatchIsConfirmed(t *testing.T) {
 	})
 }
 
-// A3: attempt_timeout cuts a lease when it is granted, so that such a lease has little time left although it is new. Its handler begins at once. When the
-// time is over, the reason says so.
+// A3: attempt_timeout cuts a lease when it is granted, so that such a lease has little time left
+// although it is new. Its handler begins at once. When the time is over, the reason says so.
 func TestLeaseCutByAttemptTimeoutIsRecent(t *testing.T) {
 	t.Attr("rules", "A3")
 	synctest.Test(t, func(t *testing.T) {
@@ -82,7 +83,8 @@ func TestLeaseCutByAttemptTimeoutIsRecent(t *testing.T) {
 	})
 }
 
-// A4, K2: if the coordinator answers that the lease of an old dispatch has ended, the handler never begins and the worker reports nothing.
+// A4, K2: if the coordinator answers that the lease of an old dispatch has ended, the handler never
+// begins and the worker reports nothing.
 func TestOldDispatchOfALeaseThatEnded(t *testing.T) {
 	t.Attr("rules", "A4 K2")
 	synctest.Test(t, func(t *testing.T) {
@@ -101,8 +103,9 @@ func TestOldDispatchOfALeaseThatEnded(t *testing.T) {
 	})
 }
 
-// A4, W5: a dispatch that was fresh when the coordinator sent it, but was in transit for more than a second, is old as well. The worker knows
-// the time in transit from the time of the frame and the times of earlier answers.
+// A4, W5: a dispatch that was fresh when the coordinator sent it, but was in transit for more than
+// a second, is old as well. The worker knows the time in transit from the time of the frame and the
+// times of earlier answers.
 func TestLateDispatchIsConfirmed(t *testing.T) {
 	t.Attr("rules", "A4 W5")
 	synctest.Test(t, func(t *testing.T) {
@@ -123,8 +126,8 @@ func TestLateDispatchIsConfirmed(t *testing.T) {
 	})
 }
 
-// A3, A4: the answer about an old dispatch may come when the time that it gives is already over. Then no handler begins and the worker reports
-// nothing.
+// A3, A4: the answer about an old dispatch may come when the time that it gives is already over.
+// Then no handler begins and the worker reports nothing.
 func TestOldDispatchIsConfirmedTooLate(t *testing.T) {
 	t.Attr("rules", "A3 A4")
 	synctest.Test(t, func(t *testing.T) {
@@ -157,8 +160,9 @@ func TestOldDispatchIsConfirmedTooLate(t *testing.T) {
 	})
 }
 
-// A task whose dispatch the worker still asks about may be cancelled, or the worker may drain. Then the handler does not begin. The outcome is the
-// same as if the handler had run and its context had ended.
+// A task whose dispatch the worker still asks about may be cancelled, or the worker may drain. Then
+// the handler does not begin. The outcome is the same as if the handler had run and its context had
+// ended.
 func TestOldDispatchIsStopped(t *testing.T) {
 	for name, test := range map[string]struct {
 		stop func(*stream)

@@ -11,13 +11,15 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// packages is what the worker has, and what becomes of what operators ask for (W13). It is guarded by Worker.mu.
+// packages is what the worker has, and what becomes of what operators ask for (W13). It is guarded
+// by Worker.mu.
 type packages struct {
 	inventory inventory
 	// running is the operation under way; nil if there is none. The others wait, in order.
 	running *operation
 	waiting []*operation
-	// ended are the last maxRecent operations that have ended, oldest first, so that a frame that comes twice gets the same answer.
+	// ended are the last maxRecent operations that have ended, oldest first, so that a frame that
+	// comes twice gets the same answer.
 	ended []*operation
 	// unacknowledged: the stream may have events that the coordinator has not acknowledged.
 	unacknowledged bool
@@ -101,7 +103,8 @@ func (r packageRequest) ends() lessorv1.PackageStatus {
 
 const packageFailed = lessorv1.PackageStatus_PACKAGE_STATUS_FAILED
 
-// find returns the operation that a request repeats, if the worker still knows it. An operator may use one id for several packages.
+// find returns the operation that a request repeats, if the worker still knows it. An operator may
+// use one id for several packages.
 func (p *packages) find(r packageRequest) *operation {
 	same := func(op *operation) bool { return op.id == r.id && op.pkg == r.pkg && op.uninstall == r.uninstall }
 	for _, op := range slices.Concat(p.waiting, p.ended) {
@@ -115,8 +118,9 @@ func (p *packages) find(r packageRequest) *operation {
 	return nil
 }
 
-// handlePackageRequest begins an operation, or makes it wait for the earlier ones. One that came before is not begun again, and if it has ended, its end is
-// told again: the coordinator may have restarted.
+// handlePackageRequest begins an operation, or makes it wait for the earlier ones. One that came
+// before is not begun again, and if it has ended, its end is told again: the coordinator may have
+// restarted.
 func (w *Worker) handlePackageRequest(r packageRequest) {
 	w.lock()
 	defer w.unlock()
@@ -140,7 +144,8 @@ func (w *Worker) handlePackageRequest(r packageRequest) {
 	w.startOperationLocked()
 }
 
-// objectionLocked returns why the worker does not take a request; an empty code: it does. E.PKG.PERMISSION says that nothing was changed.
+// objectionLocked returns why the worker does not take a request; an empty code: it does.
+// E.PKG.PERMISSION says that nothing was changed.
 func (w *Worker) objectionLocked(r packageRequest) (code, detail string) {
 	switch wrong := r.check(); {
 	case w.cfg.Installer == nil:
@@ -174,7 +179,8 @@ func (w *Worker) startOperationLocked() {
 	}
 }
 
-// operate carries out an operation. A deferred function takes its end, because runtime.Goexit runs only deferred functions.
+// operate carries out an operation. A deferred function takes its end, because runtime.Goexit runs
+// only deferred functions.
 func (w *Worker) operate(ctx context.Context, op *operation) {
 	log := w.log.With("action", op.action(), "package", op.pkg.String(), "operation", op.id)
 	code, detail := codeInternal, "the installer called runtime.Goexit"
@@ -248,7 +254,8 @@ func (w *Worker) endOperationLocked(op *operation, end *lessorv1.PkgEvent) {
 	w.queueEventLocked(end)
 }
 
-// packagesIdleLocked reports whether no operation is under way, and the coordinator knows the ends of all.
+// packagesIdleLocked reports whether no operation is under way, and the coordinator knows the ends
+// of all.
 func (w *Worker) packagesIdleLocked() bool {
 	p := &w.mu.packages
 	return p.running == nil && !p.unacknowledged && len(w.mu.outbox.events) == 0

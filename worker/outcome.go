@@ -13,8 +13,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// startReport is a Start with all its parts, and completion a Complete with all its parts. Nearly every task makes one of each. With all
-// parts in one struct, each is one allocation instead of five.
+// startReport is a Start with all its parts, and completion a Complete with all its parts. Nearly
+// every task makes one of each. With all parts in one struct, each is one allocation instead of
+// five.
 type startReport struct {
 	report
 	message lessorv1.Report
@@ -54,9 +55,10 @@ func stamp(t *timestamppb.Timestamp, at time.Time) *timestamppb.Timestamp {
 	return t
 }
 
-// outcome returns the one report that follows from what the handler returned and how its context ended, and the error in that report. The
-// methods of the handler's error are the user's code too and may panic, for example if the error is a nil pointer that was returned by
-// mistake. Then the report is that panic.
+// outcome returns the one report that follows from what the handler returned and how its context
+// ended, and the error in that report. The methods of the handler's error are the user's code too
+// and may panic, for example if the error is a nil pointer that was returned by mistake. Then the
+// report is that panic.
 func (a *attempt) outcome(output []byte, err error) (r *report, reported error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -164,9 +166,10 @@ func (a *attempt) release(delay time.Duration, reason string) *report {
 	}}}}
 }
 
-// unreportable is the failure that is reported in place of an outcome that the coordinator cannot accept. It is not retryable, because
-// another attempt would end the same way, and without any report the lease would expire again and again. An outcome that is too large has
-// category CONFIGURATION: the worker's limit does not match the coordinator's.
+// unreportable is the failure that is reported in place of an outcome that the coordinator cannot
+// accept. It is not retryable, because another attempt would end the same way, and without any
+// report the lease would expire again and again. An outcome that is too large has category
+// CONFIGURATION: the worker's limit does not match the coordinator's.
 func (a *attempt) unreportable(category Category, why string) *report {
 	retryable := false
 	return a.fail(&lessorv1.TaskError{
@@ -176,8 +179,9 @@ func (a *attempt) unreportable(category Category, why string) *report {
 	})
 }
 
-// reportID returns the id of an outcome for logs. It is as unique as the instance. It is no secret, and no decision depends on it (V13), so
-// it need not be random: a random id was a tenth of the cost of a short task.
+// reportID returns the id of an outcome for logs. It is as unique as the instance. It is no secret,
+// and no decision depends on it (V13), so it need not be random: a random id was a tenth of the
+// cost of a short task.
 func (w *Worker) reportID() string {
 	return string(strconv.AppendUint(append(make([]byte, 0, 64), w.instance+"-"...), w.outcomes.Add(1), 10))
 }

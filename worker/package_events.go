@@ -8,7 +8,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// queueEventLocked lets the writer send an event of a package, unless the worker tells nothing any more.
+// queueEventLocked lets the writer send an event of a package, unless the worker tells nothing any
+// more.
 func (w *Worker) queueEventLocked(e *lessorv1.PkgEvent) {
 	if !w.mu.packages.givenUp {
 		w.mu.outbox.events = append(w.mu.outbox.events, e)
@@ -16,8 +17,9 @@ func (w *Worker) queueEventLocked(e *lessorv1.PkgEvent) {
 	}
 }
 
-// restateLocked tells the coordinator the present status of a package, if an event before has told another one: one that is late, or one of an operation
-// that was refused and so has changed nothing.
+// restateLocked tells the coordinator the present status of a package, if an event before has told
+// another one: one that is late, or one of an operation that was refused and so has changed
+// nothing.
 func (w *Worker) restateLocked(pkg Package, told lessorv1.PackageStatus) {
 	p := w.mu.packages.inventory[pkg]
 	switch {
@@ -28,7 +30,8 @@ func (w *Worker) restateLocked(pkg Package, told lessorv1.PackageStatus) {
 	}
 }
 
-// registeredPackagesLocked returns the packages for register. Of the events that wait, only the ends of operations have to be told besides.
+// registeredPackagesLocked returns the packages for register. Of the events that wait, only the
+// ends of operations have to be told besides.
 func (w *Worker) registeredPackagesLocked() []*lessorv1.Package {
 	o := &w.mu.outbox
 	o.events = slices.DeleteFunc(o.events, func(e *lessorv1.PkgEvent) bool { return !isEnd(e) })
@@ -49,7 +52,8 @@ func (w *Worker) takeEventsLocked() (events []*lessorv1.PkgEvent) {
 	return events
 }
 
-// eventsAcknowledgedLocked notes that the coordinator may have acknowledged all events that it was sent. A drain waits for that.
+// eventsAcknowledgedLocked notes that the coordinator may have acknowledged all events that it was
+// sent. A drain waits for that.
 func (s *session) eventsAcknowledgedLocked() {
 	p := &s.w.mu.packages
 	if p.unacknowledged && !slices.ContainsFunc(s.link.unacked, func(f unackedFrame) bool { return f.frame.GetPkgEvent() != nil }) {
@@ -58,7 +62,8 @@ func (s *session) eventsAcknowledgedLocked() {
 	}
 }
 
-// suspendEventsLocked takes back the events that the coordinator has not acknowledged, for the next stream.
+// suspendEventsLocked takes back the events that the coordinator has not acknowledged, for the next
+// stream.
 func (s *session) suspendEventsLocked() {
 	var lost []*lessorv1.PkgEvent
 	for _, f := range s.link.unacked {

@@ -55,7 +55,8 @@ func (s *shelf) want(t *testing.T, calls ...string) {
 	}
 }
 
-// held makes each call wait until the function that it returns is called, which takes the error of the call.
+// held makes each call wait until the function that it returns is called, which takes the error of
+// the call.
 func (s *shelf) held() (end func(error)) {
 	ends := make(chan error)
 	s.do = func(context.Context, string) error { return <-ends }
@@ -147,8 +148,8 @@ func TestRegisterOfPackages(t *testing.T) {
 	}
 }
 
-// W13, W6: an operation is acknowledged at once, told when it begins and when it is done, and changes the inventory. Tasks go on meanwhile, and another operation
-// waits for its end.
+// W13, W6: an operation is acknowledged at once, told when it begins and when it is done, and
+// changes the inventory. Tasks go on meanwhile, and another operation waits for its end.
 func TestInstallAndUninstall(t *testing.T) {
 	t.Attr("rules", "W6 W13")
 	synctest.Test(t, func(t *testing.T) {
@@ -196,7 +197,8 @@ type textless struct{}
 
 func (textless) Error() string { panic("no text") }
 
-// W13: the code and the detail of a failure are those of the error. A panic and runtime.Goexit are failures, and the next operation begins.
+// W13: the code and the detail of a failure are those of the error. A panic and runtime.Goexit are
+// failures, and the next operation begins.
 func TestInstallerFails(t *testing.T) {
 	t.Attr("rules", "W13")
 	for name, test := range map[string]struct {
@@ -242,8 +244,8 @@ func TestInstallerFails(t *testing.T) {
 	}
 }
 
-// W13, W6: an operation that comes again is not carried out again, whether it waits, runs or has ended, on the same stream or on a later one. If it has ended,
-// its end is told again.
+// W13, W6: an operation that comes again is not carried out again, whether it waits, runs or has
+// ended, on the same stream or on a later one. If it has ended, its end is told again.
 func TestOperationComesAgain(t *testing.T) {
 	t.Attr("rules", "W6 W13")
 	synctest.Test(t, func(t *testing.T) {
@@ -300,7 +302,8 @@ func TestOperationComesAgainAfterAnother(t *testing.T) {
 	})
 }
 
-// W13: what a worker cannot do, or does not understand, fails at once, and changes nothing in the inventory.
+// W13: what a worker cannot do, or does not understand, fails at once, and changes nothing in the
+// inventory.
 func TestOperationRefused(t *testing.T) {
 	t.Attr("rules", "W13")
 	long := strings.Repeat("x", 257)
@@ -352,7 +355,8 @@ func TestNoInstaller(t *testing.T) {
 	})
 }
 
-// W13: the context of an installer that hangs ends after InstallerTimeout. Then its operation fails, and the next one begins.
+// W13: the context of an installer that hangs ends after InstallerTimeout. Then its operation
+// fails, and the next one begins.
 func TestInstallerHangs(t *testing.T) {
 	t.Attr("rules", "W13")
 	for set, want := range map[time.Duration]time.Duration{0: time.Hour, 5 * time.Minute: 5 * time.Minute, math.MaxInt64: 0} {
@@ -404,7 +408,8 @@ func TestInstallerRefuses(t *testing.T) {
 	})
 }
 
-// An operation_id names one operation about a package; it may name others about other packages, and the removal of this one.
+// An operation_id names one operation about a package; it may name others about other packages, and
+// the removal of this one.
 func TestOperationIDOfAnotherOperation(t *testing.T) {
 	t.Attr("rules", "W13")
 	synctest.Test(t, func(t *testing.T) {
@@ -427,7 +432,8 @@ func TestOperationIDOfAnotherOperation(t *testing.T) {
 	})
 }
 
-// An end that is told again must not make the coordinator believe in a package that was removed since.
+// An end that is told again must not make the coordinator believe in a package that was removed
+// since.
 func TestOperationComesAgainAfterTheRemoval(t *testing.T) {
 	t.Attr("rules", "W13")
 	synctest.Test(t, func(t *testing.T) {
@@ -444,7 +450,8 @@ func TestOperationComesAgainAfterTheRemoval(t *testing.T) {
 	})
 }
 
-// W13: a worker has at most 256 packages, what register may name, and as many operations wait in it. Removing one makes room.
+// W13: a worker has at most 256 packages, what register may name, and as many operations wait in
+// it. Removing one makes room.
 func TestManyPackages(t *testing.T) {
 	t.Attr("rules", "W13")
 	synctest.Test(t, func(t *testing.T) {
@@ -483,8 +490,9 @@ func TestManyPackages(t *testing.T) {
 	})
 }
 
-// W13, W8: an operation goes on while there is no stream. The register of the next stream says how far it is, and the end that was not acknowledged is told
-// again, on this stream and on the next ones; that an operation has begun is in the register.
+// W13, W8: an operation goes on while there is no stream. The register of the next stream says how
+// far it is, and the end that was not acknowledged is told again, on this stream and on the next
+// ones; that an operation has begun is in the register.
 func TestEndOfOperationIsNotLost(t *testing.T) {
 	t.Attr("rules", "W6 W8 W13")
 	synctest.Test(t, func(t *testing.T) {
@@ -516,7 +524,8 @@ func TestEndOfOperationIsNotLost(t *testing.T) {
 	})
 }
 
-// W13: an end that comes late, after a register, must not hide that the package is being installed again.
+// W13: an end that comes late, after a register, must not hide that the package is being installed
+// again.
 func TestLateEndIsNotTheStatus(t *testing.T) {
 	t.Attr("rules", "W13")
 	synctest.Test(t, func(t *testing.T) {
@@ -540,7 +549,8 @@ func TestLateEndIsNotTheStatus(t *testing.T) {
 	})
 }
 
-// W10, W13: in a drain the operation under way goes on, those that wait or come are refused, which changes no package, and the worker waits for the acknowledgement of the end.
+// W10, W13: in a drain the operation under way goes on, those that wait or come are refused, which
+// changes no package, and the worker waits for the acknowledgement of the end.
 func TestDrainWaitsForOperation(t *testing.T) {
 	t.Attr("rules", "W10 W13")
 	synctest.Test(t, func(t *testing.T) {
@@ -575,7 +585,8 @@ func TestDrainWaitsForOperation(t *testing.T) {
 	})
 }
 
-// W10, W13: after DrainTimeout the context of the installer ends with ErrDraining; after StopTimeout Run returns without it.
+// W10, W13: after DrainTimeout the context of the installer ends with ErrDraining; after
+// StopTimeout Run returns without it.
 func TestDrainStopsInstaller(t *testing.T) {
 	t.Attr("rules", "W10 W13")
 	for name, test := range map[string]struct {

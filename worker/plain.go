@@ -8,8 +8,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// plainToLocal makes connections without TLS to targets on this machine. A token that asks for TLS may be sent over one if it really has not left the
-// machine: the name of a target does not prove that, but the address of the other end does.
+// plainToLocal makes connections without TLS to targets on this machine. A token that asks for TLS
+// may be sent over one if it really has not left the machine: the name of a target does not prove
+// that, but the address of the other end does.
 type plainToLocal struct {
 	credentials.TransportCredentials
 }
@@ -25,7 +26,8 @@ func (p plainToLocal) ClientHandshake(_ context.Context, _ string, conn net.Conn
 	return conn, info, nil
 }
 
-// Info returns a protocol other than that of package insecure, with which gRPC refuses tokens before there is a connection.
+// Info returns a protocol other than that of package insecure, with which gRPC refuses tokens
+// before there is a connection.
 func (p plainToLocal) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: plainInfo{}.AuthType()}
 }

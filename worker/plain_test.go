@@ -18,7 +18,8 @@ type elsewhere struct{ net.Conn }
 
 func (elsewhere) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7420} }
 
-// X1: without TLS, Dial sends a token to this machine, as the documents say, and not to another one that a local name leads to.
+// X1: without TLS, Dial sends a token to this machine, as the documents say, and not to another one
+// that a local name leads to.
 func TestTokenWithoutTLSStaysOnThisMachine(t *testing.T) {
 	t.Attr("rules", "X1")
 	lis, err := net.Listen("tcp", "127.0.0.1:0")

@@ -33,7 +33,8 @@ func (s *session) receive(f *lessorv1.SessionResponse) error {
 	if err := s.checkEnvelope(f); err != nil {
 		return err
 	}
-	if reset := f.GetReset_(); reset != nil { // the last frame of the stream, so processed even if frames before it are missing
+	// the last frame of the stream, so processed even if frames before it are missing
+	if reset := f.GetReset_(); reset != nil {
 		return s.w.handleReset(reset)
 	}
 	if !s.handleEnvelope(f, time.Now()) {
@@ -52,7 +53,8 @@ func (s *session) handleEnvelope(f *lessorv1.SessionResponse, now time.Time) (ta
 		s.transit.observe(sent.at, now, f.GetTs())
 	}
 	wake := s.link.acknowledged(f.GetAck().GetFor())
-	if e := f.GetError(); e.GetCode() == codeSeqGap { // processed even if it is not in order, because it is about frames that this side sent
+	// processed even if it is not in order, because it is about frames that this side sent
+	if e := f.GetError(); e.GetCode() == codeSeqGap {
 		s.link.resendRequested(e.GetExpectedSeq())
 		wake = true
 	} else {
@@ -96,9 +98,10 @@ func (s *session) handlePayload(f *lessorv1.SessionResponse) error {
 	return nil
 }
 
-// checkEnvelope checks the tenant and the sender of a frame before anything else. If they do not match the session, the session ends. The
-// first frame that names a sender binds the session to it. If a frame before that one names another tenant, the worker's credentials belong
-// to that tenant: trying again would not help, unless the worker may take over that tenant.
+// checkEnvelope checks the tenant and the sender of a frame before anything else. If they do not
+// match the session, the session ends. The first frame that names a sender binds the session to it.
+// If a frame before that one names another tenant, the worker's credentials belong to that tenant:
+// trying again would not help, unless the worker may take over that tenant.
 func (s *session) checkEnvelope(f *lessorv1.SessionResponse) error {
 	if t := f.GetTenant(); t != "" && t != s.tenant {
 		switch {
@@ -128,8 +131,9 @@ func (s *session) checkEnvelope(f *lessorv1.SessionResponse) error {
 	return nil
 }
 
-// replyLocked queues an answer to a frame that this version does not know. If too many wait because the stream is slow, the oldest is dropped:
-// it only tells the coordinator that its frame changed nothing.
+// replyLocked queues an answer to a frame that this version does not know. If too many wait because
+// the stream is slow, the oldest is dropped: it only tells the coordinator that its frame changed
+// nothing.
 func (s *session) replyLocked(f *lessorv1.SessionRequest) {
 	if len(s.control) >= maxControl {
 		s.control = s.control[1:]
@@ -138,7 +142,8 @@ func (s *session) replyLocked(f *lessorv1.SessionRequest) {
 	s.w.wakeWriter()
 }
 
-// unknownLocked answers a frame that this version does not know or this state does not allow. The frame changes nothing (W1).
+// unknownLocked answers a frame that this version does not know or this state does not allow. The
+// frame changes nothing (W1).
 func (s *session) unknownLocked(f *lessorv1.SessionResponse) {
 	what := "a payload that this version does not know"
 	if f.GetPayload() != nil {
@@ -154,8 +159,8 @@ func (s *session) unknownLocked(f *lessorv1.SessionResponse) {
 	}}})
 }
 
-// handleError processes an error frame: a frame of the worker was wrong, or could not be processed. It is no verdict on the content of that
-// frame.
+// handleError processes an error frame: a frame of the worker was wrong, or could not be processed.
+// It is no verdict on the content of that frame.
 func (s *session) handleError(corr string, e *lessorv1.Error) error {
 	err := &frameError{e}
 	switch {
@@ -180,8 +185,8 @@ func (s *session) handleError(corr string, e *lessorv1.Error) error {
 	return nil
 }
 
-// pauseFeedback stops feedback for as long as the coordinator asks, because the quota of frames is used up (X5). Meanwhile each attempt
-// keeps its newest feedback.
+// pauseFeedback stops feedback for as long as the coordinator asks, because the quota of frames is
+// used up (X5). Meanwhile each attempt keeps its newest feedback.
 func (s *session) pauseFeedback(e *lessorv1.Error) {
 	w, wait := s.w, e.GetRetryAfter().AsDuration()
 	w.log.Warn("feedback is paused", "code", e.GetCode(), "message", e.GetMessage(), "wait", wait)
@@ -191,7 +196,8 @@ func (s *session) pauseFeedback(e *lessorv1.Error) {
 	w.afterDelayLocked(wait, w.wakeWriter)
 }
 
-// handleVerdicts processes the verdicts on the reports of an answered frame, which have the order of the reports (W3).
+// handleVerdicts processes the verdicts on the reports of an answered frame, which have the order
+// of the reports (W3).
 func (s *session) handleVerdicts(corr string, verdicts []*lessorv1.ReportVerdict) {
 	w := s.w
 	w.lock()
@@ -210,8 +216,9 @@ func (s *session) handleVerdicts(corr string, verdicts []*lessorv1.ReportVerdict
 	}
 }
 
-// handleNoNewWork logs why the coordinator gives no new work, once per change, and calls the hook. Otherwise such a worker would look like
-// one for which there is no work. The reason stays known beyond the session. A worker that drains has itself asked for no new work, so nothing is
+// handleNoNewWork logs why the coordinator gives no new work, once per change, and calls the hook.
+// Otherwise such a worker would look like one for which there is no work. The reason stays known
+// beyond the session. A worker that drains has itself asked for no new work, so nothing is
 // reported.
 func (w *Worker) handleNoNewWork(reason string) {
 	w.lock()
@@ -258,7 +265,8 @@ func (s *session) handleHeartbeatAck(corr string, acks []*lessorv1.LeaseAck) {
 	}
 }
 
-// takeSentLocked removes the frame that was answered from the sent frames and returns it; if there is none it returns an empty one.
+// takeSentLocked removes the frame that was answered from the sent frames and returns it; if there
+// is none it returns an empty one.
 func (s *session) takeSentLocked(corr string) *sentFrame {
 	if f := s.sent[corr]; f != nil {
 		delete(s.sent, corr)
@@ -267,7 +275,8 @@ func (s *session) takeSentLocked(corr string) *sentFrame {
 	return &sentFrame{}
 }
 
-// handleCancel processes a cancel frame: with a grace the task is cancelled, without one the lease is lost.
+// handleCancel processes a cancel frame: with a grace the task is cancelled, without one the lease
+// is lost.
 func (w *Worker) handleCancel(c *lessorv1.Cancel) {
 	w.lock()
 	defer w.unlock()
@@ -278,7 +287,8 @@ func (w *Worker) handleCancel(c *lessorv1.Cancel) {
 	if grace := c.GetGrace().AsDuration(); grace > 0 {
 		now := time.Now()
 		w.cancelLocked(a, c.GetDetail(), now.Add(grace))
-		if a.phase == executing && a.lease.left(now) < grace { // the answer tells how long the lease lives without attempt_timeout and deadline (T7)
+		// the answer tells how long the lease lives without attempt_timeout and deadline (T7)
+		if a.phase == executing && a.lease.left(now) < grace {
 			w.queueBeatLocked(a)
 		}
 		return
@@ -286,8 +296,9 @@ func (w *Worker) handleCancel(c *lessorv1.Cancel) {
 	w.loseLocked(a, &StopError{Err: ErrLeaseLost, Reason: c.GetReason(), Detail: c.GetDetail()})
 }
 
-// handleReset processes the end of a session, and returns it as an error. If the leases have ended, handlers stop now: until the worker has connected again,
-// nothing else would tell them. An attempt that has reported waits for its verdict, which may have been lost with the session.
+// handleReset processes the end of a session, and returns it as an error. If the leases have ended,
+// handlers stop now: until the worker has connected again, nothing else would tell them. An attempt
+// that has reported waits for its verdict, which may have been lost with the session.
 func (w *Worker) handleReset(r *lessorv1.Reset) error {
 	if r.GetLeasesEnded() {
 		w.lock()
@@ -301,9 +312,10 @@ func (w *Worker) handleReset(r *lessorv1.Reset) error {
 	return &resetError{r}
 }
 
-// handleDrain processes the coordinator's request to drain. The deadline is measured from the time in the frame itself, so that the clock
-// of this machine does not matter. The last part of the time, at most StopTimeout, is reserved for handlers to return and for reports to
-// get their verdicts.
+// handleDrain processes the coordinator's request to drain. The deadline is measured from the time
+// in the frame itself, so that the clock of this machine does not matter. The last part of the
+// time, at most StopTimeout, is reserved for handlers to return and for reports to get their
+// verdicts.
 func (s *session) handleDrain(d *lessorv1.Drain, now time.Time) {
 	timeout := s.w.cfg.DrainTimeout
 	if d.GetDeadline() != nil {

@@ -1,7 +1,7 @@
 package worker
 
-// recentLeases remembers the last maxRecent leases that were dispatched to this worker, so that a dispatch that arrives twice starts only
-// one handler (W6).
+// recentLeases remembers the last maxRecent leases that were dispatched to this worker, so that a
+// dispatch that arrives twice starts only one handler (W6).
 type recentLeases struct {
 	known map[string]bool // whether the worker refused the lease
 	order []string

@@ -23,7 +23,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// W1: the worker opens a session that broke again, after waits that grow from MinBackoff to MaxBackoff. OnState and OnError are told.
+// W1: the worker opens a session that broke again, after waits that grow from MinBackoff to
+// MaxBackoff. OnState and OnError are told.
 func TestBackoffGrows(t *testing.T) {
 	t.Attr("rules", "W1")
 	synctest.Test(t, func(t *testing.T) {
@@ -71,8 +72,9 @@ func TestBackoffBeginsAnewAfterASession(t *testing.T) {
 	})
 }
 
-// W1: a reset from the coordinator may say how long the worker has to wait before it opens another stream. The worker adds its own backoff, which is
-// random: a coordinator that stops tells all its workers the same.
+// W1: a reset from the coordinator may say how long the worker has to wait before it opens another
+// stream. The worker adds its own backoff, which is random: a coordinator that stops tells all its
+// workers the same.
 func TestResetRetryAfter(t *testing.T) {
 	t.Attr("rules", "W1")
 	synctest.Test(t, func(t *testing.T) {
@@ -91,8 +93,9 @@ func TestResetRetryAfter(t *testing.T) {
 	})
 }
 
-// A9: a worker with leases comes back while they have three quarters of their time left, even if the coordinator asks for a longer wait, but never sooner
-// than after half the least backoff. An outcome that has not arrived holds its lease, too.
+// A9: a worker with leases comes back while they have three quarters of their time left, even if
+// the coordinator asks for a longer wait, but never sooner than after half the least backoff. An
+// outcome that has not arrived holds its lease, too.
 func TestLeasesShortenTheWait(t *testing.T) {
 	t.Attr("rules", "A9 W1")
 	const minBackoff = 100 * time.Millisecond
@@ -138,8 +141,8 @@ func TestLeasesShortenTheWait(t *testing.T) {
 	}
 }
 
-// If the coordinator refuses the first session for good, Run ends with a RefusedError that has the coordinator's code, or else the name of the
-// status.
+// If the coordinator refuses the first session for good, Run ends with a RefusedError that has the
+// coordinator's code, or else the name of the status.
 func TestRefusalEndsRun(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -165,8 +168,9 @@ func TestRefusalEndsRun(t *testing.T) {
 	}
 }
 
-// If a worker has no configured tenant, it takes the tenant that the coordinator names in its first refusal, and connects again at once. It does so
-// only once, and never after a coordinator has accepted it: a refusal with another tenant then ends Run, because the credentials have changed.
+// If a worker has no configured tenant, it takes the tenant that the coordinator names in its first
+// refusal, and connects again at once. It does so only once, and never after a coordinator has
+// accepted it: a refusal with another tenant then ends Run, because the credentials have changed.
 func TestTenantOfTheCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -227,8 +231,9 @@ func coordinatorStatus(code codes.Code, reason string) error {
 	return st.Err()
 }
 
-// A refusal without the coordinator's details comes from a proxy or a source of credentials. It does not end a worker that a coordinator has accepted
-// before: its handlers go on, and their outcomes are reported when the worker is let in again.
+// A refusal without the coordinator's details comes from a proxy or a source of credentials. It
+// does not end a worker that a coordinator has accepted before: its handlers go on, and their
+// outcomes are reported when the worker is let in again.
 func TestRefusalByAProxyDoesNotEndRun(t *testing.T) {
 	for _, code := range []codes.Code{codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument} {
 		t.Run(code.String(), func(t *testing.T) {
@@ -261,7 +266,8 @@ func TestRefusalByAProxyDoesNotEndRun(t *testing.T) {
 	}
 }
 
-// ofTenant refuses the first frame, as a coordinator does if the worker states another tenant than the one to which its credentials belong.
+// ofTenant refuses the first frame, as a coordinator does if the worker states another tenant than
+// the one to which its credentials belong.
 func (s *stream) ofTenant(tenant string) error {
 	f, err := s.grpc.Recv()
 	if err == nil {
@@ -273,7 +279,8 @@ func (s *stream) ofTenant(tenant string) error {
 	return err
 }
 
-// deny answers the frame with the given number, 1 for handshake and 2 for register, with E.SESSION.DENIED, which no repeat can cure.
+// deny answers the frame with the given number, 1 for handshake and 2 for register, with
+// E.SESSION.DENIED, which no repeat can cure.
 func (s *stream) deny(frame int) error {
 	for n := 1; ; n++ {
 		f, err := s.grpc.Recv()
@@ -290,7 +297,8 @@ func (s *stream) deny(frame int) error {
 	}
 }
 
-// A session that was established and then ends with UNAUTHENTICATED does not end Run: the worker opens another one, and the answer to that decides.
+// A session that was established and then ends with UNAUTHENTICATED does not end Run: the worker
+// opens another one, and the answer to that decides.
 func TestEstablishedSessionIsOpenedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -304,8 +312,9 @@ func TestEstablishedSessionIsOpenedAgain(t *testing.T) {
 	})
 }
 
-// A token that is renewed late costs no work whose lease lives: while its credential is refused, the handlers of a worker that was accepted before go on as
-// long as their leases live, and their outcomes are reported when the worker is let in again. OnError gets the refusal.
+// A token that is renewed late costs no work whose lease lives: while its credential is refused,
+// the handlers of a worker that was accepted before go on as long as their leases live, and their
+// outcomes are reported when the worker is let in again. OnError gets the refusal.
 func TestCredentialThatIsRenewedLate(t *testing.T) {
 	for _, test := range []struct {
 		name       string
@@ -356,8 +365,9 @@ func TestCredentialThatIsRenewedLate(t *testing.T) {
 	}
 }
 
-// X1: a worker that waits because its token was refused, or has ended, sees within a second that the file has another one, and tries at once. It does not look
-// for one while it waits for another reason, or for as long as the coordinator asked it to.
+// X1: a worker that waits because its token was refused, or has ended, sees within a second that
+// the file has another one, and tries at once. It does not look for one while it waits for another
+// reason, or for as long as the coordinator asked it to.
 func TestTokenIsReplacedDuringTheWait(t *testing.T) {
 	t.Attr("rules", "X1")
 	const wait = time.Minute // at least
@@ -410,7 +420,8 @@ func TestTokenIsReplacedDuringTheWait(t *testing.T) {
 	}
 }
 
-// X1: that the credential of a session has ended is no alarm if the next session is accepted, because the credential was replaced in time.
+// X1: that the credential of a session has ended is no alarm if the next session is accepted,
+// because the credential was replaced in time.
 func TestCredentialIsReplaced(t *testing.T) {
 	t.Attr("rules", "X1")
 	synctest.Test(t, func(t *testing.T) {
@@ -428,7 +439,8 @@ func TestCredentialIsReplaced(t *testing.T) {
 	})
 }
 
-// Another credential cannot help a worker that was never accepted, or that is refused for another reason: Run ends at once.
+// Another credential cannot help a worker that was never accepted, or that is refused for another
+// reason: Run ends at once.
 func TestRefusalThatIsNotAboutALateCredential(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -461,7 +473,8 @@ func TestRefusalThatIsNotAboutALateCredential(t *testing.T) {
 	}
 }
 
-// The five minutes begin again after each session, but not because the connection is lost between two refusals.
+// The five minutes begin again after each session, but not because the connection is lost between
+// two refusals.
 func TestFiveMinutesForALateCredential(t *testing.T) {
 	refusal := coordinatorStatus(codes.Unauthenticated, "AUTH_INVALID_TOKEN")
 	t.Run("a session in between", func(t *testing.T) {
@@ -509,8 +522,9 @@ func TestFiveMinutesForALateCredential(t *testing.T) {
 	})
 }
 
-// A worker whose credential stays refused can neither renew nor report: its handlers end with ErrLeaseLost when their leases expire, and Run with the
-// refusal, five minutes after the first one.
+// A worker whose credential stays refused can neither renew nor report: its handlers end with
+// ErrLeaseLost when their leases expire, and Run with the refusal, five minutes after the first
+// one.
 func TestRefusalStopsHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -535,7 +549,8 @@ func TestRefusalStopsHandlers(t *testing.T) {
 	})
 }
 
-// If the caller closes the connection too early, no session can be opened again: handlers end with ErrLeaseLost, and Run with ErrConnClosed.
+// If the caller closes the connection too early, no session can be opened again: handlers end with
+// ErrLeaseLost, and Run with ErrConnClosed.
 func TestConnectionIsClosedTooEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -555,7 +570,8 @@ func TestConnectionIsClosedTooEarly(t *testing.T) {
 	})
 }
 
-// If the coordinator does not answer the handshake, the worker gives up the stream after some time and opens another.
+// If the coordinator does not answer the handshake, the worker gives up the stream after some time
+// and opens another.
 func TestSilentCoordinator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -571,8 +587,8 @@ func TestSilentCoordinator(t *testing.T) {
 	})
 }
 
-// Run returns an error without a handler, and ErrAlreadyRun on the second call. A worker with only a default handler registers no types, which means
-// all.
+// Run returns an error without a handler, and ErrAlreadyRun on the second call. A worker with only
+// a default handler registers no types, which means all.
 func TestRunOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -601,8 +617,9 @@ func TestRunOnce(t *testing.T) {
 	})
 }
 
-// W7, W8: an error about an earlier frame may come before the accept of a new stream, because the coordinator sends it on the next stream. The worker
-// does not take it for the answer to the handshake, and ignores its expected_seq: next_seq of the accept counts.
+// W7, W8: an error about an earlier frame may come before the accept of a new stream, because the
+// coordinator sends it on the next stream. The worker does not take it for the answer to the
+// handshake, and ignores its expected_seq: next_seq of the accept counts.
 func TestErrorBeforeAccept(t *testing.T) {
 	t.Attr("rules", "W7 W8")
 	synctest.Test(t, func(t *testing.T) {
@@ -624,8 +641,8 @@ func TestErrorBeforeAccept(t *testing.T) {
 	})
 }
 
-// If the coordinator refuses a worker for good while a handler runs, the handler's context ends with ErrLeaseLost. Run waits until the handler has
-// returned, and then returns the refusal.
+// If the coordinator refuses a worker for good while a handler runs, the handler's context ends
+// with ErrLeaseLost. Run waits until the handler has returned, and then returns the refusal.
 func TestRefusalWaitsForHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)

@@ -34,7 +34,8 @@ func noConnectionError(message string) error {
 	return fmt.Errorf("%w: %s", ErrNoConnection, connecting.Why(message))
 }
 
-// lossText returns for the log why a session has ended: of a connection that was lost, gRPC's message without its code.
+// lossText returns for the log why a session has ended: of a connection that was lost, gRPC's
+// message without its code.
 func lossText(err error) string {
 	if st, ok := status.FromError(err); ok && st.Code() == codes.Unavailable {
 		return connecting.Cause(st.Message())
@@ -58,9 +59,9 @@ func (e *resetError) Error() string {
 	return fmt.Sprintf("reset by the coordinator: %s: %s", e.frame.GetCode(), e.frame.GetReason())
 }
 
-// permanentRefusal returns the refusal if err means that reconnecting cannot help, and else nil. Only the opening of a session can be
-// refused for good. A session that was established and then ended is opened again, perhaps with renewed credentials; then the answer to the
-// opening decides.
+// permanentRefusal returns the refusal if err means that reconnecting cannot help, and else nil.
+// Only the opening of a session can be refused for good. A session that was established and then
+// ended is opened again, perhaps with renewed credentials; then the answer to the opening decides.
 func permanentRefusal(err error, established, acceptedBefore bool) *RefusedError {
 	if e, ok := errors.AsType[*frameError](err); ok {
 		return refusalOfFrame(e.frame)
@@ -71,8 +72,10 @@ func permanentRefusal(err error, established, acceptedBefore bool) *RefusedError
 	return nil
 }
 
-// awaitsCredential reports whether to try again although the coordinator refuses the worker, as it has for so long: the worker had a valid credential
-// before, and the operator, or what renews its token, may only be late. Meanwhile handlers go on while their leases live, as in any other outage.
+// awaitsCredential reports whether to try again although the coordinator refuses the worker, as it
+// has for so long: the worker had a valid credential before, and the operator, or what renews its
+// token, may only be late. Meanwhile handlers go on while their leases live, as in any other
+// outage.
 func (w *Worker) awaitsCredential(refused *RefusedError, since time.Duration) bool {
 	w.lock()
 	defer w.unlock()
@@ -105,7 +108,8 @@ func needsCredential(err error) bool {
 // ofCredential reports whether what was refused is the credential.
 func (e *RefusedError) ofCredential() bool { return strings.HasPrefix(e.Code, authCodes) }
 
-// refusalOfFrame returns the refusal for an error frame; nil if the frame says that another try may help.
+// refusalOfFrame returns the refusal for an error frame; nil if the frame says that another try may
+// help.
 func refusalOfFrame(e *lessorv1.Error) *RefusedError {
 	if e.GetRetryAfter() != nil || e.GetCode() == codeInternal {
 		return nil
@@ -113,10 +117,12 @@ func refusalOfFrame(e *lessorv1.Error) *RefusedError {
 	return &RefusedError{Code: e.GetCode(), Message: e.GetMessage(), Remediation: e.GetRemediation()}
 }
 
-// refusalOfStatus returns the refusal for a status; nil if another try may help. After a coordinator has accepted the worker once
-// (acceptedBefore), only statuses with the coordinator's own domain count (S4). A status without that domain comes from something in
-// between, such as a proxy that has no route at the moment, or from a source of credentials that has none at the moment. Before the first
-// acceptance, such a status counts as well, because it shows a wrong address or a missing token.
+// refusalOfStatus returns the refusal for a status; nil if another try may help. After a
+// coordinator has accepted the worker once (acceptedBefore), only statuses with the coordinator's
+// own domain count (S4). A status without that domain comes from something in between, such as a
+// proxy that has no route at the moment, or from a source of credentials that has none at the
+// moment. Before the first acceptance, such a status counts as well, because it shows a wrong
+// address or a missing token.
 func refusalOfStatus(st *status.Status, acceptedBefore bool) *RefusedError {
 	switch st.Code() {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument, codes.Unimplemented:

@@ -22,7 +22,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/detail"
 )
 
-// refuseFor is a call that is refused as many times as given, for a reason and with a wait, and then succeeds. It counts the calls.
+// refuseFor is a call that is refused as many times as given, for a reason and with a wait, and
+// then succeeds. It counts the calls.
 func refuseFor(times int, reason string, wait time.Duration, calls *int) grpc.UnaryInvoker {
 	return func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
 		if *calls++; *calls > times {
@@ -34,8 +35,9 @@ func refuseFor(times int, reason string, wait time.Duration, calls *int) grpc.Un
 	}
 }
 
-// X5: a call that is refused with a wait is made again after that wait, but not if the context ends before, and at most ten times. A quota is waited for until a
-// second before the deadline, if there is one.
+// X5: a call that is refused with a wait is made again after that wait, but not if the context ends
+// before, and at most ten times. A quota is waited for until a second before the deadline, if there
+// is one.
 func TestRefusedCallsAreRepeated(t *testing.T) {
 	t.Attr("rules", "X5")
 	const quota, always = "QUOTA_CALLS", 1_000_000
@@ -118,8 +120,8 @@ func (successor) SubmitTask(context.Context, *lessorv1.SubmitTaskRequest) (*less
 	return &lessorv1.SubmitTaskResponse{Created: true}, nil
 }
 
-// A submit that a coordinator refuses because it stops is made again once there is one that serves. If there is none in time, its error is still the
-// refusal, which says that no task was made.
+// A submit that a coordinator refuses because it stops is made again once there is one that serves.
+// If there is none in time, its error is still the refusal, which says that no task was made.
 func TestCallOutlivesACoordinatorThatStops(t *testing.T) {
 	for name, test := range map[string]struct {
 		away, within time.Duration

@@ -20,12 +20,14 @@ type report struct {
 	item *lessorv1.Report
 	// size is the approximate size of item, in bytes.
 	size int
-	// seq is the order in which reports were queued, which is also their order after a broken stream.
+	// seq is the order in which reports were queued, which is also their order after a broken
+	// stream.
 	seq uint64
 	// tries is how often the report was sent.
 	tries int
-	// suspect: a frame with it was refused, or may be the reason why a stream broke: a frame was too large, or the coordinator failed at it.
-	// From then on the report gets a frame of its own, so that reports that only shared the frame are not lost with it.
+	// suspect: a frame with it was refused, or may be the reason why a stream broke: a frame was
+	// too large, or the coordinator failed at it. From then on the report gets a frame of its own,
+	// so that reports that only shared the frame are not lost with it.
 	suspect bool
 	// oversize: a frame was refused as too large, and it can only be the one that had r alone.
 	oversize bool
@@ -34,23 +36,25 @@ type report struct {
 // isOutcome reports whether r ends its attempt.
 func (r *report) isOutcome() bool { return r.item.GetStart() == nil }
 
-// obsolete reports whether r must not be sent any more: its attempt has ended; or r is a Start, and the attempt has lapsed, which a Start would renew,
-// or has an outcome, which says when the attempt began, or was asked to stop. In the last case a first Start would end the lease (T7), and with that the
-// grace to stop.
+// obsolete reports whether r must not be sent any more: its attempt has ended; or r is a Start, and
+// the attempt has lapsed, which a Start would renew, or has an outcome, which says when the attempt
+// began, or was asked to stop. In the last case a first Start would end the lease (T7), and with
+// that the grace to stop.
 func (r *report) obsolete() bool {
 	return r.a.phase == over || (!r.isOutcome() && (r.a.phase != executing || r.a.cancelled != nil))
 }
 
-// outbox is what waits to be sent. It survives a broken stream. Its size is limited by the number of attempts: each has at most two
-// reports, one heartbeat and one feedback in it, and is once among starts. Each dispatched lease is refused at most once. Each operation on a package has at
+// outbox is what waits to be sent. It survives a broken stream. Its size is limited by the number
+// of attempts: each has at most two reports, one heartbeat and one feedback in it, and is once
+// among starts. Each dispatched lease is refused at most once. Each operation on a package has at
 // most a few events.
 type outbox struct {
 	refusals []*lessorv1.Error
 	// events tell of packages, in this order.
 	events []*lessorv1.PkgEvent
 
-	// starts are attempts that have begun since the last lull ended. lullEnds is when the Starts of those that still execute are sent; zero if
-	// nothing waits for that.
+	// starts are attempts that have begun since the last lull ended. lullEnds is when the Starts of
+	// those that still execute are sent; zero if nothing waits for that.
 	starts   []*attempt
 	lullEnds time.Time
 
@@ -68,8 +72,8 @@ func (w *Worker) queueReportLocked(r *report) {
 	w.wakeWriter()
 }
 
-// replaceIfTooLargeLocked replaces an outcome that is too large for a frame by a failure. Sending the outcome would break the stream, and so
-// affect everything else on it.
+// replaceIfTooLargeLocked replaces an outcome that is too large for a frame by a failure. Sending
+// the outcome would break the stream, and so affect everything else on it.
 func (w *Worker) replaceIfTooLargeLocked(r *report) *report {
 	r.size = wire.Size(r.item)
 	if room := w.mu.maxMessage - frameOverhead; r.size > room {
@@ -105,8 +109,9 @@ func (w *Worker) handleVerdictLocked(r *report, sent time.Time, v *lessorv1.Repo
 	}
 }
 
-// handleOutcomeVerdictLocked ends an attempt, whatever the verdict on its outcome is (K1-K3). There is one exception: if the content of the
-// outcome was refused, so that the lease is still live (V1, V11), a failure is reported in its place.
+// handleOutcomeVerdictLocked ends an attempt, whatever the verdict on its outcome is (K1-K3). There
+// is one exception: if the content of the outcome was refused, so that the lease is still live (V1,
+// V11), a failure is reported in its place.
 func (w *Worker) handleOutcomeVerdictLocked(r *report, v *lessorv1.ReportVerdict) {
 	a := r.a
 	w.deferLocked(func() {
@@ -133,21 +138,24 @@ func refusedContent(v *lessorv1.ReportVerdict) bool {
 		(v.GetReason() == lessorv1.Reason_REASON_RESULT_TOO_LARGE || v.GetReason() == lessorv1.Reason_REASON_INVALID_REQUEST)
 }
 
-// retryDelay returns how long to wait before something is sent again that was sent the given number of times.
+// retryDelay returns how long to wait before something is sent again that was sent the given number
+// of times.
 type retryDelay func(tries int) time.Duration
 
 // noDelay is the retryDelay on a new stream, because opening that stream has already taken time.
 func noDelay(int) time.Duration { return 0 }
 
-// retryAfter is the retryDelay on the same stream: the wait that the coordinator asks for, plus a growing wait with jitter.
+// retryAfter is the retryDelay on the same stream: the wait that the coordinator asks for, plus a
+// growing wait with jitter.
 func (w *Worker) retryAfter(asked *durationpb.Duration) retryDelay {
 	return func(tries int) time.Duration {
 		return asked.AsDuration() + backoffWait(tries, w.cfg.MinBackoff, w.cfg.MaxBackoff)
 	}
 }
 
-// retryLocked queues r again, unless it was sent often enough (K5). An outcome is not given up while its lease may be live, since the work is done,
-// and is not lost if the coordinator recovers in time; but a suspect is, because it may break stream after stream.
+// retryLocked queues r again, unless it was sent often enough (K5). An outcome is not given up
+// while its lease may be live, since the work is done, and is not lost if the coordinator recovers
+// in time; but a suspect is, because it may break stream after stream.
 func (w *Worker) retryLocked(r *report, why string, delay retryDelay) {
 	switch often := r.tries >= w.cfg.ReportTries; {
 	case r.obsolete():

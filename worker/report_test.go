@@ -23,8 +23,9 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// K5, W8: the stream breaks between a report and its verdict. The handler of another task goes on, and its lease is renewed at once on the next
-// stream. The report is sent again, unchanged, until it has a verdict.
+// K5, W8: the stream breaks between a report and its verdict. The handler of another task goes on,
+// and its lease is renewed at once on the next stream. The report is sent again, unchanged, until
+// it has a verdict.
 func TestReportIsSentAgainAfterReconnect(t *testing.T) {
 	t.Attr("rules", "K5 W8")
 	synctest.Test(t, func(t *testing.T) {
@@ -69,7 +70,8 @@ func TestReportIsSentAgainAfterReconnect(t *testing.T) {
 	})
 }
 
-// W5: a Start that got no verdict is sent again on the next stream: the coordinator takes back a grant that is not acknowledged.
+// W5: a Start that got no verdict is sent again on the next stream: the coordinator takes back a
+// grant that is not acknowledged.
 func TestStartIsSentAgain(t *testing.T) {
 	t.Attr("rules", "W5")
 	synctest.Test(t, func(t *testing.T) {
@@ -87,8 +89,9 @@ func TestStartIsSentAgain(t *testing.T) {
 	})
 }
 
-// K1, K2, K3: after any verdict the worker does not send the report again, neither later nor on a new stream. OnVerdict is called once, and the slot
-// is free for the next task. A REJECTED outcome is also logged as an error.
+// K1, K2, K3: after any verdict the worker does not send the report again, neither later nor on a
+// new stream. OnVerdict is called once, and the slot is free for the next task. A REJECTED outcome
+// is also logged as an error.
 func TestVerdictsAreFinal(t *testing.T) {
 	for _, test := range []struct {
 		rule, name string
@@ -133,8 +136,9 @@ func TestVerdictsAreFinal(t *testing.T) {
 	}
 }
 
-// K5: a report that got an item error instead of a verdict is sent again, unchanged, and no earlier than the coordinator asks. After ReportTries and
-// the end of its lease the worker gives it up, and OnError gets ErrUndelivered.
+// K5: a report that got an item error instead of a verdict is sent again, unchanged, and no earlier
+// than the coordinator asks. After ReportTries and the end of its lease the worker gives it up, and
+// OnError gets ErrUndelivered.
 func TestItemErrorsAreRetriedUpToALimit(t *testing.T) {
 	t.Attr("rules", "K5")
 	synctest.Test(t, func(t *testing.T) {
@@ -165,8 +169,8 @@ func TestItemErrorsAreRetriedUpToALimit(t *testing.T) {
 	})
 }
 
-// K5: an outcome is not given up while its lease lives, even if it was sent more often than ReportTries: a coordinator that is overloaded, or breaks
-// each stream, for a minute loses no work.
+// K5: an outcome is not given up while its lease lives, even if it was sent more often than
+// ReportTries: a coordinator that is overloaded, or breaks each stream, for a minute loses no work.
 func TestOutcomeIsNotGivenUpWhileItsLeaseLives(t *testing.T) {
 	t.Attr("rules", "K5")
 	for _, test := range []struct {
@@ -218,8 +222,8 @@ func TestOutcomeIsNotGivenUpWhileItsLeaseLives(t *testing.T) {
 	}
 }
 
-// K5: if a frame is refused, its reports are sent again in frames of their own: one that is refused takes no other with it. It is given up after
-// ReportTries, even if its lease lives.
+// K5: if a frame is refused, its reports are sent again in frames of their own: one that is refused
+// takes no other with it. It is given up after ReportTries, even if its lease lives.
 func TestReportsOfARefusedFrameAreSentAlone(t *testing.T) {
 	t.Attr("rules", "K5")
 	synctest.Test(t, func(t *testing.T) {
@@ -258,8 +262,8 @@ func TestReportsOfARefusedFrameAreSentAlone(t *testing.T) {
 	})
 }
 
-// K5: an outcome at which the coordinator fails breaks each stream on which it is sent. It is given up after ReportTries, even if its lease lives, and the
-// outcomes behind it are not.
+// K5: an outcome at which the coordinator fails breaks each stream on which it is sent. It is given
+// up after ReportTries, even if its lease lives, and the outcomes behind it are not.
 func TestOutcomeThatBreaksStreamsIsGivenUp(t *testing.T) {
 	t.Attr("rules", "K5")
 	synctest.Test(t, func(t *testing.T) {
@@ -293,8 +297,9 @@ func TestOutcomeThatBreaksStreamsIsGivenUp(t *testing.T) {
 	})
 }
 
-// S7: if the coordinator reads smaller frames than Config.MaxMessageBytes allows, its limit holds for all that the worker sends: reports that wait together,
-// an outcome, a checkpoint and output that do not fit. It holds for the session that states it.
+// S7: if the coordinator reads smaller frames than Config.MaxMessageBytes allows, its limit holds
+// for all that the worker sends: reports that wait together, an outcome, a checkpoint and output
+// that do not fit. It holds for the session that states it.
 func TestCoordinatorsMessageLimit(t *testing.T) {
 	t.Attr("rules", "S7")
 	synctest.Test(t, func(t *testing.T) {
@@ -352,8 +357,9 @@ func TestCoordinatorsMessageLimit(t *testing.T) {
 	})
 }
 
-// S7: if a frame is refused as too large although it is within the limits that are known, its reports are sent again in frames of their own. An outcome that
-// is refused alone is replaced by a failure, and takes no other with it.
+// S7: if a frame is refused as too large although it is within the limits that are known, its
+// reports are sent again in frames of their own. An outcome that is refused alone is replaced by a
+// failure, and takes no other with it.
 func TestOutcomeThatIsRefusedAsTooLarge(t *testing.T) {
 	t.Attr("rules", "S7 K5")
 	synctest.Test(t, func(t *testing.T) {
@@ -402,7 +408,8 @@ func TestOutcomeThatIsRefusedAsTooLarge(t *testing.T) {
 	})
 }
 
-// K5: a report whose frame is answered with an error frame got no verdict: it is sent again, unchanged.
+// K5: a report whose frame is answered with an error frame got no verdict: it is sent again,
+// unchanged.
 func TestErrorFrameIsNoVerdict(t *testing.T) {
 	t.Attr("rules", "K5")
 	synctest.Test(t, func(t *testing.T) {
@@ -427,7 +434,8 @@ func TestErrorFrameIsNoVerdict(t *testing.T) {
 	})
 }
 
-// K5: an answer may lack the verdict on a report, name another lease in its place, or have no verdict in it. Then the report is sent again.
+// K5: an answer may lack the verdict on a report, name another lease in its place, or have no
+// verdict in it. Then the report is sent again.
 func TestIncompleteVerdicts(t *testing.T) {
 	t.Attr("rules", "K5")
 	for name, verdicts := range map[string][]*lessorv1.ReportVerdict{
@@ -461,8 +469,8 @@ func TestIncompleteVerdicts(t *testing.T) {
 	}
 }
 
-// If a report gets no verdict for some time, the worker leaves the stream, although the frame was acknowledged, and sends the report again on a new
-// one.
+// If a report gets no verdict for some time, the worker leaves the stream, although the frame was
+// acknowledged, and sends the report again on a new one.
 func TestUnansweredReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -478,8 +486,9 @@ func TestUnansweredReport(t *testing.T) {
 	})
 }
 
-// An outcome that the coordinator rejects for its content leaves the lease live, so the worker then reports a failure that is not retried: another
-// attempt would end in the same way. If that failure is rejected as well, the worker reports nothing more. An output that is larger than a message is
+// An outcome that the coordinator rejects for its content leaves the lease live, so the worker then
+// reports a failure that is not retried: another attempt would end in the same way. If that failure
+// is rejected as well, the worker reports nothing more. An output that is larger than a message is
 // not sent at all; the worker reports the failure directly.
 func TestResultTooLarge(t *testing.T) {
 	t.Attr("rules", "K3")
@@ -534,7 +543,8 @@ func checkUnreportable(t *testing.T, report *lessorv1.Report, category worker.Ca
 	}
 }
 
-// No frame is larger than MaxMessageBytes, however many reports, progresses, chunks of output and heartbeats wait at the same time.
+// No frame is larger than MaxMessageBytes, however many reports, progresses, chunks of output and
+// heartbeats wait at the same time.
 func TestFramesStayWithinMaxMessageBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -571,7 +581,8 @@ func TestFramesStayWithinMaxMessageBytes(t *testing.T) {
 	})
 }
 
-// W11: while the stream takes no frames, output is dropped, oldest first, and the handler does not wait.
+// W11: while the stream takes no frames, output is dropped, oldest first, and the handler does not
+// wait.
 func TestSlowStream(t *testing.T) {
 	t.Attr("rules", "W11")
 	synctest.Test(t, func(t *testing.T) {
@@ -606,7 +617,8 @@ func TestSlowStream(t *testing.T) {
 	})
 }
 
-// outputUntilOutcome reads frames until the outcome comes, and returns how many chunks came, the text of the last one, and the frame of the outcome.
+// outputUntilOutcome reads frames until the outcome comes, and returns how many chunks came, the
+// text of the last one, and the frame of the outcome.
 func (s *stream) outputUntilOutcome() (chunks int, tail string, outcome *lessorv1.SessionRequest) {
 	s.t.Helper()
 	for {
@@ -625,7 +637,8 @@ func (s *stream) outputUntilOutcome() (chunks int, tail string, outcome *lessorv
 	}
 }
 
-// A stream that takes no frames for some time counts as broken: the worker opens another one and sends the outcomes on that.
+// A stream that takes no frames for some time counts as broken: the worker opens another one and
+// sends the outcomes on that.
 func TestBlockedStreamIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -644,7 +657,8 @@ func TestBlockedStreamIsLeft(t *testing.T) {
 
 var errHandler = errors.New("handler gave up")
 
-// V19: a Start that never gets a verdict is given up after ReportTries without an error. Heartbeats renew the lease meanwhile, and the task completes.
+// V19: a Start that never gets a verdict is given up after ReportTries without an error. Heartbeats
+// renew the lease meanwhile, and the task completes.
 func TestStartIsGivenUp(t *testing.T) {
 	t.Attr("rules", "K4")
 	synctest.Test(t, func(t *testing.T) {
@@ -681,8 +695,9 @@ func TestStartIsGivenUp(t *testing.T) {
 	})
 }
 
-// K5, W8: reports that had no verdict when a stream broke are sent again on each new stream, once and in their order, whether or not the worker had a
-// session to resume. Here the coordinator begins a new session each time.
+// K5, W8: reports that had no verdict when a stream broke are sent again on each new stream, once
+// and in their order, whether or not the worker had a session to resume. Here the coordinator
+// begins a new session each time.
 func TestReportsAreSentAgainInOrder(t *testing.T) {
 	t.Attr("rules", "K5 W8")
 	for name, tokens := range map[string]bool{"with a token": true, "without": false} {
@@ -722,8 +737,9 @@ func TestReportsAreSentAgainInOrder(t *testing.T) {
 	}
 }
 
-// S3: Start, heartbeat and outcome carry the ids of the task and its lease, the worker, the trace context and the time; heartbeat and outcome also
-// carry the newest progress and metrics, and an outcome when the attempt began.
+// S3: Start, heartbeat and outcome carry the ids of the task and its lease, the worker, the trace
+// context and the time; heartbeat and outcome also carry the newest progress and metrics, and an
+// outcome when the attempt began.
 func TestReportFields(t *testing.T) {
 	t.Attr("rules", "S3")
 	for name, test := range map[string]struct {
@@ -780,7 +796,8 @@ func TestReportFields(t *testing.T) {
 	}
 }
 
-// checkFields checks that got is want with the fields that all reports on task t1 have in common; an outcome must also have some report_id.
+// checkFields checks that got is want with the fields that all reports on task t1 have in common;
+// an outcome must also have some report_id.
 func checkFields(t *testing.T, got, want proto.Message) {
 	t.Helper()
 	set := func(name protoreflect.Name, value any) {

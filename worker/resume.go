@@ -12,7 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/detail"
 )
 
-// resumption is what the next stream needs to resume the session of the last one (W8). It is guarded by Worker.mu.
+// resumption is what the next stream needs to resume the session of the last one (W8). It is
+// guarded by Worker.mu.
 type resumption struct {
 	// id and token name the session; empty if there is none to resume.
 	id, token string
@@ -34,8 +35,9 @@ func (r *resumption) resumeRequest(now time.Time) *lessorv1.Resume {
 	return &lessorv1.Resume{SessionId: r.id, SessionToken: r.token, LastSeenSeq: r.lastSeen}
 }
 
-// remember stores the session of an accept that was received at the given time. The token's validity is computed as a duration from two
-// times of the coordinator, so that the clock of this machine does not matter.
+// remember stores the session of an accept that was received at the given time. The token's
+// validity is computed as a duration from two times of the coordinator, so that the clock of this
+// machine does not matter.
 func (r *resumption) remember(a *lessorv1.Accept, received time.Time) {
 	r.id, r.token, r.expiresAt = a.GetSessionId(), a.GetSessionToken(), time.Time{}
 	if a.GetExpiresAt() != nil && a.GetServerTime() != nil {
@@ -46,9 +48,9 @@ func (r *resumption) remember(a *lessorv1.Accept, received time.Time) {
 // forget makes the next stream begin a new session.
 func (r *resumption) forget() { r.id, r.token, r.lastSeen = "", "", 0 }
 
-// beginOrResumeLocked resumes the session, or begins a new one, as the accept says. Reports that the coordinator has received wait for
-// their verdicts on this stream. The others are sent again; if the coordinator has received them after all, it recognizes them by their
-// content (V4).
+// beginOrResumeLocked resumes the session, or begins a new one, as the accept says. Reports that
+// the coordinator has received wait for their verdicts on this stream. The others are sent again;
+// if the coordinator has received them after all, it recognizes them by their content (V4).
 func (s *session) beginOrResumeLocked(f *lessorv1.SessionResponse, now time.Time) {
 	a, r := f.GetAccept(), &s.w.mu.resume
 	s.link = link{next: max(a.GetNextSeq(), 1), lastSeq: f.GetSeq()}
@@ -86,7 +88,8 @@ func (s *session) suspendLocked(err error) {
 	}
 	s.sent = nil
 	for _, f := range s.link.unacked {
-		if e := f.frame.GetError(); e.GetCode() == codeConcurrencyViolation { // otherwise its lease would count as acknowledged, and expire (W14)
+		// otherwise its lease would count as acknowledged, and expire (W14)
+		if e := f.frame.GetError(); e.GetCode() == codeConcurrencyViolation {
 			s.w.mu.outbox.refusals = append(s.w.mu.outbox.refusals, e)
 		}
 	}
@@ -94,7 +97,8 @@ func (s *session) suspendLocked(err error) {
 	if endsSession(err) {
 		r.forget()
 	}
-	// If a verdict did not come in time, perhaps it was never made. Only sending the report again can tell.
+	// If a verdict did not come in time, perhaps it was never made. Only sending the report again
+	// can tell.
 	if r.token == "" || errors.Is(err, errAnswerTimeout) {
 		for _, f := range r.unanswered {
 			s.w.retryFrameLocked(f, "the stream broke", noDelay)
@@ -106,20 +110,23 @@ func (s *session) suspendLocked(err error) {
 // markSuspects marks the reports that may be the reason why the stream ended with err.
 func (s *session) markSuspects(err error) {
 	st := status.Convert(err)
-	decided := detail.Of[*errdetails.ErrorInfo](st).GetDomain() == detail.Domain // and not only gRPC, or something in between
+	// and not only gRPC, or something in between
+	decided := detail.Of[*errdetails.ErrorInfo](st).GetDomain() == detail.Domain
 	switch {
 	case st.Code() == codes.ResourceExhausted && !decided:
 		s.markOversize()
 	case st.Code() == codes.Internal && decided:
-		if f := s.oldestReports(); f != nil { // the coordinator handles frames in order, and may have failed at this one
+		// the coordinator handles frames in order, and may have failed at this one
+		if f := s.oldestReports(); f != nil {
 			f.suspect()
 		}
 	}
 }
 
-// markOversize marks the large reports, or those of large frames, without an answer after a frame was refused, perhaps because it was too large, although it
-// was within the limits that are known. If one is too large, the largest is. If that one has a single report, which was a suspect before, then the
-// report is too large for any frame.
+// markOversize marks the large reports, or those of large frames, without an answer after a frame
+// was refused, perhaps because it was too large, although it was within the limits that are known.
+// If one is too large, the largest is. If that one has a single report, which was a suspect before,
+// then the report is too large for any frame.
 func (s *session) markOversize() {
 	large := min(s.budget(), leastLimit/4)
 	var largest *sentFrame
@@ -149,7 +156,8 @@ func (s *session) oldestReports() (oldest *sentFrame) {
 	return oldest
 }
 
-// credentialRefused reports whether err refuses the session token of a resume, or the credential of the call.
+// credentialRefused reports whether err refuses the session token of a resume, or the credential of
+// the call.
 func credentialRefused(err error) bool {
 	if refused, ok := errors.AsType[*frameError](err); ok {
 		return refused.frame.GetCode() == codeInvalidToken
@@ -157,7 +165,8 @@ func credentialRefused(err error) bool {
 	return status.Code(err) == codes.Unauthenticated
 }
 
-// endsSession reports whether the coordinator has ended the session, so that the next stream must begin a new one.
+// endsSession reports whether the coordinator has ended the session, so that the next stream must
+// begin a new one.
 func endsSession(err error) bool {
 	if _, refused := errors.AsType[*frameError](err); refused {
 		return true

@@ -24,8 +24,8 @@ func (c *coordinator) withTokens() {
 	}
 }
 
-// W8: the handshake of the next stream offers to resume the session: it names the session, its newest token and the seq of the last frame that came
-// without a gap.
+// W8: the handshake of the next stream offers to resume the session: it names the session, its
+// newest token and the seq of the last frame that came without a gap.
 func TestResumeOffer(t *testing.T) {
 	t.Attr("rules", "W8")
 	synctest.Test(t, func(t *testing.T) {
@@ -57,8 +57,10 @@ func TestResumeOffer(t *testing.T) {
 	})
 }
 
-// W8: if the accept of a resumed session says that the coordinator has received a report, the worker does not send the report again. The verdict,
-// which was lost with the old stream, comes on the new one with its old seq. The time after which the worker gives up waiting for it begins anew.
+// W8: if the accept of a resumed session says that the coordinator has received a report, the
+// worker does not send the report again. The verdict, which was lost with the old stream, comes on
+// the new one with its old seq. The time after which the worker gives up waiting for it begins
+// anew.
 func TestResumeAfterReceivedReport(t *testing.T) {
 	t.Attr("rules", "W7 W8")
 	synctest.Test(t, func(t *testing.T) {
@@ -94,8 +96,9 @@ func TestResumeAfterReceivedReport(t *testing.T) {
 	})
 }
 
-// W8: a report that the coordinator has not received before the stream broke is sent again after register. If the coordinator restarted it has lost
-// the sequences: both sides begin with seq 1 again, and the worker sends everything again that has no verdict.
+// W8: a report that the coordinator has not received before the stream broke is sent again after
+// register. If the coordinator restarted it has lost the sequences: both sides begin with seq 1
+// again, and the worker sends everything again that has no verdict.
 func TestResumeAfterLostReport(t *testing.T) {
 	t.Attr("rules", "W8")
 	for name, restarted := range map[string]bool{"blink": false, "restart": true} {
@@ -135,8 +138,8 @@ func TestResumeAfterLostReport(t *testing.T) {
 	}
 }
 
-// W8: if the coordinator refuses the session token, the worker forgets it and begins a new session at once. Its handlers go on and their leases are
-// renewed.
+// W8: if the coordinator refuses the session token, the worker forgets it and begins a new session
+// at once. Its handlers go on and their leases are renewed.
 func TestResumeRefused(t *testing.T) {
 	t.Attr("rules", "W8")
 	denied := &lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Error{Error: &lessorv1.Error{Code: "E.AUTH.INVALID_TOKEN"}}}
@@ -192,7 +195,8 @@ func TestResumeRefused(t *testing.T) {
 	}
 }
 
-// W8: a token that has expired is not offered. Its expiry counts as a span from server_time, because the clocks of both sides need not agree.
+// W8: a token that has expired is not offered. Its expiry counts as a span from server_time,
+// because the clocks of both sides need not agree.
 func TestResumeExpired(t *testing.T) {
 	t.Attr("rules", "W8")
 	synctest.Test(t, func(t *testing.T) {
@@ -219,8 +223,9 @@ func TestResumeExpired(t *testing.T) {
 	})
 }
 
-// K5, W8: if the verdict on a report does not come for some time, the worker opens another stream and sends the report again, even if the accept says
-// that the coordinator has received it: the coordinator may have lost it since.
+// K5, W8: if the verdict on a report does not come for some time, the worker opens another stream
+// and sends the report again, even if the accept says that the coordinator has received it: the
+// coordinator may have lost it since.
 func TestResumeWithoutVerdict(t *testing.T) {
 	t.Attr("rules", "K5 W8")
 	synctest.Test(t, func(t *testing.T) {

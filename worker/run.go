@@ -12,17 +12,20 @@ import (
 	"github.com/lessor-dev/lessor/internal/detail"
 )
 
-// Run connects, takes tasks and runs their handlers until ctx ends or an operator drains the worker, and then drains. A drain has these
-// steps: the worker takes no new work; running handlers, and the Installer, may go on for Config.DrainTimeout; then their contexts end with
-// ErrDraining; the worker waits at most Config.StopTimeout for handlers and verdicts; it says goodbye to the coordinator, and Run returns nil.
-// Drain does the same, and can shorten a drain. If Run returns nil although neither ctx has ended nor Drain was called, an operator drained the
-// worker. The process should then exit normally and not be restarted, because the drain ends with the process. The contexts of handlers have
-// the values of ctx, but do not end with it.
+// Run connects, takes tasks and runs their handlers until ctx ends or an operator drains the
+// worker, and then drains. A drain has these steps: the worker takes no new work; running handlers,
+// and the Installer, may go on for Config.DrainTimeout; then their contexts end with ErrDraining;
+// the worker waits at most Config.StopTimeout for handlers and verdicts; it says goodbye to the
+// coordinator, and Run returns nil. Drain does the same, and can shorten a drain. If Run returns
+// nil although neither ctx has ended nor Drain was called, an operator drained the worker. The
+// process should then exit normally and not be restarted, because the drain ends with the process.
+// The contexts of handlers have the values of ctx, but do not end with it.
 //
-// A broken stream ends nothing: handlers go on while their leases live, and Run reconnects with growing waits. Run returns an error if it
-// cannot go on, or if the drain had to give something up: a *RefusedError if the coordinator refuses the worker for good, see there; ErrStuck for
-// handlers that were still running at the end, and ErrUndelivered for reports without a verdict; ErrAlreadyRun; ErrConnClosed. What is given up before a
-// drain is only told to Hooks.OnError.
+// A broken stream ends nothing: handlers go on while their leases live, and Run reconnects with
+// growing waits. Run returns an error if it cannot go on, or if the drain had to give something up:
+// a *RefusedError if the coordinator refuses the worker for good, see there; ErrStuck for handlers
+// that were still running at the end, and ErrUndelivered for reports without a verdict;
+// ErrAlreadyRun; ErrConnClosed. What is given up before a drain is only told to Hooks.OnError.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.begin(ctx); err != nil {
 		return err
@@ -91,8 +94,9 @@ func (w *Worker) serve() error {
 	}
 }
 
-// shortenedByLeases returns how long to wait for the next session, which is wait unless leases would end meanwhile: then it is a part of the time that the
-// first of them has left, so that there is time for another try. Less than the smallest backoff it is not.
+// shortenedByLeases returns how long to wait for the next session, which is wait unless leases
+// would end meanwhile: then it is a part of the time that the first of them has left, so that there
+// is time for another try. Less than the smallest backoff it is not.
 func (w *Worker) shortenedByLeases(wait time.Duration) time.Duration {
 	w.lock()
 	defer w.unlock()
@@ -105,7 +109,8 @@ func (w *Worker) shortenedByLeases(wait time.Duration) time.Duration {
 	return wait
 }
 
-// connClosed reports whether the caller has closed the connection, so that no session can be opened any more.
+// connClosed reports whether the caller has closed the connection, so that no session can be opened
+// any more.
 func (w *Worker) connClosed() bool { return w.connState() == connectivity.Shutdown }
 
 // connState returns the state of the connection; Idle if it is of a type that has none.
@@ -123,7 +128,8 @@ func (w *Worker) pause(cause error, wait time.Duration) {
 	switch {
 	case detail.ClosedByAge(cause):
 		w.log.Info("connection closed by the coordinator because of its age, reconnecting", "wait", wait)
-	case reset != nil && reset.frame.GetCode() == codeInvalidToken: // if there is no new one, the next session is refused, and that is told
+	case reset != nil && reset.frame.GetCode() == codeInvalidToken:
+		// if there is no new one, the next session is refused, and that is told
 		w.log.Info("the credential of the session has ended, reconnecting with the present one", "why", reset.frame.GetReason(), "wait", wait)
 	default:
 		what := "session ended, reconnecting"

@@ -25,15 +25,16 @@ const protocolVersion = 1
 
 type sessionStream = grpc.BidiStreamingClient[lessorv1.SessionRequest, lessorv1.SessionResponse]
 
-// session is one stream, from its opening to its end. State that outlives the stream is in the Worker.
+// session is one stream, from its opening to its end. State that outlives the stream is in the
+// Worker.
 type session struct {
 	w      *Worker
 	stream sessionStream
 	// ctx is the context of the stream; cancel ends the stream at once, with a cause.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	// beatInterval is how often to send a heartbeat if no lease needs one. idleTimeout is how long the coordinator may send nothing; 0: for
-	// ever.
+	// beatInterval is how often to send a heartbeat if no lease needs one. idleTimeout is how long
+	// the coordinator may send nothing; 0: for ever.
 	beatInterval, idleTimeout time.Duration
 	// peer is the sender that the first frame with a sender named; nil before that frame.
 	peer *lessorv1.Sender
@@ -44,12 +45,14 @@ type session struct {
 
 	// resuming: the handshake named a session to resume.
 	resuming bool
-	// declaredCapacity is the last capacity that was sent to the coordinator. drainSent: the coordinator was told of the drain.
+	// declaredCapacity is the last capacity that was sent to the coordinator. drainSent: the
+	// coordinator was told of the drain.
 	declaredCapacity capacity
 	drainSent        bool
 
-	// ended is closed when the reader has ended; until then only the reader uses readErr and established. established: the coordinator has
-	// sent a frame after accept, so it has accepted the registration as well.
+	// ended is closed when the reader has ended; until then only the reader uses readErr and
+	// established. established: the coordinator has sent a frame after accept, so it has accepted
+	// the registration as well.
 	ended       chan struct{}
 	readErr     error
 	established bool
@@ -72,7 +75,8 @@ type session struct {
 type sentFrame struct {
 	id  string
 	seq uint64
-	// at is a time right before the frame was sent first. since is when the wait for its answer began on this stream.
+	// at is a time right before the frame was sent first. since is when the wait for its answer
+	// began on this stream.
 	at, since time.Time
 	reports   []*report
 	beats     []sentBeat
@@ -84,8 +88,9 @@ type sentBeat struct {
 	renewal
 }
 
-// runSession opens a stream and serves it until it ends. lasted is how long the stream was served; 0 if it could not be opened. err says
-// why it ended; a *RefusedError means that another session would be refused too.
+// runSession opens a stream and serves it until it ends. lasted is how long the stream was served;
+// 0 if it could not be opened. err says why it ended; a *RefusedError means that another session
+// would be refused too.
 func (w *Worker) runSession(connectTimeout time.Duration) (lasted time.Duration, err error) {
 	s := &session{w: w, ended: make(chan struct{}), sent: make(map[string]*sentFrame)}
 	s.ctx, s.cancel = context.WithCancelCause(w.baseCtx)
@@ -98,8 +103,8 @@ func (w *Worker) runSession(connectTimeout time.Duration) (lasted time.Duration,
 	return lasted, s.close(err)
 }
 
-// open connects within timeout, and then does the handshake and the registration within openTimeout. It stops if the worker is drained
-// meanwhile.
+// open connects within timeout, and then does the handshake and the registration within
+// openTimeout. It stops if the worker is drained meanwhile.
 func (s *session) open(timeout time.Duration) error {
 	s.w.move(opening)
 	defer context.AfterFunc(s.w.drained, func() { s.cancel(ErrDraining) })()
@@ -114,9 +119,10 @@ func (s *session) open(timeout time.Duration) error {
 	return s.register()
 }
 
-// connect opens the stream. It waits for a connection instead of failing at once: a connection that failed has its own backoff (see Dial),
-// and attempts that fail at once could miss the moment of the next connection again and again. If the wait ends without a connection, the
-// status of the call names the reason of the last failure.
+// connect opens the stream. It waits for a connection instead of failing at once: a connection that
+// failed has its own backoff (see Dial), and attempts that fail at once could miss the moment of
+// the next connection again and again. If the wait ends without a connection, the status of the
+// call names the reason of the last failure.
 func (s *session) connect(timeout time.Duration) (err error) {
 	timer := time.AfterFunc(timeout, func() { s.cancel(ErrNoConnection) })
 	defer timer.Stop()
@@ -129,14 +135,16 @@ func (s *session) connect(timeout time.Duration) (err error) {
 		case s.w.connState() == connectivity.Ready: // gRPC has waited for nothing but a free stream
 			return errNoStream
 		}
-		return noConnectionError(fmt.Sprintf("no answer within %v", timeout)) // gRPC still waits for it, or for the address of a name
+		// gRPC still waits for it, or for the address of a name
+		return noConnectionError(fmt.Sprintf("no answer within %v", timeout))
 	}
 	return err
 }
 
-// openStream calls Session. The call asks the source of credentials for a token. That source belongs to the program and may ignore its
-// context. If it does, openStream returns without it, and the next call waits until the earlier one has returned, so that there is never
-// more than one call.
+// openStream calls Session. The call asks the source of credentials for a token. That source
+// belongs to the program and may ignore its context. If it does, openStream returns without it, and
+// the next call waits until the earlier one has returned, so that there is never more than one
+// call.
 func (s *session) openStream() (sessionStream, error) {
 	select {
 	case s.w.openingCall <- struct{}{}:
@@ -145,7 +153,8 @@ func (s *session) openStream() (sessionStream, error) {
 	}
 	var stream sessionStream
 	var err error
-	returned := await.Return(s.ctx, callTimeout, func() { // gRPC itself returns as soon as the context ends, with the reason
+	// gRPC itself returns as soon as the context ends, with the reason
+	returned := await.Return(s.ctx, callTimeout, func() {
 		defer func() { <-s.w.openingCall }()
 		ctx := context.WithValue(s.ctx, sentTokenKey{}, &s.w.sentToken)
 		stream, err = s.w.client.Session(ctx, grpc.WaitForReady(true),
@@ -177,7 +186,8 @@ func (s *session) handshake() error {
 	return nil
 }
 
-// hello returns the first frame. It must name the tenant and the sender, which then hold for the whole stream.
+// hello returns the first frame. It must name the tenant and the sender, which then hold for the
+// whole stream.
 func (s *session) hello() *lessorv1.SessionRequest {
 	host, _ := os.Hostname()
 	s.w.lock()
@@ -201,10 +211,12 @@ func (s *session) hello() *lessorv1.SessionRequest {
 	})
 }
 
-// firstTenant is the tenant that a worker states if it knows none: the only tenant of a coordinator that asks for no credentials.
+// firstTenant is the tenant that a worker states if it knows none: the only tenant of a coordinator
+// that asks for no credentials.
 const firstTenant = "default"
 
-// takeTenant takes over the tenant of the credentials, and reports whether it did: it does not if the worker already has a tenant.
+// takeTenant takes over the tenant of the credentials, and reports whether it did: it does not if
+// the worker already has a tenant.
 func (w *Worker) takeTenant(tenant string) bool {
 	w.lock()
 	defer w.unlock()
@@ -215,8 +227,8 @@ func (w *Worker) takeTenant(tenant string) bool {
 	return true
 }
 
-// awaitAccept reads frames until the answer to the handshake, which was sent at the given time. A frame that is not allowed before accept
-// is answered with an error and then skipped.
+// awaitAccept reads frames until the answer to the handshake, which was sent at the given time. A
+// frame that is not allowed before accept is answered with an error and then skipped.
 func (s *session) awaitAccept(hello string, asked time.Time) (*lessorv1.Accept, error) {
 	for {
 		f, err := s.stream.Recv()
@@ -234,7 +246,8 @@ func (s *session) awaitAccept(hello string, asked time.Time) (*lessorv1.Accept, 
 			s.accepted(f, asked)
 			return p.Accept, nil
 		case *lessorv1.SessionResponse_Error:
-			if corr := f.GetCorr(); corr != "" && corr != hello { // about a frame of the previous stream: the accept before it was lost in transit
+			// about a frame of the previous stream: the accept before it was lost in transit
+			if corr := f.GetCorr(); corr != "" && corr != hello {
 				continue
 			}
 			return nil, &frameError{p.Error}
@@ -244,7 +257,8 @@ func (s *session) awaitAccept(hello string, asked time.Time) (*lessorv1.Accept, 
 	}
 }
 
-// checkExpected reports whether the state allows a frame. If not, it queues an error frame as the answer.
+// checkExpected reports whether the state allows a frame. If not, it queues an error frame as the
+// answer.
 func (s *session) checkExpected(f *lessorv1.SessionResponse) bool {
 	s.w.lock()
 	defer s.w.unlock()
@@ -264,7 +278,8 @@ func (s *session) accepted(f *lessorv1.SessionResponse, asked time.Time) {
 	s.beginOrResumeLocked(f, now)
 }
 
-// register sends what the worker can do and has. The first heartbeat follows; on the new stream, it renews all leases that the worker still holds.
+// register sends what the worker can do and has. The first heartbeat follows; on the new stream, it
+// renews all leases that the worker still holds.
 func (s *session) register() error {
 	if err := s.send(s.registerFrame()); err != nil {
 		return err
@@ -298,7 +313,8 @@ func (s *session) registerFrame() *lessorv1.SessionRequest {
 // serve runs the reader and the writer until one of them ends, and then ends the other.
 func (s *session) serve() error {
 	s.w.move(serving)
-	// When nothing is left to do, the goodbye and its answer get goodbyeTimeout, even if the stream is blocked.
+	// When nothing is left to do, the goodbye and its answer get goodbyeTimeout, even if the stream
+	// is blocked.
 	defer context.AfterFunc(s.w.drained, func() {
 		time.AfterFunc(goodbyeTimeout, func() { s.cancel(errClosed) })
 	})()
@@ -336,8 +352,9 @@ func (s *session) streamError(err error) error {
 	return err
 }
 
-// close keeps what the next stream needs, and returns why this one ended. If the coordinator refused to resume the session, that is no
-// reason to give up: the next stream begins a new session.
+// close keeps what the next stream needs, and returns why this one ended. If the coordinator
+// refused to resume the session, that is no reason to give up: the next stream begins a new
+// session.
 func (s *session) close(err error) error {
 	s.w.lock()
 	defer s.w.unlock()

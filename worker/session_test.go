@@ -11,7 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// W1: one session from the handshake over register, start and complete to goodbye, with the fields of its frames and the states that OnState is told.
+// W1: one session from the handshake over register, start and complete to goodbye, with the fields
+// of its frames and the states that OnState is told.
 func TestHappyPath(t *testing.T) {
 	t.Attr("rules", "W1")
 	synctest.Test(t, func(t *testing.T) {
@@ -83,8 +84,8 @@ func TestIdleHeartbeat(t *testing.T) {
 	})
 }
 
-// S7: the coordinator decides how large a task may be. The worker takes a task that is larger than its own MaxMessageBytes, which limits only what it
-// sends.
+// S7: the coordinator decides how large a task may be. The worker takes a task that is larger than
+// its own MaxMessageBytes, which limits only what it sends.
 func TestLargeTaskIsTaken(t *testing.T) {
 	t.Attr("rules", "S7")
 	synctest.Test(t, func(t *testing.T) {

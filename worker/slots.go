@@ -8,10 +8,11 @@ import (
 // slots limit how many handlers run at once. They are guarded by Worker.mu.
 type slots struct {
 	limit, taken int
-	// ofType is how many slots of each type are taken, and typeLimits how many may be; a type that is not in typeLimits has no limit of its
-	// own.
+	// ofType is how many slots of each type are taken, and typeLimits how many may be; a type that
+	// is not in typeLimits has no limit of its own.
 	ofType, typeLimits map[string]int
-	// waiting are the attempts that wait for a slot, oldest first. Each gets one as soon as there is room for its type.
+	// waiting are the attempts that wait for a slot, oldest first. Each gets one as soon as there
+	// is room for its type.
 	waiting []*attempt
 }
 
@@ -25,8 +26,8 @@ func (s *slots) acquire(a *attempt) {
 	s.waiting = append(s.waiting, a)
 }
 
-// hasRoom reports whether there is a free slot for a. The coordinator obeys the limits too, but it does not know of handlers that still run
-// after their lease was lost.
+// hasRoom reports whether there is a free slot for a. The coordinator obeys the limits too, but it
+// does not know of handlers that still run after their lease was lost.
 func (s *slots) hasRoom(a *attempt) bool {
 	limit, limited := s.typeLimits[a.task.Type]
 	return s.taken < s.limit && (!limited || s.ofType[a.task.Type] < limit)
@@ -73,9 +74,11 @@ func (s *slots) removeWaiting(a *attempt) {
 	s.waiting = slices.DeleteFunc(s.waiting, func(other *attempt) bool { return other == a })
 }
 
-// awaitSlot waits for the slot of an attempt that got none at once, and reports whether it got one. The coordinator itself counts free
-// slots, so there is one, except for the moment that a handler needs to return after its lease was lost. The attempt has nothing to do with that
-// handler: it is given back long before the wait could cost it its lease, which ends by its attempt_timeout and deadline, too (A3).
+// awaitSlot waits for the slot of an attempt that got none at once, and reports whether it got one.
+// The coordinator itself counts free slots, so there is one, except for the moment that a handler
+// needs to return after its lease was lost. The attempt has nothing to do with that handler: it is
+// given back long before the wait could cost it its lease, which ends by its attempt_timeout and
+// deadline, too (A3).
 func (w *Worker) awaitSlot(a *attempt) bool {
 	if a.slotReady == nil {
 		return true
@@ -87,7 +90,8 @@ func (w *Worker) awaitSlot(a *attempt) bool {
 		return true
 	case <-a.ctx.Done():
 	case <-timer.C:
-		w.markUnleasedStuck() // before the attempt is given back, or the coordinator would grant it to this worker again
+		// before the attempt is given back, or the coordinator would grant it to this worker again
+		w.markUnleasedStuck()
 	}
 	return w.stopAwaitingSlot(a)
 }
@@ -99,7 +103,8 @@ func (w *Worker) leaseLeft(a *attempt) time.Duration {
 	return a.lease.left(time.Now())
 }
 
-// markUnleasedStuck counts the handlers that have slots and no leases as stuck: one of them is what an attempt has waited for.
+// markUnleasedStuck counts the handlers that have slots and no leases as stuck: one of them is what
+// an attempt has waited for.
 func (w *Worker) markUnleasedStuck() {
 	w.lock()
 	defer w.unlock()

@@ -16,7 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// V19, W5: a handler that returns within a lull needs no Start. Its outcome says when it began, and acknowledges the dispatch in the same frame.
+// V19, W5: a handler that returns within a lull needs no Start. Its outcome says when it began, and
+// acknowledges the dispatch in the same frame.
 func TestOutcomeTakesThePlaceOfItsStart(t *testing.T) {
 	t.Attr("rules", "V19 W5")
 	synctest.Test(t, func(t *testing.T) {
@@ -47,7 +48,8 @@ func TestOutcomeTakesThePlaceOfItsStart(t *testing.T) {
 	})
 }
 
-// W5: the Start of a handler that runs longer than a lull is sent then, with those of all others that run; the outcomes of others do not hold it up.
+// W5: the Start of a handler that runs longer than a lull is sent then, with those of all others
+// that run; the outcomes of others do not hold it up.
 func TestStartIsSentWhileTheHandlerRuns(t *testing.T) {
 	t.Attr("rules", "W5")
 	synctest.Test(t, func(t *testing.T) {
@@ -106,7 +108,8 @@ func TestStartIsSentBeforeAHeartbeatOfItsHandler(t *testing.T) {
 	})
 }
 
-// V19, W8: a Start that had no answer when its stream broke is not sent again once there is an outcome, which says when the attempt began.
+// V19, W8: a Start that had no answer when its stream broke is not sent again once there is an
+// outcome, which says when the attempt began.
 func TestStartIsNotSentAgainBesideItsOutcome(t *testing.T) {
 	t.Attr("rules", "V19 W8")
 	synctest.Test(t, func(t *testing.T) {
@@ -133,8 +136,8 @@ func TestStartIsNotSentAgainBesideItsOutcome(t *testing.T) {
 	})
 }
 
-// W5: a handler that begins when no dispatch is being acknowledged has its Start sent after a lull as well. Here it begins late, because there was no slot
-// until the first one returned.
+// W5: a handler that begins when no dispatch is being acknowledged has its Start sent after a lull
+// as well. Here it begins late, because there was no slot until the first one returned.
 func TestStartOfAHandlerThatBeginsLate(t *testing.T) {
 	t.Attr("rules", "W5")
 	synctest.Test(t, func(t *testing.T) {
@@ -157,7 +160,8 @@ func TestStartOfAHandlerThatBeginsLate(t *testing.T) {
 	})
 }
 
-// T7, K6: a handler that is told to stop within the lull has its whole grace. The worker sends no Start, which would end the lease.
+// T7, K6: a handler that is told to stop within the lull has its whole grace. The worker sends no
+// Start, which would end the lease.
 func TestCancelWithinTheLull(t *testing.T) {
 	t.Attr("rules", "T7 K6")
 	synctest.Test(t, func(t *testing.T) {
@@ -180,8 +184,8 @@ func TestCancelWithinTheLull(t *testing.T) {
 	})
 }
 
-// K3, V1: a Start that was rejected for its content says nothing about the lease, and has not renewed it. So a heartbeat follows at once, and the handler
-// goes on.
+// K3, V1: a Start that was rejected for its content says nothing about the lease, and has not
+// renewed it. So a heartbeat follows at once, and the handler goes on.
 func TestStartRejectedForItsContent(t *testing.T) {
 	t.Attr("rules", "K3 V1")
 	synctest.Test(t, func(t *testing.T) {
@@ -210,7 +214,8 @@ func TestStartRejectedForItsContent(t *testing.T) {
 	})
 }
 
-// T7, K6: the same if the Start was sent, but the coordinator could not take it: it is not sent again.
+// T7, K6: the same if the Start was sent, but the coordinator could not take it: it is not sent
+// again.
 func TestCancelBeforeAStartIsRepeated(t *testing.T) {
 	t.Attr("rules", "T7 K6")
 	synctest.Test(t, func(t *testing.T) {
@@ -244,9 +249,10 @@ func attemptOf(attempt uint32, ids ...string) *lessorv1.SessionResponse {
 	return d
 }
 
-// T5, W5: the handler of a task that had an attempt before begins when the coordinator has answered that it has heard of the attempt: a task that kills its
-// workers at once counts as lost, and not as never received. The worker asks at once, for all tasks of a dispatch in one frame. A first attempt begins
-// without an answer.
+// T5, W5: the handler of a task that had an attempt before begins when the coordinator has answered
+// that it has heard of the attempt: a task that kills its workers at once counts as lost, and not
+// as never received. The worker asks at once, for all tasks of a dispatch in one frame. A first
+// attempt begins without an answer.
 func TestLaterAttemptBeginsWhenItWasHeardOf(t *testing.T) {
 	t.Attr("rules", "T5 W5")
 	synctest.Test(t, func(t *testing.T) {
@@ -302,8 +308,8 @@ func TestLaterAttemptAsksAgainOnTheNextStream(t *testing.T) {
 	})
 }
 
-// T5: what ends an attempt ends the wait as well, and the handler is not called: a lost lease, one that expires by the worker's own clock, a cancel, and the
-// end of the time that a drain leaves.
+// T5: what ends an attempt ends the wait as well, and the handler is not called: a lost lease, one
+// that expires by the worker's own clock, a cancel, and the end of the time that a drain leaves.
 func TestLaterAttemptIsEndedBeforeItBegan(t *testing.T) {
 	t.Attr("rules", "T5 W10")
 	for name, test := range map[string]struct {

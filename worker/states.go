@@ -14,7 +14,8 @@ const (
 	StateNew State = iota
 	// StateHandshaking: a stream is being opened, and the coordinator has not accepted it yet.
 	StateHandshaking
-	// StateRegistered: the coordinator has accepted the stream, and the worker registers its capabilities.
+	// StateRegistered: the coordinator has accepted the stream, and the worker registers its
+	// capabilities.
 	StateRegistered
 	// StateHeartbeating: the worker sends heartbeats and gets work.
 	StateHeartbeating
@@ -59,7 +60,8 @@ const (
 	ended
 )
 
-// moves is the complete table of the worker's side of W1. An event that is not in it changes nothing.
+// moves is the complete table of the worker's side of W1. An event that is not in it changes
+// nothing.
 var moves = [...]map[event]State{
 	StateNew:          {opening: StateHandshaking, broken: StateBackoff, ended: StateClosed},
 	StateHandshaking:  {accepted: StateRegistered, broken: StateBackoff, ended: StateClosed},
@@ -70,8 +72,8 @@ var moves = [...]map[event]State{
 	StateClosed:       {},
 }
 
-// expects reports whether the state allows a frame of the coordinator. The worker answers a frame that is not allowed with E.CMD.UNKNOWN,
-// and the frame changes nothing.
+// expects reports whether the state allows a frame of the coordinator. The worker answers a frame
+// that is not allowed with E.CMD.UNKNOWN, and the frame changes nothing.
 func (s State) expects(f *lessorv1.SessionResponse) bool {
 	switch f.GetPayload().(type) {
 	case *lessorv1.SessionResponse_Error, *lessorv1.SessionResponse_Reset_:
@@ -91,8 +93,8 @@ func (w *Worker) move(e event) {
 	w.moveLocked(e)
 }
 
-// moveLocked changes the state of the worker as the event asks. If a drain was requested before the session was accepted, the state changes
-// to StateDraining right after StateRegistered.
+// moveLocked changes the state of the worker as the event asks. If a drain was requested before the
+// session was accepted, the state changes to StateDraining right after StateRegistered.
 func (w *Worker) moveLocked(e event) {
 	to, moved := moves[w.mu.state][e]
 	if !moved {

@@ -18,7 +18,8 @@ func newerPayload() *lessorv1.SessionResponse {
 	return f
 }
 
-// W1: in which states the worker handles each frame of the coordinator. allowed lists these states; in all others the worker refuses the frame.
+// W1: in which states the worker handles each frame of the coordinator. allowed lists these states;
+// in all others the worker refuses the frame.
 func TestEveryFrameInEveryState(t *testing.T) {
 	t.Attr("rules", "W1")
 	const (
@@ -49,8 +50,9 @@ func TestEveryFrameInEveryState(t *testing.T) {
 	}
 }
 
-// W1: which state follows each state and event. In a state that is not listed the event changes nothing. A drain that was asked for before there is a
-// session begins when the session is accepted.
+// W1: which state follows each state and event. In a state that is not listed the event changes
+// nothing. A drain that was asked for before there is a session begins when the session is
+// accepted.
 func TestEveryEventInEveryState(t *testing.T) {
 	t.Attr("rules", "W1")
 	for e, want := range map[event]string{

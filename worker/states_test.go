@@ -17,8 +17,8 @@ func isUnknownOf(id string) func(*lessorv1.SessionRequest) bool {
 	}
 }
 
-// W1: the worker refuses a payload that it does not know with E.CMD.UNKNOWN. A field that it does not know in the envelope is not a payload, and is
-// ignored.
+// W1: the worker refuses a payload that it does not know with E.CMD.UNKNOWN. A field that it does
+// not know in the envelope is not a payload, and is ignored.
 func TestUnknownPayload(t *testing.T) {
 	t.Attr("rules", "W1")
 	synctest.Test(t, func(t *testing.T) {
@@ -37,7 +37,8 @@ func TestUnknownPayload(t *testing.T) {
 	})
 }
 
-// W1: a dispatch before the accept is refused with E.CMD.UNKNOWN and changes nothing; the session is opened nevertheless.
+// W1: a dispatch before the accept is refused with E.CMD.UNKNOWN and changes nothing; the session
+// is opened nevertheless.
 func TestFrameBeforeAccept(t *testing.T) {
 	t.Attr("rules", "W1")
 	synctest.Test(t, func(t *testing.T) {
@@ -58,7 +59,8 @@ func TestFrameBeforeAccept(t *testing.T) {
 	})
 }
 
-// W1: a frame with another tenant, role or coordinator in its envelope has no effect and ends the session, with one error for OnError.
+// W1: a frame with another tenant, role or coordinator in its envelope has no effect and ends the
+// session, with one error for OnError.
 func TestWrongEnvelopeEndsTheSession(t *testing.T) {
 	t.Attr("rules", "W1")
 	for name, spoil := range map[string]func(*lessorv1.SessionResponse){

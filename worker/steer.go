@@ -20,9 +20,11 @@ const (
 	Infrastructure = lessorv1.ErrorCategory_ERROR_CATEGORY_INFRASTRUCTURE
 	// Configuration: something is missing or set wrongly. Not retried.
 	Configuration = lessorv1.ErrorCategory_ERROR_CATEGORY_CONFIGURATION
-	// Timeout: the work took too long. Retried. context.DeadlineExceeded has this category, except after ErrCancelled.
+	// Timeout: the work took too long. Retried. context.DeadlineExceeded has this category, except
+	// after ErrCancelled.
 	Timeout = lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT
-	// Cancelled: the work stopped because of a cancel. Not retried. Any error after ErrCancelled that names no other has this category.
+	// Cancelled: the work stopped because of a cancel. Not retried. Any error after ErrCancelled
+	// that names no other has this category.
 	Cancelled = lessorv1.ErrorCategory_ERROR_CATEGORY_CANCELLED
 )
 
@@ -39,7 +41,8 @@ type steerError struct {
 // Unwrap returns the error that was steered.
 func (e *steerError) Unwrap() error { return e.error }
 
-// Permanent marks err as an error that another attempt cannot cure: the task fails for good. Permanent(nil) is nil.
+// Permanent marks err as an error that another attempt cannot cure: the task fails for good.
+// Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -48,8 +51,9 @@ func Permanent(err error) error {
 	return &steerError{error: err, retryable: &retryable}
 }
 
-// RetryAfter asks for another attempt after d, cut to 24 h, instead of the policy's own wait; with 0 or less, the policy decides on the
-// wait. The policy's limits on the number of attempts still hold. RetryAfter(d, nil) is nil.
+// RetryAfter asks for another attempt after d, cut to 24 h, instead of the policy's own wait; with
+// 0 or less, the policy decides on the wait. The policy's limits on the number of attempts still
+// hold. RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -58,9 +62,9 @@ func RetryAfter(d time.Duration, err error) error {
 	return &steerError{error: err, retryable: &retryable, retryAfter: max(d, 0)}
 }
 
-// WithCategory says what kind of failure err is; an unknown category counts as UserCode. It can be combined with Permanent and
-// RetryAfter. If two of these disagree, the outer one wins, and of errors joined by errors.Join the first. WithCategory(c, nil)
-// is nil.
+// WithCategory says what kind of failure err is; an unknown category counts as UserCode. It can be
+// combined with Permanent and RetryAfter. If two of these disagree, the outer one wins, and of
+// errors joined by errors.Join the first. WithCategory(c, nil) is nil.
 func WithCategory(c Category, err error) error {
 	if err == nil {
 		return nil
@@ -71,8 +75,8 @@ func WithCategory(c Category, err error) error {
 	return &steerError{error: err, category: c}
 }
 
-// WithStack adds text that helps to find the cause of err, such as a stack or the end of a log. Only the last 64 KiB are reported.
-// WithStack(s, nil) is nil.
+// WithStack adds text that helps to find the cause of err, such as a stack or the end of a log.
+// Only the last 64 KiB are reported. WithStack(s, nil) is nil.
 func WithStack(stack string, err error) error {
 	if err == nil {
 		return nil
@@ -80,9 +84,9 @@ func WithStack(stack string, err error) error {
 	return &steerError{error: err, stack: stack}
 }
 
-// WithPartialProgress adds what was done before a cancel stopped the work, for those who asked for the cancel: it is the task's
-// partial_progress, and nothing reads it but people and programs. If done has more than 64 KiB, all of it is left out.
-// WithPartialProgress(b, nil) is nil.
+// WithPartialProgress adds what was done before a cancel stopped the work, for those who asked for
+// the cancel: it is the task's partial_progress, and nothing reads it but people and programs. If
+// done has more than 64 KiB, all of it is left out. WithPartialProgress(b, nil) is nil.
 func WithPartialProgress(done []byte, err error) error {
 	if err == nil {
 		return nil
@@ -99,15 +103,17 @@ type releaseError struct {
 // Error names the reason.
 func (e *releaseError) Error() string { return "released: " + e.reason }
 
-// Release returns an error with which a handler gives the task back because it cannot do the task here and now. That does not count as a
-// failure. The task is granted again after delay, cut to 24 h; 0 or less: at once. The reason is cut to 1 KiB. From the third release in a
-// row, the coordinator adds a wait of its own (T5). A panic with such an error gives the task back, too.
+// Release returns an error with which a handler gives the task back because it cannot do the task
+// here and now. That does not count as a failure. The task is granted again after delay, cut to 24
+// h; 0 or less: at once. The reason is cut to 1 KiB. From the third release in a row, the
+// coordinator adds a wait of its own (T5). A panic with such an error gives the task back, too.
 func Release(delay time.Duration, reason string) error {
 	return &releaseError{delay: min(max(delay, 0), maxDelay), reason: reason}
 }
 
-// steering collects what the errors in err's tree ask for, in the order in which errors.As searches the tree: on each point the outermost
-// error decides, and of joined errors the first. For a panic, stack and category are always those of the panic.
+// steering collects what the errors in err's tree ask for, in the order in which errors.As searches
+// the tree: on each point the outermost error decides, and of joined errors the first. For a panic,
+// stack and category are always those of the panic.
 func steering(err error) steerError {
 	var sum steerError
 	if crash, ok := errors.AsType[*PanicError](err); ok {
@@ -143,5 +149,6 @@ func (e *steerError) collect(err error) {
 	}
 }
 
-// wantsFailure reports whether the handler asked for its error to count as a failure, even if the handler was stopped by a drain.
+// wantsFailure reports whether the handler asked for its error to count as a failure, even if the
+// handler was stopped by a drain.
 func (e steerError) wantsFailure() bool { return e.category != 0 || e.retryable != nil }

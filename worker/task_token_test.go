@@ -13,7 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// H1: TaskToken returns the token of the assignment, and after a renewal the token in its answer, if that expires later than the one before.
+// H1: TaskToken returns the token of the assignment, and after a renewal the token in its answer,
+// if that expires later than the one before.
 func TestTaskTokenIsTheNewest(t *testing.T) {
 	t.Attr("rules", "H1")
 	synctest.Test(t, func(t *testing.T) {

@@ -14,8 +14,9 @@ import (
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
-// The worker changes texts and names that a handler or a Config gives and that the coordinator would refuse, such as control characters or texts that
-// are too long. They cost the task neither its outcome nor its lease, and the coordinator reports no error.
+// The worker changes texts and names that a handler or a Config gives and that the coordinator
+// would refuse, such as control characters or texts that are too long. They cost the task neither
+// its outcome nor its lease, and the coordinator reports no error.
 func TestInvalidTextsAreReplaced(t *testing.T) {
 	const bad = "line 1\nline 2\x7f"
 	long := strings.Repeat("x", 100<<10)

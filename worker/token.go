@@ -24,10 +24,12 @@ var _ credentials.PerRPCCredentials = (*Token)(nil)
 //
 //	conn, err := worker.Dial(target, grpc.WithPerRPCCredentials(worker.TokenFile("/run/secrets/lessor")))
 //
-// Make one with TokenFile or StaticToken, or use a source of your own: any credentials.PerRPCCredentials. It is safe for concurrent use.
+// Make one with TokenFile or StaticToken, or use a source of your own: any
+// credentials.PerRPCCredentials. It is safe for concurrent use.
 type Token struct {
-	// PlainText allows the token to be sent over any connection without TLS, where everyone on the way can read it. Connections of Dial to this
-	// machine need it only if they have transport credentials of their own, such as those of package insecure. Set it before Dial.
+	// PlainText allows the token to be sent over any connection without TLS, where everyone on the
+	// way can read it. Connections of Dial to this machine need it only if they have transport
+	// credentials of their own, such as those of package insecure. Set it before Dial.
 	PlainText bool
 
 	file string // empty: the token never changes
@@ -39,12 +41,15 @@ type Token struct {
 // StaticToken returns a token that never changes.
 func StaticToken(token string) *Token { return &Token{token: token} }
 
-// TokenFile returns a token that is read from a file; white space around it is ignored. Each call reads the file again, so that a new token needs
-// no restart. While the file cannot be read, the last token stays in use. A pipe or a terminal is read only once; a pipe must have a writer within
-// 3 s. A worker whose token was refused, and that waits before its next try, sees within a second that the file has another one, and tries at once.
+// TokenFile returns a token that is read from a file; white space around it is ignored. Each call
+// reads the file again, so that a new token needs no restart. While the file cannot be read, the
+// last token stays in use. A pipe or a terminal is read only once; a pipe must have a writer within
+// 3 s. A worker whose token was refused, and that waits before its next try, sees within a second
+// that the file has another one, and tries at once.
 func TokenFile(path string) *Token { return &Token{file: path} }
 
-// GetRequestMetadata implements credentials.PerRPCCredentials. The error is UNAUTHENTICATED if no token could ever be read.
+// GetRequestMetadata implements credentials.PerRPCCredentials. The error is UNAUTHENTICATED if no
+// token could ever be read.
 func (t *Token) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
 	token, err := t.current()
 	if err != nil {
@@ -75,7 +80,8 @@ func (t *Token) current() (string, error) {
 	return t.token, nil
 }
 
-// errNoToken is the error for an empty token, errInvalidToken the error for text that cannot be a token.
+// errNoToken is the error for an empty token, errInvalidToken the error for text that cannot be a
+// token.
 var (
 	errNoToken      = errors.New("it is empty")
 	errInvalidToken = errors.New("it contains a space, a line break or a character that is not ASCII")
@@ -92,8 +98,9 @@ func checkToken(token string) error {
 	return nil
 }
 
-// read reads the file, but a pipe or a terminal only once. Time and size of a file do not tell whether it has changed: a new token often has the same size, and
-// some file systems, or tools that copy files, keep the time.
+// read reads the file, but a pipe or a terminal only once. Time and size of a file do not tell
+// whether it has changed: a new token often has the same size, and some file systems, or tools that
+// copy files, keep the time.
 func (t *Token) read() error {
 	if info, err := os.Stat(t.file); t.token != "" && err == nil && !info.Mode().IsRegular() {
 		return nil
@@ -116,8 +123,9 @@ type sentToken struct {
 	text   string
 }
 
-// sentTokenKey is the key under which the context of a call may have an *atomic.Pointer[sentToken]. The Token of the connection stores there what it gave: a
-// worker has only the connection, which does not name its credentials.
+// sentTokenKey is the key under which the context of a call may have an *atomic.Pointer[sentToken].
+// The Token of the connection stores there what it gave: a worker has only the connection, which
+// does not name its credentials.
 type sentTokenKey struct{}
 
 // awaitAnother waits until the source has another token, or ctx ends.

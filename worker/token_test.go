@@ -13,8 +13,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// X1: TokenFile takes over each new token, even one of the same size in a file of the same time. If the file is gone or has no valid token, for example
-// because it is just being written, the last token stays in use.
+// X1: TokenFile takes over each new token, even one of the same size in a file of the same time. If
+// the file is gone or has no valid token, for example because it is just being written, the last
+// token stays in use.
 func TestTokenFileIsReadAgain(t *testing.T) {
 	t.Attr("rules", "X1")
 	file := filepath.Join(t.TempDir(), "token")
@@ -45,8 +46,9 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 	}
 }
 
-// X1: a token that cannot be sent as metadata is refused with UNAUTHENTICATED and an error that says so, without the token. gRPC would refuse it as
-// well, but with an error that sounds as if the coordinator had failed.
+// X1: a token that cannot be sent as metadata is refused with UNAUTHENTICATED and an error that
+// says so, without the token. gRPC would refuse it as well, but with an error that sounds as if the
+// coordinator had failed.
 func TestInvalidTokenIsNotSent(t *testing.T) {
 	t.Attr("rules", "X1")
 	for _, text := range []string{"one\ntwo", "one two", "\x7fELF", "tok\u00e9n", "a\x00b"} {
@@ -63,7 +65,8 @@ func TestInvalidTokenIsNotSent(t *testing.T) {
 	}
 }
 
-// X1: an empty token, such as the value of a variable that is not set, is refused with UNAUTHENTICATED and an error that says so.
+// X1: an empty token, such as the value of a variable that is not set, is refused with
+// UNAUTHENTICATED and an error that says so.
 func TestEmptyTokenIsNotSent(t *testing.T) {
 	t.Attr("rules", "X1")
 	file := filepath.Join(t.TempDir(), "token")

@@ -39,7 +39,8 @@ func TestTokenFromAPipe(t *testing.T) {
 	})
 }
 
-// A terminal gives its token once, too: a second call would wait for somebody who types it again. /dev/null stands for it.
+// A terminal gives its token once, too: a second call would wait for somebody who types it again.
+// /dev/null stands for it.
 func TestTokenFromATerminal(t *testing.T) {
 	token := &Token{file: os.DevNull, token: "typed"}
 	if err := token.read(); err != nil {

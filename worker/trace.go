@@ -11,7 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/traceparent"
 )
 
-// startSpan returns the context for the handler. It carries on the trace of the task, if that has one. The span is nil if the trace is not sampled.
+// startSpan returns the context for the handler. It carries on the trace of the task, if that has
+// one. The span is nil if the trace is not sampled.
 func (a *attempt) startSpan() (context.Context, trace.Span) {
 	t := &a.task
 	if t.Traceparent == "" {

@@ -21,8 +21,9 @@ type panickingError struct{}
 
 func (panickingError) Error() string { panic("no text") }
 
-// A handler for a task whose trace is sampled runs in a span, whose parent is what the assignment names. Its error, or its panic, is the span's. The context of
-// a handler carries the trace on also if it is not sampled.
+// A handler for a task whose trace is sampled runs in a span, whose parent is what the assignment
+// names. Its error, or its panic, is the span's. The context of a handler carries the trace on also
+// if it is not sampled.
 func TestHandlerSpan(t *testing.T) {
 	const (
 		sampled   = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

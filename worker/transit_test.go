@@ -7,8 +7,9 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// longest never returns less than the time that a frame was in transit, however far the clocks of both sides are apart, as long as they run evenly. It
-// returns more if the answers so far took long. After a clock was set back it is wrong for at most two windows.
+// longest never returns less than the time that a frame was in transit, however far the clocks of
+// both sides are apart, as long as they run evenly. It returns more if the answers so far took
+// long. After a clock was set back it is wrong for at most two windows.
 func TestTransit(t *testing.T) {
 	t.Attr("rules", "A4 A8")
 	const second = time.Second
@@ -24,7 +25,8 @@ func TestTransit(t *testing.T) {
 			}
 		}
 		check("before any answer", 0, 9*second, 0)
-		tr.observe(at(0), at(5*second), ts(4*second)) // the answer itself was in transit for 1 s of the 5 s, which the worker cannot know
+		// the answer itself was in transit for 1 s of the 5 s, which the worker cannot know
+		tr.observe(at(0), at(5*second), ts(4*second))
 		check("a second in transit", 6*second, 7*second, 5*second)
 		tr.observe(at(8*second), at(8*second), ts(8*second))
 		check("after a quick answer", 10*second, 11*second, second)

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// A task of a list is written as JSON with hardly more allocations than protojson makes: lists of many thousand tasks are piped into other programs.
+// A task of a list is written as JSON with hardly more allocations than protojson makes: lists of
+// many thousand tasks are piped into other programs.
 func TestAllocationsOfAListedTask(t *testing.T) {
 	list, task := newTaskListing(&app{streams: streams{out: io.Discard}, json: true}), listedTask()
 	var err error

@@ -16,8 +16,9 @@ import (
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
-// auditDetail returns what an entry has of a request, in words for people. The entry has it in the text form of protobuf. What cannot be read, because it was
-// cut or a newer coordinator wrote it, stays as it is.
+// auditDetail returns what an entry has of a request, in words for people. The entry has it in the
+// text form of protobuf. What cannot be read, because it was cut or a newer coordinator wrote it,
+// stays as it is.
 func auditDetail(e *lessorv1.AuditEvent) string {
 	request, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName("lessor.v1." + e.GetAction() + "Request"))
 	if err != nil {

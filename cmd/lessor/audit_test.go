@@ -28,7 +28,8 @@ func TestDetailOfAnAuditEntry(t *testing.T) {
 	}
 }
 
-// A row says who called, with which credential and from where, what it was about, and how often it was refused.
+// A row says who called, with which credential and from where, what it was about, and how often it
+// was refused.
 func TestRowOfAnAuditEntry(t *testing.T) {
 	row := strings.Join(auditCells(&lessorv1.AuditEvent{
 		Subject: "ann", Action: "CancelTask", Outcome: "E.AUTH.FORBIDDEN", Object: "t1", WorkspaceId: "ws", Role: "viewer", CredentialId: "k1", Peer: "192.0.2.7",

@@ -90,7 +90,8 @@ func (c backupCmd) take(ctx context.Context, admin lessorv1.AdminServiceClient, 
 // confirmTimeout is how long a backup waits until the coordinator has noted what became of it.
 const confirmTimeout = 5 * time.Second
 
-// confirm tells the coordinator what became of the backup, for its log, its metrics and who watches them. It knows itself of one that it could not send.
+// confirm tells the coordinator what became of the backup, for its log, its metrics and who watches
+// them. It knows itself of one that it could not send.
 func (t *backupInfo) confirm(ctx context.Context, admin lessorv1.AdminServiceClient, failed error) error {
 	if t.id == "" {
 		return nil
@@ -136,14 +137,16 @@ func receive(ctx context.Context, admin lessorv1.AdminServiceClient, to io.Write
 			}
 			t.Bytes += uint64(len(part.Data))
 		case *lessorv1.BackupResponse_End:
-			_, _ = stream.Recv() // until the call ends, with which the next backup may begin; nothing more is needed of this one, whatever becomes of it
+			// until the call ends, with which the next backup may begin; nothing more is needed of
+			// this one, whatever becomes of it
+			_, _ = stream.Recv()
 			return t.end(part.End, sum)
 		}
 	}
 }
 
-// begin refuses a format that this program does not know before the data is sent. Otherwise the verification would fail later, although nothing
-// is wrong with the backup.
+// begin refuses a format that this program does not know before the data is sent. Otherwise the
+// verification would fail later, although nothing is wrong with the backup.
 func (t *backupInfo) begin(b *lessorv1.BackupBegin) error {
 	if known := store.Current().Format(); b.GetFormat() > known {
 		return fail(exitCannotStart, `use the coordinator's version of lessor; "lessor status" shows it`, "%v", &store.NewerFormatError{Have: b.GetFormat(), Want: known})

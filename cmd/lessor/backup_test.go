@@ -45,8 +45,9 @@ func brokenBackup(t *testing.T) []byte {
 	return backup.Bytes()
 }
 
-// A received backup that is not a store, or has findings, shows that the coordinator's store may be damaged. If the received file cannot be read back, which can mean that its
-// disk is full, that says nothing about the coordinator: the exit code is that of a file that cannot be written.
+// A received backup that is not a store, or has findings, shows that the coordinator's store may be
+// damaged. If the received file cannot be read back, which can mean that its disk is full, that
+// says nothing about the coordinator: the exit code is that of a file that cannot be written.
 func TestCheckOfAReceivedBackup(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -92,7 +93,8 @@ func (a *told) ConfirmBackup(_ context.Context, req *lessorv1.ConfirmBackupReque
 	return &lessorv1.ConfirmBackupResponse{}, nil
 }
 
-// The coordinator is told whether the file of a backup could be kept, also if the command was stopped; not if the backup never began.
+// The coordinator is told whether the file of a backup could be kept, also if the command was
+// stopped; not if the backup never began.
 func TestBackupTellsWhatBecameOfIt(t *testing.T) {
 	stoppedCtx, stop := context.WithCancel(t.Context())
 	stop()
@@ -120,7 +122,8 @@ func TestBackupTellsWhatBecameOfIt(t *testing.T) {
 	}
 }
 
-// slowEnd serves a whole backup, and then takes a minute to end the call, as a coordinator does whose disk is slow: it notes the time of the backup.
+// slowEnd serves a whole backup, and then takes a minute to end the call, as a coordinator does
+// whose disk is slow: it notes the time of the backup.
 type slowEnd struct {
 	lessorv1.UnimplementedAdminServiceServer
 	ended atomic.Bool
@@ -136,7 +139,8 @@ func (s *slowEnd) Backup(_ *lessorv1.BackupRequest, stream grpc.ServerStreamingS
 	return err
 }
 
-// A backup has ended for the coordinator, too, when the command has it, so that another one can follow at once.
+// A backup has ended for the coordinator, too, when the command has it, so that another one can
+// follow at once.
 func TestBackupEndsWithItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lis, server, service := bufconn.Listen(1<<20), grpc.NewServer(), &slowEnd{}

@@ -98,7 +98,8 @@ func (benchCmd) print(a *app, report *bench.Report) error {
 	return printReport(a.out, report)
 }
 
-// measure runs the benchmark and draws it. It begins the file of the picture first, because a run takes long.
+// measure runs the benchmark and draws it. It begins the file of the picture first, because a run
+// takes long.
 func (c benchCmd) measure(a *app, config bench.Config) (report *bench.Report, err error) {
 	if c.Plot == "" {
 		return bench.Run(a.ctx, config)

@@ -14,14 +14,16 @@ import (
 	"github.com/lessor-dev/lessor/internal/detail"
 )
 
-// bulkAnswer is the answer to a call that changes many tasks. Each call changes only a bounded number of them.
+// bulkAnswer is the answer to a call that changes many tasks. Each call changes only a bounded
+// number of them.
 type bulkAnswer interface {
 	proto.Message
 	GetResult() *lessorv1.BatchResult
 }
 
-// changeAll repeats the call until no task is left to change. It reports the progress, and prints the last answer with the sums of all answers. If no task
-// was selected, it returns the error of none, which may be nil. The error of a call says what was done before it.
+// changeAll repeats the call until no task is left to change. It reports the progress, and prints
+// the last answer with the sums of all answers. If no task was selected, it returns the error of
+// none, which may be nil. The error of a call says what was done before it.
 func changeAll(a *app, done string, none func() error, call func(ctx context.Context, token string) (bulkAnswer, error)) error {
 	var changed, skipped uint64
 	for token := ""; ; {
@@ -32,7 +34,8 @@ func changeAll(a *app, done string, none func() error, call func(ctx context.Con
 		result := answer.GetResult()
 		changed, skipped = changed+result.GetChanged(), skipped+result.GetSkipped()
 		if token = result.GetNextPageToken(); token != "" {
-			if result.GetChanged() > 0 || result.GetSkipped() > 0 { // a call that has only looked at tasks, of which there may be millions, says nothing
+			// a call that has only looked at tasks, of which there may be millions, says nothing
+			if result.GetChanged() > 0 || result.GetSkipped() > 0 {
 				a.note("%s so far", sumText(done, changed, skipped))
 			}
 			continue
@@ -47,8 +50,9 @@ func changeAll(a *app, done string, none func() error, call func(ctx context.Con
 	}
 }
 
-// afterChanges adds to the error of a call what was done before it ended: by the calls before, and by this one, if the coordinator says so. If the answer has been
-// lost, or may come too early for the last step of the call, there may be more.
+// afterChanges adds to the error of a call what was done before it ended: by the calls before, and
+// by this one, if the coordinator says so. If the answer has been lost, or may come too early for
+// the last step of the call, there may be more.
 func afterChanges(err error, done string, changed, skipped uint64) error {
 	part, _ := strconv.ParseUint(detail.Of[*errdetails.ErrorInfo](status.Convert(err)).GetMetadata()["changed"], 10, 64)
 	changed += part

@@ -20,7 +20,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// pages answers the calls of a bulk command with one result after the other, and records the page tokens of the calls.
+// pages answers the calls of a bulk command with one result after the other, and records the page
+// tokens of the calls.
 type pages struct {
 	results []*lessorv1.BatchResult
 	tokens  []string
@@ -34,7 +35,8 @@ func (p *pages) call(_ context.Context, token string) (bulkAnswer, error) {
 	return &lessorv1.BatchCancelTasksResponse{Result: p.results[len(p.tokens)-1]}, nil
 }
 
-// T9: a bulk command repeats the call until an answer has no page token, and prints the sum of all answers. A call that changed nothing is no progress.
+// T9: a bulk command repeats the call until an answer has no page token, and prints the sum of all
+// answers. A call that changed nothing is no progress.
 func TestBulkCommandReadsAllPages(t *testing.T) {
 	p := &pages{results: []*lessorv1.BatchResult{
 		{Changed: 2, Skipped: 1, NextPageToken: "x"}, {NextPageToken: "y"}, {Skipped: 1, NextPageToken: "z"}, {Changed: 3},
@@ -54,7 +56,8 @@ func TestBulkCommandReadsAllPages(t *testing.T) {
 	}
 }
 
-// X5: only a command that has found no task asks whether there is a run of that name: the change needs no quota, the question does.
+// X5: only a command that has found no task asks whether there is a run of that name: the change
+// needs no quota, the question does.
 func TestBulkCommandAsksForTheRunOnlyAfterwards(t *testing.T) {
 	missing := errors.New("no such run")
 	for name, tt := range map[string]struct {
@@ -72,8 +75,9 @@ func TestBulkCommandAsksForTheRunOnlyAfterwards(t *testing.T) {
 	}
 }
 
-// T9: if a call fails, the error says how much was done before it, and that it may be more if the call may have done a part. Nothing is printed as the final
-// sum. A command that has changed nothing says only why.
+// T9: if a call fails, the error says how much was done before it, and that it may be more if the
+// call may have done a part. Nothing is printed as the final sum. A command that has changed
+// nothing says only why.
 func TestBulkCommandSaysWhatWasDoneBeforeAnError(t *testing.T) {
 	full := refusal.Status(&quota.Error{Limit: quota.Tasks, Of: "tenant", Most: "5", Used: 5, Asked: 1, Wait: time.Second})
 	revoked := &auth.Error{Problem: auth.Revoked}

@@ -80,7 +80,8 @@ func (c certDevCmd) write(clients map[string]*url.URL) error {
 // hostName matches host names that a certificate may contain.
 var hostName = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*$`)
 
-// checkHosts refuses a text that cannot be the name of a server, before any file is written. No client would trust a certificate with it.
+// checkHosts refuses a text that cannot be the name of a server, before any file is written. No
+// client would trust a certificate with it.
 func checkHosts(hosts []string) error {
 	if len(hosts) == 0 { // [] in the configuration file
 		return fail(exitUsage, "", "--host: must not be empty")

@@ -8,7 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// changeEach makes one call for every task, queue or worker. If one is refused, the others are changed all the same.
+// changeEach makes one call for every task, queue or worker. If one is refused, the others are
+// changed all the same.
 func changeEach(a *app, ids []string, call func(ctx context.Context, id string) (answer proto.Message, line string, err error)) error {
 	var refused []*failure
 	for _, id := range ids {
@@ -23,8 +24,9 @@ func changeEach(a *app, ids []string, call func(ctx context.Context, id string) 
 	return joined(refused)
 }
 
-// withID explains an error about one task, queue or worker. It puts the id in front of each line of the text, unless the text has the id already. That
-// something does not exist is said without its id, but "queue", for example, may be one. An empty id changes nothing.
+// withID explains an error about one task, queue or worker. It puts the id in front of each line of
+// the text, unless the text has the id already. That something does not exist is said without its
+// id, but "queue", for example, may be one. An empty id changes nothing.
 func withID(id string, err error) *failure {
 	f := *explain(err)
 	if id == "" || f.code != exitNotFound && strings.Contains(f.text, id) {
@@ -58,8 +60,9 @@ func (a *app) answer(m proto.Message, line string) error {
 	return err
 }
 
-// unheard returns the error for a command that has done something but cannot write its answer, or nil for nil. The text says what was done: whoever gets only
-// the exit code would believe that it was not.
+// unheard returns the error for a command that has done something but cannot write its answer, or
+// nil for nil. The text says what was done: whoever gets only the exit code would believe that it
+// was not.
 func unheard(err error, hint, format string, args ...any) error {
 	if err == nil {
 		return nil

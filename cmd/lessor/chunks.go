@@ -12,7 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// chunkText returns a chunk in words, and what its worker has dropped before it: lines with the name of the channel.
+// chunkText returns a chunk in words, and what its worker has dropped before it: lines with the
+// name of the channel.
 func chunkText(c *lessorv1.FeedbackChunk) string {
 	var lines []string
 	if dropped := dropped(c); dropped > 0 {
@@ -28,13 +29,15 @@ func chunkText(c *lessorv1.FeedbackChunk) string {
 	return strings.Join(lines, "\n")
 }
 
-// dropped is how many bytes of the channel its worker has dropped right before the chunk, if it is one of the Go SDK.
+// dropped is how many bytes of the channel its worker has dropped right before the chunk, if it is
+// one of the Go SDK.
 func dropped(c *lessorv1.FeedbackChunk) uint64 {
 	n, _ := strconv.ParseUint(c.GetMetadata()[worker.MetadataDropped], 10, 64)
 	return n
 }
 
-// goesOn reports whether the last line of the text of a chunk goes on in the next chunk. Chunks of another type, such as application/json, have no lines.
+// goesOn reports whether the last line of the text of a chunk goes on in the next chunk. Chunks of
+// another type, such as application/json, have no lines.
 func goesOn(c, next *lessorv1.FeedbackChunk) bool {
 	isText := c.GetMimeType() == "" || strings.HasPrefix(c.GetMimeType(), "text/")
 	return isText && next.GetMimeType() == c.GetMimeType() && c.GetText() != "" && !strings.HasSuffix(c.GetText(), "\n") && next.GetText() != "" &&
@@ -48,7 +51,8 @@ func joinChunks(c, next *lessorv1.FeedbackChunk) *lessorv1.FeedbackChunk {
 	return both
 }
 
-// cutLine cuts a chunk before the beginning of a line at its end. rest is nil if there is none, whole is nil if there is nothing else.
+// cutLine cuts a chunk before the beginning of a line at its end. rest is nil if there is none,
+// whole is nil if there is nothing else.
 func cutLine(c *lessorv1.FeedbackChunk) (whole, rest *lessorv1.FeedbackChunk) {
 	text := c.GetText()
 	end := strings.LastIndexByte(text, '\n') + 1

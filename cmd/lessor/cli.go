@@ -68,13 +68,15 @@ type app struct {
 	json    bool
 	streams
 	log *logWriter // of a command that has a log; else nil
-	// last gets the error with which the command ends, as a record of its log; nil: only people get it. If alone is set, they do not.
+	// last gets the error with which the command ends, as a record of its log; nil: only people get
+	// it. If alone is set, they do not.
 	last  *slog.Logger
 	alone bool
 }
 
-// strays returns what the caller should warn about: each environment variable that belongs to no flag of any command. Commands that run for long do: there
-// it takes longest until somebody notices.
+// strays returns what the caller should warn about: each environment variable that belongs to no
+// flag of any command. Commands that run for long do: there it takes longest until somebody
+// notices.
 func (a *app) strays() []config.Stray {
 	all, err := newParser(&cli{}, a.streams)
 	if err != nil {
@@ -104,7 +106,8 @@ func run(args []string, s streams) int {
 	return a.end(dispatch(args, a))
 }
 
-// end tells the user about err, and the log if there is one, and returns the exit code. A log that nobody takes holds up the end by stuckAfter.
+// end tells the user about err, and the log if there is one, and returns the exit code. A log that
+// nobody takes holds up the end by stuckAfter.
 func (a *app) end(err error) int {
 	told := a.streams
 	if a.last != nil && err != nil {
@@ -130,7 +133,8 @@ func record(log *slog.Logger, f *failure) {
 	log.Error("ended by an error", attrs...)
 }
 
-// exited is the value of a panic that carries kong's request to exit, for example after --help, to run.
+// exited is the value of a panic that carries kong's request to exit, for example after --help, to
+// run.
 type exited int
 
 // dispatch parses the arguments and runs the command that they name.
@@ -157,7 +161,8 @@ func dispatch(args []string, a *app) (err error) {
 		return completeLine(a.out, parser.Model.Node, line, word)
 	}
 	command, err := parser.Parse(args)
-	if parse, ok := errors.AsType[*kong.ParseError](err); ok && strings.HasPrefix(parse.Error(), "expected one of ") { // no command is named: show them
+	// no command is named: show them
+	if parse, ok := errors.AsType[*kong.ParseError](err); ok && strings.HasPrefix(parse.Error(), "expected one of ") {
 		parser.Stdout = a.err
 		return cmp.Or(parse.Context.PrintUsage(false), error(&failure{code: exitUsage}))
 	}
@@ -169,8 +174,8 @@ func dispatch(args []string, a *app) (err error) {
 	return command.Run(a)
 }
 
-// newParser returns the parser of all commands; if the first arguments name one, of that command alone. All of them have hundreds of flags, which take longer
-// to build than most commands run.
+// newParser returns the parser of all commands; if the first arguments name one, of that command
+// alone. All of them have hundreds of flags, which take longer to build than most commands run.
 func newParser(grammar *cli, s streams, first ...string) (*kong.Kong, error) {
 	var others []string
 	for in := reflect.TypeOf(grammar).Elem(); len(first) > 0; first = first[1:] {
@@ -192,7 +197,8 @@ func newParser(grammar *cli, s streams, first ...string) (*kong.Kong, error) {
 	return kong.New(grammar, append(options(s), kong.IgnoreFields(others...))...)
 }
 
-// mayHaveConfig reports whether a configuration file may be read, which has the flags of all commands.
+// mayHaveConfig reports whether a configuration file may be read, which has the flags of all
+// commands.
 func mayHaveConfig(args []string) bool {
 	return os.Getenv("LESSOR_CONFIG") != "" || slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--config") })
 }
@@ -205,7 +211,8 @@ func helpAsFlag(args []string) []string {
 	return args
 }
 
-// flagGroup makes --help show a command's own flags first, because they are few, and the flags of all commands or all clients are many.
+// flagGroup makes --help show a command's own flags first, because they are few, and the flags of
+// all commands or all clients are many.
 func flagGroup(parent kong.Visitable, flag *kong.Flag) *kong.Group {
 	_, ofAll := parent.(*kong.Application)
 	switch {

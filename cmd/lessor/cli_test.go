@@ -8,7 +8,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Where the arguments name a command, the parser has no other, and says of it what the parser of all commands says.
+// Where the arguments name a command, the parser has no other, and says of it what the parser of
+// all commands says.
 func TestParserOfOneCommand(t *testing.T) {
 	var out strings.Builder
 	parserOf := func(first ...string) *kong.Kong {

@@ -22,10 +22,12 @@ import (
 const (
 	// callTimeout is how long a unary call may take.
 	callTimeout = 30 * time.Second
-	// maxAnswer is the largest message that a client accepts, in bytes. It must be large, because one answer can have a payload and an output, each
-	// as large as the limit that the operator of the coordinator set.
+	// maxAnswer is the largest message that a client accepts, in bytes. It must be large, because
+	// one answer can have a payload and an output, each as large as the limit that the operator of
+	// the coordinator set.
 	maxAnswer = math.MaxInt32
-	// maxInline is the greatest --limit-payload and --limit-output that a coordinator can have, in bytes.
+	// maxInline is the greatest --limit-payload and --limit-output that a coordinator can have, in
+	// bytes.
 	maxInline = 64 << 20
 )
 
@@ -35,8 +37,8 @@ type server struct {
 	credentials `embed:""`
 }
 
-// remote has the flags of commands that name tasks and queues within a workspace. The id of a task needs none: it is unique in all
-// workspaces.
+// remote has the flags of commands that name tasks and queues within a workspace. The id of a task
+// needs none: it is unique in all workspaces.
 type remote struct {
 	server    `embed:""`
 	Workspace string `shared:"" placeholder:"NAME" help:"Workspace of tasks and queues; empty is \"default\"."`
@@ -50,7 +52,8 @@ type client struct {
 	auth  lessorv1.AuthServiceClient
 }
 
-// dial returns a client, which connects with its first call. It uses no TLS, unless an option says so.
+// dial returns a client, which connects with its first call. It uses no TLS, unless an option says
+// so.
 func dial(target string, opts ...grpc.DialOption) (*client, error) {
 	conn, err := worker.Dial(target, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -78,8 +81,9 @@ func (c *client) epoch(ctx context.Context) (uint32, error) {
 // maxPort is the highest port of TCP.
 const maxPort = 1<<16 - 1
 
-// checkHostPort refuses an address that is not HOST:PORT. gRPC would treat it as the name of a machine, which it could not reach, and net.Listen
-// would take it for every address of this machine, or for any port.
+// checkHostPort refuses an address that is not HOST:PORT. gRPC would treat it as the name of a
+// machine, which it could not reach, and net.Listen would take it for every address of this
+// machine, or for any port.
 func checkHostPort(flag, addr string) error {
 	const example = "an address is, for example, 127.0.0.1:7420"
 	_, port, err := net.SplitHostPort(addr)
@@ -95,7 +99,8 @@ func checkHostPort(flag, addr string) error {
 	return fail(exitUsage, example, "--%s: the port of %q is neither a number nor the name of a service", flag, addr)
 }
 
-// withTimeout bounds every unary call. One that asks the coordinator to wait for something has that time in addition.
+// withTimeout bounds every unary call. One that asks the coordinator to wait for something has that
+// time in addition.
 func withTimeout(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	timeout := callTimeout
 	if waits, ok := req.(interface{ GetWait() *durationpb.Duration }); ok {
@@ -105,7 +110,8 @@ func withTimeout(ctx context.Context, method string, req, reply any, conn *grpc.
 	defer cancel()
 	err := invoke(ctx, method, req, reply, conn, opts...)
 	deadline, _ := ctx.Deadline()
-	if s := status.Convert(err); strings.HasPrefix(s.Message(), streamReset) && time.Until(deadline) < time.Second { // the coordinator knows the deadline, and came to it first
+	// the coordinator knows the deadline, and came to it first
+	if s := status.Convert(err); strings.HasPrefix(s.Message(), streamReset) && time.Until(deadline) < time.Second {
 		return status.FromContextError(context.DeadlineExceeded).Err()
 	}
 	return err
@@ -114,8 +120,9 @@ func withTimeout(ctx context.Context, method string, req, reply any, conn *grpc.
 // notedWait is the shortest wait for a coordinator that is noted.
 const notedWait = time.Second
 
-// noteWait returns an interceptor that notes, once, that the command waits because the coordinator has refused a call and asked to repeat it later. The
-// connection repeats such calls (see worker.Dial), and the user would see nothing until then.
+// noteWait returns an interceptor that notes, once, that the command waits because the coordinator
+// has refused a call and asked to repeat it later. The connection repeats such calls (see
+// worker.Dial), and the user would see nothing until then.
 func (a *app) noteWait() grpc.UnaryClientInterceptor {
 	var once sync.Once
 	return func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {

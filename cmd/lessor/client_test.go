@@ -22,7 +22,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// largeTask serves a task with the largest payload and the largest output that a coordinator can be set to allow.
+// largeTask serves a task with the largest payload and the largest output that a coordinator can be
+// set to allow.
 type largeTask struct {
 	lessorv1.UnimplementedTaskServiceServer
 }
@@ -51,7 +52,8 @@ func dialTo(t *testing.T, register func(*grpc.Server)) *client {
 	return cl
 }
 
-// The client accepts the largest answer that a coordinator can be configured to give, so that each task that was submitted can be read.
+// The client accepts the largest answer that a coordinator can be configured to give, so that each
+// task that was submitted can be read.
 func TestLargestTaskIsRead(t *testing.T) {
 	cl := dialTo(t, func(s *grpc.Server) { lessorv1.RegisterTaskServiceServer(s, largeTask{}) })
 	got, err := cl.tasks.GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: "t1"})
@@ -76,8 +78,8 @@ func (newerBackup) Backup(_ *lessorv1.BackupRequest, stream grpc.ServerStreaming
 	return stream.Send(&lessorv1.BackupResponse{Part: &lessorv1.BackupResponse_Data{Data: []byte("pages")}})
 }
 
-// If the coordinator is newer than this program, lessor backup refuses the backup before its data arrives, and names the version as the reason, not a
-// damaged store.
+// If the coordinator is newer than this program, lessor backup refuses the backup before its data
+// arrives, and names the version as the reason, not a damaged store.
 func TestBackupOfANewerStore(t *testing.T) {
 	cl := dialTo(t, func(s *grpc.Server) { lessorv1.RegisterAdminServiceServer(s, newerBackup{}) })
 	var file, stderr bytes.Buffer
@@ -90,7 +92,8 @@ func TestBackupOfANewerStore(t *testing.T) {
 	}
 }
 
-// fullFor refuses submits because the disk is full, or because it stops, and asks to repeat them after wait, until refusals are used up.
+// fullFor refuses submits because the disk is full, or because it stops, and asks to repeat them
+// after wait, until refusals are used up.
 type fullFor struct {
 	lessorv1.UnimplementedTaskServiceServer
 	refusals int
@@ -114,8 +117,9 @@ func (s *fullFor) SubmitTask(context.Context, *lessorv1.SubmitTaskRequest) (*les
 	return nil, refused.Err()
 }
 
-// A call that is repeated because the coordinator asks for it says so once, with the cause. It says nothing if the wait is short, or if it is too long for the
-// call, whose error then says everything.
+// A call that is repeated because the coordinator asks for it says so once, with the cause. It says
+// nothing if the wait is short, or if it is too long for the call, whose error then says
+// everything.
 func TestWaitsAreNoted(t *testing.T) {
 	for _, c := range []struct {
 		server *fullFor
@@ -193,8 +197,8 @@ func TestAddressIsChecked(t *testing.T) {
 	}
 }
 
-// A coordinator that comes to the deadline of a call before its client does resets the call: the user reads that there was no answer in time, and of a cut
-// only if the call was cut before.
+// A coordinator that comes to the deadline of a call before its client does resets the call: the
+// user reads that there was no answer in time, and of a cut only if the call was cut before.
 func TestResetAtTheDeadlineIsNoCut(t *testing.T) {
 	for after, want := range map[time.Duration]codes.Code{callTimeout - 50*time.Millisecond: codes.DeadlineExceeded, callTimeout / 2: codes.Canceled} {
 		synctest.Test(t, func(t *testing.T) {

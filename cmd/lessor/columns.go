@@ -15,11 +15,12 @@ func columns(s string) (n int) {
 	return n
 }
 
-// columnsOf returns the columns of one character: two if it is a wide one, such as a Chinese character or an emoji, and none if it only changes the one
-// before it, such as an accent.
+// columnsOf returns the columns of one character: two if it is a wide one, such as a Chinese
+// character or an emoji, and none if it only changes the one before it, such as an accent.
 func columnsOf(r rune) int {
-	const firstVowel, lastFinal = 0x1160, 0x11ff // of a Korean syllable that is written in parts, as in file names of macOS
-	if ' ' <= r && r <= '~' {                    // most characters, and the others take long to look up
+	// of a Korean syllable that is written in parts, as in file names of macOS
+	const firstVowel, lastFinal = 0x1160, 0x11ff
+	if ' ' <= r && r <= '~' { // most characters, and the others take long to look up
 		return 1
 	}
 	switch kind := width.LookupRune(r).Kind(); {

@@ -13,7 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
-// completionCmd is lessor completion. When a shell calls it to complete a line, dispatch calls completeLine instead.
+// completionCmd is lessor completion. When a shell calls it to complete a line, dispatch calls
+// completeLine instead.
 type completionCmd struct {
 	Shell string `arg:"" optional:"" enum:"bash,zsh,fish" default:"bash" help:"The shell: bash, zsh or fish."`
 }
@@ -28,7 +29,8 @@ Examples:
   lessor completion fish | source       # in ~/.config/fish/config.fish`
 }
 
-// completionScripts has what each shell runs. All of them call lessor completion with the line, and complete names of files if it prints nothing.
+// completionScripts has what each shell runs. All of them call lessor completion with the line, and
+// complete names of files if it prints nothing.
 var completionScripts = map[string]string{
 	"bash": `complete -o default -C 'lessor completion' lessor`,
 	"zsh": `_lessor() {
@@ -45,8 +47,9 @@ func (c completionCmd) Run(a *app) error {
 	return err
 }
 
-// lineToComplete returns the command line up to the cursor, and what the shell takes for its last word, if a shell has called lessor completion for it
-// (complete -C). Then args are not arguments: bash adds the name of the command, the last word and the word before, zsh and fish nothing.
+// lineToComplete returns the command line up to the cursor, and what the shell takes for its last
+// word, if a shell has called lessor completion for it (complete -C). Then args are not arguments:
+// bash adds the name of the command, the last word and the word before, zsh and fish nothing.
 func lineToComplete(args []string) (line, word string, ok bool) {
 	line, ok = os.LookupEnv("COMP_LINE")
 	if !ok || len(args) == 0 || args[0] != "completion" {
@@ -61,8 +64,9 @@ func lineToComplete(args []string) (line, word string, ok bool) {
 	return line, line[strings.LastIndexByte(line, ' ')+1:], true
 }
 
-// completeLine prints what the last word of a command line can be. If it prints nothing, the shell completes names of files. Of --flag=value, word is only the
-// value in bash, and all of it in zsh and fish.
+// completeLine prints what the last word of a command line can be. If it prints nothing, the shell
+// completes names of files. Of --flag=value, word is only the value in bash, and all of it in zsh
+// and fish.
 func completeLine(w io.Writer, root *kong.Node, line, word string) error {
 	words := strings.Fields(line)
 	if len(words) == 0 {
@@ -97,8 +101,9 @@ func completeLine(w io.Writer, root *kong.Node, line, word string) error {
 	return nil
 }
 
-// follow goes from the root along complete words. It returns the command that they name, and the flag whose value comes next; nil: no value does. ok is
-// false where the words are another program's: after --, or after its name.
+// follow goes from the root along complete words. It returns the command that they name, and the
+// flag whose value comes next; nil: no value does. ok is false where the words are another
+// program's: after --, or after its name.
 func follow(node *kong.Node, words []string) (at *kong.Node, flag *kong.Flag, ok bool) {
 	for _, word := range words {
 		switch {

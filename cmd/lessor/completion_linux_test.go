@@ -65,8 +65,8 @@ func TestShellsComplete(t *testing.T) {
 	}
 }
 
-// typeInto runs a shell on a terminal, and types every other line with a Tab behind it. What has become of it goes to the file out; the prompt says how many
-// lines are there.
+// typeInto runs a shell on a terminal, and types every other line with a Tab behind it. What has
+// become of it goes to the file out; the prompt says how many lines are there.
 func typeInto(t *testing.T, shell *exec.Cmd, lines []string) {
 	terminal, other := openTerminal(t)
 	shell.Stdin, shell.Stdout, shell.Stderr = other, other, other
@@ -86,7 +86,8 @@ func typeInto(t *testing.T, shell *exec.Cmd, lines []string) {
 		if 2*i == len(lines) {
 			return
 		}
-		if _, err := terminal.WriteString(lines[2*i] + "\t\x01echo >>out \r"); err != nil { // ^A goes to the begin of the line
+		// ^A goes to the begin of the line
+		if _, err := terminal.WriteString(lines[2*i] + "\t\x01echo >>out \r"); err != nil {
 			t.Fatal(err)
 		}
 	}

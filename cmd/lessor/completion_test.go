@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A line is completed with commands, flags, or the values of a flag. Without such values, and where another program's words are, the shell completes names
-// of files.
+// A line is completed with commands, flags, or the values of a flag. Without such values, and where
+// another program's words are, the shell completes names of files.
 func TestCompleteLine(t *testing.T) {
 	parser, err := newParser(&cli{}, streams{})
 	if err != nil {

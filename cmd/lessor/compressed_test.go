@@ -45,7 +45,8 @@ func callCompressed(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// gzipped makes a call with an empty message that is compressed, and returns its error. A unary call is a stream of one message each way.
+// gzipped makes a call with an empty message that is compressed, and returns its error. A unary
+// call is a stream of one message each way.
 func gzipped(conn *grpc.ClientConn, method string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -17,7 +17,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// credentials are the flags for the credentials of a client, and for the authorities that it trusts (X1).
+// credentials are the flags for the credentials of a client, and for the authorities that it trusts
+// (X1).
 type credentials struct {
 	Token         string `shared:"" placeholder:"TOKEN" help:"Bearer token. Other users of the machine can see a command line: prefer the environment or --token-file."`
 	TokenFile     string `shared:"" type:"bytes" placeholder:"FILE" help:"File with the bearer token; read again when it changes, unless it is a pipe or a terminal."`
@@ -62,7 +63,8 @@ func (c credentials) options(addr string) ([]grpc.DialOption, error) {
 	return append(options, grpc.WithPerRPCCredentials(token)), nil
 }
 
-// tlsError returns the error for files of TLS that cannot be used. If one of them cannot be read, the error names its flag. caFlag is the flag of files.CA.
+// tlsError returns the error for files of TLS that cannot be used. If one of them cannot be read,
+// the error names its flag. caFlag is the flag of files.CA.
 func tlsError(caFlag string, files certs.Files, err error) *failure {
 	subject := "TLS"
 	if unreadable, ok := errors.AsType[*fs.PathError](err); ok {
@@ -78,8 +80,9 @@ func tlsError(caFlag string, files certs.Files, err error) *failure {
 	return fail(exitUsage, caFlag+", --tls-cert and --tls-key name files in PEM", "%s: %v", subject, err)
 }
 
-// chooseToken clears --token or --token-file if the other one was set in a place that takes precedence. They are two ways to set one value, so
-// here, too, the command line takes precedence over the environment, and the environment over the configuration file.
+// chooseToken clears --token or --token-file if the other one was set in a place that takes
+// precedence. They are two ways to set one value, so here, too, the command line takes precedence
+// over the environment, and the environment over the configuration file.
 func chooseToken(ctx *kong.Context) {
 	var token, file *kong.Flag
 	for _, flag := range ctx.Flags() {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// X1: a token leaves this machine only over TLS, unless the user says that the network is trusted. A client certificate implies TLS.
+// X1: a token leaves this machine only over TLS, unless the user says that the network is trusted.
+// A client certificate implies TLS.
 func TestTokenIsSentOverTLS(t *testing.T) {
 	t.Attr("rules", "X1")
 	const unencrypted = "the token would be sent to "
@@ -31,7 +32,8 @@ func TestTokenIsSentOverTLS(t *testing.T) {
 	}
 }
 
-// X1: other machines can reach a listener only if it has TLS and wants credentials, or if the user says that the network is trusted.
+// X1: other machines can reach a listener only if it has TLS and wants credentials, or if the user
+// says that the network is trusted.
 func TestListenerForOtherMachines(t *testing.T) {
 	t.Attr("rules", "X1")
 	for name, c := range map[string]struct {

@@ -33,7 +33,8 @@ func (d details) add(name, value string) {
 	}
 }
 
-// addEach prints the entries of a map, in the order of their keys. format has a verb for the key and one for the value.
+// addEach prints the entries of a map, in the order of their keys. format has a verb for the key
+// and one for the value.
 func addEach[V any](d details, name, format string, entries map[string]V) {
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
 		d.add(name, fmt.Sprintf(format, key, entries[key]))

@@ -35,7 +35,8 @@ func TestNumbersOfAQueue(t *testing.T) {
 	}
 }
 
-// A kick with requeue says how many leases have ended, and how many sessions unless it is the usual one.
+// A kick with requeue says how many leases have ended, and how many sessions unless it is the usual
+// one.
 func TestRevokedLeasesOfAWorker(t *testing.T) {
 	for want, answer := range map[string]*lessorv1.KickWorkerResponse{
 		"w\tKICKED\t2 revoked":             {Workers: []*lessorv1.Worker{{Leases: 1}}, Sessions: 1, Revoked: 2},
@@ -76,7 +77,8 @@ func TestPackagesOfAWorker(t *testing.T) {
 	}
 }
 
-// The output of a task is written as it is, whatever else the task has. If it is elsewhere, or if there is none, the error says so.
+// The output of a task is written as it is, whatever else the task has. If it is elsewhere, or if
+// there is none, the error says so.
 func TestOutputOfATask(t *testing.T) {
 	const completed, failed = lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_FAILED
 	elsewhere := []*lessorv1.Artifact{{ResourceId: "a.1", SizeBytes: 9}}
@@ -132,7 +134,8 @@ func TestDetailsOfATask(t *testing.T) {
 	}
 }
 
-// How much of a number is used is shown; a rate has no such number, and without a limit there is nothing to show.
+// How much of a number is used is shown; a rate has no such number, and without a limit there is
+// nothing to show.
 func TestQuotas(t *testing.T) {
 	for value, want := range map[string]string{"100": "7 of 100", "5/s": "5/s", "5/s:20": "5/s:20", "none": ""} {
 		if got := quotaText(&lessorv1.Quota{Value: value, Used: 7}); got != want {
@@ -154,7 +157,8 @@ func TestStandbys(t *testing.T) {
 	}
 }
 
-// What a failed command wrote to standard error is shown once: as the last lines if these have all of it, otherwise as the stack.
+// What a failed command wrote to standard error is shown once: as the last lines if these have all
+// of it, otherwise as the stack.
 func TestStandardErrorOfAFailedTaskIsShownOnce(t *testing.T) {
 	said := func(channel, text string) *lessorv1.FeedbackChunk {
 		return &lessorv1.FeedbackChunk{Channel: channel, Body: &lessorv1.FeedbackChunk_Text{Text: text}}
@@ -207,7 +211,8 @@ func TestFeedbackOfATask(t *testing.T) {
 		"last lines:  stdout: x" + strings.Repeat("\n             stdout: x", shownLines-1) + "\n": {
 			Feedback: []*lessorv1.FeedbackChunk{{Channel: "stdout", Body: &lessorv1.FeedbackChunk_Text{Text: strings.Repeat("x\n", shownLines+1)}}},
 		},
-		"progress:    of attempt 1: 0 % load\nlast lines:  of attempt 1:\n             stdout: x\n": { // another one runs
+		// another one runs
+		"progress:    of attempt 1: 0 % load\nlast lines:  of attempt 1:\n             stdout: x\n": {
 			Lease: &lessorv1.LeaseInfo{Attempt: 2}, Progress: &lessorv1.Progress{Attempt: 1, Stage: "load"},
 			Feedback: []*lessorv1.FeedbackChunk{{Channel: "stdout", Body: &lessorv1.FeedbackChunk_Text{Text: "x\n"}}},
 		},

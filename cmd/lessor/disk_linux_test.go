@@ -17,7 +17,8 @@ import (
 	"github.com/lessor-dev/lessor/store/boltstore"
 )
 
-// What has no end does not fill the disk of a run: neither the output of a command, which costs the other lines nothing, nor the input.
+// What has no end does not fill the disk of a run: neither the output of a command, which costs the
+// other lines nothing, nor the input.
 func TestRunLeavesRoomOnItsDisk(t *testing.T) {
 	disk := smallDisk(t, "128m")
 	const script = `case $1 in endless) exec yes;; *) echo $1;; esac`
@@ -51,7 +52,8 @@ func smallDisk(t *testing.T, size string) string {
 	return disk
 }
 
-// A store on a disk that is full to the last byte cannot be compacted there, but onto another disk, if that has room. What fails writes nothing.
+// A store on a disk that is full to the last byte cannot be compacted there, but onto another disk,
+// if that has room. What fails writes nothing.
 func TestCompactOntoAnotherDisk(t *testing.T) {
 	full, small := smallDisk(t, "20m"), smallDisk(t, "2m")
 	data, to := filepath.Join(full, "data"), filepath.Join(t.TempDir(), "data")

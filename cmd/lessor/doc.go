@@ -3,9 +3,11 @@ package main
 
 // How the command works, for those who change it.
 //
-// main.go calls run, which has dispatch read the arguments into the grammar (all in cli.go). The grammar is a struct: each command is a field of it,
-// whose own fields are the flags, and whose method Run is the command. What Run returns is explained to the user in exit.go, which also decides the
-// exit code. Most commands are in the file of their name: lessor task get is in task_get.go. Most are clients: they make a call and print the answer.
+// main.go calls run, which has dispatch read the arguments into the grammar (all in cli.go). The
+// grammar is a struct: each command is a field of it, whose own fields are the flags, and whose
+// method Run is the command. What Run returns is explained to the user in exit.go, which also
+// decides the exit code. Most commands are in the file of their name: lessor task get is in
+// task_get.go. Most are clients: they make a call and print the answer.
 //
 // Where to look:
 //

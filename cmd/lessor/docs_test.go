@@ -52,8 +52,8 @@ func readDoc(t *testing.T, name string) string {
 
 var rowOfCommand = regexp.MustCompile("(?m)^\\| \\[`lessor ([a-z ]+)`\\]\\(([^)#]*)")
 
-// docs/cli.md has one row for each command. It links to the page of the command, which names the command and all its flags. Those that commands share
-// may be on docs/cli.md instead.
+// docs/cli.md has one row for each command. It links to the page of the command, which names the
+// command and all its flags. Those that commands share may be on docs/cli.md instead.
 func TestManualNamesEveryCommandAndFlag(t *testing.T) {
 	pages := make(map[string]string) // by command
 	for _, row := range rowOfCommand.FindAllStringSubmatch(readDoc(t, "cli.md"), -1) {
@@ -89,7 +89,8 @@ func TestManualNamesEveryCommandAndFlag(t *testing.T) {
 	}
 }
 
-// The shell and the parser accept each command of the pages that people copy from when they are in a hurry.
+// The shell and the parser accept each command of the pages that people copy from when they are in
+// a hurry.
 func TestCommandsOfThePages(t *testing.T) {
 	bin := fakeLessor(t)
 	for page, least := range map[string]int{
@@ -114,8 +115,9 @@ func TestCommandsOfThePages(t *testing.T) {
 
 var (
 	shellBlock = regexp.MustCompile("(?ms)^ *```(sh|console)\n(.*?)^ *```")
-	inShell    = regexp.MustCompile(`(?m)^ *((?:[A-Z_]+=\S+ )*lessor (?:.*\|\n)*.*)$`) // a line that ends with | goes on
-	inConsole  = regexp.MustCompile(`(?m)^ *\$ ((?:[A-Z_]+=\S+ )*lessor (?:.*\|\n)*.*)$`)
+	// a line that ends with | goes on
+	inShell   = regexp.MustCompile(`(?m)^ *((?:[A-Z_]+=\S+ )*lessor (?:.*\|\n)*.*)$`)
+	inConsole = regexp.MustCompile(`(?m)^ *\$ ((?:[A-Z_]+=\S+ )*lessor (?:.*\|\n)*.*)$`)
 )
 
 // commandsOf returns the commands of a page that begin with lessor.
@@ -132,7 +134,8 @@ func commandsOf(page string) (commands []string) {
 	return commands
 }
 
-// Users rely on the table of variables: each variable in it must exist, and it must list all the variables of the long-running commands.
+// Users rely on the table of variables: each variable in it must exist, and it must list all the
+// variables of the long-running commands.
 func TestTableOfVariablesMatchesTheFlags(t *testing.T) {
 	table := make(map[string]bool)
 	row := regexp.MustCompile("(?m)^\\|[^|]*\\| `(LESSOR_[A-Z_]+)` \\|")
@@ -140,7 +143,8 @@ func TestTableOfVariablesMatchesTheFlags(t *testing.T) {
 		table[match[1]] = true
 	}
 	known, seen := make(map[string]bool), make(map[string]bool)
-	longRunning := []string{"", "serve", "worker run"} // the first is the application, with the flags that all commands share
+	// the first is the application, with the flags that all commands share
+	longRunning := []string{"", "serve", "worker run"}
 	eachFlagOf(t, func(command string, flag *kong.Flag) {
 		seen[command] = true
 		for _, env := range flag.Envs {
@@ -162,8 +166,8 @@ func TestTableOfVariablesMatchesTheFlags(t *testing.T) {
 	}
 }
 
-// A variable that was left over must not choose what a command changes, or confirm it, or make two tasks one. The page lists the flags that are only for
-// the command line.
+// A variable that was left over must not choose what a command changes, or confirm it, or make two
+// tasks one. The page lists the flags that are only for the command line.
 func TestFlagsOnlyOnTheCommandLine(t *testing.T) {
 	_, section, found := strings.Cut(readDoc(t, "configuration.md"), "\n## Only on the command line\n")
 	if !found {
@@ -197,8 +201,9 @@ func TestFlagsOnlyOnTheCommandLine(t *testing.T) {
 	}
 }
 
-// The command of a task may itself be lessor. So no flag may read a variable that the worker sets for a task. The exception is LESSOR_WORKSPACE: a
-// lessor in the command uses the workspace of the task.
+// The command of a task may itself be lessor. So no flag may read a variable that the worker sets
+// for a task. The exception is LESSOR_WORKSPACE: a lessor in the command uses the workspace of the
+// task.
 func TestNoFlagReadsAVariableOfATask(t *testing.T) {
 	ofTask := execworker.Variables()
 	eachFlagOf(t, func(command string, flag *kong.Flag) {

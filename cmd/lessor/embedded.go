@@ -24,8 +24,9 @@ import (
 	"github.com/lessor-dev/lessor/store/boltstore"
 )
 
-// embedded is a coordinator within this process. It listens on a socket that only this user can reach. If it listened on a loopback port, every
-// user of the machine could submit tasks, and their commands would run as this user.
+// embedded is a coordinator within this process. It listens on a socket that only this user can
+// reach. If it listened on a loopback port, every user of the machine could submit tasks, and their
+// commands would run as this user.
 type embedded struct {
 	store  store.Store
 	socket string // path
@@ -40,8 +41,10 @@ var errStopped = errors.New("the coordinator was stopped")
 // maxSocketPath is the longest path of a socket that every system accepts, in bytes.
 const maxSocketPath = 100
 
-// startEmbedded serves the store in storeDir on a socket in socketDir, or in a temporary directory if the path would be too long. It ends the
-// leases of an earlier process at once. That process cannot be alive, because the store was not in use. It calls gone once, if the store is moved or removed.
+// startEmbedded serves the store in storeDir on a socket in socketDir, or in a temporary directory
+// if the path would be too long. It ends the leases of an earlier process at once. That process
+// cannot be alive, because the store was not in use. It calls gone once, if the store is moved or
+// removed.
 func startEmbedded(storeDir, socketDir string, log *slog.Logger, spans trace.TracerProvider, gone func()) (*embedded, error) {
 	st, err := boltstore.Open(storeDir, boltstore.Options{Logger: log})
 	if err != nil {
@@ -71,7 +74,8 @@ func startEmbedded(storeDir, socketDir string, log *slog.Logger, spans trace.Tra
 	return e, nil
 }
 
-// embeddedConfig has health thresholds that no memory and no disk reaches (session.NeverFull), because no other worker could do the work.
+// embeddedConfig has health thresholds that no memory and no disk reaches (session.NeverFull),
+// because no other worker could do the work.
 func embeddedConfig(log *slog.Logger) coordinator.Config {
 	return coordinator.Config{
 		Logger: log, Version: buildVersion(), Recovery: engine.InvalidateLeases,
@@ -100,7 +104,8 @@ func listenSocket(dir string) (path string, lis net.Listener, err error) {
 	return path, lis, nil
 }
 
-// dial returns a client of the coordinator. The path of the socket is not part of gRPC's target, in which some characters have a meaning.
+// dial returns a client of the coordinator. The path of the socket is not part of gRPC's target, in
+// which some characters have a meaning.
 func (e *embedded) dial() (*client, error) {
 	return dial("passthrough:///embedded", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -108,8 +113,9 @@ func (e *embedded) dial() (*client, error) {
 	}), grpc.WithStreamInterceptor(e.refuseIfEnded))
 }
 
-// refuseIfEnded refuses each stream for good once the coordinator has ended. Otherwise the worker would try for as long as it drains, 35 s by default, to
-// deliver its reports to a coordinator that does not come back.
+// refuseIfEnded refuses each stream for good once the coordinator has ended. Otherwise the worker
+// would try for as long as it drains, 35 s by default, to deliver its reports to a coordinator that
+// does not come back.
 func (e *embedded) refuseIfEnded(
 	ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
@@ -117,7 +123,8 @@ func (e *embedded) refuseIfEnded(
 		return open(ctx, desc, conn, method, opts...)
 	}
 	ended := status.New(codes.Unimplemented, "the coordinator has ended")
-	if told, err := ended.WithDetails(&errdetails.ErrorInfo{Domain: detail.Domain, Reason: "COORDINATOR_ENDED"}); err == nil { // a worker believes only a coordinator
+	// a worker believes only a coordinator
+	if told, err := ended.WithDetails(&errdetails.ErrorInfo{Domain: detail.Domain, Reason: "COORDINATOR_ENDED"}); err == nil {
 		ended = told
 	}
 	return nil, ended.Err()

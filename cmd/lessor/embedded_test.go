@@ -15,7 +15,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// `lessor run` runs its lines even if the memory or the disk of the machine is nearly full: its embedded coordinator never holds back work for that.
+// `lessor run` runs its lines even if the memory or the disk of the machine is nearly full: its
+// embedded coordinator never holds back work for that.
 func TestRunOnFullMachine(t *testing.T) {
 	if h := embeddedConfig(slog.New(slog.DiscardHandler)).Sessions.Health; h.MemPct <= 100 || h.DiskPct <= 100 {
 		t.Errorf("no new work from %v %% of memory or %v %% of the disk in use, want limits above 100 %%", h.MemPct, h.DiskPct)
@@ -76,8 +77,9 @@ func damageStore(t *testing.T, dir string) {
 	}
 }
 
-// The worker of `lessor run` ends soon after the embedded coordinator has ended, as it does when its store fails. The worker does not go on trying to reach
-// the coordinator, which does not come back.
+// The worker of `lessor run` ends soon after the embedded coordinator has ended, as it does when
+// its store fails. The worker does not go on trying to reach the coordinator, which does not come
+// back.
 func TestWorkerEndsAfterEmbeddedCoordinator(t *testing.T) {
 	dir := t.TempDir()
 	e, err := startEmbedded(dir, filepath.Join(dir, "socket"), slog.New(slog.DiscardHandler), nil, func() {})

@@ -13,7 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/config"
 )
 
-// Exit codes. They are decided here and nowhere else, and are part of the interface: docs/cli.md lists them.
+// Exit codes. They are decided here and nowhere else, and are part of the interface: docs/cli.md
+// lists them.
 const (
 	exitOK          = 0
 	exitFailed      = 1
@@ -69,7 +70,8 @@ func explain(err error) *failure {
 		return fail(interrupted.exitCode(), "", "%v", interrupted)
 	}
 	if errors.Is(err, syscall.EPIPE) {
-		return &failure{code: (&interruptedError{signal: syscall.SIGPIPE}).exitCode()} // the program that reads the output has closed it
+		// the program that reads the output has closed it
+		return &failure{code: (&interruptedError{signal: syscall.SIGPIPE}).exitCode()}
 	}
 	if f := explainStatus(err); f != nil {
 		return f
@@ -88,10 +90,12 @@ func usageOf(err error) error {
 	if broken, ok := errors.AsType[*config.Error](err); ok {
 		return fail(exitUsage, hintConfig, "%v", broken)
 	}
-	if written, ok := errors.AsType[*fs.PathError](err); ok && written.Op == "write" { // the text of --help or --version
+	// the text of --help or --version
+	if written, ok := errors.AsType[*fs.PathError](err); ok && written.Op == "write" {
 		return written
 	}
-	text, help, node := strings.Replace(err.Error(), "(from envar ", "(from ", 1), "lessor --help", (*kong.Node)(nil) // kong's word is for programmers
+	// kong's word is for programmers
+	text, help, node := strings.Replace(err.Error(), "(from envar ", "(from ", 1), "lessor --help", (*kong.Node)(nil)
 	if parse, ok := errors.AsType[*kong.ParseError](err); ok {
 		if node = parse.Context.Selected(); node != nil {
 			help = "lessor " + strings.TrimPrefix(node.FullPath(), "lessor ") + " --help"
@@ -109,7 +113,8 @@ func usageOf(err error) error {
 	return fail(exitUsage, hint, "%s", text)
 }
 
-// misplaced returns the flag that a command has, and that was not found because it is in front of its command; "" if the text of the error names no such flag.
+// misplaced returns the flag that a command has, and that was not found because it is in front of
+// its command; "" if the text of the error names no such flag.
 func misplaced(node *kong.Node, text string) string {
 	_, name, _ := strings.Cut(text, "unknown flag ")
 	name, _, _ = strings.Cut(name, ",")

@@ -340,8 +340,9 @@ func TestWhenAcceptsATimeOrADuration(t *testing.T) {
 	}
 }
 
-// A name cannot change what stands beside it: it has no control characters, does not turn the text around, and ends no line. And no part of it is hidden, but
-// joiners stay, which some scripts and emoji need.
+// A name cannot change what stands beside it: it has no control characters, does not turn the text
+// around, and ends no line. And no part of it is hidden, but joiners stay, which some scripts and
+// emoji need.
 func TestTablesShowNoControlCharacters(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "-", "a b": "a b", "a\tb": "a b", "a\x1b[31mb\n": `a\x1b[31mb\n`, "é\u0085": `é\u0085`,

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// openFiles returns how many files the process may have open; the runtime has raised that limit as far as it may. 0 means that it is not
-// known.
+// openFiles returns how many files the process may have open; the runtime has raised that limit as
+// far as it may. 0 means that it is not known.
 func openFiles() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -23,8 +23,9 @@ func openFiles() int {
 	return int(limit.Cur)
 }
 
-// warnExposed logs a warning if every user of the machine may read the file of a flag, which holds a secret. file may be empty. A file that cannot be
-// read is somebody else's error, and a pipe is read only once.
+// warnExposed logs a warning if every user of the machine may read the file of a flag, which holds
+// a secret. file may be empty. A file that cannot be read is somebody else's error, and a pipe is
+// read only once.
 func warnExposed(log *slog.Logger, flag, file string) {
 	info, err := os.Stat(file)
 	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o004 == 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
-// The parser accepts a command line or refuses it with a message, and never panics. The fuzzer's text is split into arguments at NUL bytes, which no
-// argument of a process can hold.
+// The parser accepts a command line or refuses it with a message, and never panics. The fuzzer's
+// text is split into arguments at NUL bytes, which no argument of a process can hold.
 func FuzzCommandLine(f *testing.F) {
 	for _, line := range []string{
 		"serve\x00--data\x00d\x00--quota\x00calls=5/s:10\x00--quota-tenant\x00a.tasks=1", "task\x00list\x00--state\x00READY\x00--label\x00a=b=c", "queue\x00update\x00q\x00--rate\x00-1/m",
@@ -43,7 +43,8 @@ func FuzzCommandLine(f *testing.F) {
 	})
 }
 
-// What is read as a rate is finite and not negative. The text that Lessor prints for a rate is read as nearly the same rate.
+// What is read as a rate is finite and not negative. The text that Lessor prints for a rate is read
+// as nearly the same rate.
 func FuzzRate(f *testing.F) {
 	for _, text := range []string{"5", "5/s", "300/m", "1e300/d", "1e-320", "NaN", "Inf", "-0", "0x1p-1074", "/s", "5/", "1/s:5", "1_0"} {
 		f.Add(text)
@@ -66,8 +67,8 @@ func FuzzRate(f *testing.F) {
 	})
 }
 
-// Each part of a filter is read as one state, never UNSPECIFIED, and the printed name of the state is read as the same state again. If the filter is
-// valid UTF-8, so is the error.
+// Each part of a filter is read as one state, never UNSPECIFIED, and the printed name of the state
+// is read as the same state again. If the filter is valid UTF-8, so is the error.
 func FuzzStates(f *testing.F) {
 	f.Add("READY")
 	f.Add("ready,running")

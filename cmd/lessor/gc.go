@@ -14,14 +14,17 @@ import (
 const (
 	// minGarbage is the least number of bytes that are allocated between two collections.
 	minGarbage = 48 << 20
-	// idleDelay is how long after the last collection the unused memory is given back to the system.
+	// idleDelay is how long after the last collection the unused memory is given back to the
+	// system.
 	idleDelay = time.Second
-	// goShare is the percentage of a container's memory that Go may use. The rest is for the kernel: sockets, and pages on their way to the disk.
+	// goShare is the percentage of a container's memory that Go may use. The rest is for the
+	// kernel: sockets, and pages on their way to the disk.
 	goShare = 70
 )
 
-// tuneGC makes collections of a small heap rarer, unless the environment sets GOGC or GOMEMLIMIT. By default, a collection runs when the program
-// has allocated as much as is live. A coordinator has little live memory, and a busy one allocates that much many times a second. When the
+// tuneGC makes collections of a small heap rarer, unless the environment sets GOGC or GOMEMLIMIT.
+// By default, a collection runs when the program has allocated as much as is live. A coordinator
+// has little live memory, and a busy one allocates that much many times a second. When the
 // coordinator becomes idle, it gives the additional memory back.
 func tuneGC() {
 	if os.Getenv("GOMEMLIMIT") == "" {
@@ -34,7 +37,8 @@ func tuneGC() {
 	}
 }
 
-// limitMemory makes collections more frequent when the process uses more than goShare of the memory that its container has, before the kernel kills it.
+// limitMemory makes collections more frequent when the process uses more than goShare of the memory
+// that its container has, before the kernel kills it.
 func limitMemory(container memlimit.Provider) {
 	if limit, err := container(); err == nil { // an error means that there is no limit, or no way to ask for it
 		debug.SetMemoryLimit(int64(limit / 100 * goShare))
@@ -47,7 +51,8 @@ type gcTuner struct {
 	releasing atomic.Bool // releaseMemory has started the present collection, so it is no sign of work
 }
 
-// gcSentinel is garbage with a finalizer: each collection calls collected, which sets the finalizer again for the next collection.
+// gcSentinel is garbage with a finalizer: each collection calls collected, which sets the finalizer
+// again for the next collection.
 type gcSentinel struct{ p *gcTuner }
 
 func (c *gcSentinel) collected() {
@@ -65,5 +70,6 @@ func (p *gcTuner) releaseMemory() {
 	debug.FreeOSMemory()
 }
 
-// growthPercent returns by how many percent a heap with that many live bytes may grow: by minGarbage, but at least by 100.
+// growthPercent returns by how many percent a heap with that many live bytes may grow: by
+// minGarbage, but at least by 100.
 func growthPercent(live uint64) int { return int(max(100, minGarbage*100/max(live, 1<<20))) }

@@ -8,7 +8,8 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// A container's limit of memory leaves 30 percent to the kernel. Without a limit, or a way to ask for it, Go's memory has none.
+// A container's limit of memory leaves 30 percent to the kernel. Without a limit, or a way to ask
+// for it, Go's memory has none.
 func TestMemoryLimitOfAContainer(t *testing.T) {
 	before := debug.SetMemoryLimit(math.MaxInt64)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })
@@ -24,7 +25,8 @@ func TestMemoryLimitOfAContainer(t *testing.T) {
 	}
 }
 
-// A small heap may grow to many times its size before it is collected. From 48 MiB on, the limit is Go's usual 100 percent.
+// A small heap may grow to many times its size before it is collected. From 48 MiB on, the limit is
+// Go's usual 100 percent.
 func TestGrowthOfTheHeap(t *testing.T) {
 	for live, want := range map[uint64]int{0: 4800, 1 << 20: 4800, 16 << 20: 300, 48 << 20: 100, 1 << 30: 100} {
 		if got := growthPercent(live); got != want {

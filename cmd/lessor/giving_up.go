@@ -9,8 +9,9 @@ import (
 	"github.com/lessor-dev/lessor/internal/await"
 )
 
-// givingUp is a writer that does not outlast the command: if the command has to stop at once, it gives up a write that is stuck, because nobody reads the
-// pipe or somebody has halted the terminal, and all later ones. It must not be used by several goroutines at once.
+// givingUp is a writer that does not outlast the command: if the command has to stop at once, it
+// gives up a write that is stuck, because nobody reads the pipe or somebody has halted the
+// terminal, and all later ones. It must not be used by several goroutines at once.
 type givingUp struct {
 	to  io.Writer
 	app *app
@@ -34,11 +35,13 @@ func (g *givingUp) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// unansweredAfter is how long reports of a worker may wait for their verdicts when the command has to stop at once.
+// unansweredAfter is how long reports of a worker may wait for their verdicts when the command has
+// to stop at once.
 const unansweredAfter = 5 * time.Second
 
-// closeUnanswered closes the connection of a worker that does not end when the command has to stop at once, because the coordinator does not answer. A worker
-// without its connection ends. release must be called when the worker has ended.
+// closeUnanswered closes the connection of a worker that does not end when the command has to stop
+// at once, because the coordinator does not answer. A worker without its connection ends. release
+// must be called when the worker has ended.
 func (a *app) closeUnanswered(conn io.Closer) (release func()) {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(a.stopNow, func() {

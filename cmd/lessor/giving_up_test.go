@@ -44,7 +44,8 @@ func TestSecondSignalEndsARunThatNobodyReads(t *testing.T) {
 	wantInterrupted(t, cmd, temp, signals...) // two threads may take them, so that either is the first
 }
 
-// wantInterrupted waits until a command has ended, and checks that one of the signals has ended it and that it has left no file in dir.
+// wantInterrupted waits until a command has ended, and checks that one of the signals has ended it
+// and that it has left no file in dir.
 func wantInterrupted(t *testing.T, cmd *exec.Cmd, dir string, by ...syscall.Signal) {
 	t.Helper()
 	_ = cmd.Wait() // the code says more

@@ -34,7 +34,8 @@ func TestExamplesOfTheHelp(t *testing.T) {
 			}
 			examples++
 			for _, args := range wordsOf(t, bin, line) {
-				if err := parseError(t, args); err != "" && !strings.HasPrefix(line, "LESSOR_DATA=") { // sets what would be missing
+				// sets what would be missing
+				if err := parseError(t, args); err != "" && !strings.HasPrefix(line, "LESSOR_DATA=") {
 					t.Errorf("%s --help: %s: %s", command, line, err)
 				}
 			}

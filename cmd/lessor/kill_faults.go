@@ -11,8 +11,9 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// killable makes the process end itself by SIGKILL at the commit that LESSOR_FAULT_KILL names: "before put lease 3" or "after delete task 1"
-// is the third commit that puts a lease, or the first that deletes a task. The process ends before that commit begins, or after it is durable and
+// killable makes the process end itself by SIGKILL at the commit that LESSOR_FAULT_KILL names:
+// "before put lease 3" or "after delete task 1" is the third commit that puts a lease, or the first
+// that deletes a task. The process ends before that commit begins, or after it is durable and
 // before any answer is sent.
 func killable(st store.Store) store.Store {
 	text := os.Getenv("LESSOR_FAULT_KILL")

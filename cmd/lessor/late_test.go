@@ -8,7 +8,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// reportLate plays a worker that leases a task of the queue, starts it, waits until its lease ends, and then reports completion.
+// reportLate plays a worker that leases a task of the queue, starts it, waits until its lease ends,
+// and then reports completion.
 func reportLate(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: late QUEUE OUTPUT")

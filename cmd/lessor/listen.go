@@ -32,7 +32,8 @@ func listenError(flag, addr string, err error) error {
 	return fail(exitCannotStart, fmt.Sprintf("--%s is HOST:PORT, where HOST is an address of this machine", flag), "cannot listen on %q: %v", addr, bareNetError(err))
 }
 
-// bareNetError returns a network error without its operation and address, because the message already has them.
+// bareNetError returns a network error without its operation and address, because the message
+// already has them.
 func bareNetError(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err

@@ -7,7 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// listing prints a list, as rows of a table or as lines of JSON. It holds a bounded number of items in memory.
+// listing prints a list, as rows of a table or as lines of JSON. It holds a bounded number of items
+// in memory.
 type listing struct {
 	table *table
 	lines *bufio.Writer // of JSON; nil if there is a table
@@ -30,7 +31,8 @@ func (l *listing) clipLast() {
 	}
 }
 
-// rowsAtOnce is how many rows determine the widths of their columns together. In a longer list, later columns may be wider.
+// rowsAtOnce is how many rows determine the widths of their columns together. In a longer list,
+// later columns may be wider.
 const rowsAtOnce = 1000
 
 // add prints m as JSON, or else the cells as a row.
@@ -46,7 +48,8 @@ func (l *listing) add(m proto.Message, cells ...string) error {
 	return l.table.flush()
 }
 
-// pageEnds says that the next item may take a while: a program that reads the lines has those up to here.
+// pageEnds says that the next item may take a while: a program that reads the lines has those up to
+// here.
 func (l *listing) pageEnds() error {
 	if l.lines != nil {
 		return l.lines.Flush()
@@ -62,8 +65,8 @@ func (l *listing) flush() error {
 	return l.table.flush()
 }
 
-// end prints what is left before err, with which the list ended; nil if it is complete. After an error, it prints no table without rows: that would look like the
-// answer that there are none.
+// end prints what is left before err, with which the list ended; nil if it is complete. After an
+// error, it prints no table without rows: that would look like the answer that there are none.
 func (l *listing) end(err error) error {
 	if err != nil && !l.begun {
 		return err
@@ -71,8 +74,9 @@ func (l *listing) end(err error) error {
 	return cmp.Or(err, l.flush())
 }
 
-// printPages prints all pages of a list, and those before an error. read returns the items of the page that a token names, and the token of the next page. The
-// first token is empty, and so is that after the last page.
+// printPages prints all pages of a list, and those before an error. read returns the items of the
+// page that a token names, and the token of the next page. The first token is empty, and so is that
+// after the last page.
 func printPages[T proto.Message](l *listing, cells func(T) []string, read func(token string) (items []T, next string, err error)) error {
 	for token := ""; ; {
 		items, next, err := read(token)

@@ -86,7 +86,8 @@ func TestCountReadsAllPages(t *testing.T) {
 	}
 }
 
-// A long table is printed in parts, so that it takes little memory. Columns of a later part are as wide as those before it, or wider.
+// A long table is printed in parts, so that it takes little memory. Columns of a later part are as
+// wide as those before it, or wider.
 func TestLongTablesArePrintedInParts(t *testing.T) {
 	var out strings.Builder
 	list := newListing(&app{streams: streams{out: &out}}, "A", "B")
@@ -112,7 +113,8 @@ func TestLongTablesArePrintedInParts(t *testing.T) {
 	}
 }
 
-// A list that ends with an error has the items before the error. A program that reads JSON has the lines of a page before the next page is read.
+// A list that ends with an error has the items before the error. A program that reads JSON has the
+// lines of a page before the next page is read.
 func TestListsShowWhatCameBeforeAnError(t *testing.T) {
 	for _, json := range []bool{false, true} {
 		var out strings.Builder
@@ -133,7 +135,8 @@ func TestListsShowWhatCameBeforeAnError(t *testing.T) {
 	}
 }
 
-// A list whose first page cannot be read has no head, which would look like the answer that there is nothing. An empty list has one.
+// A list whose first page cannot be read has no head, which would look like the answer that there
+// is nothing. An empty list has one.
 func TestNoHeadBeforeAnError(t *testing.T) {
 	for _, failed := range []error{nil, io.ErrUnexpectedEOF} {
 		var out strings.Builder

@@ -13,9 +13,11 @@ import (
 // logRoom is how many bytes of a log may wait for being written: some thousand lines.
 const logRoom = 1 << 20
 
-// logWriter writes a log that perhaps nobody takes, such as a pipe into a pager that stands still. Its Write returns at once, so that nothing waits for its log:
-// a goroutine, which runs while there is something to write, writes line by line. Lines that come while logRoom bytes wait are dropped and counted, and so are
-// those that cannot be written; where they are missing, the log says so as soon as somebody takes it. All methods are safe for concurrent use.
+// logWriter writes a log that perhaps nobody takes, such as a pipe into a pager that stands still.
+// Its Write returns at once, so that nothing waits for its log: a goroutine, which runs while there
+// is something to write, writes line by line. Lines that come while logRoom bytes wait are dropped
+// and counted, and so are those that cannot be written; where they are missing, the log says so as
+// soon as somebody takes it. All methods are safe for concurrent use.
 type logWriter struct {
 	to    io.Writer
 	form  func(io.Writer) slog.Handler // of the log
@@ -39,7 +41,8 @@ func newLogWriter(to io.Writer, form func(io.Writer) slog.Handler) *logWriter {
 func (w *logWriter) Write(lines []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.dropped > 0 || len(w.waiting) > 0 && len(w.waiting)+len(lines) > logRoom { // a gap ends only where the log says so
+	// a gap ends only where the log says so
+	if w.dropped > 0 || len(w.waiting) > 0 && len(w.waiting)+len(lines) > logRoom {
 		n := uint64(bytes.Count(lines, []byte("\n")))
 		w.dropped += n
 		w.total.Add(n)
@@ -109,7 +112,8 @@ func (w *logWriter) print(line []byte) bool {
 	return err == nil
 }
 
-// flush waits until everything is written, but at most for patience. A nil log has nothing to write.
+// flush waits until everything is written, but at most for patience. A nil log has nothing to
+// write.
 func (w *logWriter) flush(patience time.Duration) {
 	if w == nil {
 		return

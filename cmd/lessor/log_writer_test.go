@@ -46,7 +46,8 @@ func timeless(w io.Writer) slog.Handler {
 
 const droppedLines = `level=WARN msg="lines of the log were dropped: nobody took them, or they could not be written" lines=`
 
-// A log that nobody takes holds up nobody, and takes only so much memory. When it is taken again, it says where how many lines are missing.
+// A log that nobody takes holds up nobody, and takes only so much memory. When it is taken again,
+// it says where how many lines are missing.
 func TestLogThatNobodyTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		terminal := newHeld()
@@ -90,7 +91,8 @@ func shortened(log string) string {
 	return strings.ReplaceAll(log, strings.Repeat("x", logRoom/10), "…")
 }
 
-// Lines of many goroutines are whole, those of each are in order, and the end of the process waits for the last ones.
+// Lines of many goroutines are whole, those of each are in order, and the end of the process waits
+// for the last ones.
 func TestLogOfManyGoroutines(t *testing.T) {
 	const many, count = 20, 200
 	var text bytes.Buffer
@@ -138,7 +140,8 @@ func (f *fullDisk) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// A log that cannot be written is tried again with the next line, not all the time. When it can be written again, it says what is missing, in a line of its own.
+// A log that cannot be written is tried again with the next line, not all the time. When it can be
+// written again, it says what is missing, in a line of its own.
 func TestLogThatCannotBeWritten(t *testing.T) {
 	disk := &fullDisk{room: 10}
 	log := newLogWriter(disk, timeless)
@@ -208,7 +211,8 @@ func startLessor(t *testing.T, out, err *os.File, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// lineOf returns the first line with this text that a lessor prints into the pipe that start gets, and takes what comes after it.
+// lineOf returns the first line with this text that a lessor prints into the pipe that start gets,
+// and takes what comes after it.
 func lineOf(t *testing.T, text string, start func(in *os.File)) string {
 	t.Helper()
 	out, in, err := os.Pipe()
@@ -295,7 +299,8 @@ func TestCoordinatorWhoseOutputNobodyTakes(t *testing.T) {
 	stop(t, serve)
 }
 
-// If the reader of its log has gone, a coordinator serves all the same, stops in order, and fails with the exit code that says why.
+// If the reader of its log has gone, a coordinator serves all the same, stops in order, and fails
+// with the exit code that says why.
 func TestCoordinatorWhoseLogIsClosed(t *testing.T) {
 	t.Parallel()
 	out, log, err := os.Pipe()
@@ -316,7 +321,8 @@ func TestCoordinatorWhoseLogIsClosed(t *testing.T) {
 	}
 }
 
-// If nobody takes the log of a run, its lines are done all the same, and the log says later what is missing.
+// If nobody takes the log of a run, its lines are done all the same, and the log says later what is
+// missing.
 func TestRunWhoseLogNobodyTakes(t *testing.T) {
 	t.Parallel()
 	fifo := filepath.Join(t.TempDir(), "fifo")

@@ -17,9 +17,11 @@ type logging struct {
 	Format string `enum:"auto,json,text" default:"auto" placeholder:"FORMAT" help:"Format of the log: json, text, or auto, which is text on a terminal and json elsewhere."`
 }
 
-// logger returns a logger that writes to standard error. From then on, nothing that the command writes there waits for a reader, and the error with which it
-// ends is in the log, too: whoever watches the log looks there for what is worst. On a terminal that would only repeat the lines for people. With --log-format
-// json, those lines are left out, so that programs can read all of the log.
+// logger returns a logger that writes to standard error. From then on, nothing that the command
+// writes there waits for a reader, and the error with which it ends is in the log, too: whoever
+// watches the log looks there for what is worst. On a terminal that would only repeat the lines for
+// people. With --log-format json, those lines are left out, so that programs can read all of the
+// log.
 func (l logging) logger(a *app) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(l.Level)); err != nil {

@@ -14,12 +14,13 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// mappers convert words of the command line to values. Kong's own mappers pass strings through JSON, which silently replaces bytes that are not
-// UTF-8, and take a negative number for a flag.
+// mappers convert words of the command line to values. Kong's own mappers pass strings through
+// JSON, which silently replaces bytes that are not UTF-8, and take a negative number for a flag.
 //
-// A field is text. It is tagged type:"bytes" if it may contain any bytes: payloads, commands and file names. It is tagged type:"positive" if it is
-// a number whose zero means the default, type:"nonempty" if it is a text that must not be empty, and type:"file" if it is the name of a file or
-// directory and no name has a meaning.
+// A field is text. It is tagged type:"bytes" if it may contain any bytes: payloads, commands and
+// file names. It is tagged type:"positive" if it is a number whose zero means the default,
+// type:"nonempty" if it is a text that must not be empty, and type:"file" if it is the name of a
+// file or directory and no name has a meaning.
 func mappers() []kong.Option {
 	own := kong.NewRegistry().RegisterDefaults()
 	options := []kong.Option{
@@ -60,8 +61,8 @@ func decodeBytes(ctx *kong.DecodeContext, target reflect.Value) error {
 	return nil
 }
 
-// decodeFile decodes the name of a file without changing it. It refuses an empty name, for example from an unset variable in a script, because an
-// empty name would mean that no file was named.
+// decodeFile decodes the name of a file without changing it. It refuses an empty name, for example
+// from an unset variable in a script, because an empty name would mean that no file was named.
 func decodeFile(ctx *kong.DecodeContext, target reflect.Value) error {
 	if err := decodeBytes(ctx, target); err != nil {
 		return err
@@ -108,7 +109,8 @@ func (m text) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	return m.own.ForType(target.Type()).Decode(ctx, target)
 }
 
-// emptyElement refuses a list that is empty, or has an empty element, which may be a variable of a script that is not set. Kong drops one at the end of a list.
+// emptyElement refuses a list that is empty, or has an empty element, which may be a variable of a
+// script that is not set. Kong drops one at the end of a list.
 func emptyElement(ctx *kong.DecodeContext, target reflect.Value) error {
 	list, ok := ctx.Scan.Peek().Value.(string)
 	sep := ctx.Value.Tag.Sep
@@ -124,8 +126,9 @@ func emptyElement(ctx *kong.DecodeContext, target reflect.Value) error {
 	return nil
 }
 
-// lines is for flags that are repeated, since no separator is left for their values (sep:"none"). So that an environment variable can have several values, too,
-// it takes each of its lines for a value.
+// lines is for flags that are repeated, since no separator is left for their values (sep:"none").
+// So that an environment variable can have several values, too, it takes each of its lines for a
+// value.
 type lines struct{ each kong.Mapper }
 
 func (m lines) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
@@ -151,7 +154,8 @@ func (m lines) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	return nil
 }
 
-// entries is for flags that are given as KEY=VALUE. It refuses a key that comes again with another value, of which kong would take the last.
+// entries is for flags that are given as KEY=VALUE. It refuses a key that comes again with another
+// value, of which kong would take the last.
 type entries struct{ each kong.Mapper }
 
 func (m entries) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
@@ -173,7 +177,8 @@ func (m entries) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	return nil
 }
 
-// add decodes the next word, which is one entry, or all of them if it comes from the configuration file, where no key comes twice.
+// add decodes the next word, which is one entry, or all of them if it comes from the configuration
+// file, where no key comes twice.
 func (m entries) add(ctx *kong.DecodeContext, target reflect.Value) error {
 	added := reflect.New(target.Type()).Elem()
 	if err := m.each.Decode(ctx, added); err != nil {
@@ -191,12 +196,14 @@ func (m entries) add(ctx *kong.DecodeContext, target reflect.Value) error {
 	return nil
 }
 
-// isVariable reports whether a text with several lines comes from the environment. On the command line such a text is one value, for example a label's.
+// isVariable reports whether a text with several lines comes from the environment. On the command
+// line such a text is one value, for example a label's.
 func isVariable(flag *kong.Value, text string) bool {
 	return strings.Contains(text, "\n") && slices.ContainsFunc(flag.Tag.Envs, func(name string) bool { return os.Getenv(name) == text })
 }
 
-// nonempty is for text that must not be empty, because empty text would mean that the flag was not given.
+// nonempty is for text that must not be empty, because empty text would mean that the flag was not
+// given.
 type nonempty struct{ own *kong.Registry }
 
 func (m nonempty) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
@@ -238,7 +245,8 @@ func notNumber(text string, t reflect.Type) error {
 	return fmt.Errorf("%q is not %s", text, nounOf(t))
 }
 
-// amounts is for lists of numbers and for numbers by name. Kong's own errors speak of Go types, or do not say what is wrong.
+// amounts is for lists of numbers and for numbers by name. Kong's own errors speak of Go types, or
+// do not say what is wrong.
 type amounts struct{ own kong.Mapper }
 
 func (m amounts) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
@@ -276,7 +284,8 @@ func isNumber(text string, t reflect.Type) bool {
 	return err == nil
 }
 
-// rangeError returns strconv.ErrRange, wrapped, if s is a whole number that the type cannot hold. The limit of the flag itself may be lower.
+// rangeError returns strconv.ErrRange, wrapped, if s is a whole number that the type cannot hold.
+// The limit of the flag itself may be lower.
 func rangeError(s string, t reflect.Type) (err error) {
 	if t.PkgPath() != "" { // a type of our own or a duration, which have another form
 		return nil
@@ -311,7 +320,8 @@ func nounOf(t reflect.Type) string {
 	return "a whole number"
 }
 
-// positive is for numbers that must be more than 0: without the flag the default applies, and an explicit 0 must not mean the default.
+// positive is for numbers that must be more than 0: without the flag the default applies, and an
+// explicit 0 must not mean the default.
 type positive struct{ own *kong.Registry }
 
 func (m positive) Decode(ctx *kong.DecodeContext, target reflect.Value) error {

@@ -9,7 +9,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// A flag KEY=VALUE whose key comes again with another value is refused; the error names the flag, the key and both values.
+// A flag KEY=VALUE whose key comes again with another value is refused; the error names the flag,
+// the key and both values.
 func TestRepeatedKeys(t *testing.T) {
 	var flags int
 	eachFlagOf(t, func(command string, flag *kong.Flag) {
@@ -50,7 +51,8 @@ func parseError(t *testing.T, args []string) string {
 	return ""
 }
 
-// A variable of the environment has several values, each in a line, or divided as on the command line.
+// A variable of the environment has several values, each in a line, or divided as on the command
+// line.
 func TestRepeatedKeysInVariables(t *testing.T) {
 	for variable, value := range map[string]string{"LESSOR_SUBMIT_LABEL": "k=1\nj=1\nk=2", "LESSOR_QUOTA": "k=1;j=1;k=2"} {
 		t.Setenv(variable, value)

@@ -14,8 +14,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/httpserver"
 )
 
-// monitoringPages returns the pages of a command that is not a coordinator: /metrics, which shows the collectors along with the process and its version, and
-// /healthz (is the process alive?).
+// monitoringPages returns the pages of a command that is not a coordinator: /metrics, which shows
+// the collectors along with the process and its version, and /healthz (is the process alive?).
 func monitoringPages(own ...prometheus.Collector) *http.ServeMux {
 	registry := prometheus.NewRegistry()
 	build := prometheus.GaugeOpts{Name: "lessor_build_info", Help: "Always 1; the label has the version.", ConstLabels: prometheus.Labels{"version": buildVersion()}}

@@ -2,8 +2,10 @@ package main
 
 import "strings"
 
-// omitFields returns a JSON object, or an array of such, without the members at the given paths, such as "spec.payload"; the others keep their order. The
-// value must be valid and without spaces. Lists of many thousand tasks are piped, so it is not decoded: it is only looked where members end.
+// omitFields returns a JSON object, or an array of such, without the members at the given paths,
+// such as "spec.payload"; the others keep their order. The value must be valid and without spaces.
+// Lists of many thousand tasks are piped, so it is not decoded: it is only looked where members
+// end.
 func omitFields(value []byte, paths []string) []byte {
 	switch {
 	case len(paths) == 0:
@@ -45,7 +47,8 @@ func omitInEach(array []byte, paths []string) []byte {
 	return append(kept, ']')
 }
 
-// endOf returns where the name or value ends that begins at an index of an object or array: at the colon, comma, brace or bracket behind it.
+// endOf returns where the name or value ends that begins at an index of an object or array: at the
+// colon, comma, brace or bracket behind it.
 func endOf(object []byte, at int) int {
 	for depth := 0; ; at++ {
 		switch object[at] {
@@ -70,7 +73,8 @@ func endOf(object []byte, at int) int {
 	}
 }
 
-// descend says what the paths mean for the member with that name: whether to drop it, or else which paths below it to drop.
+// descend says what the paths mean for the member with that name: whether to drop it, or else which
+// paths below it to drop.
 func descend(paths []string, name string) (drop bool, below []string) {
 	for _, path := range paths {
 		first, rest, deeper := strings.Cut(path, ".")

@@ -17,7 +17,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// Members at the given paths are left out, however their values and their neighbours look, and everything else stays as it is.
+// Members at the given paths are left out, however their values and their neighbours look, and
+// everything else stays as it is.
 func TestFieldsAreLeftOut(t *testing.T) {
 	paths := []string{"output", "spec.payload", "history"}
 	for object, want := range map[string]string{
@@ -38,8 +39,10 @@ func TestFieldsAreLeftOut(t *testing.T) {
 	}
 }
 
-// What is printed of a message is what protojson writes, without spaces and without the members that are left out: the order stays, and so do fields with
-// their default. A slow and simple program with package json says so of all messages, with random fields, and random paths to leave out.
+// What is printed of a message is what protojson writes, without spaces and without the members
+// that are left out: the order stays, and so do fields with their default. A slow and simple
+// program with package json says so of all messages, with random fields, and random paths to leave
+// out.
 func TestLinesAgreeWithPackageJSON(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var dropped int
@@ -138,7 +141,8 @@ func randomPaths(d protoreflect.MessageDescriptor, random *rand.Rand) (paths []s
 // oddTexts have what JSON has to escape, and what looks like JSON.
 var oddTexts = []string{"", "a b", `"`, `\`, `\\"`, "{[,:]}", "\t\n\x00\x7f", "<&>", "ä\u2028\U0001f600", `","output":"`}
 
-// fillAtRandom sets about two thirds of the fields of a message, and of those in it down to a depth.
+// fillAtRandom sets about two thirds of the fields of a message, and of those in it down to a
+// depth.
 func fillAtRandom(m protoreflect.Message, random *rand.Rand, depth int) {
 	for i := range m.Descriptor().Fields().Len() {
 		switch f := m.Descriptor().Fields().Get(i); {
@@ -161,7 +165,8 @@ func fillAtRandom(m protoreflect.Message, random *rand.Rand, depth int) {
 	}
 }
 
-// fillElement fills a message inside another. Those of other packages have rules of their own; times and durations are valid as they are.
+// fillElement fills a message inside another. Those of other packages have rules of their own;
+// times and durations are valid as they are.
 func fillElement(m protoreflect.Message, random *rand.Rand, depth int) {
 	if m.Descriptor().ParentFile().Package() == "lessor.v1" {
 		fillAtRandom(m, random, depth)
@@ -192,7 +197,8 @@ func randomValue(f protoreflect.FieldDescriptor, random *rand.Rand) protoreflect
 	return f.Default()
 }
 
-// The protos say which fields lists leave out; these are absent in lines of --json, so that no script takes them for empty.
+// The protos say which fields lists leave out; these are absent in lines of --json, so that no
+// script takes them for empty.
 func TestLinesLeaveOutWhatListsDo(t *testing.T) {
 	source, err := os.ReadFile("../../proto/lessor/v1/task.proto")
 	if err != nil {
@@ -205,7 +211,7 @@ func TestLinesLeaveOutWhatListsDo(t *testing.T) {
 		comment := ""
 		for line := range strings.Lines(body) {
 			if field := regexp.MustCompile(` (\w+) = \d+;`).FindStringSubmatch(line); field == nil {
-				comment += line
+				comment += " " + strings.Trim(line, " /\n")
 			} else {
 				if regexp.MustCompile(`(Lists leave (it|them) out|Left out of lists|GetTask alone)`).MatchString(comment) {
 					want = append(want, prefix+field[1])

@@ -19,14 +19,16 @@ import (
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
-// printJSON writes m on one line, with fields named as in the protos, including fields with their default. It leaves out the fields that the
-// coordinator did not send, because they would look empty.
+// printJSON writes m on one line, with fields named as in the protos, including fields with their
+// default. It leaves out the fields that the coordinator did not send, because they would look
+// empty.
 func printJSON(w io.Writer, m proto.Message, leftOut ...string) error {
 	raw, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("writing JSON: %w", err)
 	}
-	// protojson adds spaces at random, so that nobody depends on its output. Scripts need a stable form.
+	// protojson adds spaces at random, so that nobody depends on its output. Scripts need a stable
+	// form.
 	var line bytes.Buffer
 	if err := json.Compact(&line, raw); err != nil {
 		return fmt.Errorf("writing JSON: %w", err)
@@ -44,10 +46,11 @@ func (a *app) line(v any, text string) error {
 	return err
 }
 
-// table prints rows in columns. The columns of later rows are at least as wide as those of rows that were flushed before them. If a row is wider
-// than the terminal, its last cell, which has the longest text, goes to the lines below it, and so does each column for which no row has room; but first
-// columns that are much wider than others, such as one with a long name, are clipped. If the output is not a terminal, a row is always one line, and
-// whole.
+// table prints rows in columns. The columns of later rows are at least as wide as those of rows
+// that were flushed before them. If a row is wider than the terminal, its last cell, which has the
+// longest text, goes to the lines below it, and so does each column for which no row has room; but
+// first columns that are much wider than others, such as one with a long name, are clipped. If the
+// output is not a terminal, a row is always one line, and whole.
 type table struct {
 	w      io.Writer
 	width  int  // of the terminal; 0: not a terminal
@@ -62,7 +65,8 @@ func newTable(w io.Writer, heads ...string) *table {
 	return t
 }
 
-// widthOf returns the number of columns of the terminal that w writes to, or 0 if it is not a terminal.
+// widthOf returns the number of columns of the terminal that w writes to, or 0 if it is not a
+// terminal.
 func widthOf(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -120,11 +124,13 @@ func (t *table) write(out *bufio.Writer, cells []string, widths []int) {
 	}
 }
 
-// A column that is wider than longName is clipped if the terminal is too narrow, to leastShown at most. Ids and times are never that wide, and stay whole.
+// A column that is wider than longName is clipped if the terminal is too narrow, to leastShown at
+// most. Ids and times are never that wide, and stay whole.
 const longName, leastShown = 24, 12
 
-// shown returns how wide the columns are shown: as wide as they are, unless the terminal has no room for them. Then long ones are clipped, if that makes room
-// for all, or for all but the last one, which goes below.
+// shown returns how wide the columns are shown: as wide as they are, unless the terminal has no
+// room for them. Then long ones are clipped, if that makes room for all, or for all but the last
+// one, which goes below.
 func (t *table) shown() []int {
 	last := len(t.widths) - 1
 	beside := 2 * last
@@ -142,7 +148,8 @@ func (t *table) shown() []int {
 	return t.widths
 }
 
-// without returns the widths when so many columns of the terminal are taken from the long ones, the widest first; nil if they have not that many.
+// without returns the widths when so many columns of the terminal are taken from the long ones, the
+// widest first; nil if they have not that many.
 func (t *table) without(over int) []int {
 	widths := slices.Clone(t.widths)
 	for ; over > 0; over-- {
@@ -160,7 +167,8 @@ func (t *table) without(over int) []int {
 	return widths
 }
 
-// beside returns how many columns, without the last one, fit side by side: all, unless the terminal is too narrow for them.
+// beside returns how many columns, without the last one, fit side by side: all, unless the terminal
+// is too narrow for them.
 func (t *table) beside(widths []int) int {
 	last := len(widths) - 1
 	if t.width == 0 {
@@ -193,8 +201,9 @@ func wrapped(text string, width int) (lines []string) {
 	return append(lines, line)
 }
 
-// printable makes the characters visible that would break a table, control the terminal, turn the direction of text around, or hide; a tab, which would begin a
-// column, becomes a space, and an empty cell a dash.
+// printable makes the characters visible that would break a table, control the terminal, turn the
+// direction of text around, or hide; a tab, which would begin a column, becomes a space, and an
+// empty cell a dash.
 func printable(s string) string {
 	if s == "" {
 		return "-"
@@ -226,8 +235,8 @@ func age(t *timestamppb.Timestamp) string {
 	return words.Age(time.Since(t.AsTime()))
 }
 
-// zoneNow returns the time zone in which a table shows times. The head of the table names it once, so it is the same for all rows, also for times of
-// the other half of the year.
+// zoneNow returns the time zone in which a table shows times. The head of the table names it once,
+// so it is the same for all rows, also for times of the other half of the year.
 func zoneNow() *time.Location {
 	return time.FixedZone(time.Now().Zone())
 }

@@ -9,8 +9,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// On a terminal, a last cell that would make its row wider than the terminal goes below the row, broken into lines. Elsewhere a row is always one
-// line.
+// On a terminal, a last cell that would make its row wider than the terminal goes below the row,
+// broken into lines. Elsewhere a row is always one line.
 func TestTablesFitTheTerminal(t *testing.T) {
 	const text = "CONFIGURATION: exit status 78: cannot open /data/ä.png: no such file or directory, the volume is not mounted"
 	print := func(width int) string {
@@ -39,14 +39,16 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	if got := print(exact - 1); strings.Count(got, "\n") != 4 {
 		t.Errorf("a terminal that is one column too narrow: want 4 lines\n%s", got)
 	}
-	for line := range strings.Lines(print(5)) { // a line holds at least one word, even if the word is wider than the terminal
+	// a line holds at least one word, even if the word is wider than the terminal
+	for line := range strings.Lines(print(5)) {
 		if fields := strings.Fields(line); strings.HasPrefix(line, "    ") && len(fields) != 1 {
 			t.Errorf("a terminal of 5 columns has the line %q, want one word", line)
 		}
 	}
 }
 
-// If not even the other columns fit beside each other, those that do not fit go below the row, those of the header too.
+// If not even the other columns fit beside each other, those that do not fit go below the row,
+// those of the header too.
 func TestColumnsThatDoNotFitGoBelow(t *testing.T) {
 	var out strings.Builder
 	table := newTable(&out, "AT", "SUBJECT", "ACTION", "OUTCOME", "DETAIL")
@@ -66,8 +68,9 @@ func TestColumnsThatDoNotFitGoBelow(t *testing.T) {
 	}
 }
 
-// On a terminal that is too narrow, one long name does not break all rows: its column is clipped. What is short, such as an id, is whole, and nothing is clipped
-// elsewhere, or if there would be no room anyway.
+// On a terminal that is too narrow, one long name does not break all rows: its column is clipped.
+// What is short, such as an id, is whole, and nothing is clipped elsewhere, or if there would be no
+// room anyway.
 func TestLongNamesAreClippedOnATerminal(t *testing.T) {
 	long := strings.Repeat("n", 51)
 	print := func(width int, last string) string {
@@ -100,7 +103,8 @@ func TestLongNamesAreClippedOnATerminal(t *testing.T) {
 	}
 }
 
-// The errors of tasks are clipped for people, but not for a program that reads them from a pipe or a file, however they are listed.
+// The errors of tasks are clipped for people, but not for a program that reads them from a pipe or
+// a file, however they are listed.
 func TestDetailIsWholeInAPipe(t *testing.T) {
 	why := strings.Repeat("why ", 30) + "end"
 	task := &lessorv1.Task{TaskId: "t1", State: lessorv1.TaskState_TASK_STATE_FAILED, Error: &lessorv1.TaskError{Message: why}}
@@ -118,7 +122,8 @@ func TestDetailIsWholeInAPipe(t *testing.T) {
 	}
 }
 
-// Columns stay straight with characters that are wide, such as Chinese ones and emoji, and with those that only change the one before them.
+// Columns stay straight with characters that are wide, such as Chinese ones and emoji, and with
+// those that only change the one before them.
 func TestColumnsAreStraightWithAnyCharacters(t *testing.T) {
 	var out strings.Builder
 	table := newTable(&out, "QUEUE", "KEY", "N")

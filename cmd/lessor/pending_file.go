@@ -10,7 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/durable"
 )
 
-// pendingFile is a file that gets its name in one step, when all of its content is on the disk. Until then, its name says that it is partial.
+// pendingFile is a file that gets its name in one step, when all of its content is on the disk.
+// Until then, its name says that it is partial.
 type pendingFile struct {
 	*os.File
 	name  string
@@ -25,8 +26,9 @@ const (
 	public = 0o666 // less the umask
 )
 
-// newPendingFile begins a file. It refuses a name that exists already, unless force is set. Even then it replaces only a regular file: otherwise root
-// could replace /dev/stdout for every process of the machine. It also refuses -, which elsewhere means standard output.
+// newPendingFile begins a file. It refuses a name that exists already, unless force is set. Even
+// then it replaces only a regular file: otherwise root could replace /dev/stdout for every process
+// of the machine. It also refuses -, which elsewhere means standard output.
 func newPendingFile(name string, force bool, perm fs.FileMode) (*pendingFile, error) {
 	if name == "-" {
 		return nil, fail(exitUsage, "name a file; one whose name is - is ./-", "-: only a file can be flushed and get its name in one step, not standard output")
@@ -83,8 +85,9 @@ func (u *pendingFile) keep() error {
 	return nil
 }
 
-// rename gives the file its name. Without force it makes a link, because a link fails if somebody made a file with that name in the
-// meantime, and a rename does not. If the file system has no links, such as that of some network disks, it renames.
+// rename gives the file its name. Without force it makes a link, because a link fails if somebody
+// made a file with that name in the meantime, and a rename does not. If the file system has no
+// links, such as that of some network disks, it renames.
 func (u *pendingFile) rename() (err error) {
 	linked := false
 	if !u.force {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// A file gets its name also if the file system has no links. It does not replace a file that was made meanwhile, unless that is allowed.
+// A file gets its name also if the file system has no links. It does not replace a file that was
+// made meanwhile, unless that is allowed.
 func TestPendingFileWithoutLinks(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -49,7 +50,8 @@ func TestPendingFileWithoutLinks(t *testing.T) {
 	}
 }
 
-// If the directory of a file cannot be flushed, the file has its name already: the error does not say that nothing was changed.
+// If the directory of a file cannot be flushed, the file has its name already: the error does not
+// say that nothing was changed.
 func TestPendingFileWhoseDirectoryCannotBeFlushed(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	u, err := newPendingFile(name, false, secret)

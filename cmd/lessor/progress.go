@@ -23,10 +23,12 @@ func progressText(p *lessorv1.Progress) string {
 	return text
 }
 
-// shownLines is how many of the last output lines of an attempt are shown; --json has all that the coordinator keeps.
+// shownLines is how many of the last output lines of an attempt are shown; --json has all that the
+// coordinator keeps.
 const shownLines = 20
 
-// addFeedback shows the last progress and output of the present attempt, or of the last attempt that had any, and then of which.
+// addFeedback shows the last progress and output of the present attempt, or of the last attempt
+// that had any, and then of which.
 func (d details) addFeedback(t *lessorv1.Task) {
 	p := t.GetProgress()
 	of := words.OfAttempt(t)
@@ -46,8 +48,8 @@ func (d details) addFeedback(t *lessorv1.Task) {
 	d.add("last lines", strings.Join(lines, "\n"))
 }
 
-// stackOf returns the stack of an error, or "" if it says nothing beyond the message and the last lines: the stack of a command is the end of what it wrote to
-// standard error.
+// stackOf returns the stack of an error, or "" if it says nothing beyond the message and the last
+// lines: the stack of a command is the end of what it wrote to standard error.
 func stackOf(t *lessorv1.Task) string {
 	stack := t.GetError().GetStackTrace()
 	shown := t.GetError().GetMessage()

@@ -48,7 +48,8 @@ func queueCells(q *lessorv1.Queue) []string {
 	}
 }
 
-// blockerText says for how long the oldest lease has been live for which blocked tasks of a queue wait; "" if none are blocked.
+// blockerText says for how long the oldest lease has been live for which blocked tasks of a queue
+// wait; "" if none are blocked.
 func blockerText(q *lessorv1.Queue) string {
 	if q.GetOldestBlocker() == nil {
 		return ""

@@ -42,7 +42,8 @@ func (c queueResumeCmd) Run(a *app) error { return c.setPaused(a, c.remote, fals
 func (n queueNames) setPaused(a *app, r remote, paused bool) error {
 	return r.with(a, func(cl *client) error {
 		return changeEach(a, n.Name, func(ctx context.Context, name string) (proto.Message, string, error) {
-			// An update would create a missing queue, and a user who mistyped the name would believe that the right one is paused.
+			// An update would create a missing queue, and a user who mistyped the name would
+			// believe that the right one is paused.
 			if _, err := cl.admin.GetQueue(ctx, &lessorv1.GetQueueRequest{WorkspaceId: r.Workspace, Name: name}); err != nil {
 				return nil, "", err
 			}

@@ -12,7 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// A setting that is out of its range is refused with an error that names its flag, and says what is allowed.
+// A setting that is out of its range is refused with an error that names its flag, and says what is
+// allowed.
 func TestRefusedSettingsNameTheirFlags(t *testing.T) {
 	long := strings.Repeat("x", 257)
 	named := map[string]bool{}

@@ -19,7 +19,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// answerWith serves every unary call with answer, which gets the name of the call, and returns the address.
+// answerWith serves every unary call with answer, which gets the name of the call, and returns the
+// address.
 func answerWith(t *testing.T, answer func(call string, req proto.Message) (proto.Message, error)) string {
 	t.Helper()
 	server := grpc.NewServer(grpc.UnaryInterceptor(func(_ context.Context, req any, info *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {

@@ -87,8 +87,9 @@ func (c restoreCmd) Run(a *app) error {
 	return unheard(a.line(done, done.text("backup")), "", "the store in %s was restored", c.Data)
 }
 
-// requireClock refuses a clock that was never set. Epochs count from 2024 (see lease.RestoredEpoch): by such a clock, another restore of the same backup would
-// get the same epoch, and so the same fencing tokens and ids of tasks (A2, A11).
+// requireClock refuses a clock that was never set. Epochs count from 2024 (see
+// lease.RestoredEpoch): by such a clock, another restore of the same backup would get the same
+// epoch, and so the same fencing tokens and ids of tasks (A2, A11).
 func requireClock(now time.Time) error {
 	if now.UTC().Year() >= 2024 {
 		return nil
@@ -96,9 +97,11 @@ func requireClock(now time.Time) error {
 	return fail(exitCannotStart, "set the clock: the number of the new epoch depends on it", "the clock of this machine is wrong: it says %s", now.UTC().Format(time.RFC3339))
 }
 
-// checkReadable returns an error if the backup cannot be read. It runs before the restore, whose error would blame the data directory.
+// checkReadable returns an error if the backup cannot be read. It runs before the restore, whose
+// error would blame the data directory.
 func checkReadable(name string) error {
-	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() { // the opening of a named pipe would wait for a writer
+	// the opening of a named pipe would wait for a writer
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file", name)
 	}
 	file, err := os.Open(name)

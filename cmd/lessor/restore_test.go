@@ -17,12 +17,14 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// A2, A11: if a backup is restored again before a second has passed, the second restore gets a later epoch. With the same epoch, the coordinator of the second
-// store would give out the fencing tokens that the coordinator of the first one gave out.
+// A2, A11: if a backup is restored again before a second has passed, the second restore gets a
+// later epoch. With the same epoch, the coordinator of the second store would give out the fencing
+// tokens that the coordinator of the first one gave out.
 func TestRestoresWithinASecondGetDifferentEpochs(t *testing.T) {
 	t.Attr("rules", "A2 A11")
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(25 * 366 * 24 * time.Hour) // the clock of a bubble begins in 2000, and the epochs of restores count from 2024
+		// the clock of a bubble begins in 2000, and the epochs of restores count from 2024
+		time.Sleep(25 * 366 * 24 * time.Hour)
 		st := memstore.New()
 		var b store.Batch
 		records.PutIdentity(&b, records.Identity{Epoch: 1, Key: []byte("secret")})
@@ -53,7 +55,8 @@ func TestRestoresWithinASecondGetDifferentEpochs(t *testing.T) {
 	})
 }
 
-// A2, A11: a restore is refused while the clock is before the time from which epochs count, and makes nothing. Otherwise two restores would get the same epoch.
+// A2, A11: a restore is refused while the clock is before the time from which epochs count, and
+// makes nothing. Otherwise two restores would get the same epoch.
 func TestRestoreWantsAClock(t *testing.T) {
 	t.Attr("rules", "A2 A11")
 	synctest.Test(t, func(t *testing.T) { // the clock of a bubble begins in 2000

@@ -15,7 +15,8 @@ type retryFlags struct {
 	MaxBackoff        time.Duration `type:"positive" placeholder:"DURATION" help:"Longest wait between attempts (5m)."`
 }
 
-// policy returns the policy, without what no flag sets: nil if none is set, because a spec with an empty policy is not the same as one without.
+// policy returns the policy, without what no flag sets: nil if none is set, because a spec with an
+// empty policy is not the same as one without.
 func (f retryFlags) policy() *lessorv1.RetryPolicy {
 	if f == (retryFlags{}) {
 		return nil

@@ -103,7 +103,8 @@ func (c runCmd) Run(a *app, line *kong.Context) (err error) {
 	return work.conclude(summary, time.Since(began))
 }
 
-// resumeWait says why a resumed run may seem to stand still. The embedded coordinator ends the leases of an earlier process at once, another one cannot.
+// resumeWait says why a resumed run may seem to stand still. The embedded coordinator ends the
+// leases of an earlier process at once, another one cannot.
 func (c runCmd) resumeWait() string {
 	if c.Addr == "" {
 		return ""
@@ -121,7 +122,8 @@ func (c runCmd) refuseIdle(line *kong.Context) error {
 	)
 }
 
-// check refuses what the coordinator would refuse later, when the data directory already holds the run.
+// check refuses what the coordinator would refuse later, when the data directory already holds the
+// run.
 func (c runCmd) check() error {
 	if err := commandOf(c.Command).Check(c.Replace); err != nil {
 		return fail(exitUsage, "write the command and its arguments after --", "%v", err)
@@ -183,7 +185,8 @@ func (c runCmd) input(a *app) (io.ReadCloser, error) {
 	return f, nil
 }
 
-// pipeInput is a named pipe that the first Read opens. Opening it waits for a writer, which only a signal may end; runner.Open ends a Read at a signal.
+// pipeInput is a named pipe that the first Read opens. Opening it waits for a writer, which only a
+// signal may end; runner.Open ends a Read at a signal.
 type pipeInput struct {
 	name string
 	file *os.File
@@ -257,7 +260,8 @@ func openError(dir string, err error) error {
 	return storeError(dir, err) // the directory as such is at fault, as that of a store can be
 }
 
-// screen returns the screen, which keeps the progress bar apart from the other output on the terminal.
+// screen returns the screen, which keeps the progress bar apart from the other output on the
+// terminal.
 func (c runCmd) screen(a *app) *runner.Screen {
 	same := runner.Apart
 	switch {
@@ -269,7 +273,8 @@ func (c runCmd) screen(a *app) *runner.Screen {
 	return runner.NewScreen(&givingUp{to: a.out, app: a}, &givingUp{to: a.err, app: a}, same)
 }
 
-// sameFile reports whether two writers are the same file or pipe, as with 2>&1. Anything but files may be the same.
+// sameFile reports whether two writers are the same file or pipe, as with 2>&1. Anything but files
+// may be the same.
 func sameFile(a, b io.Writer) bool {
 	f, ok1 := a.(*os.File)
 	g, ok2 := b.(*os.File)
@@ -281,7 +286,8 @@ func sameFile(a, b io.Writer) bool {
 	return err1 != nil || err2 != nil || os.SameFile(first, second)
 }
 
-// barWidth returns the function for the width of the progress bar, or nil if nobody would see a bar: a dumb terminal shows the codes that remove one.
+// barWidth returns the function for the width of the progress bar, or nil if nobody would see a
+// bar: a dumb terminal shows the codes that remove one.
 func barWidth(w io.Writer) func() int {
 	if !isTerminal(w) || os.Getenv("TERM") == "dumb" {
 		return nil
@@ -300,7 +306,8 @@ func (c runCmd) record(a *app) func(io.Writer, *lessorv1.Task, string) error {
 	return printRecord
 }
 
-// withResumeHint adds a hint to an error that says how to resume the run, or where there may be room for it.
+// withResumeHint adds a hint to an error that says how to resume the run, or where there may be
+// room for it.
 func (c runCmd) withResumeHint(err error) error {
 	f := *explain(err)
 	switch {

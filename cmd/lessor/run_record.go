@@ -20,16 +20,18 @@ import (
 
 // runRecord is what lessor run --json adds to a task, as its field "line".
 type runRecord struct {
-	Number   int64    `json:"number"`              // from 1
-	Text     *string  `json:"text,omitempty"`      // nil: it is not UTF-8; the payload has it in base64
-	ExitCode *int     `json:"exit_code,omitempty"` // nil: the last attempt did not end by itself
-	Output   []byte   `json:"output,omitempty"`    // what the last attempt of a failed line has printed, in base64
-	File     string   `json:"file,omitempty"`      // with that, if it is too long for the output of a task
-	Deleted  bool     `json:"deleted,omitempty"`   // its task is gone, of which the object has only what was submitted
-	Seconds  *float64 `json:"seconds,omitempty"`   // from the grant of the last attempt to the end of the line; nil: it was not granted
+	Number   int64   `json:"number"`              // from 1
+	Text     *string `json:"text,omitempty"`      // nil: it is not UTF-8; the payload has it in base64
+	ExitCode *int    `json:"exit_code,omitempty"` // nil: the last attempt did not end by itself
+	Output   []byte  `json:"output,omitempty"`    // what the last attempt of a failed line has printed, in base64
+	File     string  `json:"file,omitempty"`      // with that, if it is too long for the output of a task
+	Deleted  bool    `json:"deleted,omitempty"`   // its task is gone, of which the object has only what was submitted
+	// from the grant of the last attempt to the end of the line; nil: it was not granted
+	Seconds *float64 `json:"seconds,omitempty"`
 }
 
-// newRunRecord returns what is added to a task that has ended. If it has failed, the file failed has what its last attempt has printed; it need not exist.
+// newRunRecord returns what is added to a task that has ended. If it has failed, the file failed
+// has what its last attempt has printed; it need not exist.
 func newRunRecord(t *lessorv1.Task, failed string) (runRecord, error) {
 	r := runRecord{Number: runner.LineOf(t), Deleted: t.GetState() == lessorv1.TaskState_TASK_STATE_UNSPECIFIED}
 	if line := t.GetSpec().GetPayload(); utf8.Valid(line) {

@@ -14,7 +14,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/execworker"
 )
 
-// The object of a line is its task, with the line, its exit code and the time of its last attempt behind it, as far as there are any.
+// The object of a line is its task, with the line, its exit code and the time of its last attempt
+// behind it, as far as there are any.
 func TestObjectOfALine(t *testing.T) {
 	at := func(ms int64) *timestamppb.Timestamp { return timestamppb.New(time.UnixMilli(ms)) }
 	granted := func(attempt uint32, ms int64) *lessorv1.HistoryEvent {
@@ -54,7 +55,8 @@ func TestObjectOfALine(t *testing.T) {
 	}
 }
 
-// The object of a line that has failed has what its last attempt has printed, or the file with it, if that is long.
+// The object of a line that has failed has what its last attempt has printed, or the file with it,
+// if that is long.
 func TestObjectOfAFailedLineHasItsOutput(t *testing.T) {
 	failed := &lessorv1.Task{State: lessorv1.TaskState_TASK_STATE_FAILED}
 	for _, c := range []struct {

@@ -22,7 +22,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// runWork is the work of one process on a run: it starts a worker, with an embedded coordinator or for a remote one, and follows the run.
+// runWork is the work of one process on a run: it starts a worker, with an embedded coordinator or
+// for a remote one, and follows the run.
 type runWork struct {
 	runCmd
 	*app
@@ -33,8 +34,9 @@ type runWork struct {
 	cut bool
 }
 
-// newRunWork returns the work on a run, which has not begun. Its log is written to the screen, which may be stuck because nobody takes an output: what the
-// worker and the embedded coordinator have to say must not wait for that, since leases would expire meanwhile.
+// newRunWork returns the work on a run, which has not begun. Its log is written to the screen,
+// which may be stuck because nobody takes an output: what the worker and the embedded coordinator
+// have to say must not wait for that, since leases would expire meanwhile.
 func newRunWork(c runCmd, a *app, job *runner.Job) *runWork {
 	r := &runWork{runCmd: c, app: a, job: job, screen: c.screen(a)}
 	a.log = newLogWriter(r.screen, r.logHandler)
@@ -60,7 +62,8 @@ func (r *runWork) run() (runner.Summary, error) {
 	return summary, errors.Join(err, cl.Close(), e.close())
 }
 
-// runRemote uses a remote coordinator. The coordinator must be reachable at the beginning. Later the run waits for it when it is away.
+// runRemote uses a remote coordinator. The coordinator must be reachable at the beginning. Later
+// the run waits for it when it is away.
 func (r *runWork) runRemote() (runner.Summary, error) {
 	cl, err := r.dial(r.Addr, grpc.WithChainUnaryInterceptor(runner.RefuseAtOnce))
 	if err != nil {
@@ -78,7 +81,8 @@ func (r *runWork) runRemote() (runner.Summary, error) {
 	return summary, err
 }
 
-// giveUp cancels the tasks of a run that nobody will resume. If that fails, it prints a note that says that the tasks stay.
+// giveUp cancels the tasks of a run that nobody will resume. If that fails, it prints a note that
+// says that the tasks stay.
 func (r *runWork) giveUp(cl *client, run func(context.Context, lessorv1.TaskServiceClient) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), giveUpTimeout)
 	defer cancel()
@@ -90,8 +94,9 @@ func (r *runWork) giveUp(cl *client, run func(context.Context, lessorv1.TaskServ
 // giveUpTimeout is how long the cancelling of a run may take.
 const giveUpTimeout = 10 * time.Second
 
-// workAndFollow runs the worker until everything is printed, or follows the run until the worker or the coordinator ends. Nothing is submitted
-// before the coordinator has accepted the worker: with the credential of another tenant than --tenant, no line must reach that tenant.
+// workAndFollow runs the worker until everything is printed, or follows the run until the worker or
+// the coordinator ends. Nothing is submitted before the coordinator has accepted the worker: with
+// the credential of another tenant than --tenant, no line must reach that tenant.
 func (r *runWork) workAndFollow(alive context.Context, cl *client) (runner.Summary, error) {
 	if r.job.Resumed {
 		if err := r.resume(alive, cl); err != nil {
@@ -144,8 +149,8 @@ func (r *runWork) workAndFollow(alive context.Context, cl *client) (runner.Summa
 	return summary, err
 }
 
-// resume says how far earlier processes came, and opens what has failed there if that is wanted. That is done before the worker begins: what ends only now
-// does not belong to it.
+// resume says how far earlier processes came, and opens what has failed there if that is wanted.
+// That is done before the worker begins: what ends only now does not belong to it.
 func (r *runWork) resume(alive context.Context, cl *client) error {
 	ctx, cancel := context.WithCancelCause(alive)
 	defer cancel(nil)
@@ -189,7 +194,8 @@ func (r *runWork) retryFailed(ctx context.Context, cl *client) error {
 	return nil
 }
 
-// worker returns the worker of the run. It calls accept when a coordinator has accepted it. For stop and kill, see execworker.Config.
+// worker returns the worker of the run. It calls accept when a coordinator has accepted it. For
+// stop and kill, see execworker.Config.
 func (r *runWork) worker(cl *client, stop, kill <-chan struct{}, accept func()) (*worker.Worker, error) {
 	handler, err := execworker.Config{
 		Command:     commandOf(r.Command),
@@ -235,8 +241,9 @@ func (r *runWork) worker(cl *client, stop, kill <-chan struct{}, accept func()) 
 	return w, nil
 }
 
-// inlineLimit returns the InlineLimit of the worker; 0 is the default. Outputs in the spool are removed once they are printed, but those in the store stay until
-// the end: of a run that nobody will resume, the store gets only short ones.
+// inlineLimit returns the InlineLimit of the worker; 0 is the default. Outputs in the spool are
+// removed once they are printed, but those in the store stay until the end: of a run that nobody
+// will resume, the store gets only short ones.
 func (r *runWork) inlineLimit() int {
 	if r.Data == "" && r.Addr == "" && !r.json {
 		return 64 << 10
@@ -244,7 +251,8 @@ func (r *runWork) inlineLimit() int {
 	return 0
 }
 
-// logger returns a log that does not disturb the progress bar. It logs only errors; with --verbose, everything.
+// logger returns a log that does not disturb the progress bar. It logs only errors; with --verbose,
+// everything.
 func (r *runWork) logger() *slog.Logger { return slog.New(r.logHandler(r.log)) }
 
 func (r *runWork) logHandler(w io.Writer) slog.Handler {
@@ -277,7 +285,8 @@ func (r *runWork) noteStopping() {
 	r.note("stopping: running commands may go on for %v; a second signal kills them", r.DrainTimeout)
 }
 
-// noteCut prints what happens when an output cannot be written. It takes two signals to kill the commands, since a terminal that is closed also sends one.
+// noteCut prints what happens when an output cannot be written. It takes two signals to kill the
+// commands, since a terminal that is closed also sends one.
 func (r *runWork) noteCut(err error) {
 	r.cut = true
 	if r.ctx.Err() == nil {
@@ -285,7 +294,8 @@ func (r *runWork) noteCut(err error) {
 	}
 }
 
-// noteStopped prints how far a run came that was stopped by a signal, or because an output could not be written.
+// noteStopped prints how far a run came that was stopped by a signal, or because an output could
+// not be written.
 func (r *runWork) noteStopped(summary runner.Summary, err error) {
 	if _, signal := errors.AsType[*interruptedError](err); !signal && !r.cut || summary.Lines == 0 {
 		return
@@ -306,14 +316,16 @@ func (r *runWork) encode(summary runner.Summary) error {
 	return json.NewEncoder(r.screen).Encode(summary)
 }
 
-// noteGone prints what it means that the store was moved or removed. The run goes on: what it has is still in the open file.
+// noteGone prints what it means that the store was moved or removed. The run goes on: what it has
+// is still in the open file.
 func (r *runWork) noteGone() {
 	if r.Data != "" { // otherwise nobody can resume the run anyway
 		r.note("%s was moved or removed: the run goes on, but if it is stopped it cannot be resumed from there", r.job.StoreDir())
 	}
 }
 
-// noteNoNewWork prints why the worker gets no new work, and when it gets work again. The log says that only with --verbose.
+// noteNoNewWork prints why the worker gets no new work, and when it gets work again. The log says
+// that only with --verbose.
 func (r *runWork) noteNoNewWork(why string) {
 	if why == "" {
 		r.note("the coordinator gives new work again")

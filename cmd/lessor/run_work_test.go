@@ -21,7 +21,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/runner"
 )
 
-// A run submits nothing before the coordinator has accepted its worker: with the credential of another tenant, the lines would reach that tenant.
+// A run submits nothing before the coordinator has accepted its worker: with the credential of
+// another tenant, the lines would reach that tenant.
 func TestRunSubmitsNothingBeforeItsWorkerIsAccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := make(chan string, 100)

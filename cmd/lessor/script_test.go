@@ -32,16 +32,18 @@ func TestMain(m *testing.M) {
 type leakCheck struct{ tests *testing.M }
 
 func (l leakCheck) Run() int {
-	// Under nohup, SIGHUP is ignored, and in the background of a shell script SIGINT. The commands that the tests start would inherit that, and not stop at
-	// such a signal. A signal that this process catches has its default action again in the processes that it starts.
+	// Under nohup, SIGHUP is ignored, and in the background of a shell script SIGINT. The commands
+	// that the tests start would inherit that, and not stop at such a signal. A signal that this
+	// process catches has its default action again in the processes that it starts.
 	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGHUP} {
 		if signal.Ignored(sig) {
 			signal.Notify(make(chan os.Signal, 1), sig)
 		}
 	}
-	_ = os.Unsetenv("GOGC") // make test sets it for the tests; the commands that they start collect as they do for users
-	// Scripts mostly wait for processes, leases and disks, so twice as many may run as there are processors. A -parallel on the command line still
-	// wins: it is parsed later.
+	// make test sets it for the tests; the commands that they start collect as they do for users
+	_ = os.Unsetenv("GOGC")
+	// Scripts mostly wait for processes, leases and disks, so twice as many may run as there are
+	// processors. A -parallel on the command line still wins: it is parsed later.
 	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -88,12 +90,14 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// setUp makes a script independent of this machine: of the files in the home directory, and of how full the memory and the disk are.
+// setUp makes a script independent of this machine: of the files in the home directory, and of how
+// full the memory and the disk are.
 func setUp(env *testscript.Env) error {
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 	env.Setenv("LESSOR_HEALTH_MEM", "101") // no machine has so much in use
 	env.Setenv("LESSOR_HEALTH_DISK", "101")
-	env.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise each process of a race build sleeps for a second before it exits
+	// otherwise each process of a race build sleeps for a second before it exits
+	env.Setenv("GORACE", "atexit_sleep_ms=0")
 	env.Values["coordinator"] = &running{}
 	env.Values["spans"] = new(*spanReceiver)
 	env.Defer(func() { _ = env.Values["coordinator"].(*running).end(syscall.SIGKILL) })
@@ -118,7 +122,8 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// isPrivate checks that only its owner may read and write a file. The scripts do not use stat, because its output depends on the system.
+// isPrivate checks that only its owner may read and write a file. The scripts do not use stat,
+// because its output depends on the system.
 func isPrivate(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: private FILE")
@@ -176,7 +181,8 @@ func startCoordinator(ts *testscript.TestScript, neg bool, args []string) {
 			return
 		}
 		_ = r.end(syscall.SIGTERM)
-		// A coordinator that starts again uses its old port, which a short-lived connection may hold at this moment.
+		// A coordinator that starts again uses its old port, which a short-lived connection may
+		// hold at this moment.
 		if time.Now().After(deadline) || !strings.Contains(r.log.String(), " is in use\n") {
 			ts.Fatalf("coordinator: %v\n%s", err, &r.log)
 		}

@@ -13,7 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/store/reserve"
 )
 
-// serveCmd is lessor serve. A coordinator usually runs unattended, set up by its environment, so its variables have the shortest names.
+// serveCmd is lessor serve. A coordinator usually runs unattended, set up by its environment, so
+// its variables have the shortest names.
 type serveCmd struct {
 	Data     string       `type:"bytes" required:"" placeholder:"DIR" help:"Directory of the store; created if it is missing."`
 	Existing bool         `help:"Refuse to start if there is no store in --data, instead of making an empty one: its disk may not be mounted."`
@@ -133,7 +134,8 @@ func (c serveCmd) Run(a *app) error {
 	})
 }
 
-// serveAnnounced serves, and meanwhile prints where: it serves even if nobody takes the output, but not if that fails.
+// serveAnnounced serves, and meanwhile prints where: it serves even if nobody takes the output, but
+// not if that fails.
 func serveAnnounced(a *app, co *coordinator.Coordinator, grpcLis, httpLis net.Listener, log *slog.Logger) error {
 	ctx, stop := context.WithCancelCause(a.ctx)
 	defer stop(nil)
@@ -151,7 +153,8 @@ func serveAnnounced(a *app, co *coordinator.Coordinator, grpcLis, httpLis net.Li
 	return err
 }
 
-// listen opens a listener. A listener that is not on the loopback needs TLS and credentials (X1), or --insecure.
+// listen opens a listener. A listener that is not on the loopback needs TLS and credentials (X1),
+// or --insecure.
 func (c serveCmd) listen(flag, addr string) (net.Listener, error) {
 	lis, err := listenTCP(flag, addr)
 	if err != nil {
@@ -198,7 +201,8 @@ func (s serving) String() string {
 	return text
 }
 
-// reserve makes sure that the store has its disk reserve. With --disk-reserve=0, it releases the space of an earlier reserve, and returns no reserve.
+// reserve makes sure that the store has its disk reserve. With --disk-reserve=0, it releases the
+// space of an earlier reserve, and returns no reserve.
 func (c serveCmd) reserve(st store.Store, log *slog.Logger) (guarded store.Store, kept *reserve.Reserve, err error) {
 	if c.Reserve == 0 {
 		return st, nil, reserve.Release(boltstore.DiskDir(c.Data))

@@ -8,8 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/certs"
 )
 
-// accessFlags are the flags for TLS and for the credentials of callers (X1). Their environment variables have longer names, because clients use the
-// shorter ones.
+// accessFlags are the flags for TLS and for the credentials of callers (X1). Their environment
+// variables have longer names, because clients use the shorter ones.
 type accessFlags struct {
 	Auth       bool          `help:"Require a token or a client certificate from every caller; lessor token create --data issues the first token."`
 	Audience   string        `name:"auth-audience" type:"nonempty" default:"lessor" placeholder:"NAME" help:"Audience that tokens must have; coordinators whose stores are copies of each other need different ones."`

@@ -24,7 +24,8 @@ type maxFlags struct {
 	HandshakesOfAddress  int `type:"positive" placeholder:"N" help:"Most TLS handshakes over gRPC from one address at a time (100)."`
 }
 
-// keptBack is how many of the process's open files connections must not use. They are for the store and everything else.
+// keptBack is how many of the process's open files connections must not use. They are for the store
+// and everything else.
 const keptBack = 500
 
 func (f maxFlags) connections() preauth.Connections {
@@ -35,7 +36,8 @@ func (f maxFlags) connections() preauth.Connections {
 	return c
 }
 
-// connectionsWith returns how many connections a process with so many open files has by default. 0 means the default of the coordinator.
+// connectionsWith returns how many connections a process with so many open files has by default. 0
+// means the default of the coordinator.
 func connectionsWith(files int) int {
 	may := roomFor(files)
 	if files == 0 || may >= preauth.DefaultConnections {
@@ -47,8 +49,8 @@ func connectionsWith(files int) int {
 // roomFor returns for how many connections a process with so many open files has room.
 func roomFor(files int) int { return max(files-keptBack, files/2, 1) }
 
-// warnFewFiles logs a warning if the process may open too few files for the connections that are asked for, or so few that the default is tiny. 0 files means
-// that it is not known.
+// warnFewFiles logs a warning if the process may open too few files for the connections that are
+// asked for, or so few that the default is tiny. 0 files means that it is not known.
 func (f maxFlags) warnFewFiles(log *slog.Logger, files int) {
 	const raise = "raise the limit of open files (ulimit -n, LimitNOFILE)"
 	room := roomFor(files)
@@ -61,7 +63,8 @@ func (f maxFlags) warnFewFiles(log *slog.Logger, files int) {
 	}
 }
 
-// credentialKey stands between the tenant and the name of the limit in a quota for each credential of the tenant.
+// credentialKey stands between the tenant and the name of the limit in a quota for each credential
+// of the tenant.
 const credentialKey = ".credential"
 
 func (f quotaFlags) read() (c quota.Config, err error) {
@@ -97,7 +100,8 @@ func (f quotaFlags) read() (c quota.Config, err error) {
 	return c, checkQuotas("quota-tenant", quota.Config{Tenants: c.Tenants, Credentials: c.Credentials})
 }
 
-// checkQuotas checks what one flag has set: an error about all quotas would not say which flag is wrong.
+// checkQuotas checks what one flag has set: an error about all quotas would not say which flag is
+// wrong.
 func checkQuotas(flag string, c quota.Config) error {
 	if err := c.Validate(); err != nil {
 		return fail(exitUsage, "", "--%s: %v", flag, err)

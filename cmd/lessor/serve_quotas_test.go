@@ -10,7 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/quota"
 )
 
-// X5: quotas are set for every tenant, for every credential, for one tenant, and for every credential of one tenant. The name of a tenant may have dots.
+// X5: quotas are set for every tenant, for every credential, for one tenant, and for every
+// credential of one tenant. The name of a tenant may have dots.
 func TestQuotaFlags(t *testing.T) {
 	t.Attr("rules", "X5")
 	got, err := quotaFlags{
@@ -56,7 +57,8 @@ func wantFlagError(t *testing.T, err error, begin, quoted string) {
 	}
 }
 
-// X5: connections do not use up the files that the process may open: the store and the next probe need some, too.
+// X5: connections do not use up the files that the process may open: the store and the next probe
+// need some, too.
 func TestDefaultOfConnections(t *testing.T) {
 	for files, want := range map[int]int{0: 0, 1: 1, 64: 32, 500: 250, 1000: 500, 1024: 524, 20_000: 19_500, 50_500: 0, 1 << 20: 0} {
 		if got := connectionsWith(files); got != want {
@@ -65,8 +67,9 @@ func TestDefaultOfConnections(t *testing.T) {
 	}
 }
 
-// X5: the log says at the start if the process may open so few files that hardly any connections fit, or fewer than were asked for: later, a caller who is
-// refused sees only that the connection ends.
+// X5: the log says at the start if the process may open so few files that hardly any connections
+// fit, or fewer than were asked for: later, a caller who is refused sees only that the connection
+// ends.
 func TestFewFilesAreInTheLog(t *testing.T) {
 	t.Attr("rules", "X5")
 	for _, tt := range []struct {

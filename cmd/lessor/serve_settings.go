@@ -18,8 +18,8 @@ var recoveries = map[string]engine.Recovery{
 	"keep": engine.KeepLeases, "invalidate": engine.InvalidateLeases, "restored": engine.RestoredStore,
 }
 
-// settings returns the configuration of the coordinator. The configuration is checked before serve changes anything on the machine: with wrong
-// settings, serve opens no port and makes no store.
+// settings returns the configuration of the coordinator. The configuration is checked before serve
+// changes anything on the machine: with wrong settings, serve opens no port and makes no store.
 func (c serveCmd) settings(log *slog.Logger) (cfg coordinator.Config, err error) {
 	switch {
 	case c.Data == "": // type:"file" would refuse an empty LESSOR_DATA even if the flag is given
@@ -67,7 +67,8 @@ func (c serveCmd) settings(log *slog.Logger) (cfg coordinator.Config, err error)
 	return cfg, nil
 }
 
-// settingFlags are what the errors of coordinator.Config.Validate begin with, and the flags that set that.
+// settingFlags are what the errors of coordinator.Config.Validate begin with, and the flags that
+// set that.
 var settingFlags = [][2]string{
 	{"the payload limit is", "--limit-payload: is"},
 	{"the output limit is", "--limit-output: is"},
@@ -79,7 +80,8 @@ var settingFlags = [][2]string{
 	{"the backup stall time is", "--backup-stall: is"},
 	{"task token ttl is", "--task-token-ttl: is"},
 	{"callback URL", "--callback-url:"},
-	{"the limit of connections is", "--max-connections, --max-connections-of-address: the limit of connections is"}, // either may be wrong
+	// either may be wrong
+	{"the limit of connections is", "--max-connections, --max-connections-of-address: the limit of connections is"},
 	{"the heartbeat interval of sessions is", "--session-heartbeat-interval: is"},
 	{"the idle timeout of sessions is", "--session-idle-timeout: is"},
 	{"the send timeout of sessions is", "--session-send-timeout: is"},
@@ -91,7 +93,8 @@ var settingFlags = [][2]string{
 	{"tenant ", "--health-tenant: tenant "}, // the flags of quotas are checked one by one
 }
 
-// withFlags returns the text of an error of coordinator.Config.Validate, with the flags that set what is wrong.
+// withFlags returns the text of an error of coordinator.Config.Validate, with the flags that set
+// what is wrong.
 func withFlags(err error) string {
 	lines := strings.Split(err.Error(), "\n")
 	for i, line := range lines {

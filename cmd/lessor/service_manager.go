@@ -8,8 +8,9 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// tellManager tells the service manager how the process does, if that has asked for it, as systemd does for a unit with Type=notify: lines are assignments
-// of sd_notify(3). Nothing depends on it, so a failure is logged.
+// tellManager tells the service manager how the process does, if that has asked for it, as systemd
+// does for a unit with Type=notify: lines are assignments of sd_notify(3). Nothing depends on it,
+// so a failure is logged.
 func tellManager(log *slog.Logger, lines ...string) {
 	if _, err := daemon.SdNotify(false, strings.Join(lines, "\n")); err != nil {
 		log.Warn("cannot tell the service manager", "what", lines, "error", err)

@@ -52,7 +52,8 @@ func (m manager) wants(lines ...string) {
 	}
 }
 
-// A unit with Type=notify is started when its coordinator answers, or its standby has its directory, and knows that it stops.
+// A unit with Type=notify is started when its coordinator answers, or its standby has its
+// directory, and knows that it stops.
 func TestManagerIsTold(t *testing.T) {
 	m := newManager(t)
 	serve := startLessor(t, nil, os.Stderr, "serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--http", "", "--log-level", "error")
@@ -70,7 +71,8 @@ func TestManagerIsTold(t *testing.T) {
 	m.wants("STOPPING=1", "STATUS=stopping")
 }
 
-// While a store is opened, which may take longer than a service manager waits, the manager is asked for more time, and not told that the process has started.
+// While a store is opened, which may take longer than a service manager waits, the manager is asked
+// for more time, and not told that the process has started.
 func TestManagerWaits(t *testing.T) {
 	m := newManager(t)
 	synctest.Test(t, func(t *testing.T) {

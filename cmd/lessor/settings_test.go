@@ -99,7 +99,8 @@ func TestSettingsOfAWorker(t *testing.T) {
 	}
 }
 
-// A worker of a pool says of which one it is. Workers of one machine have different names, unless --name says otherwise.
+// A worker of a pool says of which one it is. Workers of one machine have different names, unless
+// --name says otherwise.
 func TestSettingsOfAWorkerOfAPool(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {

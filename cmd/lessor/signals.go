@@ -9,14 +9,16 @@ import (
 	"time"
 )
 
-// catchSignals lets a command end gracefully: the first signal to stop ends a.ctx, the second ends a.stopNow. Commands that only ask and print do not
-// call it: a signal ends them at once. SIGQUIT, Ctrl-\ of a terminal, stops at once: what a command has started, and its temporary files, must not outlive
-// it.
+// catchSignals lets a command end gracefully: the first signal to stop ends a.ctx, the second ends
+// a.stopNow. Commands that only ask and print do not call it: a signal ends them at once. SIGQUIT,
+// Ctrl-\ of a terminal, stops at once: what a command has started, and its temporary files, must
+// not outlive it.
 func (a *app) catchSignals() (release func()) {
 	return a.catch(syscall.SIGTERM, syscall.SIGQUIT)
 }
 
-// catchSignalsButQuit leaves SIGQUIT to the runtime, which prints what all goroutines do: so a coordinator that hangs can be asked why.
+// catchSignalsButQuit leaves SIGQUIT to the runtime, which prints what all goroutines do: so a
+// coordinator that hangs can be asked why.
 func (a *app) catchSignalsButQuit() (release func()) {
 	return a.catch(syscall.SIGTERM)
 }
@@ -29,12 +31,15 @@ func (a *app) catch(always ...os.Signal) (release func()) {
 	received, done := make(chan os.Signal, 2), make(chan struct{})
 	signal.Notify(received, always...)
 	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGHUP} {
-		if !signal.Ignored(sig) { // whoever started the command ignores it on purpose: nohup, trap "" INT, or a shell script that uses &
+		// whoever started the command ignores it on purpose: nohup, trap "" INT, or a shell script
+		// that uses &
+		if !signal.Ignored(sig) {
 			signal.Notify(received, sig)
 		}
 	}
-	// If SIGPIPE is caught, a broken pipe is an error of the write, after which the command ends gracefully.
-	// That stays so when the command has ended, since its error and the last lines of its log come then.
+	// If SIGPIPE is caught, a broken pipe is an error of the write, after which the command ends
+	// gracefully. That stays so when the command has ended, since its error and the last lines of
+	// its log come then.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	go handleSignals(received, done, stop, kill)
 	return func() {
@@ -43,11 +48,13 @@ func (a *app) catch(always ...os.Signal) (release func()) {
 	}
 }
 
-// duplicateWindow is how long after a signal the same signal is taken for a duplicate of it. timeout(1) sends its signal to its command, and right
-// after that also to the command's process group.
+// duplicateWindow is how long after a signal the same signal is taken for a duplicate of it.
+// timeout(1) sends its signal to its command, and right after that also to the command's process
+// group.
 const duplicateWindow = 100 * time.Millisecond
 
-// handleSignals ends one context with the first signal, and the other one with the second; SIGQUIT ends both.
+// handleSignals ends one context with the first signal, and the other one with the second; SIGQUIT
+// ends both.
 func handleSignals(received <-chan os.Signal, done <-chan struct{}, stop, kill context.CancelCauseFunc) {
 	var first os.Signal
 	var at time.Time

@@ -18,8 +18,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/runner"
 )
 
-// The first signal asks for an orderly stop, a second one stops at once. The same signal twice within duplicateWindow counts once, because timeout(1)
-// sends it to the process and to its group.
+// The first signal asks for an orderly stop, a second one stops at once. The same signal twice
+// within duplicateWindow counts once, because timeout(1) sends it to the process and to its group.
 func TestSignals(t *testing.T) {
 	type sent struct {
 		after  time.Duration
@@ -57,7 +57,8 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// A signal ends a run that waits for a coordinator which does not answer, and the error names the signal, not the call.
+// A signal ends a run that waits for a coordinator which does not answer, and the error names the
+// signal, not the call.
 func TestSignalWhileTheCoordinatorDoesNotAnswer(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	interrupted := &interruptedError{signal: os.Interrupt}
@@ -68,7 +69,8 @@ func TestSignalWhileTheCoordinatorDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// silent does not answer the call that opens failed lines again, or not even the one before, which counts lines; during is called meanwhile.
+// silent does not answer the call that opens failed lines again, or not even the one before, which
+// counts lines; during is called meanwhile.
 type silent struct {
 	lessorv1.TaskServiceClient
 	lists  bool
@@ -90,7 +92,8 @@ func (s silent) BatchRetryTasks(ctx context.Context, _ *lessorv1.BatchRetryTasks
 	return nil, status.FromContextError(ctx.Err()).Err()
 }
 
-// So it is while a run is resumed, before the worker begins: while lines are counted, and while failed ones are opened again.
+// So it is while a run is resumed, before the worker begins: while lines are counted, and while
+// failed ones are opened again.
 func TestSignalWhileARunIsResumed(t *testing.T) {
 	for _, lists := range []bool{false, true} {
 		testSignalWhileARunIsResumed(t, lists)

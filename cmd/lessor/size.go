@@ -34,7 +34,8 @@ func (m *mebibytes) UnmarshalText(text []byte) error {
 	return err
 }
 
-// parseSize reads a whole number with a unit; without one, the unit is plain bytes. Upper and lower case mean the same.
+// parseSize reads a whole number with a unit; without one, the unit is plain bytes. Upper and lower
+// case mean the same.
 func parseSize(text string, plain int64) (int, error) {
 	digits := strings.TrimRight(text, " bBkKmMgGtTiI")
 	n, err := strconv.ParseInt(digits, 10, 64)

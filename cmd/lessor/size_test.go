@@ -24,7 +24,8 @@ func TestSizeWithAndWithoutUnit(t *testing.T) {
 	}
 }
 
-// A plain number means MiB, as in versions that had no units. A size with a unit is rounded up to MiB, so that at least that much stays free.
+// A plain number means MiB, as in versions that had no units. A size with a unit is rounded up to
+// MiB, so that at least that much stays free.
 func TestMebibytes(t *testing.T) {
 	for text, want := range map[string]mebibytes{"0": 0, "64": 64, "64MiB": 64, "1GiB": 1024, "1GB": 954, "1": 1, "1B": 1, "-1": -1} {
 		var m mebibytes

@@ -23,14 +23,16 @@ import (
 	"github.com/lessor-dev/lessor/store/standby"
 )
 
-// The wait between two streams doubles from least to most. It begins anew after a stream that lasted longer than the wait before it, and after one that was
-// cut off once the copy was complete: it is the network that fails, however often, and meanwhile results may wait for the standby.
+// The wait between two streams doubles from least to most. It begins anew after a stream that
+// lasted longer than the wait before it, and after one that was cut off once the copy was complete:
+// it is the network that fails, however often, and meanwhile results may wait for the standby.
 const (
 	leastFollowWait = 200 * time.Millisecond
 	mostFollowWait  = 30 * time.Second
 )
 
-// follower keeps the replica of a standby equal to the store of a coordinator: it follows over one stream after another.
+// follower keeps the replica of a standby equal to the store of a coordinator: it follows over one
+// stream after another.
 type follower struct {
 	admin      lessorv1.AdminServiceClient
 	name       string
@@ -60,7 +62,8 @@ func newFollower(admin lessorv1.AdminServiceClient, name string, place standby.P
 	return f
 }
 
-// replace leaves the newest value in a channel that holds one. Only one goroutine may do so at a time.
+// replace leaves the newest value in a channel that holds one. Only one goroutine may do so at a
+// time.
 func replace[T any](c chan T, v T) {
 	forget(c)
 	c <- v
@@ -108,8 +111,8 @@ func (f *follower) run(ctx context.Context) error {
 	}
 }
 
-// final reports whether another try cannot help. Once a coordinator has accepted the standby, its refusals may pass: a proxy answers for it, or a token is
-// renewed late.
+// final reports whether another try cannot help. Once a coordinator has accepted the standby, its
+// refusals may pass: a proxy answers for it, or a token is renewed late.
 func (f *follower) final(err error) bool {
 	switch {
 	case errors.As(err, new(*standby.DivergedError)):
@@ -139,7 +142,8 @@ func (f *follower) note(err error) {
 	}
 }
 
-// follow follows over one stream. The first try of an outage fails at once, to tell why; later ones wait for the connection.
+// follow follows over one stream. The first try of an outage fails at once, to tell why; later ones
+// wait for the connection.
 func (f *follower) follow(ctx context.Context) error {
 	from, err := f.replica.Start()
 	if err != nil {
@@ -160,7 +164,8 @@ func (f *follower) follow(ctx context.Context) error {
 	}
 	close(begun)
 	start := f.startProto(from)
-	_ = stream.Send(&lessorv1.FollowStoreRequest{Part: &lessorv1.FollowStoreRequest_Start{Start: start}}) // Recv returns the error
+	// Recv returns the error
+	_ = stream.Send(&lessorv1.FollowStoreRequest{Part: &lessorv1.FollowStoreRequest_Start{Start: start}})
 	acking := make(chan error)
 	go func() {
 		defer close(acking)
@@ -186,7 +191,8 @@ func (f *follower) startProto(from standby.Start) *lessorv1.FollowStart {
 	return start
 }
 
-// hurry cancels a stream after stop, at once if it has not begun, or else when it has not ended by itself within goodbyeTime. The caller must call ended.
+// hurry cancels a stream after stop, at once if it has not begun, or else when it has not ended by
+// itself within goodbyeTime. The caller must call ended.
 func hurry(stop, begun <-chan struct{}, cancel func()) (ended func()) {
 	over := make(chan struct{})
 	go func() {
@@ -255,7 +261,8 @@ func (f *follower) begin(b *lessorv1.FollowBegin) error {
 	return f.replica.Begin(standby.Begin{Format: b.GetFormat(), Copy: b.GetCopy(), StoreBytes: int64(b.GetStoreBytes())})
 }
 
-// requireSameFormat refuses a store of another format: of its records this program would know neither the keys nor the checksums.
+// requireSameFormat refuses a store of another format: of its records this program would know
+// neither the keys nor the checksums.
 func requireSameFormat(theirs uint32) error {
 	ours := store.Current().Format()
 	which := "older"
@@ -291,10 +298,12 @@ func positionOf(p *lessorv1.StorePosition) records.Position {
 	return records.Position{Run: p.GetRun(), Number: p.GetNumber()}
 }
 
-// keyspaceOf converts the number of a keyspace. One beyond all that there can be becomes the last of these, which nobody has.
+// keyspaceOf converts the number of a keyspace. One beyond all that there can be becomes the last
+// of these, which nobody has.
 func keyspaceOf(n uint32) store.Keyspace { return store.Keyspace(min(n, math.MaxUint8)) }
 
-// sendAcks sends one newest position after another. It returns nil when ctx or the stream ends, which receive notices, and the error of the replica if it fails.
+// sendAcks sends one newest position after another. It returns nil when ctx or the stream ends,
+// which receive notices, and the error of the replica if it fails.
 func (f *follower) sendAcks(ctx context.Context, stop <-chan struct{}, stream followStream) error {
 	for first := true; ; first = false {
 		var p records.Position

@@ -84,7 +84,8 @@ func (c *scriptedCall) begin(isCopy bool) {
 	}})
 }
 
-// commit sends a change that makes the position number n, n seconds after 1970, and its mark; sum is the checksum of each keyspace.
+// commit sends a change that makes the position number n, n seconds after 1970, and its mark; sum
+// is the checksum of each keyspace.
 func (c *scriptedCall) commit(n uint64, sum uint64) { c.commitOf(1, n, sum) }
 
 // commitOf is commit in that run of the coordinator.
@@ -111,8 +112,8 @@ func (c *scriptedCall) acked() uint64 {
 	return m.GetAck().GetPosition().GetNumber()
 }
 
-// followScript runs a follower against a coordinator with these calls, until the last one ends or the follower does. It returns what the follower has
-// returned and logged.
+// followScript runs a follower against a coordinator with these calls, until the last one ends or
+// the follower does. It returns what the follower has returned and logged.
 func followScript(t *testing.T, calls ...func(*scriptedCall) error) (logged string, err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -147,8 +148,9 @@ func followScript(t *testing.T, calls ...func(*scriptedCall) error) (logged stri
 	return logged, err
 }
 
-// A standby has nothing at first, and gets a copy. After each outage it says which state it has made durable and goes on from there, with growing waits until
-// it has caught up, and tells of each outage once.
+// A standby has nothing at first, and gets a copy. After each outage it says which state it has
+// made durable and goes on from there, with growing waits until it has caught up, and tells of each
+// outage once.
 func TestStandbyGoesOnWhereItWas(t *testing.T) {
 	away := status.Error(codes.Unavailable, "restarting")
 	var left time.Time
@@ -227,7 +229,8 @@ func TestStandbyGoesOnWithItsCopy(t *testing.T) {
 	}
 }
 
-// A standby whose records differ from those of the coordinator asks for a full copy, even if nothing is committed any more.
+// A standby whose records differ from those of the coordinator asks for a full copy, even if
+// nothing is committed any more.
 func TestStandbyThatDiffersGetsANewCopy(t *testing.T) {
 	var began time.Time
 	log, err := followScript(t, func(c *scriptedCall) error {
@@ -252,7 +255,8 @@ func TestStandbyThatDiffersGetsANewCopy(t *testing.T) {
 	}
 }
 
-// A standby that is stopped closes its side, and ends when the coordinator does. It does not wait long for a coordinator that does not.
+// A standby that is stopped closes its side, and ends when the coordinator does. It does not wait
+// long for a coordinator that does not.
 func TestStandbyIsStopped(t *testing.T) {
 	var stopped time.Time
 	for _, ends := range []bool{true, false} {
@@ -281,8 +285,9 @@ func TestStandbyIsStopped(t *testing.T) {
 	}
 }
 
-// A refusal ends a standby that no coordinator has accepted; later it may pass, when a token is renewed. Another standby of the same name may leave, which the
-// log says how to bring about; another format does not pass.
+// A refusal ends a standby that no coordinator has accepted; later it may pass, when a token is
+// renewed. Another standby of the same name may leave, which the log says how to bring about;
+// another format does not pass.
 func TestWhatEndsAStandby(t *testing.T) {
 	refused := func(*scriptedCall) error { return status.Error(codes.Unauthenticated, "no such token") }
 	accepted := func(c *scriptedCall) error {

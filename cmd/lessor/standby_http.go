@@ -13,7 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// copyState is what a standby tells of itself over HTTP. Its zero value is that of one that has not tried yet.
+// copyState is what a standby tells of itself over HTTP. Its zero value is that of one that has not
+// tried yet.
 type copyState struct {
 	mu       sync.Mutex
 	follows  bool       // a coordinator has accepted the standby
@@ -39,7 +40,8 @@ func (s *copyState) found(written lease.Wall) {
 	}
 }
 
-// begin notes the begin of a stream. The one before may have ended by its age only, and then the copy that was complete still is.
+// begin notes the begin of a stream. The one before may have ended by its age only, and then the
+// copy that was complete still is.
 func (s *copyState) begin(isCopy bool, size int64) {
 	s.set(func(s *copyState) {
 		s.follows, s.problem = true, ""
@@ -57,7 +59,8 @@ func (s *copyState) receive(n int64) {
 	})
 }
 
-// acknowledge notes that everything up to a commit is durable, which the coordinator wrote at that time. It may have come with a stream that has ended since.
+// acknowledge notes that everything up to a commit is durable, which the coordinator wrote at that
+// time. It may have come with a stream that has ended since.
 func (s *copyState) acknowledge(written lease.Wall) {
 	s.set(func(s *copyState) { s.complete, s.copying, s.written = s.follows, 0, written })
 }
@@ -67,7 +70,8 @@ func (s *copyState) lose(problem string) {
 	s.set(func(s *copyState) { s.follows, s.complete, s.problem = false, false, problem })
 }
 
-// readiness returns the HTTP status of /readyz and a text for people. A standby is ready once the copy is complete and follows.
+// readiness returns the HTTP status of /readyz and a text for people. A standby is ready once the
+// copy is complete and follows.
 func (s *copyState) readiness() (code int, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +123,8 @@ func (s *copyState) gauges() []prometheus.Collector {
 	}
 }
 
-// pages serves /metrics, /healthz (is the process alive?) and /readyz (is the copy complete, and does it follow?).
+// pages serves /metrics, /healthz (is the process alive?) and /readyz (is the copy complete, and
+// does it follow?).
 func (s *copyState) pages() http.Handler {
 	mux := monitoringPages(s.gauges()...)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {

@@ -66,7 +66,8 @@ func TestStandbySaysWhetherItIsReady(t *testing.T) {
 	}
 }
 
-// What becomes durable after the line was cut does not make a standby ready, but counts for the time of its last commit.
+// What becomes durable after the line was cut does not make a standby ready, but counts for the
+// time of its last commit.
 func TestLateCommitDoesNotMakeAStandbyReady(t *testing.T) {
 	var s copyState
 	s.begin(true, 100)

@@ -44,7 +44,8 @@ func (c standbyPromoteCmd) Run(a *app) error {
 	return unheard(a.line(done, done.text("copy")), "", "the copy in %s was promoted", c.Dir)
 }
 
-// requireSilence refuses to promote the copy of a coordinator that still listens. It does not notice one that this machine cannot reach.
+// requireSilence refuses to promote the copy of a coordinator that still listens. It does not
+// notice one that this machine cannot reach.
 func (c standbyPromoteCmd) requireSilence(ctx context.Context) error {
 	source := boltstore.StandbySource(c.Dir)
 	if c.Force || source == "" {

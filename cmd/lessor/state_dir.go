@@ -5,7 +5,8 @@ import (
 	"path/filepath"
 )
 
-// stateDir returns the directory for what commands keep for this user; flag is the flag that names another place.
+// stateDir returns the directory for what commands keep for this user; flag is the flag that names
+// another place.
 func stateDir(flag string) (string, error) {
 	state := os.Getenv("XDG_STATE_HOME")
 	if state == "" {

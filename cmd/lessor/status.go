@@ -57,7 +57,8 @@ func (c statusCmd) Run(a *app) error {
 	})
 }
 
-// credentialText says whose the credential of the call is, and until when it is valid, as far as that is told.
+// credentialText says whose the credential of the call is, and until when it is valid, as far as
+// that is told.
 func credentialText(s *lessorv1.GetStatusResponse) string {
 	var parts []string
 	if h := s.GetHolder(); h != nil {

@@ -26,7 +26,8 @@ func explainStatus(err error) *failure {
 	if size, limit, ok := tooLarge(s); ok {
 		return fail(exitUsage, "", "the message has %s bytes; the limit is %s", size, limit)
 	}
-	if found := httpAnswer.FindStringSubmatch(s.Message()); found != nil && detail.ReasonOf(s) == "" { // gRPC derives the code from that of HTTP
+	// gRPC derives the code from that of HTTP
+	if found := httpAnswer.FindStringSubmatch(s.Message()); found != nil && detail.ReasonOf(s) == "" {
 		return explainHTTP(found[1], found[2])
 	}
 	if strings.HasPrefix(s.Message(), streamReset) && detail.ReasonOf(s) == "" {
@@ -68,7 +69,8 @@ func explainStatus(err error) *failure {
 	return fail(exitFailed, "", "%s", s.Message())
 }
 
-// explainHTTP returns the text for an answer that is plain HTTP, and that the coordinator does not give.
+// explainHTTP returns the text for an answer that is plain HTTP, and that the coordinator does not
+// give.
 func explainHTTP(answer, code string) *failure {
 	switch code {
 	case "413":
@@ -85,8 +87,9 @@ func explainHTTP(answer, code string) *failure {
 // hintMayBeDone is the hint when the answer is missing.
 const hintMayBeDone = "the coordinator may have done it anyway; check before you repeat the command"
 
-// anyTryMayBeDone reports whether a call that was perhaps tried several times may have been done, from the error of the last try. UNAVAILABLE never rules it
-// out: it may say that there is no connection, after a try whose answer was lost. For submit --lines, which repeats its calls.
+// anyTryMayBeDone reports whether a call that was perhaps tried several times may have been done,
+// from the error of the last try. UNAVAILABLE never rules it out: it may say that there is no
+// connection, after a try whose answer was lost. For submit --lines, which repeats its calls.
 func anyTryMayBeDone(err error) bool {
 	s, ok := status.FromError(err)
 	if !ok {
@@ -99,9 +102,10 @@ func anyTryMayBeDone(err error) bool {
 	return false
 }
 
-// onlyTryMayBeDone reports whether a call that was tried once may have been done although it failed. UNAVAILABLE rules it out only if there was no
-// connection, or the coordinator has refused the call. For commands that change many tasks, and for packages: they make each call once, and what they say
-// of it should not be vaguer than need be.
+// onlyTryMayBeDone reports whether a call that was tried once may have been done although it
+// failed. UNAVAILABLE rules it out only if there was no connection, or the coordinator has refused
+// the call. For commands that change many tasks, and for packages: they make each call once, and
+// what they say of it should not be vaguer than need be.
 func onlyTryMayBeDone(err error) bool {
 	s, _ := status.FromError(err)
 	if s.Code() != codes.Unavailable {
@@ -110,10 +114,12 @@ func onlyTryMayBeDone(err error) bool {
 	if reason := detail.ReasonOf(s); reason != "" {
 		return reason == "STORE_FAILED" // the coordinator itself does not know
 	}
-	return !slices.ContainsFunc(neverSent, func(text string) bool { return strings.Contains(s.Message(), text) }) // a proxy may say anything
+	// a proxy may say anything
+	return !slices.ContainsFunc(neverSent, func(text string) bool { return strings.Contains(s.Message(), text) })
 }
 
-// neverSent are what gRPC says if it has no connection that it could have sent the call over: why it made none, or that it uses none any more.
+// neverSent are what gRPC says if it has no connection that it could have sent the call over: why
+// it made none, or that it uses none any more.
 var neverSent = []string{
 	`desc = "transport: `, `desc = "error reading server preface: `, "name resolver error", "produced zero addresses", "the connection is draining",
 }
@@ -138,8 +144,9 @@ func deniedHint(s *status.Status) string {
 // hintNoGRPC is the hint for a server that speaks something else.
 const hintNoGRPC = "--addr is the address of serve --listen, not of --http; a proxy in between must pass on gRPC"
 
-// streamReset begins the error of gRPC about a call that a proxy has cut off. Its code is INTERNAL, CANCELLED or UNKNOWN; a coordinator that fails says why. It
-// resets only calls whose time is over: see withTimeout.
+// streamReset begins the error of gRPC about a call that a proxy has cut off. Its code is INTERNAL,
+// CANCELLED or UNKNOWN; a coordinator that fails says why. It resets only calls whose time is over:
+// see withTimeout.
 const streamReset = "stream terminated by RST_STREAM"
 
 const hintReset = "try again; if there is a proxy in between, docs/deployment.md says what it must do"
@@ -159,7 +166,8 @@ func missingHint(s *status.Status) string {
 	return ""
 }
 
-// exhausted says which limit is used up. Without a reason of the coordinator, the status is from gRPC or a proxy.
+// exhausted says which limit is used up. Without a reason of the coordinator, the status is from
+// gRPC or a proxy.
 func exhausted(s *status.Status) string {
 	switch detail.ReasonOf(s) {
 	case "", "COORDINATOR_OVERLOADED":
@@ -191,7 +199,8 @@ func violations(s *status.Status) string {
 	return strings.Join(lines, "\n")
 }
 
-// waitHint returns a hint with the wait that the coordinator asked for. If it asked for none, waitHint returns otherwise.
+// waitHint returns a hint with the wait that the coordinator asked for. If it asked for none,
+// waitHint returns otherwise.
 func waitHint(s *status.Status, otherwise string) string {
 	if wait, asked := retryDelay(s); asked {
 		return "try again in " + wait.Round(time.Millisecond).String()
@@ -217,7 +226,8 @@ func existsHint(s *status.Status) string {
 	return fmt.Sprintf("look at it with \"lessor task get %s\", or use another key", id)
 }
 
-// sizes matches gRPC's error about a message that is too large. The status code alone does not distinguish this from overload.
+// sizes matches gRPC's error about a message that is too large. The status code alone does not
+// distinguish this from overload.
 var sizes = regexp.MustCompile(`larger than max \((\d+) vs\. (\d+)\)`)
 
 // httpAnswer matches gRPC's error about an answer that is plain HTTP.
@@ -241,7 +251,8 @@ const (
 		"--tls-client-ca. Or " + hintFull + ". The log of the coordinator tells. Otherwise it was stopped, or something in between cuts connections"
 )
 
-// dialProblem returns the part of gRPC's nested message about a failed connection that helps the user, and a hint what to do.
+// dialProblem returns the part of gRPC's nested message about a failed connection that helps the
+// user, and a hint what to do.
 func dialProblem(message string) (problem, hint string) {
 	const noGRPC = "the server at that address does not speak gRPC"
 	const running = `is the coordinator running? start one with "lessor serve", or name another with --addr`
@@ -265,8 +276,8 @@ func dialProblem(message string) (problem, hint string) {
 	case strings.Contains(handshake, "x509: "):
 		return handshake, "set --tls-ca to the authority of its certificate; the certificate must be valid for the host of --addr"
 	case cut:
-		// As often after a call without TLS. And with TLS 1.3, a refusal of the certificate comes after the handshake of the client, and may be lost
-		// when the connection ends.
+		// As often after a call without TLS. And with TLS 1.3, a refusal of the certificate comes
+		// after the handshake of the client, and may be lost when the connection ends.
 		_, preface, _ := strings.Cut(message, "server preface: ")
 		return cmp.Or(handshake, endOfQuoted(preface), message), hintCut
 	case handshake != "":

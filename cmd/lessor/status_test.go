@@ -6,8 +6,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// The status of a full disk says how much room there is and how much new tasks need, and whether deleting tasks can make it. Callers who are not told how large
-// the store is see nothing of that.
+// The status of a full disk says how much room there is and how much new tasks need, and whether
+// deleting tasks can make it. Callers who are not told how large the store is see nothing of that.
 func TestRoomText(t *testing.T) {
 	of := func(needed uint64) *lessorv1.GetStatusResponse {
 		return &lessorv1.GetStatusResponse{

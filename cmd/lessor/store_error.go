@@ -28,7 +28,8 @@ func tooManyFiles(err error) bool {
 // noSpace reports whether the disk or the quota of the user is used up.
 func noSpace(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// storeError returns the error for a store that cannot be opened or made. A command that does not make a store reports a missing store itself.
+// storeError returns the error for a store that cannot be opened or made. A command that does not
+// make a store reports a missing store itself.
 func storeError(dir string, err error) error {
 	var (
 		inUse   *store.InUseError
@@ -91,8 +92,8 @@ func storeError(dir string, err error) error {
 	return fail(exitCannotStart, "", "cannot use data directory %s: %v", dir, err)
 }
 
-// startError returns the error for a coordinator that cannot be made although the settings are valid. A store in which damage is met has failed, as after a
-// commit, but nothing was served yet.
+// startError returns the error for a coordinator that cannot be made although the settings are
+// valid. A store in which damage is met has failed, as after a commit, but nothing was served yet.
 func startError(dir string, err error) error {
 	if errors.As(err, new(*store.CommitError)) && !isDamage(err) {
 		return storeFailed(err)
@@ -100,7 +101,8 @@ func startError(dir string, err error) error {
 	return storeError(dir, err)
 }
 
-// storeFailed returns the error of a process that ends because a commit failed, so that it does not know any more what its store holds, or because it met damage.
+// storeFailed returns the error of a process that ends because a commit failed, so that it does not
+// know any more what its store holds, or because it met damage.
 func storeFailed(err error) error {
 	if isDamage(err) {
 		return fail(exitStore, hintDamaged, "%v", err)

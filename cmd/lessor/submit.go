@@ -14,8 +14,9 @@ import (
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
-// submitCmd is lessor submit. The coordinator checks the values, so that the rules are in one place. This command refuses only what the coordinator takes
-// for a flag that was left out, if the caller cannot have meant that: an explicit 0, and an empty key, which would promise nothing.
+// submitCmd is lessor submit. The coordinator checks the values, so that the rules are in one
+// place. This command refuses only what the coordinator takes for a flag that was left out, if the
+// caller cannot have meant that: an explicit 0, and an empty key, which would promise nothing.
 type submitCmd struct {
 	remote `embed:""`
 
@@ -121,7 +122,8 @@ func (c submitCmd) spec(stdin io.Reader) (*lessorv1.TaskSpec, error) {
 	return spec, c.apply(spec)
 }
 
-// payload returns the text of --payload; for @FILE, the contents of that file, and for @- standard input.
+// payload returns the text of --payload; for @FILE, the contents of that file, and for @- standard
+// input.
 func (c submitCmd) payload(stdin io.Reader) ([]byte, error) {
 	name, isFile := strings.CutPrefix(c.Payload, "@")
 	switch {
@@ -138,8 +140,10 @@ func (c submitCmd) payload(stdin io.Reader) ([]byte, error) {
 	return readPayload(f, name)
 }
 
-// hasUnread reports whether standard input has something that the caller may have meant for the payload. It reads nothing and does not wait: a loop of a
-// shell may have its own input there, and ssh, cron and docker leave a pipe there that stays open. So this is no reason to refuse a submit either.
+// hasUnread reports whether standard input has something that the caller may have meant for the
+// payload. It reads nothing and does not wait: a loop of a shell may have its own input there, and
+// ssh, cron and docker leave a pipe there that stays open. So this is no reason to refuse a submit
+// either.
 func hasUnread(stdin io.Reader) bool {
 	f, ok := stdin.(*os.File)
 	if !ok {
@@ -151,7 +155,8 @@ func hasUnread(stdin io.Reader) bool {
 
 const largeHint = "store it elsewhere and submit its name, or raise --limit-payload of lessor serve"
 
-// readPayload reads all of r. It refuses more than maxInline bytes, which no coordinator accepts. The coordinator checks its own limit.
+// readPayload reads all of r. It refuses more than maxInline bytes, which no coordinator accepts.
+// The coordinator checks its own limit.
 func readPayload(r io.Reader, name string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxInline+1))
 	if err != nil {
@@ -163,8 +168,8 @@ func readPayload(r io.Reader, name string) ([]byte, error) {
 	return data, nil
 }
 
-// aboutPayload adds a hint to the error for a payload that is too large. If gRPC refused the whole message, before the coordinator checked any field,
-// the error also names the payload.
+// aboutPayload adds a hint to the error for a payload that is too large. If gRPC refused the whole
+// message, before the coordinator checked any field, the error also names the payload.
 func aboutPayload(err error, spec *lessorv1.TaskSpec) error {
 	if _, limit, large := tooLarge(status.Convert(err)); large {
 		return fail(exitUsage, largeHint, "task.payload: has %d bytes; the limit of a whole message is %s", len(spec.GetPayload()), limit)

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// maxSubmitLine is the longest line, in bytes. Only the coordinator knows its limit of a payload.
+	// maxSubmitLine is the longest line, in bytes. Only the coordinator knows its limit of a
+	// payload.
 	maxSubmitLine = 1 << 20
 	// maxReadAhead is how many bytes of lines are read ahead.
 	maxReadAhead = 2 * maxSubmitLine
@@ -30,7 +31,8 @@ type lineInput struct {
 	room  *semaphore.Weighted // bytes for them
 }
 
-// readLines reads lines until the input or ctx ends. It leaves out empty ones. Only a goroutine of its own can wait for a terminal or a pipe.
+// readLines reads lines until the input or ctx ends. It leaves out empty ones. Only a goroutine of
+// its own can wait for a terminal or a pipe.
 func readLines(ctx context.Context, in io.Reader) *lineInput {
 	read := &lineInput{lines: make(chan inputLine, maxSubmitBatch), room: semaphore.NewWeighted(maxReadAhead)}
 	send := func(line inputLine) bool {
@@ -59,7 +61,8 @@ func readLines(ctx context.Context, in io.Reader) *lineInput {
 	return read
 }
 
-// splitLines splits at newlines and nothing else: bufio.ScanLines would take a carriage return out of the payload.
+// splitLines splits at newlines and nothing else: bufio.ScanLines would take a carriage return out
+// of the payload.
 func splitLines(data []byte, atEOF bool) (advance int, line []byte, err error) {
 	if end := bytes.IndexByte(data, '\n'); end >= 0 {
 		return end + 1, data[:end], nil

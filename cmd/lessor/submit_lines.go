@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// A batch ends with the line that reaches one of these; both are below the default limits of a coordinator (S7).
+	// A batch ends with the line that reaches one of these; both are below the default limits of a
+	// coordinator (S7).
 	maxSubmitBatch = 500
 	maxSubmitBytes = 1 << 20
 )
@@ -112,8 +113,9 @@ func withoutEOF(err error) error {
 	return err
 }
 
-// gather waits for a line, and takes with it those that were read while the batch before was under way: so a slow input has no line wait for the next, and
-// a fast one makes large batches. end is the error with which the lines end, or ctx's cause.
+// gather waits for a line, and takes with it those that were read while the batch before was under
+// way: so a slow input has no line wait for the next, and a fast one makes large batches. end is
+// the error with which the lines end, or ctx's cause.
 func (l *lineSubmits) gather(ctx context.Context, in *lineInput) (batch []inputLine, end error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -143,8 +145,9 @@ func (l *lineSubmits) gather(ctx context.Context, in *lineInput) (batch []inputL
 	return batch, nil
 }
 
-// submit submits a batch and prints the ids. If the coordinator takes only smaller ones (--limit-batch, or the quota of tasks), or has room only for
-// those at present, it submits each half. For a single line the connection waits for room. A signal ends it before the next call.
+// submit submits a batch and prints the ids. If the coordinator takes only smaller ones
+// (--limit-batch, or the quota of tasks), or has room only for those at present, it submits each
+// half. For a single line the connection waits for room. A signal ends it before the next call.
 func (l *lineSubmits) submit(batch []inputLine) error {
 	if len(batch) == 0 {
 		return nil
@@ -172,8 +175,9 @@ func (l *lineSubmits) submit(batch []inputLine) error {
 	return l.tell(batch, answer.GetResults())
 }
 
-// call submits a batch. If the tasks have idempotency keys, it repeats the call while a coordinator that has answered before is away. A first signal only ends
-// the repeats: if the call ended with it, nobody would know which tasks there are.
+// call submits a batch. If the tasks have idempotency keys, it repeats the call while a coordinator
+// that has answered before is away. A first signal only ends the repeats: if the call ended with
+// it, nobody would know which tasks there are.
 func (l *lineSubmits) call(batch []inputLine) (*lessorv1.BatchSubmitTasksResponse, error) {
 	req := &lessorv1.BatchSubmitTasksRequest{}
 	for _, line := range batch {

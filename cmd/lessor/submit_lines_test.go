@@ -87,7 +87,8 @@ func submitLinesTo(t *testing.T, tasks lessorv1.TaskServiceClient, key string, l
 	return printed.String(), err
 }
 
-// A coordinator that is restarted in the middle has its batch again if the tasks have keys; otherwise nobody knows whether that would make second tasks.
+// A coordinator that is restarted in the middle has its batch again if the tasks have keys;
+// otherwise nobody knows whether that would make second tasks.
 func TestSubmitLinesOutlivesARestartOfTheCoordinator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tasks := &batches{most: 10, away: map[int]bool{}}
@@ -120,8 +121,9 @@ func TestSubmitLinesWithoutKeysIsNotRepeated(t *testing.T) {
 	}
 }
 
-// X5: where the tenant's quota of tasks has no room for a batch, the part is submitted for which it has, and the rest as tasks end. If none ends for
-// as long as a call waits, the error says which lines are submitted.
+// X5: where the tenant's quota of tasks has no room for a batch, the part is submitted for which it
+// has, and the rest as tasks end. If none ends for as long as a call waits, the error says which
+// lines are submitted.
 func TestSubmitLinesUpToTheQuotaOfTasks(t *testing.T) {
 	for ends, want := range map[int]struct {
 		lines   int
@@ -159,7 +161,8 @@ func TestSubmitLinesUpToTheQuotaOfTasks(t *testing.T) {
 	}
 }
 
-// A signal lets the batch under way get its answer, so that it is known which tasks there are; a second one does not.
+// A signal lets the batch under way get its answer, so that it is known which tasks there are; a
+// second one does not.
 func TestSubmitLinesStopsAfterTheBatch(t *testing.T) {
 	for signals, unsure := range map[int]string{1: "", 2: ", and perhaps some more"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -221,8 +224,8 @@ func TestRefusedLine(t *testing.T) {
 	}
 }
 
-// The error says up to which line all are submitted, also if none is: a batch with a refused line is refused whole, so the
-// number of that line does not tell.
+// The error says up to which line all are submitted, also if none is: a batch with a refused line
+// is refused whole, so the number of that line does not tell.
 func TestErrorSaysWhichLinesAreSubmitted(t *testing.T) {
 	refused := refusal.Status(&lease.FieldError{Field: "tasks[1].payload", Problem: "is bad"})
 	for _, c := range []struct {
@@ -233,7 +236,8 @@ func TestErrorSaysWhichLinesAreSubmitted(t *testing.T) {
 		{0, aboutLine(refused, []inputLine{{number: 1}, {number: 2}}), "line 2: payload: is bad; no line was submitted"},
 		{7, aboutLine(refused, []inputLine{{number: 8}, {number: 9}}), "line 9: payload: is bad; lines up to 7 are submitted"},
 		{0, &interruptedError{signal: os.Interrupt}, "stopped by a signal: interrupt; no line was submitted"},
-		{0, status.Error(codes.Unavailable, "away"), explain(status.Error(codes.Unavailable, "away")).text}, // nobody knows
+		// nobody knows
+		{0, status.Error(codes.Unavailable, "away"), explain(status.Error(codes.Unavailable, "away")).text},
 		{0, nil, ""},
 	} {
 		l := newLineSubmits(&app{streams: streams{out: io.Discard}}, nil, &lessorv1.TaskSpec{})
@@ -279,7 +283,8 @@ func TestSubmitLinesThatCannotPrint(t *testing.T) {
 	}
 }
 
-// However long the lines are and whatever else is in the tasks, a batch is below the limit of a message, and little is read ahead.
+// However long the lines are and whatever else is in the tasks, a batch is below the limit of a
+// message, and little is read ahead.
 func TestSubmitLinesBoundsItsMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for line, label := range map[int]int{maxSubmitLine: 0, 1: 150_000} {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A forgotten --payload @- is noticed by what waits in standard input. That must be left there, and an open pipe must not be waited for: both may belong to a
-// script.
+// A forgotten --payload @- is noticed by what waits in standard input. That must be left there, and
+// an open pipe must not be waited for: both may belong to a script.
 func TestHasUnread(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(name, []byte("text"), 0o600); err != nil {

@@ -86,9 +86,10 @@ func (c taskRetryCmd) Run(a *app) error {
 	})
 }
 
-// requireRun returns an error if the filter names a run of which there is no task. Whoever misspells it would believe that its tasks are changed. Nothing is left of
-// a run when its tasks are gone, so that a run that is long over cannot be told from one that never was. It is for after the change: a tenant that has used
-// its quota of calls up may still cancel, but not list.
+// requireRun returns an error if the filter names a run of which there is no task. Whoever
+// misspells it would believe that its tasks are changed. Nothing is left of a run when its tasks
+// are gone, so that a run that is long over cannot be told from one that never was. It is for after
+// the change: a tenant that has used its quota of calls up may still cancel, but not list.
 func requireRun(a *app, cl *client, filter *lessorv1.TaskFilter) error {
 	if filter.GetRunId() == "" {
 		return nil
@@ -159,7 +160,8 @@ func (c taskDeleteCmd) ask(a *app, cl *client, filter *lessorv1.TaskFilter) erro
 	return fail(exitUsage, hint, "%s selected: %v", are(n.total(), "task"), n)
 }
 
-// withForce adds a hint to a refused delete: a worker holds the task, and --force deletes it. There is no other state in which a delete is refused.
+// withForce adds a hint to a refused delete: a worker holds the task, and --force deletes it. There
+// is no other state in which a delete is refused.
 func withForce(err error) error {
 	if status.Code(err) != codes.FailedPrecondition {
 		return err

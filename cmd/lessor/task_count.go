@@ -78,7 +78,8 @@ func (n taskCounts) held() (sum uint64) {
 	return sum
 }
 
-// print prints all states, also those without a task, so that a script finds the one that it looks for.
+// print prints all states, also those without a task, so that a script finds the one that it looks
+// for.
 func (n taskCounts) print(a *app) error {
 	if a.json {
 		states := make(map[string]uint64)

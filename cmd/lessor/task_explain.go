@@ -40,7 +40,8 @@ func (c taskExplainCmd) Run(a *app) error {
 	})
 }
 
-// printExplanation shows on one screen what an operator asks first: why the task is not running, and what happened to its last lease.
+// printExplanation shows on one screen what an operator asks first: why the task is not running,
+// and what happened to its last lease.
 func printExplanation(w io.Writer, x *lessorv1.ExplainTaskResponse) error {
 	if _, err := fmt.Fprintln(w, printable(x.GetSummary())); err != nil {
 		return err

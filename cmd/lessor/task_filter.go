@@ -7,8 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
-// taskFilter has the conditions that select tasks. An empty value of a condition is refused, because it would not restrict anything: an unset variable
-// of a script must not select all tasks.
+// taskFilter has the conditions that select tasks. An empty value of a condition is refused,
+// because it would not restrict anything: an unset variable of a script must not select all tasks.
 type taskFilter struct {
 	Queue          string            `typed:"" type:"nonempty" placeholder:"NAME" help:"Only tasks of this queue."`
 	State          []string          `typed:"" type:"nonempty" placeholder:"STATE,..." help:"Only tasks in these states, for example READY,RUNNING. Repeatable."`

@@ -49,7 +49,8 @@ func (c taskGetCmd) Run(a *app) error {
 	})
 }
 
-// writeOutput writes the output of a task. It returns an error if there is no output yet, or if it is stored elsewhere.
+// writeOutput writes the output of a task. It returns an error if there is no output yet, or if it
+// is stored elsewhere.
 func writeOutput(w io.Writer, t *lessorv1.Task) error {
 	if t.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED {
 		hint := fmt.Sprintf("\"lessor task watch %s\" waits for its end", t.GetTaskId())
@@ -61,7 +62,8 @@ func writeOutput(w io.Writer, t *lessorv1.Task) error {
 	return writeResult(w, t.GetTaskId(), t.GetOutput(), t.GetArtifacts())
 }
 
-// writeResult writes an output, or returns an error if the output is stored elsewhere. what names the result in the error.
+// writeResult writes an output, or returns an error if the output is stored elsewhere. what names
+// the result in the error.
 func writeResult(w io.Writer, what string, output []byte, artifacts []*lessorv1.Artifact) error {
 	var elsewhere []string
 	for _, artifact := range artifacts {
@@ -156,7 +158,8 @@ func (d details) addResult(t *lessorv1.Task) {
 	d.addGauges(t.GetMetrics())
 }
 
-// preview returns the beginning of a text, or the size of data that is not text. --output and --payload show all of it.
+// preview returns the beginning of a text, or the size of data that is not text. --output and
+// --payload show all of it.
 func preview(data []byte) string {
 	const shown, lines = 200, 10
 	size := words.Bytes(uint64(len(data)))

@@ -4,7 +4,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// taskSelection says which tasks a command changes or waits for: those that are named, or those that a filter selects.
+// taskSelection says which tasks a command changes or waits for: those that are named, or those
+// that a filter selects.
 type taskSelection struct {
 	TaskID     []string `arg:"" optional:"" help:"Ids of tasks."`
 	taskFilter `embed:""`

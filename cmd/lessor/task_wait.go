@@ -88,8 +88,9 @@ func (w *taskWait) reach(ctx context.Context, id string) error {
 	return err
 }
 
-// awaitSelected waits for the tasks that a filter selects. A handler may submit further tasks of its run before it returns, so a run is asked for again until
-// there is none that was not waited for. It refuses to select none: a misspelled name must not say that all is over.
+// awaitSelected waits for the tasks that a filter selects. A handler may submit further tasks of
+// its run before it returns, so a run is asked for again until there is none that was not waited
+// for. It refuses to select none: a misspelled name must not say that all is over.
 func (w *taskWait) awaitSelected(ctx context.Context, filter *lessorv1.TaskFilter) (why string, err error) {
 	known := make(map[string]bool)
 	for {
@@ -106,8 +107,8 @@ func (w *taskWait) awaitSelected(ctx context.Context, filter *lessorv1.TaskFilte
 	}
 }
 
-// selected returns the ids of the tasks that a filter selects and that have not ended, but for those that are known. It prints those that have. All are known
-// then.
+// selected returns the ids of the tasks that a filter selects and that have not ended, but for
+// those that are known. It prints those that have. All are known then.
 func (w *taskWait) selected(ctx context.Context, filter *lessorv1.TaskFilter, known map[string]bool) (ids []string, err error) {
 	req := &lessorv1.ListTasksRequest{Filter: filter, PageSize: maxPage}
 	for {
@@ -165,7 +166,8 @@ type awaited struct {
 	err  error
 }
 
-// await waits until the tasks or ctx have ended. why says what was wrong with the coordinator when ctx ended; "" if nothing was.
+// await waits until the tasks or ctx have ended. why says what was wrong with the coordinator when
+// ctx ended; "" if nothing was.
 func (w *taskWait) await(ctx context.Context, ids []string) (why string, failure error) {
 	w.begun, w.left = true, uint64(len(ids))
 	p := producer.New(w.cl)

@@ -16,7 +16,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// The timeout of a wait also ends one whose coordinator does not answer at all, and has its own exit code then, too.
+// The timeout of a wait also ends one whose coordinator does not answer at all, and has its own
+// exit code then, too.
 func TestWaitForASilentCoordinator(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -46,7 +47,8 @@ func (r *restarting) ListTasks(context.Context, *lessorv1.ListTasksRequest, ...g
 	return &lessorv1.ListTasksResponse{NextPageToken: "next"}, nil
 }
 
-// Once a wait has begun, a coordinator that restarts does not end it where the tasks of a run are listed again; before, an address without one does.
+// Once a wait has begun, a coordinator that restarts does not end it where the tasks of a run are
+// listed again; before, an address without one does.
 func TestListOfAWaitOutlivesTheCoordinator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, begun := range []bool{false, true} {

@@ -97,7 +97,8 @@ func receiveAll(done <-chan struct{}, recv func() (*lessorv1.WatchTaskResponse, 
 	return events
 }
 
-// outcome is what the command returns at the end of the watch. last is the last event; nil if there was none after --after.
+// outcome is what the command returns at the end of the watch. last is the last event; nil if there
+// was none after --after.
 func (c taskWatchCmd) outcome(a *app, cl *client, last *lessorv1.WatchTaskResponse) error {
 	state := last.GetTaskState()
 	switch {

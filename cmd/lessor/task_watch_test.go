@@ -2,7 +2,8 @@ package main
 
 import "testing"
 
-// A watch that the loss of the coordinator has cut off says how to go on, if there is something to go on from.
+// A watch that the loss of the coordinator has cut off says how to go on, if there is something to
+// go on from.
 func TestWatchThatIsCutOff(t *testing.T) {
 	for _, c := range []struct {
 		code int

@@ -64,7 +64,8 @@ func (c tokenCreateCmd) Run(a *app, line *kong.Context) error {
 	return unheard(a.answer(made, made.GetToken()), hintLostToken, "token %s was issued", made.GetInfo().GetTokenId())
 }
 
-// write issues a token and writes it to --out. It begins the file first, so that no token is issued that cannot be written.
+// write issues a token and writes it to --out. It begins the file first, so that no token is issued
+// that cannot be written.
 func (c tokenCreateCmd) write(a *app) error {
 	out, err := newPendingFile(c.Out, true, secret)
 	if err != nil {
@@ -107,7 +108,9 @@ func (c tokenCreateCmd) create(a *app) (made *lessorv1.CreateTokenResponse, err 
 		})
 		return made, err
 	}
-	switch { // the coordinator would issue another token than the one asked for, wherever that was written: so not refuseIdle
+	// the coordinator would issue another token than the one asked for, wherever that was written:
+	// so not refuseIdle
+	switch {
 	case c.Tenant != "":
 		return nil, fail(exitUsage, "", "--tenant: needs --data; a coordinator issues tokens for the tenant of the caller")
 	case c.Audience != "":
@@ -135,7 +138,8 @@ func (c tokenListCmd) Run(a *app) error {
 		return printPages(list, cells, func(token string) ([]*lessorv1.TokenInfo, string, error) {
 			page, err := cl.auth.ListTokens(a.ctx, &lessorv1.ListTokensRequest{PageToken: token})
 			if err == nil {
-				keys, err = cl.auth.ListKeys(a.ctx, &lessorv1.ListKeysRequest{}) // after the page: if a key of the page is missing here, it has retired
+				// after the page: if a key of the page is missing here, it has retired
+				keys, err = cl.auth.ListKeys(a.ctx, &lessorv1.ListKeysRequest{})
 			}
 			return page.GetTokens(), page.GetNextPageToken(), err
 		})

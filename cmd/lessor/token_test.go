@@ -14,7 +14,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// X3: a token ends at the latest when its signing key retires. The list shows that, so that a token that is no longer accepted is not listed as good.
+// X3: a token ends at the latest when its signing key retires. The list shows that, so that a token
+// that is no longer accepted is not listed as good.
 func TestTokenListShowsRetiredKeys(t *testing.T) {
 	t.Attr("rules", "X3")
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -80,7 +81,8 @@ func TestSignalLeavesNoPartialFile(t *testing.T) {
 	}
 }
 
-// A key of which list says that it verifies is one whose tokens are good: at the time at which it retires they are refused.
+// A key of which list says that it verifies is one whose tokens are good: at the time at which it
+// retires they are refused.
 func TestKeyState(t *testing.T) {
 	now := time.Now()
 	for want, k := range map[string]*lessorv1.SigningKey{

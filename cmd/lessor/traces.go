@@ -21,8 +21,9 @@ import (
 // flushTraces is how long a process that ends waits for its last spans to be exported.
 const flushTraces = 5 * time.Second
 
-// traces returns the provider of spans, nil if the environment asks for none (package otlp), and a function that exports the last spans, or gives up with the
-// second signal. service is the name of this service.
+// traces returns the provider of spans, nil if the environment asks for none (package otlp), and a
+// function that exports the last spans, or gives up with the second signal. service is the name of
+// this service.
 func (a *app) traces(service string, log *slog.Logger) (trace.TracerProvider, func(), error) {
 	p, err := otlp.NewProvider(context.Background(), service, buildVersion(), tracing.IDs{})
 	if err != nil {
@@ -42,7 +43,8 @@ func (a *app) traces(service string, log *slog.Logger) (trace.TracerProvider, fu
 	}, nil
 }
 
-// lostSpans logs that spans are lost, at most once in lostEvery: under load there are hundreds of failed exports a second.
+// lostSpans logs that spans are lost, at most once in lostEvery: under load there are hundreds of
+// failed exports a second.
 type lostSpans struct {
 	log  *slog.Logger
 	mu   sync.Mutex
@@ -69,7 +71,8 @@ func withoutPassword(endpoint string) string {
 	return u.Redacted()
 }
 
-// inTrace puts each call into the trace that the environment names, which a command has if it runs as a task.
+// inTrace puts each call into the trace that the environment names, which a command has if it runs
+// as a task.
 func inTrace(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if s := os.Getenv("TRACEPARENT"); s != "" {
 		if _, ok := traceparent.Parse(s); ok {

@@ -29,7 +29,8 @@ type spanReceiver struct {
 	spans []*tracev1.Span
 }
 
-// startReceiver is the command receiver: from then on, the commands of the script export their spans.
+// startReceiver is the command receiver: from then on, the commands of the script export their
+// spans.
 func startReceiver(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 0 {
 		ts.Fatalf("usage: receiver")
@@ -69,7 +70,8 @@ func (r *spanReceiver) receive(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// writeSpans is the command spans FILE: it writes the spans that have parents, each after the names of its parents.
+// writeSpans is the command spans FILE: it writes the spans that have parents, each after the names
+// of its parents.
 func writeSpans(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: spans FILE")
@@ -109,7 +111,8 @@ func TestLostSpansAreLoggedSeldom(t *testing.T) {
 	})
 }
 
-// The second signal ends the export of the last spans, which otherwise may last some seconds if the receiver does not answer.
+// The second signal ends the export of the last spans, which otherwise may last some seconds if the
+// receiver does not answer.
 func TestSecondSignalEndsTheExport(t *testing.T) {
 	asked, release := make(chan struct{}, 1), make(chan struct{})
 	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {

@@ -7,7 +7,8 @@ import (
 	"os"
 )
 
-// unreadBytes returns how many bytes can be read from a file; 0: none, or it is a pipe, of which nobody knows.
+// unreadBytes returns how many bytes can be read from a file; 0: none, or it is a pipe, of which
+// nobody knows.
 func unreadBytes(f *os.File) int {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {

@@ -58,7 +58,8 @@ type verdict struct {
 
 	NotCounted bool `json:"not_counted,omitempty"` // the store cannot be opened, so that the numbers before are all 0
 
-	LastCommit *time.Time `json:"last_commit,omitempty"` // only of a store that has or had a standby, and of the copies of standbys
+	// only of a store that has or had a standby, and of the copies of standbys
+	LastCommit *time.Time `json:"last_commit,omitempty"`
 }
 
 func (v verdict) String() string {
@@ -94,7 +95,8 @@ func (c verifyCmd) Run(a *app) error {
 	return nil
 }
 
-// verifyStore verifies a store and calls found for each fault. The error says why the store cannot be verified.
+// verifyStore verifies a store and calls found for each fault. The error says why the store cannot
+// be verified.
 func verifyStore(path string, v *verdict, found func(finding) error) (err error) {
 	st, err := boltstore.OpenReadOnly(path, boltstore.Options{})
 	if f, broken := brokenStore(err); broken {
@@ -111,7 +113,8 @@ func verifyStore(path string, v *verdict, found func(finding) error) (err error)
 	return verifyOpenStore(st, v, found)
 }
 
-// verifyOpenStore verifies an open store and calls found for each fault, until found returns an error.
+// verifyOpenStore verifies an open store and calls found for each fault, until found returns an
+// error.
 func verifyOpenStore(st store.Store, v *verdict, found func(finding) error) error {
 	var printing error
 	err := st.View(func(r store.Reader) (err error) {
@@ -124,7 +127,8 @@ func verifyOpenStore(st store.Store, v *verdict, found func(finding) error) erro
 			}
 		})
 		v.Epoch, v.Records, v.Tasks, v.Leases = sum.Epoch, sum.Records, sum.Tasks, sum.Leases
-		if _, at, unread := records.PositionOf(r); unread == nil && at != 0 { // verify.Store has a finding if it cannot be read
+		// verify.Store has a finding if it cannot be read
+		if _, at, unread := records.PositionOf(r); unread == nil && at != 0 {
 			when := at.Time().UTC()
 			v.LastCommit = &when
 		}
@@ -156,7 +160,8 @@ func findingOf(f verify.Finding) finding {
 	return out
 }
 
-// brokenStore converts an error of opening a store to a finding, if it says that the store is broken.
+// brokenStore converts an error of opening a store to a finding, if it says that the store is
+// broken.
 func brokenStore(err error) (f finding, broken bool) {
 	var damaged *store.DamagedError
 	var corrupt *store.CorruptError

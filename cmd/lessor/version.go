@@ -32,7 +32,8 @@ func versionLine() string {
 	return fmt.Sprintf("lessor %s (protocol %d, store format %d, %s)", buildVersion(), session.Protocol, store.Current().Format(), runtime.Version())
 }
 
-// versionFlag is --version. It prints the same as lessor version, wherever it stands on the command line.
+// versionFlag is --version. It prints the same as lessor version, wherever it stands on the command
+// line.
 type versionFlag bool
 
 // BeforeReset is called as soon as kong sees the flag, even if required arguments are missing.
@@ -44,7 +45,8 @@ func (versionFlag) BeforeReset(k *kong.Kong) error {
 	return nil
 }
 
-// buildVersion returns the release; if there is none, the module version or the commit that the go command recorded; else "devel".
+// buildVersion returns the release; if there is none, the module version or the commit that the go
+// command recorded; else "devel".
 func buildVersion() string {
 	if version != "" {
 		return version

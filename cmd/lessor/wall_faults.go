@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// wallClock returns the time plus the duration in the file that LESSOR_FAULT_WALL names. A test uses it to simulate a change of the wall clock, because it
-// cannot set the clock of the machine.
+// wallClock returns the time plus the duration in the file that LESSOR_FAULT_WALL names. A test
+// uses it to simulate a change of the wall clock, because it cannot set the clock of the machine.
 func wallClock(t time.Time) time.Time {
 	path := os.Getenv("LESSOR_FAULT_WALL")
 	if path == "" {

@@ -13,7 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
-// lineDelay is how long the beginning of a line waits for the chunk with its end. Workers collect output for half as long.
+// lineDelay is how long the beginning of a line waits for the chunk with its end. Workers collect
+// output for half as long.
 const lineDelay = 200 * time.Millisecond
 
 // watchPrinter prints the events of a watch.
@@ -28,7 +29,8 @@ type watchPrinter struct {
 	late <-chan time.Time
 }
 
-// print prints an event, except for the beginning of a line at the end of a chunk: the next chunk may have the rest.
+// print prints an event, except for the beginning of a line at the end of a chunk: the next chunk
+// may have the rest.
 func (p *watchPrinter) print(e *lessorv1.WatchTaskResponse) error {
 	if p.json {
 		return printJSON(p.out, e)

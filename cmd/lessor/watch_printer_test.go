@@ -44,7 +44,8 @@ func output(index uint64, text string) *lessorv1.WatchTaskResponse {
 	}}}
 }
 
-// A line that is spread over chunks is printed as one. A gap, another channel or task, and any other event end it; nothing is held at the end.
+// A line that is spread over chunks is printed as one. A gap, another channel or task, and any
+// other event end it; nothing is held at the end.
 func TestWatchedLines(t *testing.T) {
 	behind := func(e *lessorv1.WatchTaskResponse) *lessorv1.WatchTaskResponse {
 		e.GetChunk().Metadata = map[string]string{worker.MetadataDropped: "2048"}
@@ -106,7 +107,8 @@ func TestWatchedLines(t *testing.T) {
 	}
 }
 
-// The beginning of a line waits for its end for lineDelay, however often a bit of it comes: a progress bar is seen. The next line waits as long.
+// The beginning of a line waits for its end for lineDelay, however often a bit of it comes: a
+// progress bar is seen. The next line waits as long.
 func TestBeginningOfALineWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &watchPrinter{out: &bytes.Buffer{}}

@@ -14,8 +14,8 @@ type when struct {
 	ago time.Duration // how long ago, if it was given as a span before now
 }
 
-// UnmarshalText reads the flag. The zero time, which programs in Go print for none, is refused: it would be taken for a flag that was left out, and a filter
-// would select every task.
+// UnmarshalText reads the flag. The zero time, which programs in Go print for none, is refused: it
+// would be taken for a flag that was left out, and a filter would select every task.
 func (w *when) UnmarshalText(text []byte) error {
 	if d, err := time.ParseDuration(string(text)); err == nil {
 		w.Time, w.ago = time.Now().Add(d), max(-d, 0)
@@ -29,8 +29,8 @@ func (w *when) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// checkSpan refuses a time between --since and --until, or flags whose names have a prefix before that, in which nothing can be; hint is for one that ends
-// before it begins.
+// checkSpan refuses a time between --since and --until, or flags whose names have a prefix before
+// that, in which nothing can be; hint is for one that ends before it begins.
 func checkSpan(prefix string, since, until when, hint string) error {
 	switch {
 	case since.After(time.Now()):

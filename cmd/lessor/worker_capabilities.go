@@ -6,7 +6,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// capabilities are the flags for the capabilities of a worker, and for how much work it takes at once.
+// capabilities are the flags for the capabilities of a worker, and for how much work it takes at
+// once.
 type capabilities struct {
 	Jobs         uint               `type:"positive" short:"j" default:"1" placeholder:"N" help:"Commands that run at the same time, 1 to 9,000."`
 	TypeLimit    map[string]int     `mapsep:"none" placeholder:"TYPE=N" help:"Commands of a type that run at the same time, within --jobs. Repeatable."`
@@ -33,8 +34,8 @@ func (c capabilities) apply(cfg *worker.Config) {
 	}
 }
 
-// packageOf divides a package into name and version at the last "@". That is not the first byte, which may be part of a name. versioned says whether there is
-// such an "@".
+// packageOf divides a package into name and version at the last "@". That is not the first byte,
+// which may be part of a name. versioned says whether there is such an "@".
 func packageOf(p string) (pkg worker.Package, versioned bool) {
 	at := strings.LastIndexByte(p, '@')
 	if at <= 0 {

@@ -102,7 +102,8 @@ func stateOfAll(all []*lessorv1.Worker) string {
 	return words.Name(all[0].GetState())
 }
 
-// workersLine returns one line about all sessions of a worker. The answer may leave out some of them; an older coordinator does not count them.
+// workersLine returns one line about all sessions of a worker. The answer may leave out some of
+// them; an older coordinator does not count them.
 func workersLine(name, state string, of interface {
 	GetWorkers() []*lessorv1.Worker
 	GetSessions() uint32

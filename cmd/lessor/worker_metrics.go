@@ -7,7 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/worker/workermetrics"
 )
 
-// serveMetrics makes the hooks of a worker count, and serves what they count on --metrics-listen until stop is called.
+// serveMetrics makes the hooks of a worker count, and serves what they count on --metrics-listen
+// until stop is called.
 func (c workerRunCmd) serveMetrics(cfg *worker.Config, log *slog.Logger) (stop func(), err error) {
 	if c.MetricsListen == "" {
 		return func() {}, nil

@@ -13,7 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// workerFilter has the conditions that select sessions of workers. An empty value of a condition is refused, as in taskFilter.
+// workerFilter has the conditions that select sessions of workers. An empty value of a condition is
+// refused, as in taskFilter.
 type workerFilter struct {
 	Worker    string            `typed:"" type:"nonempty" placeholder:"NAME" help:"Only this worker."`
 	Session   string            `typed:"" type:"nonempty" placeholder:"ID" help:"Only this session; worker get shows their ids."`
@@ -24,7 +25,8 @@ type workerFilter struct {
 	Workspace string            `shared:"" placeholder:"NAME" help:"Only workers of this workspace; empty is all."`
 }
 
-// selected returns the filter. The workspace, which a variable may set for all commands, is not enough: a change of all workers must be asked for.
+// selected returns the filter. The workspace, which a variable may set for all commands, is not
+// enough: a change of all workers must be asked for.
 func (f workerFilter) selected() (*lessorv1.WorkerFilter, error) {
 	isSet := f.Worker != "" || f.Session != "" || f.Queue != "" || f.Pool != "" || len(f.Label) > 0
 	switch {
@@ -110,7 +112,8 @@ type packageAnswer interface {
 	GetOperation() *lessorv1.PackageOperation
 }
 
-// packageWait is how long one call waits: as long as the coordinator lets it, because the audit has an entry for each.
+// packageWait is how long one call waits: as long as the coordinator lets it, because the audit has
+// an entry for each.
 const packageWait = time.Minute
 
 const hintPackages = `"lessor worker get NAME" shows the packages of a worker`
@@ -153,7 +156,8 @@ func (c packageChange) request() (packageRequest, error) {
 	return packageRequest{pkg: pkg, workers: workers, id: strings.ToLower(rand.Text())}, err
 }
 
-// follow repeats the call until each session has a result or the wait is over, and returns the last answer; nil if there is none.
+// follow repeats the call until each session has a result or the wait is over, and returns the last
+// answer; nil if there is none.
 func (c packageChange) follow(a *app, done string, call func(wait time.Duration) (packageAnswer, error)) (last packageAnswer, err error) {
 	shown := uint32(0)
 	for end := time.Now().Add(c.Wait); ; {
@@ -173,8 +177,8 @@ func (c packageChange) follow(a *app, done string, call func(wait time.Duration)
 	}
 }
 
-// workersGoOn returns an error that also says that the workers go on, if they have been asked; when a signal ends the first call, they probably have. When
-// the first call is lost, nobody knows.
+// workersGoOn returns an error that also says that the workers go on, if they have been asked; when
+// a signal ends the first call, they probably have. When the first call is lost, nobody knows.
 func workersGoOn(a *app, asked bool, err error) error {
 	f := *explain(stopped(a.ctx, err))
 	switch {

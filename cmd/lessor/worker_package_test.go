@@ -65,7 +65,8 @@ func TestRequestsForPackages(t *testing.T) {
 	}
 }
 
-// The call is repeated as the same request until each session has a result. The last answer is printed.
+// The call is repeated as the same request until each session has a result. The last answer is
+// printed.
 func TestPackagesAreWaitedFor(t *testing.T) {
 	const installed, failed = lessorv1.PackageStatus_PACKAGE_STATUS_INSTALLED, lessorv1.PackageStatus_PACKAGE_STATUS_FAILED
 	whole := answerOf(3, 2, 1)
@@ -119,10 +120,12 @@ func TestExitCodesOfPackages(t *testing.T) {
 	}
 }
 
-// lastLines returns as many of the last bytes of a text as want has: before them there may be the progress.
+// lastLines returns as many of the last bytes of a text as want has: before them there may be the
+// progress.
 func lastLines(text, want string) string { return text[max(len(text)-len(want), 0):] }
 
-// It is waited for as long as it was asked, by as few calls as can be, also if a coordinator that stops answers early. If one fails, or a signal comes, the workers go on.
+// It is waited for as long as it was asked, by as few calls as can be, also if a coordinator that
+// stops answers early. If one fails, or a signal comes, the workers go on.
 func TestWaitForPackages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stderr strings.Builder
@@ -192,7 +195,8 @@ func TestWaitForPackages(t *testing.T) {
 	})
 }
 
-// If the coordinator dies while the first call waits, nobody knows whether workers were asked, and the command says so.
+// If the coordinator dies while the first call waits, nobody knows whether workers were asked, and
+// the command says so.
 func TestCoordinatorDiesWhilePackagesAreInstalled(t *testing.T) {
 	t.Attr("rules", "W13")
 	lis, err := net.Listen("tcp", "127.0.0.1:0")

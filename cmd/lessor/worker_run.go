@@ -117,9 +117,11 @@ func (c workerRunCmd) Run(a *app) error {
 }
 
 const (
-	// reportRoom is how much a frame needs beside one output, in bytes. A coordinator leaves more room than that beside its --limit-output.
+	// reportRoom is how much a frame needs beside one output, in bytes. A coordinator leaves more
+	// room than that beside its --limit-output.
 	reportRoom = 512 << 10
-	// minMessage is the least size of the largest frame, in bytes: what every coordinator takes (S7).
+	// minMessage is the least size of the largest frame, in bytes: what every coordinator takes
+	// (S7).
 	minMessage = 4 << 20
 )
 
@@ -141,8 +143,8 @@ func (c workerRunCmd) config(log *slog.Logger) worker.Config {
 	return cfg
 }
 
-// name returns the name of the worker; empty: the default of the SDK, the name of the machine. The workers of a pool share a machine, and need names of
-// their own.
+// name returns the name of the worker; empty: the default of the SDK, the name of the machine. The
+// workers of a pool share a machine, and need names of their own.
 func (c workerRunCmd) name() string {
 	id := ofPool(readiness.VarWorkerID)
 	if c.Name != "" || id == "" {
@@ -152,7 +154,8 @@ func (c workerRunCmd) name() string {
 	return cmp.Or(host, "worker") + "-" + id
 }
 
-// ofPool returns a variable that the pool of this process has set; empty: no pool has started the process.
+// ofPool returns a variable that the pool of this process has set; empty: no pool has started the
+// process.
 func ofPool(variable string) string {
 	if os.Getenv(readiness.VarPoolURL) == "" {
 		return ""
@@ -160,8 +163,9 @@ func ofPool(variable string) string {
 	return os.Getenv(variable)
 }
 
-// sayHints returns a function that logs a hint when the worker cannot connect, and logs it again only when the hint changes. The worker itself does not
-// know the flags, so its error cannot name them.
+// sayHints returns a function that logs a hint when the worker cannot connect, and logs it again
+// only when the hint changes. The worker itself does not know the flags, so its error cannot name
+// them.
 func sayHints(log *slog.Logger) func(error) {
 	var last atomic.Value
 	return func(err error) {

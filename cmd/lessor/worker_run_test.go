@@ -23,7 +23,8 @@ func TestTypeNamedTwice(t *testing.T) {
 	}
 }
 
-// Without --installer a worker installs nothing. With it, the program is run, and the second signal kills it.
+// Without --installer a worker installs nothing. With it, the program is run, and the second signal
+// kills it.
 func TestInstallerOfAWorker(t *testing.T) {
 	t.Attr("rules", "W13")
 	a := &app{ctx: t.Context(), stopNow: t.Context()}

@@ -9,8 +9,8 @@ import (
 	"github.com/lessor-dev/lessor/worker/readiness"
 )
 
-// checkJobs refuses more jobs than a process can have; 0 is the default. Each command that runs takes a thread, and Go ends a program with more than
-// 10,000 threads.
+// checkJobs refuses more jobs than a process can have; 0 is the default. Each command that runs
+// takes a thread, and Go ends a program with more than 10,000 threads.
 func checkJobs(n uint) error {
 	const most = 9_000
 	if n > most {

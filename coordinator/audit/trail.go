@@ -48,7 +48,8 @@ type Trail struct {
 	counted map[string]map[kind]uint64 // by tenant: how often each kind was seen in this window and is in no entry yet
 }
 
-// kind identifies refusals, or calls without effect, that share an entry. It is an entry without the fields that differ between them.
+// kind identifies refusals, or calls without effect, that share an entry. It is an entry without
+// the fields that differ between them.
 type kind records.Audit
 
 // New returns a trail that keeps entries for the retention.
@@ -56,14 +57,17 @@ func New(e Engine, st store.Store, retention time.Duration, log *slog.Logger) *T
 	return &Trail{engine: e, st: st, retention: retention, log: log, counted: map[string]map[kind]uint64{}}
 }
 
-// Record makes an entry durable. It is for what does not change the store; before it takes effect, unless it has happened elsewhere.
+// Record makes an entry durable. It is for what does not change the store; before it takes effect,
+// unless it has happened elsewhere.
 func (t *Trail) Record(a records.Audit) error { return t.engine.Record(a) }
 
-// NoEffect records that a call succeeded and changed nothing, such as a second cancel of the same task. The entry for the first such call of a kind in a window
-// is durable when NoEffect returns without an error; the others are counted.
+// NoEffect records that a call succeeded and changed nothing, such as a second cancel of the same
+// task. The entry for the first such call of a kind in a window is durable when NoEffect returns
+// without an error; the others are counted.
 func (t *Trail) NoEffect(a records.Audit) error { return t.sum(a) }
 
-// Refuse records that something was refused, like NoEffect. If the entry cannot be written now, the refusal is counted.
+// Refuse records that something was refused, like NoEffect. If the entry cannot be written now, the
+// refusal is counted.
 func (t *Trail) Refuse(a records.Audit) {
 	a.Times = 1
 	t.Note(a)
@@ -95,8 +99,8 @@ func kindOf(a records.Audit) kind {
 	return kind(a)
 }
 
-// isFirst reports whether an entry is the first of its kind in this window, and the tenant may have another kind in this window. Then it gets an entry of its
-// own.
+// isFirst reports whether an entry is the first of its kind in this window, and the tenant may have
+// another kind in this window. Then it gets an entry of its own.
 func (t *Trail) isFirst(a records.Audit) bool {
 	k := kindOf(a)
 	t.mu.Lock()
@@ -109,7 +113,8 @@ func (t *Trail) isFirst(a records.Audit) bool {
 	return true
 }
 
-// notFirst takes back what isFirst has noted about an entry that was not written: the next of its kind is the first.
+// notFirst takes back what isFirst has noted about an entry that was not written: the next of its
+// kind is the first.
 func (t *Trail) notFirst(a records.Audit) {
 	k := kindOf(a)
 	t.mu.Lock()
@@ -119,7 +124,8 @@ func (t *Trail) notFirst(a records.Audit) {
 	}
 }
 
-// count adds to the sum of a kind at the end of the window, or to that of all kinds beyond maxKinds.
+// count adds to the sum of a kind at the end of the window, or to that of all kinds beyond
+// maxKinds.
 func (t *Trail) count(a records.Audit, times uint64) {
 	k := kindOf(a)
 	t.mu.Lock()
@@ -141,7 +147,8 @@ func (t *Trail) seenBy(tenant string) map[kind]uint64 {
 	return seen
 }
 
-// Start begins to write the sums and to remove old entries. stop writes what is counted and not written yet, and returns when that is done.
+// Start begins to write the sums and to remove old entries. stop writes what is counted and not
+// written yet, and returns when that is done.
 func (t *Trail) Start() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -164,7 +171,8 @@ func (t *Trail) run(ctx context.Context) {
 	}
 }
 
-// sumUp ends a window: it writes an entry for each kind that was counted. A sum that cannot be written is added to that of the next window.
+// sumUp ends a window: it writes an entry for each kind that was counted. A sum that cannot be
+// written is added to that of the next window.
 func (t *Trail) sumUp() {
 	t.mu.Lock()
 	counted := t.counted
@@ -185,7 +193,8 @@ func (t *Trail) sumUp() {
 	}
 }
 
-// sweep removes the entries older than the retention. It works in steps, so that other work can run in between.
+// sweep removes the entries older than the retention. It works in steps, so that other work can run
+// in between.
 func (t *Trail) sweep(ctx context.Context) {
 	before := t.engine.Now().Wall.Add(-t.retention)
 	for more := true; more && ctx.Err() == nil; {

@@ -90,8 +90,9 @@ func refusal(subject, action string) records.Audit {
 	return records.Audit{Tenant: "acme", Subject: subject, Action: action, Outcome: "E.AUTH.FORBIDDEN", Object: "t1", Detail: "reason:\"x\""}
 }
 
-// X4: the first refusal of a kind gets an entry at once. All further refusals of this kind get one entry with their number at the end of the minute. After
-// that, the next refusal again gets an entry at once.
+// X4: the first refusal of a kind gets an entry at once. All further refusals of this kind get one
+// entry with their number at the end of the minute. After that, the next refusal again gets an
+// entry at once.
 func TestRefusalsAreSummedUp(t *testing.T) {
 	t.Attr("rules", "X4")
 	withTrail(t, func(d *fakeEngine, trail *Trail) {
@@ -123,8 +124,8 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 	})
 }
 
-// X4: a tenant gets only few entries, however many kinds of refusals it has. The counts of the entries add up to all refusals. Another tenant is not
-// affected.
+// X4: a tenant gets only few entries, however many kinds of refusals it has. The counts of the
+// entries add up to all refusals. Another tenant is not affected.
 func TestRefusalsAreBounded(t *testing.T) {
 	t.Attr("rules", "X4")
 	withTrail(t, func(d *fakeEngine, trail *Trail) {
@@ -172,8 +173,8 @@ func TestRefusalWhileTheEngineIsDown(t *testing.T) {
 	})
 }
 
-// X4: calls without an effect are summed up like refusals, and apart from them. If the entry of the first one cannot be written, its caller gets an error, and
-// the next call is the first.
+// X4: calls without an effect are summed up like refusals, and apart from them. If the entry of the
+// first one cannot be written, its caller gets an error, and the next call is the first.
 func TestCallsWithoutEffectAreSummedUp(t *testing.T) {
 	t.Attr("rules", "X4")
 	withTrail(t, func(d *fakeEngine, trail *Trail) {
@@ -198,7 +199,8 @@ func TestCallsWithoutEffectAreSummedUp(t *testing.T) {
 	})
 }
 
-// X4: a sum that cannot be written is not lost: it is part of the next one. However long it takes, there are only few of them.
+// X4: a sum that cannot be written is not lost: it is part of the next one. However long it takes,
+// there are only few of them.
 func TestSumsWhileTheEngineIsDown(t *testing.T) {
 	t.Attr("rules", "X4")
 	withTrail(t, func(d *fakeEngine, trail *Trail) {
@@ -224,7 +226,8 @@ func TestSumsWhileTheEngineIsDown(t *testing.T) {
 	})
 }
 
-// X4: calls that are counted while the entry of the first one is being written are not forgotten if that fails.
+// X4: calls that are counted while the entry of the first one is being written are not forgotten if
+// that fails.
 func TestCallsBesideAFirstOneThatFails(t *testing.T) {
 	t.Attr("rules", "X4")
 	withTrail(t, func(d *fakeEngine, trail *Trail) {

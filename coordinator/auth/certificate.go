@@ -16,12 +16,14 @@ import (
 // certificatePrefix is how the credential id of a certificate begins.
 const certificatePrefix = "cert-"
 
-// scheme is the scheme of the URI in a certificate that names its holder: lessor://TENANT/ROLE/SUBJECT.
+// scheme is the scheme of the URI in a certificate that names its holder:
+// lessor://TENANT/ROLE/SUBJECT.
 const scheme = "lessor"
 
 const idBytes = 20 // of the hash, in the id
 
-// CertificateID returns the credential id of a certificate: "cert-" and the first 20 bytes of its SHA-256, in hex.
+// CertificateID returns the credential id of a certificate: "cert-" and the first 20 bytes of its
+// SHA-256, in hex.
 func CertificateID(cert *x509.Certificate) string {
 	sum := sha256.Sum256(cert.Raw)
 	return certificatePrefix + hex.EncodeToString(sum[:idBytes])
@@ -34,9 +36,10 @@ func isCertificate(id string) bool {
 	return ok && err == nil && len(raw) == idBytes && strings.ToLower(digits) == digits
 }
 
-// Certified returns who a client certificate speaks for, which TLS has verified already. If the certificate does not name a holder (see scheme), it
-// returns the zero Identity: such a certificate lets nobody in, but may be required in addition to a token. The error is an *Error; the Identity returned
-// with it says who the certificate names, if that can be read.
+// Certified returns who a client certificate speaks for, which TLS has verified already. If the
+// certificate does not name a holder (see scheme), it returns the zero Identity: such a certificate
+// lets nobody in, but may be required in addition to a token. The error is an *Error; the Identity
+// returned with it says who the certificate names, if that can be read.
 func (k *Keyring) Certified(cert *x509.Certificate, now time.Time) (Identity, error) {
 	who, err := named(cert)
 	if err != nil || who.Tenant == "" {
@@ -60,7 +63,8 @@ func (k *Keyring) Certified(cert *x509.Certificate, now time.Time) (Identity, er
 // fewShown is the number of certificates from which on those that have expired are looked for.
 const fewShown = 1024
 
-// show remembers a good certificate until it expires, so that it can be revoked in any case, see Revoke.
+// show remembers a good certificate until it expires, so that it can be revoked in any case, see
+// Revoke.
 func (k *Keyring) show(who Identity, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -71,7 +75,8 @@ func (k *Keyring) show(who Identity, now time.Time) {
 	k.shown[who.Credential] = who
 }
 
-// named returns the holder that a certificate names in a URI of our scheme. More than one such URI is an error.
+// named returns the holder that a certificate names in a URI of our scheme. More than one such URI
+// is an error.
 func named(cert *x509.Certificate) (who Identity, err error) {
 	for _, uri := range cert.URIs {
 		if uri.Scheme != scheme {
@@ -99,8 +104,9 @@ func parseName(uri *url.URL) (Identity, error) {
 	return who, nil
 }
 
-// hasPort reports whether the host of a URI has a port, even an empty one, or is an address of IPv6. The rules of an authority about which hosts it may certify
-// do not look at the port, so one for the tenant "acme" alone would also be good for a tenant "acme:80".
+// hasPort reports whether the host of a URI has a port, even an empty one, or is an address of
+// IPv6. The rules of an authority about which hosts it may certify do not look at the port, so one
+// for the tenant "acme" alone would also be good for a tenant "acme:80".
 func hasPort(uri *url.URL) bool { return strings.Contains(uri.Host, ":") }
 
 // domain matches the hosts of URIs that crypto/x509 reads.

@@ -19,7 +19,8 @@ const (
 	MaxLife     = 366 * 24 * time.Hour
 )
 
-// Limits of a tenant. listed is how long a token is still listed after its expiry, if there is room.
+// Limits of a tenant. listed is how long a token is still listed after its expiry, if there is
+// room.
 const (
 	maxTokens       = 10_000
 	maxCertificates = 10_000 // that are revoked
@@ -60,7 +61,8 @@ func (r *Request) check() error {
 	return nil
 }
 
-// Create issues a token. If the tenant has no key yet, it makes one. Only the caller gets the token: the store does not hold it.
+// Create issues a token. If the tenant has no key yet, it makes one. Only the caller gets the
+// token: the store does not hold it.
 func (k *Keyring) Create(ctx context.Context, r Request, now time.Time) (token string, t records.Token, err error) {
 	if err := r.check(); err != nil {
 		return "", t, err
@@ -88,7 +90,8 @@ func (k *Keyring) Create(ctx context.Context, r Request, now time.Time) (token s
 	return sign(key.ID, key.Secret, c), t, err
 }
 
-// signing returns the key that signs for a tenant. If there is none it makes one, which it returns in fresh too.
+// signing returns the key that signs for a tenant. If there is none it makes one, which it returns
+// in fresh too.
 func (k *Keyring) signing(tenant string, now time.Time) (key records.SigningKey, fresh []records.SigningKey) {
 	for _, key := range k.Keys(tenant) {
 		if key.RetiresAt == 0 {
@@ -103,9 +106,11 @@ func newKey(tenant string, now time.Time) records.SigningKey {
 	return records.SigningKey{Tenant: tenant, ID: newID("s"), Secret: newSecret(), CreatedAt: lease.WallOf(now)}
 }
 
-// stale returns the tokens of a tenant that need not be listed any more, and the number of its other tokens. Those are the tokens that expired long ago, and
-// if the limit is reached all that are not good any more: they must not be in the way of new ones. A token that is not listed is refused, too. But the
-// newest of those that were withdrawn in the last week are kept apart from the others, because leases may live that were granted under them, see Withdrawn.
+// stale returns the tokens of a tenant that need not be listed any more, and the number of its
+// other tokens. Those are the tokens that expired long ago, and if the limit is reached all that
+// are not good any more: they must not be in the way of new ones. A token that is not listed is
+// refused, too. But the newest of those that were withdrawn in the last week are kept apart from
+// the others, because leases may live that were granted under them, see Withdrawn.
 func (k *Keyring) stale(tenant string, now time.Time) (old []records.Token, left int) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -134,7 +139,8 @@ func (k *Keyring) stale(tenant string, now time.Time) (old []records.Token, left
 	return old, left + len(ended)
 }
 
-// revoked returns how many certificates of a tenant are revoked. They stay so for ever, because the keyring does not know when they expire.
+// revoked returns how many certificates of a tenant are revoked. They stay so for ever, because the
+// keyring does not know when they expire.
 func (k *Keyring) revoked(tenant string) (n int) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -146,9 +152,11 @@ func (k *Keyring) revoked(tenant string) (n int) {
 	return n
 }
 
-// Revoke ends a token of the tenant, or a certificate that speaks for the tenant, for ever. When it returns, that is durable and in force.
-// Revoking again changes nothing. The error is ErrNotFound if the tenant has no such token, or a *LimitError for a certificate that was not shown since the
-// start, if too many are revoked: whoever has a stolen certificate may revoke made-up ones (X2, X3).
+// Revoke ends a token of the tenant, or a certificate that speaks for the tenant, for ever. When it
+// returns, that is durable and in force. Revoking again changes nothing. The error is ErrNotFound
+// if the tenant has no such token, or a *LimitError for a certificate that was not shown since the
+// start, if too many are revoked: whoever has a stolen certificate may revoke made-up ones (X2,
+// X3).
 func (k *Keyring) Revoke(ctx context.Context, tenant, id, by string, now time.Time) (records.Token, error) {
 	end, err := k.changing.begin(ctx, tenant)
 	if err != nil {
@@ -165,7 +173,8 @@ func (k *Keyring) Revoke(ctx context.Context, tenant, id, by string, now time.Ti
 	case known:
 	case !isCertificate(id):
 		return records.Token{}, ErrNotFound
-	case !shown && k.revoked(tenant) >= maxCertificates: // apart from the tokens: however many there are, a certificate can be revoked
+	case !shown && k.revoked(tenant) >= maxCertificates:
+		// apart from the tokens: however many there are, a certificate can be revoked
 		return records.Token{}, &LimitError{"revoked certificates", maxCertificates}
 	default:
 		t = records.Token{Tenant: tenant, ID: id, IssuedAt: lease.WallOf(now)}
@@ -174,9 +183,11 @@ func (k *Keyring) Revoke(ctx context.Context, tenant, id, by string, now time.Ti
 	return t, k.commit(ctx, change{tenant: tenant, about: id, tokens: []records.Token{t}, ends: true})
 }
 
-// Rotate makes a new key, which signs for the tenant from then on. Each older key continues to verify until the last of its tokens has expired,
-// but for at most retire if that is not nil. A retire of 0 ends the tokens of the older keys at once. Tokens that ended with their key are marked as
-// revoked, so that they stay apart from those that expired by themselves. Their key is kept until the next rotation, to name their holders in refusals.
+// Rotate makes a new key, which signs for the tenant from then on. Each older key continues to
+// verify until the last of its tokens has expired, but for at most retire if that is not nil. A
+// retire of 0 ends the tokens of the older keys at once. Tokens that ended with their key are
+// marked as revoked, so that they stay apart from those that expired by themselves. Their key is
+// kept until the next rotation, to name their holders in refusals.
 func (k *Keyring) Rotate(ctx context.Context, tenant string, retire *time.Duration, now time.Time) (records.SigningKey, error) {
 	done, err := k.changing.begin(ctx, tenant)
 	if err != nil {
@@ -211,7 +222,8 @@ func (k *Keyring) Rotate(ctx context.Context, tenant string, retire *time.Durati
 	return key, k.commit(ctx, c)
 }
 
-// cut returns the tokens which end because their key ends, before their own expiry, marked as revoked at now.
+// cut returns the tokens which end because their key ends, before their own expiry, marked as
+// revoked at now.
 func (k *Keyring) cut(key records.SigningKey, end, now lease.Wall) (cut []records.Token) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -224,7 +236,8 @@ func (k *Keyring) cut(key records.SigningKey, end, now lease.Wall) (cut []record
 	return cut
 }
 
-// needed returns, for each key of a tenant that signed a token which is not revoked, when the last such token expires.
+// needed returns, for each key of a tenant that signed a token which is not revoked, when the last
+// such token expires.
 func (k *Keyring) needed(tenant string) map[string]lease.Wall {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -237,7 +250,8 @@ func (k *Keyring) needed(tenant string) map[string]lease.Wall {
 	return until
 }
 
-// retirement returns when an older key, which is needed until then, stops verifying tokens. That is never later than was set before.
+// retirement returns when an older key, which is needed until then, stops verifying tokens. That is
+// never later than was set before.
 func retirement(key records.SigningKey, needed lease.Wall, retire *time.Duration, now time.Time) lease.Wall {
 	end := max(needed, lease.WallOf(now))
 	if retire != nil {

@@ -5,8 +5,9 @@ import (
 	"sync"
 )
 
-// changes lets each tenant make one change at a time. A change waits for its commit, and tenants must not wait for the changes of others: one of them may
-// make many, while another one revokes a credential (X3, T12).
+// changes lets each tenant make one change at a time. A change waits for its commit, and tenants
+// must not wait for the changes of others: one of them may make many, while another one revokes a
+// credential (X3, T12).
 type changes struct {
 	mu sync.Mutex
 	of map[string]*tenantChanges
@@ -20,7 +21,8 @@ type tenantChanges struct {
 
 func newChanges() changes { return changes{of: map[string]*tenantChanges{}} }
 
-// begin waits until the tenant has no other change under way. The change lasts until end is called. If ctx ends before, begin returns its cause.
+// begin waits until the tenant has no other change under way. The change lasts until end is called.
+// If ctx ends before, begin returns its cause.
 func (c *changes) begin(ctx context.Context, tenant string) (end func(), err error) {
 	c.mu.Lock()
 	t := c.of[tenant]

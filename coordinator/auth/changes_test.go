@@ -7,7 +7,8 @@ import (
 	"testing/synctest"
 )
 
-// X3: a change waits for the one before it, and for no other; who gives up has no turn, and nothing is kept of tenants without changes.
+// X3: a change waits for the one before it, and for no other; who gives up has no turn, and nothing
+// is kept of tenants without changes.
 func TestChangesTakeTurns(t *testing.T) {
 	t.Attr("rules", "X3")
 	synctest.Test(t, func(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 // Problem says why a credential is not good, as a word for programs.
 type Problem string
 
-// The problems. The caller is told which one it is; none reveals more than the holder of the token can know.
+// The problems. The caller is told which one it is; none reveals more than the holder of the token
+// can know.
 const (
 	Missing      Problem = "missing"       // none was sent
 	Malformed    Problem = "malformed"     // it does not have the form of a token, or of an identity in a certificate
@@ -19,10 +20,12 @@ const (
 	BadSignature Problem = "bad_signature" // that key did not sign it
 	BadAudience  Problem = "wrong_audience"
 	Expired      Problem = "expired"
-	Unknown      Problem = "unknown" // signed by the right key, but not in the store: the store was restored, or the token ended long ago
-	Revoked      Problem = "revoked"
-	Misplaced    Problem = "misplaced" // it is a task token, which is for callbacks alone
-	Conflict     Problem = "conflict"  // the token and the certificate of one caller name different tenants
+	// signed by the right key, but not in the store: the store was restored, or the token ended
+	// long ago
+	Unknown   Problem = "unknown"
+	Revoked   Problem = "revoked"
+	Misplaced Problem = "misplaced" // it is a task token, which is for callbacks alone
+	Conflict  Problem = "conflict"  // the token and the certificate of one caller name different tenants
 )
 
 var problemWords = map[Problem]string{
@@ -60,7 +63,8 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("the tenant has reached its limit of %d %s", e.Most, e.What)
 }
 
-// Ended returns the *Error for which the gate ended the call of ctx, because its credential ended while the call was under way; else nil.
+// Ended returns the *Error for which the gate ended the call of ctx, because its credential ended
+// while the call was under way; else nil.
 func Ended(ctx context.Context) error {
 	if bad, ok := errors.AsType[*Error](context.Cause(ctx)); ok {
 		return bad

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A text is accepted as a token only if it is exactly what its secret signs, and only with that secret.
+// A text is accepted as a token only if it is exactly what its secret signs, and only with that
+// secret.
 func FuzzToken(f *testing.F) {
 	secret, other := bytes.Repeat([]byte("s"), secretSize), bytes.Repeat([]byte("t"), secretSize)
 	issued := sign("k1", secret, claims{ID: "i", Audience: "a", Tenant: "t", Role: "worker", Subject: "s", Issued: 1, Expires: 2})

@@ -28,8 +28,9 @@ type Identity struct {
 	Until      time.Time // when the credential ends, if it is not revoked before
 }
 
-// Keeper makes records durable, and returns nil once they are, even if ctx ends meanwhile. ctx is that of the call to the keyring; about is the id
-// of the token or key that the change is about. For each tenant only one goroutine at a time calls it, and then all earlier changes are in force.
+// Keeper makes records durable, and returns nil once they are, even if ctx ends meanwhile. ctx is
+// that of the call to the keyring; about is the id of the token or key that the change is about.
+// For each tenant only one goroutine at a time calls it, and then all earlier changes are in force.
 type Keeper func(ctx context.Context, tenant, about string, put func(*store.Batch)) error
 
 // Keyring holds the signing keys and tokens of a store. It is safe for concurrent use.
@@ -40,16 +41,19 @@ type Keyring struct {
 
 	changing changes // begun before mu is locked
 
-	mu     sync.RWMutex
-	keys   map[string]records.SigningKey       // by id
-	tokens map[string]map[string]records.Token // by tenant, because everybody who sees a certificate can compute its id; then by id
-	shown  map[string]Identity                 // the holders of the certificates that were good when they were shown, by id
+	mu   sync.RWMutex
+	keys map[string]records.SigningKey // by id
+	// by tenant, because everybody who sees a certificate can compute its id; then by id
+	tokens map[string]map[string]records.Token
+	// the holders of the certificates that were good when they were shown, by id
+	shown map[string]Identity
 
 	forgetAt int // size of shown at which those that have expired are removed
 }
 
-// Open returns a keyring with the keys and tokens of a store. It writes changes with keep. It calls ended after every change that may have ended
-// credentials of the tenant, once the change is in force.
+// Open returns a keyring with the keys and tokens of a store. It writes changes with keep. It calls
+// ended after every change that may have ended credentials of the tenant, once the change is in
+// force.
 func Open(st store.Store, audience string, keep Keeper, ended func(tenant string)) (*Keyring, error) {
 	k := &Keyring{
 		audience: cmp.Or(audience, DefaultAudience), keep: keep, ended: ended,
@@ -79,8 +83,8 @@ func (k *Keyring) put(t records.Token) {
 	of[t.ID] = t
 }
 
-// Verify returns the identity that a token was issued for. The error is an *Error. If the signature is valid but the token is refused, Verify returns
-// the identity together with the error.
+// Verify returns the identity that a token was issued for. The error is an *Error. If the signature
+// is valid but the token is refused, Verify returns the identity together with the error.
 func (k *Keyring) Verify(token string, now time.Time) (Identity, error) {
 	if token == "" {
 		return Identity{}, &Error{Missing}
@@ -102,8 +106,9 @@ func (k *Keyring) Verify(token string, now time.Time) (Identity, error) {
 	return who, err
 }
 
-// recorded returns the identity of a token with a valid signature of a retired key, which may have leaked: it is that of the record of the token, so that the
-// audit has no names that somebody has made up. The caller holds mu.
+// recorded returns the identity of a token with a valid signature of a retired key, which may have
+// leaked: it is that of the record of the token, so that the audit has no names that somebody has
+// made up. The caller holds mu.
 func (k *Keyring) recorded(who Identity, key string) Identity {
 	t, ok := k.tokens[who.Tenant][who.Credential]
 	role, known := ParseRole(t.Role)
@@ -114,7 +119,8 @@ func (k *Keyring) recorded(who Identity, key string) Identity {
 	return who
 }
 
-// holder returns the identity that a token names if the key signed it, and what is wrong with the token, apart from its key. The caller holds mu.
+// holder returns the identity that a token names if the key signed it, and what is wrong with the
+// token, apart from its key. The caller holds mu.
 func (k *Keyring) holder(p parts, key records.SigningKey, now time.Time) (Identity, error) {
 	c, ok := p.verify(key.Secret)
 	if !ok || c.Tenant != key.Tenant {
@@ -136,7 +142,8 @@ func (k *Keyring) holder(p parts, key records.SigningKey, now time.Time) (Identi
 	return who, nil
 }
 
-// standing returns why the store's records make a token with a valid signature invalid, or "" if the token is valid.
+// standing returns why the store's records make a token with a valid signature invalid, or "" if
+// the token is valid.
 func (k *Keyring) standing(tenant, id string) Problem {
 	t, ok := k.tokens[tenant][id]
 	switch {
@@ -148,13 +155,15 @@ func (k *Keyring) standing(tenant, id string) Problem {
 	return ""
 }
 
-// Recheck checks again a token that was valid before, and returns the time at which it ends. The error is an *Error (X3).
+// Recheck checks again a token that was valid before, and returns the time at which it ends. The
+// error is an *Error (X3).
 func (k *Keyring) Recheck(who Identity, now time.Time) (time.Time, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	t, listed := k.tokens[who.Tenant][who.Credential]
 	key, ok := k.keys[t.Key]
-	if listed && (!ok || retired(key, now)) { // first, as in Verify: Rotate also marks the tokens of such a key as revoked
+	// first, as in Verify: Rotate also marks the tokens of such a key as revoked
+	if listed && (!ok || retired(key, now)) {
 		return time.Time{}, &Error{UnknownKey}
 	}
 	if problem := k.standing(who.Tenant, who.Credential); problem != "" {
@@ -167,8 +176,9 @@ func (k *Keyring) Recheck(who Identity, now time.Time) (time.Time, error) {
 	return end, nil
 }
 
-// Withdrawn reports whether a credential of the tenant was ended before it expired: it was revoked, or the key that signed it was retired. A credential
-// that has expired is not withdrawn, nor is one that the keyring does not know: nobody has withdrawn it in the last week, see stale (X3).
+// Withdrawn reports whether a credential of the tenant was ended before it expired: it was revoked,
+// or the key that signed it was retired. A credential that has expired is not withdrawn, nor is one
+// that the keyring does not know: nobody has withdrawn it in the last week, see stale (X3).
 func (k *Keyring) Withdrawn(tenant, id string, now time.Time) bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -176,7 +186,8 @@ func (k *Keyring) Withdrawn(tenant, id string, now time.Time) bool {
 	return ok && k.withdrawnAt(t, now) != 0
 }
 
-// withdrawnAt returns when a token or certificate was withdrawn; 0: it was not. The caller holds mu.
+// withdrawnAt returns when a token or certificate was withdrawn; 0: it was not. The caller holds
+// mu.
 func (k *Keyring) withdrawnAt(t records.Token, now time.Time) lease.Wall {
 	key, ok := k.keys[t.Key]
 	switch {
@@ -184,7 +195,8 @@ func (k *Keyring) withdrawnAt(t records.Token, now time.Time) lease.Wall {
 		return t.RevokedAt
 	case ok && retired(key, now) && key.RetiresAt < t.ExpiresAt:
 		return key.RetiresAt
-	case !ok && now.Before(t.ExpiresAt.Time()): // a version that did not mark its tokens has dropped the key, at some time
+	case !ok && now.Before(t.ExpiresAt.Time()):
+		// a version that did not mark its tokens has dropped the key, at some time
 		return lease.WallOf(now)
 	}
 	return 0
@@ -203,8 +215,8 @@ func until(expires time.Time, key records.SigningKey) time.Time {
 	return expires
 }
 
-// List returns the tokens of a tenant, oldest first. There may be thousands, so it sorts them without mu, for which every call of every tenant waits, and gives
-// up the processor meanwhile.
+// List returns the tokens of a tenant, oldest first. There may be thousands, so it sorts them
+// without mu, for which every call of every tenant waits, and gives up the processor meanwhile.
 func (k *Keyring) List(tenant string) []records.Token {
 	k.mu.RLock()
 	all := slices.Collect(maps.Values(k.tokens[tenant]))

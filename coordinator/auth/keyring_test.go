@@ -24,7 +24,8 @@ import (
 
 var noon = time.Unix(1_800_000_000, 0)
 
-// testKeyring is a keyring with its store. Another keyring can be opened on the same store, as after a restart.
+// testKeyring is a keyring with its store. Another keyring can be opened on the same store, as
+// after a restart.
 type testKeyring struct {
 	*testing.T
 	*auth.Keyring
@@ -157,7 +158,8 @@ func TestPayloadDoesNotContainTheSecret(t *testing.T) {
 	}
 }
 
-// X1, X2, X3: a revoked token is refused from then on, also after a restart. Another tenant cannot revoke it, and other tokens stay valid.
+// X1, X2, X3: a revoked token is refused from then on, also after a restart. Another tenant cannot
+// revoke it, and other tokens stay valid.
 func TestRevoke(t *testing.T) {
 	t.Attr("rules", "X1 X2 X3")
 	d := open(t, memstore.New(), "")
@@ -186,7 +188,8 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-// X1, X2: after a rotation, older tokens stay valid until their key is retired, if it is retired. Tokens of other tenants are not affected.
+// X1, X2: after a rotation, older tokens stay valid until their key is retired, if it is retired.
+// Tokens of other tenants are not affected.
 func TestRotate(t *testing.T) {
 	t.Attr("rules", "X1 X2")
 	d := open(t, memstore.New(), "")
@@ -221,8 +224,8 @@ func TestRotate(t *testing.T) {
 	open(t, d.st, "").want("another tenant's", theirs, noon, "")
 }
 
-// X1, X2: a key that ended tokens is kept until the next rotation: the audit names their holders (X4), but nobody else. A wall clock that is set back does
-// not make them valid again.
+// X1, X2: a key that ended tokens is kept until the next rotation: the audit names their holders
+// (X4), but nobody else. A wall clock that is set back does not make them valid again.
 func TestRetiredKeyStillNamesHolders(t *testing.T) {
 	t.Attr("rules", "X1 X2")
 	d := open(t, memstore.New(), "")
@@ -258,7 +261,8 @@ func TestRetiredKeyStillNamesHolders(t *testing.T) {
 	}
 }
 
-// The number of keys of a tenant is limited. The error names the limit and says what helps: a rotation with retire_after, which then succeeds.
+// The number of keys of a tenant is limited. The error names the limit and says what helps: a
+// rotation with retire_after, which then succeeds.
 func TestKeyLimit(t *testing.T) {
 	d := open(t, memstore.New(), "")
 	var err error
@@ -277,7 +281,8 @@ func TestKeyLimit(t *testing.T) {
 	}
 }
 
-// fill returns a keyring on a store in which acme has the key "s" and n records, each made by record.
+// fill returns a keyring on a store in which acme has the key "s" and n records, each made by
+// record.
 func fill(t *testing.T, n int, record func(i int) records.Token) *testKeyring {
 	t.Helper()
 	st := memstore.New()
@@ -303,8 +308,9 @@ func wantFull(t *testing.T, what string, err error) {
 // mostTokens is how many tokens a tenant may have, and how many revoked certificates.
 const mostTokens = 10_000
 
-// X3: a tenant has a limited number of tokens. Those that have expired or are revoked are not in the way of new ones, nor are those of other tenants, and no
-// number of tokens keeps anybody from revoking a token or a certificate.
+// X3: a tenant has a limited number of tokens. Those that have expired or are revoked are not in
+// the way of new ones, nor are those of other tenants, and no number of tokens keeps anybody from
+// revoking a token or a certificate.
 func TestTokenLimit(t *testing.T) {
 	t.Attr("rules", "X3")
 	ends := noon.Add(time.Hour)
@@ -331,8 +337,8 @@ func TestTokenLimit(t *testing.T) {
 	}
 }
 
-// X3: whoever had a stolen credential may have issued as many tokens as there can be. When their key is retired, the tenant can issue tokens again, and those
-// tokens stay withdrawn.
+// X3: whoever had a stolen credential may have issued as many tokens as there can be. When their
+// key is retired, the tenant can issue tokens again, and those tokens stay withdrawn.
 func TestTokenLimitAfterALeak(t *testing.T) {
 	t.Attr("rules", "X3")
 	const week = 7 * 24 * time.Hour
@@ -357,7 +363,8 @@ func TestTokenLimitAfterALeak(t *testing.T) {
 		if _, err := d.Revoke(t.Context(), "acme", one.ID, "ann", ended.Add(time.Second)); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := d.Create(t.Context(), request, ended.Add(time.Second)); err != nil { // forgets one of the tokens that were withdrawn first
+		// forgets one of the tokens that were withdrawn first
+		if _, _, err := d.Create(t.Context(), request, ended.Add(time.Second)); err != nil {
 			t.Fatal(err)
 		}
 		if n := len(d.List("acme")); n != mostTokens+1 || !d.Withdrawn("acme", one.ID, ended.Add(time.Second)) {
@@ -372,8 +379,9 @@ func TestTokenLimitAfterALeak(t *testing.T) {
 	}
 }
 
-// X3: a credential is withdrawn if it was revoked or its key retired before it expired, and then for ever: its expiry, a restart and other changes to the
-// credentials do not change that. One that only expired is not withdrawn, even if its key is dropped after that.
+// X3: a credential is withdrawn if it was revoked or its key retired before it expired, and then
+// for ever: its expiry, a restart and other changes to the credentials do not change that. One that
+// only expired is not withdrawn, even if its key is dropped after that.
 func TestWithdrawn(t *testing.T) {
 	t.Attr("rules", "X3")
 	rotate := func(d *testKeyring, retire *time.Duration, at time.Duration) error {
@@ -436,8 +444,8 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
-// X3: a tenant has a limited number of revoked certificates, but they are not in the way of tokens, one that is revoked can be revoked again, and one that is in
-// use can be revoked in any case.
+// X3: a tenant has a limited number of revoked certificates, but they are not in the way of tokens,
+// one that is revoked can be revoked again, and one that is in use can be revoked in any case.
 func TestCertificateLimit(t *testing.T) {
 	t.Attr("rules", "X3")
 	id := func(i int) string { return fmt.Sprintf("cert-%040x", i) }
@@ -489,7 +497,8 @@ func TestCertificateLimit(t *testing.T) {
 	wantFull(t, "a certificate that has expired", revoke(cert("acme", 1, noon.Add(time.Hour))))
 }
 
-// X1: a token is valid even if its names are as long as they may be and JSON needs six bytes for each of their characters.
+// X1: a token is valid even if its names are as long as they may be and JSON needs six bytes for
+// each of their characters.
 func TestTokenWithLongNames(t *testing.T) {
 	t.Attr("rules", "X1")
 	d := open(t, memstore.New(), "")
@@ -552,7 +561,8 @@ func TestKeyOfRevokedTokens(t *testing.T) {
 	}
 }
 
-// A tenant that cannot be the host of the URI in a certificate is refused when the certificate is made, not when it is used.
+// A tenant that cannot be the host of the URI in a certificate is refused when the certificate is
+// made, not when it is used.
 func TestNamesOfHolders(t *testing.T) {
 	for tenant, want := range map[string]bool{"acme": true, "a.b": true, "a..b": false, ".a": false, "a.": false, "a/b": false, "a:1": false, "a:": false, "[::1]": false} {
 		if uri, err := auth.Name(auth.Request{Tenant: tenant, Role: auth.Worker, Subject: "w"}); (err == nil) != want {
@@ -561,8 +571,8 @@ func TestNamesOfHolders(t *testing.T) {
 	}
 }
 
-// X1: a token that the store does not have is refused, because nobody could revoke it. After a restore, the store does not have the tokens that were issued
-// after the backup.
+// X1: a token that the store does not have is refused, because nobody could revoke it. After a
+// restore, the store does not have the tokens that were issued after the backup.
 func TestUnknownTokens(t *testing.T) {
 	t.Attr("rules", "X1")
 	d := open(t, memstore.New(), "")
@@ -584,7 +594,8 @@ func TestUnknownTokens(t *testing.T) {
 	open(t, restored, "").want("issued after the backup", token, noon, auth.Unknown)
 }
 
-// A keyring that cannot read all keys and tokens is not opened: it could not know which credentials were revoked.
+// A keyring that cannot read all keys and tokens is not opened: it could not know which credentials
+// were revoked.
 func TestDamagedCredentials(t *testing.T) {
 	for _, ks := range []store.Keyspace{store.SigningKey, store.Token} {
 		st := memstore.New()
@@ -653,7 +664,8 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// X3: tokens that expired long ago are deleted when the next one is made; revoked certificates are not, because they have no end here.
+// X3: tokens that expired long ago are deleted when the next one is made; revoked certificates are
+// not, because they have no end here.
 func TestOldTokensAreForgotten(t *testing.T) {
 	t.Attr("rules", "X3")
 	d := open(t, memstore.New(), "")
@@ -696,8 +708,8 @@ func BenchmarkVerify(b *testing.B) {
 	}
 }
 
-// X3, T12: a tenant revokes a credential at once, however many changes of other tenants wait for their commits. Changes of the same tenant come one after the
-// other.
+// X3, T12: a tenant revokes a credential at once, however many changes of other tenants wait for
+// their commits. Changes of the same tenant come one after the other.
 func TestChangesOfOtherTenantsAreNotWaitedFor(t *testing.T) {
 	t.Attr("rules", "X3")
 	synctest.Test(t, func(t *testing.T) {

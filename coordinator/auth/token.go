@@ -13,8 +13,11 @@ import (
 
 const (
 	tokenPrefix = "lsr_"
-	maxToken    = 8 << 10 // bytes; every token that is issued is shorter, although JSON writes some characters in six bytes
-	// purpose is part of the signed text, so that the mac of a token is not valid for anything else that the key may sign.
+	// bytes; every token that is issued is shorter, although JSON writes some characters in six
+	// bytes
+	maxToken = 8 << 10
+	// purpose is part of the signed text, so that the mac of a token is not valid for anything else
+	// that the key may sign.
 	purpose = "lessor bearer token\n"
 )
 
@@ -45,7 +48,8 @@ type parts struct {
 	mac                  []byte
 }
 
-// LooksLikeToken reports whether a text begins as a token of this package does. It verifies nothing.
+// LooksLikeToken reports whether a text begins as a token of this package does. It verifies
+// nothing.
 func LooksLikeToken(text string) bool { return strings.HasPrefix(text, tokenPrefix) }
 
 // split takes a token apart.
@@ -62,7 +66,8 @@ func split(token string) (p parts, ok bool) {
 	mac := token[last+1:]
 	var err error
 	p.mac, err = text.DecodeString(mac)
-	return p, ok && err == nil && len(p.mac) == sha256.Size && len(mac) == text.EncodedLen(sha256.Size) // the decoder skips line ends
+	// the decoder skips line ends
+	return p, ok && err == nil && len(p.mac) == sha256.Size && len(mac) == text.EncodedLen(sha256.Size)
 }
 
 // verify returns what a token says; ok is false unless secret signed it.

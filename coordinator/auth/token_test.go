@@ -42,7 +42,8 @@ func TestKeySignsOnlyForItsTenant(t *testing.T) {
 	}
 }
 
-// X4: whoever has the secret of a retired key can sign what they like; a refused token is named as its record has it, and not at all if there is none.
+// X4: whoever has the secret of a retired key can sign what they like; a refused token is named as
+// its record has it, and not at all if there is none.
 func TestRetiredKeyNamesNobodyMadeUp(t *testing.T) {
 	t.Attr("rules", "X4")
 	secret := bytes.Repeat([]byte("s"), secretSize)

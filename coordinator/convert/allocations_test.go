@@ -13,8 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// An item of a frame may need only this many allocations. The limits may only go down, because a frame may have hundreds of items, and every attempt needs
-// one of each kind.
+// An item of a frame may need only this many allocations. The limits may only go down, because a
+// frame may have hundreds of items, and every attempt needs one of each kind.
 func TestAllocationsOfItems(t *testing.T) {
 	const items = 100
 	a := &Assigner{Tokens: Tokens{Signer: tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}}

@@ -13,15 +13,17 @@ import (
 
 // Assigner makes assignments: the messages that hand a task to the holder of its lease.
 type Assigner struct {
-	// Tokens makes the task token of each assignment. CallbackURL is the address where workers use these tokens; it is empty without an HTTP listener.
+	// Tokens makes the task token of each assignment. CallbackURL is the address where workers use
+	// these tokens; it is empty without an HTTP listener.
 	Tokens      Tokens
 	CallbackURL string // set before the coordinator serves, and not changed later
 	// Tracer knows the traces of assignments; nil: they have those that were submitted.
 	Tracer *tracing.Tracer
 }
 
-// Assignments returns the assignments for new leases, payloads and checkpoints included, for a worker with this credential. It leaves out a task that was
-// deleted since the grant, because its lease has ended.
+// Assignments returns the assignments for new leases, payloads and checkpoints included, for a
+// worker with this credential. It leaves out a task that was deleted since the grant, because its
+// lease has ended.
 func (a *Assigner) Assignments(r store.Reader, now lease.Now, credential string, granted []engine.Granted) ([]*lessorv1.Assignment, error) {
 	all := make([]*lessorv1.Assignment, 0, len(granted))
 	at := &Times{Now: now}
@@ -40,8 +42,8 @@ func (a *Assigner) Assignments(r store.Reader, now lease.Now, credential string,
 	return all, nil
 }
 
-// payloadFor returns the payload of a task. It reads the payload from the store unless the engine has kept it in memory for the grant. The payload is
-// nil if the task was deleted since the grant.
+// payloadFor returns the payload of a task. It reads the payload from the store unless the engine
+// has kept it in memory for the grant. The payload is nil if the task was deleted since the grant.
 func payloadFor(r store.Reader, t *lease.Task) ([]byte, error) {
 	if len(t.Spec.Payload) == t.Spec.Size {
 		return t.Spec.Payload, nil
@@ -49,7 +51,8 @@ func payloadFor(r store.Reader, t *lease.Task) ([]byte, error) {
 	return records.Payload(r, t.ID)
 }
 
-// assigned is the memory of one assignment. The memory of all assignments in an answer is allocated at once.
+// assigned is the memory of one assignment. The memory of all assignments in an answer is allocated
+// at once.
 type assigned struct {
 	whole lessorv1.Assignment
 	task  lessorv1.Task
@@ -57,8 +60,8 @@ type assigned struct {
 	retry lessorv1.RetryPolicy
 }
 
-// assignment writes one assignment into m and returns it, or nil if the task was deleted since the grant. It does not set the server's time,
-// which all assignments of an answer share.
+// assignment writes one assignment into m and returns it, or nil if the task was deleted since the
+// grant. It does not set the server's time, which all assignments of an answer share.
 func (a *Assigner) assignment(r store.Reader, at *Times, tokens Tokens, g *engine.Granted, m *assigned) (*lessorv1.Assignment, error) {
 	t, l := g.Task, g.Task.Lease
 	until := t.ExpiresAt(at.Now)
@@ -94,8 +97,9 @@ func runSeq(t *lease.Task) uint64 {
 	return t.ID.Seq
 }
 
-// showWork writes the fields of a task that its worker needs, except for the id. It leaves out fields that the assignment itself has, and fields that
-// only the coordinator needs. They made up half of an assignment, which is made, sent and read for each attempt.
+// showWork writes the fields of a task that its worker needs, except for the id. It leaves out
+// fields that the assignment itself has, and fields that only the coordinator needs. They made up
+// half of an assignment, which is made, sent and read for each attempt.
 func showWork(m *assigned, at *Times, t *lease.Task) {
 	s := t.Spec
 	m.task = lessorv1.Task{

@@ -18,8 +18,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// An assignment has the payload of its task, whether the engine has kept the payload or not. A task that was deleted since its grant is left out: its worker
-// must not run it without its payload.
+// An assignment has the payload of its task, whether the engine has kept the payload or not. A task
+// that was deleted since its grant is left out: its worker must not run it without its payload.
 func TestAssignmentsHaveTheirPayloads(t *testing.T) {
 	st := memstore.New()
 	kept := granted(t, st)
@@ -47,8 +47,8 @@ func TestAssignmentsHaveTheirPayloads(t *testing.T) {
 	}
 }
 
-// S2: an assignment has everything that its holder needs. In its task, only fields that the holder does not need, or that the assignment itself has, are
-// missing.
+// S2: an assignment has everything that its holder needs. In its task, only fields that the holder
+// does not need, or that the assignment itself has, are missing.
 func TestAssignmentHasAllFields(t *testing.T) {
 	t.Attr("rules", "S2")
 	sent := fullSpec()
@@ -67,7 +67,8 @@ func TestAssignmentHasAllFields(t *testing.T) {
 		CreatedAt: 3_000, Deadline: lease.Wall(48 * time.Hour), CheckpointBits: 7,
 		Lease: &lease.Lease{Epoch: 1, Attempt: 7, Nonce: 8, Worker: "w", ExpiresAt: until},
 	}
-	alone, aloneSpec := *held, *spec // a task without a run and a checkpoint, whose deadline comes before the end of its lease
+	// a task without a run and a checkpoint, whose deadline comes before the end of its lease
+	alone, aloneSpec := *held, *spec
 	alone.ID.Seq, alone.Spec, alone.CheckpointBits, aloneSpec.RunID, alone.Deadline = 10, &aloneSpec, 0, "", 5_700
 
 	st := memstore.New()
@@ -139,7 +140,8 @@ func TestAssignmentNeedsItsRecords(t *testing.T) {
 	}
 }
 
-// BenchmarkAssignment makes the assignment for a grant, with the payload in memory or on disk. One operation is one task.
+// BenchmarkAssignment makes the assignment for a grant, with the payload in memory or on disk. One
+// operation is one task.
 func BenchmarkAssignment(b *testing.B) {
 	st, err := boltstore.Open(b.TempDir(), boltstore.Options{})
 	if err != nil {

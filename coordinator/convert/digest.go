@@ -14,14 +14,18 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// traceFields are left out of digests, because their values may differ between submits with the same idempotency key (T1).
+// traceFields are left out of digests, because their values may differ between submits with the
+// same idempotency key (T1).
 var traceFields = []protoreflect.FullName{"lessor.v1.TaskSpec.trace_meta", "lessor.v1.TaskSpec.traceparent"}
 
-// DigestOf identifies the content of a message: two messages have the same digest if and only if they hold the same known fields, except for
-// traceFields. The digest shows whether a submit repeats an earlier one with the same idempotency key, or differs from it (T1). Digests are
-// stored, but protobuf's encoding has no guaranteed order. So the digest has its own encoding, which never changes: fields in the order of
-// their numbers, map entries in the order of their keys, every value with its length. A field that is not set is left out, so that fields
-// added later do not change old digests. A field with a zero value is not set, unless the value is a message: an empty retry policy counts.
+// DigestOf identifies the content of a message: two messages have the same digest if and only if
+// they hold the same known fields, except for traceFields. The digest shows whether a submit
+// repeats an earlier one with the same idempotency key, or differs from it (T1). Digests are
+// stored, but protobuf's encoding has no guaranteed order. So the digest has its own encoding,
+// which never changes: fields in the order of their numbers, map entries in the order of their
+// keys, every value with its length. A field that is not set is left out, so that fields added
+// later do not change old digests. A field with a zero value is not set, unless the value is a
+// message: an empty retry policy counts.
 func DigestOf(m proto.Message) lease.Digest {
 	sum := Fingerprint(m)
 	return lease.Digest(sum[:len(lease.Digest{})])

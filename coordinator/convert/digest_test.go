@@ -31,7 +31,8 @@ func fullSpec() *lessorv1.TaskSpec {
 	}
 }
 
-// T1: digests are stored, so they must be the same in every version. If this test fails, correct the code, not the values.
+// T1: digests are stored, so they must be the same in every version. If this test fails, correct
+// the code, not the values.
 func TestDigestIsStable(t *testing.T) {
 	t.Attr("rules", "T1")
 	for _, tt := range []struct {
@@ -104,7 +105,8 @@ func TestDigestLeavesTheTraceOut(t *testing.T) {
 	}
 }
 
-// T1: equal specs have equal digests, whatever the order of a map is. A change of any field changes the digest.
+// T1: equal specs have equal digests, whatever the order of a map is. A change of any field changes
+// the digest.
 func TestDigestTellsSpecsApart(t *testing.T) {
 	t.Attr("rules", "T1")
 	want := DigestOf(fullSpec())

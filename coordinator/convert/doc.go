@@ -1,5 +1,6 @@
-// Package convert converts wire messages to the types of packages lease and engine, and back. It holds no state. It refuses a message that
-// it cannot read with an error that names the path of the field.
+// Package convert converts wire messages to the types of packages lease and engine, and back. It
+// holds no state. It refuses a message that it cannot read with an error that names the path of the
+// field.
 //
 // # From the wire
 //

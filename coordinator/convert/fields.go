@@ -22,14 +22,16 @@ const (
 	maxTypes    = 1000
 )
 
-// MaxReason is the greatest length of the reason that a caller gives for a cancel or a release, in bytes.
+// MaxReason is the greatest length of the reason that a caller gives for a cancel or a release, in
+// bytes.
 const MaxReason = 1024
 
 // DefaultWorkspace is the workspace of a request whose workspace_id is empty.
 const DefaultWorkspace = "default"
 
-// Fields reads the fields of a request one by one and remembers the first bad one in Err. So a parser can read from top to bottom and check
-// once at its end. The names of fields are paths, for example "retry_policy.max_backoff".
+// Fields reads the fields of a request one by one and remembers the first bad one in Err. So a
+// parser can read from top to bottom and check once at its end. The names of fields are paths, for
+// example "retry_policy.max_backoff".
 type Fields struct {
 	Limits lease.Limits
 	Err    *lease.FieldError
@@ -77,7 +79,8 @@ func (f *Fields) Workspace(name, value string) string {
 	return w
 }
 
-// TaskID reads a task id. known is false if the id has the wrong form. Such an id is treated like the id of a task that does not exist (S4).
+// TaskID reads a task id. known is false if the id has the wrong form. Such an id is treated like
+// the id of a task that does not exist (S4).
 func (f *Fields) TaskID(value string) (id lease.TaskID, known bool) {
 	if f.Required("task_id", value); f.Err != nil {
 		return lease.TaskID{}, false
@@ -85,8 +88,9 @@ func (f *Fields) TaskID(value string) (id lease.TaskID, known bool) {
 	return lease.ParseTaskID(value)
 }
 
-// Span reads a duration, which must not be negative. An absent one is 0. One that does not fit into a time.Duration becomes the longest that does: every limit
-// is far below it, so the field is refused with its limit, or cut to that, as any that is too long.
+// Span reads a duration, which must not be negative. An absent one is 0. One that does not fit into
+// a time.Duration becomes the longest that does: every limit is far below it, so the field is
+// refused with its limit, or cut to that, as any that is too long.
 func (f *Fields) Span(name string, d *durationpb.Duration) time.Duration {
 	seconds, nanos := d.GetSeconds(), int64(d.GetNanos())
 	switch {
@@ -103,7 +107,8 @@ func (f *Fields) Span(name string, d *durationpb.Duration) time.Duration {
 // latestSecond is the latest time that fits into a lease.Wall, in seconds since 1970.
 const latestSecond = math.MaxInt64/int64(time.Second) - 1
 
-// Wall reads a timestamp. An absent one is 0. The first instant of 1970 becomes 1 ns, so that it does not look absent.
+// Wall reads a timestamp. An absent one is 0. The first instant of 1970 becomes 1 ns, so that it
+// does not look absent.
 func (f *Fields) Wall(name string, ts *timestamppb.Timestamp) lease.Wall {
 	switch {
 	case ts == nil:
@@ -171,7 +176,8 @@ func (f *Fields) Queues(name string, list []string) []string {
 	return list
 }
 
-// queueNames has names of queues that workers wait for: thousands of them wait for the same ones, and each request brings its own copy.
+// queueNames has names of queues that workers wait for: thousands of them wait for the same ones,
+// and each request brings its own copy.
 var queueNames names
 
 // names has some of the strings that were seen last.
@@ -179,7 +185,8 @@ type names [4096]atomic.Pointer[string]
 
 var namesSeed = maphash.MakeSeed()
 
-// shared returns a string that is equal to s and, if there was one, one that it has returned before, so that they share memory.
+// shared returns a string that is equal to s and, if there was one, one that it has returned
+// before, so that they share memory.
 func (n *names) shared(s string) string {
 	slot := &n[maphash.String(namesSeed, s)%uint64(len(n))]
 	if known := slot.Load(); known != nil && *known == s {
@@ -214,7 +221,8 @@ func (f *Fields) TypeLimits(name string, limits map[string]uint32) map[string]ui
 	return limits
 }
 
-// Under puts a prefix before the field's path in an error about a field. It returns any other error unchanged.
+// Under puts a prefix before the field's path in an error about a field. It returns any other error
+// unchanged.
 func Under(prefix string, err error) error {
 	var (
 		field  *lease.FieldError

@@ -23,7 +23,8 @@ func TestUnder(t *testing.T) {
 	}
 }
 
-// Requests that name the same queues share the memory of the names. Names that are refused are not kept, since they may be long.
+// Requests that name the same queues share the memory of the names. Names that are refused are not
+// kept, since they may be long.
 func TestNamesOfQueuesAreShared(t *testing.T) {
 	parse := func(name string) (got string, ok bool) {
 		f := &Fields{Limits: lease.DefaultLimits()}

@@ -16,7 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// A spec is either refused with the name of a field, or converted with all its defaults: a second Fill does not change it.
+// A spec is either refused with the name of a field, or converted with all its defaults: a second
+// Fill does not change it.
 func FuzzSpec(f *testing.F) {
 	for _, m := range []*lessorv1.TaskSpec{
 		{Queue: "q"},
@@ -114,7 +115,8 @@ func FuzzFilter(f *testing.F) {
 	})
 }
 
-// If a request cannot be decoded because a string is not valid UTF-8, the error names the field of that string.
+// If a request cannot be decoded because a string is not valid UTF-8, the error names the field of
+// that string.
 func FuzzInvalidUTF8(f *testing.F) {
 	raw, _ := proto.Marshal(&lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q", Labels: map[string]string{"k": "v"}}})
 	f.Add(raw)

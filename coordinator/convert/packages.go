@@ -24,7 +24,8 @@ func (f *Fields) PackageIDs(name string, list []string) []string {
 	return list
 }
 
-// Package reads the name and the version of a package, and returns both as one text. The path goes before the names of the fields.
+// Package reads the name and the version of a package, and returns both as one text. The path goes
+// before the names of the fields.
 func (f *Fields) Package(path, name, version string) (id string) {
 	f.keep(lease.CheckPackage(path, name, version, f.Limits))
 	return lease.PackageID(name, version)
@@ -51,7 +52,8 @@ func (f *Fields) Packages(name string, list []*lessorv1.Package) map[string]*les
 	return all
 }
 
-// NamesUser reports whether the source of a package is a URL with a user in it, who may have a password. What is no valid URL may still be one for a worker.
+// NamesUser reports whether the source of a package is a URL with a user in it, who may have a
+// password. What is no valid URL may still be one for a worker.
 func NamesUser(source string) bool {
 	u, err := url.Parse(source)
 	if err != nil {

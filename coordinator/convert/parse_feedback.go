@@ -8,7 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Bounds of one feedback item. Feedback is not durable; a worker that has more to say sends another item.
+// Bounds of one feedback item. Feedback is not durable; a worker that has more to say sends another
+// item.
 const (
 	maxChunks     = 256
 	maxChunkBytes = 64 << 10
@@ -55,8 +56,9 @@ func checkMetadata(f *Fields, path string, m map[string]string) {
 	}
 }
 
-// HeartbeatFeed returns the progress in a heartbeat, for watchers. Unlike in a feedback item, a progress without a fraction means 0. ok is false if
-// the heartbeat has neither progress nor metrics.
+// HeartbeatFeed returns the progress in a heartbeat, for watchers. Unlike in a feedback item, a
+// progress without a fraction means 0. ok is false if the heartbeat has neither progress nor
+// metrics.
 func HeartbeatFeed(m *lessorv1.HeartbeatRequest) (feed engine.Feed, ok bool) {
 	p := m.GetProgress()
 	if p == nil && len(m.GetMetrics()) == 0 {

@@ -68,7 +68,8 @@ func TestFeedbackIsConverted(t *testing.T) {
 	}
 }
 
-// S4, S7: the error for a bad item of feedback has the path of the field, the problem, and the limit.
+// S4, S7: the error for a bad item of feedback has the path of the field, the problem, and the
+// limit.
 func TestFeedbackIsChecked(t *testing.T) {
 	t.Attr("rules", "S4 S7")
 	chunk := func(metadata map[string]string) *lessorv1.FeedbackItem {

@@ -13,7 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// W12: a request for work is converted with everything that decides which tasks the worker gets. Each limit is itself allowed.
+// W12: a request for work is converted with everything that decides which tasks the worker gets.
+// Each limit is itself allowed.
 func TestLeaseRequestIsConverted(t *testing.T) {
 	t.Attr("rules", "W12")
 	longest := text(256)
@@ -45,7 +46,8 @@ func TestLeaseRequestIsConverted(t *testing.T) {
 	}
 }
 
-// S4, S7: the error for a bad request for work has the path of the field, the problem, and the limit.
+// S4, S7: the error for a bad request for work has the path of the field, the problem, and the
+// limit.
 func TestLeaseRequestIsChecked(t *testing.T) {
 	t.Attr("rules", "S4 S7")
 	const limits = "capabilities.concurrency.per_type_limits"
@@ -80,7 +82,8 @@ func TestLeaseRequestIsChecked(t *testing.T) {
 			m.Capabilities = &lessorv1.Capabilities{Runtimes: []string{text(257)}}
 		}, "capabilities.runtimes[0]", "the limit is 256"},
 		{"slots over", perType(map[string]uint32{"t": 10_001}), limits + `["t"]`, "is 10001; the range is 0 to 10000"},
-		{"type with slots over", perType(map[string]uint32{text(257): 1}), limits, "the limit is 256"}, // an error should not repeat the long name
+		// an error should not repeat the long name
+		{"type with slots over", perType(map[string]uint32{text(257): 1}), limits, "the limit is 256"},
 		{"types with slots over", perType(many), limits, "has 1001 entries; the limit is 1000"},
 	} {
 		m := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}}

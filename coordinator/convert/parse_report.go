@@ -15,8 +15,9 @@ import (
 // maxMetrics is how many gauges a report may carry.
 const maxMetrics = 64
 
-// A parser reads all of a report even if a field is bad. It keeps the error about the first bad field in Report.Invalid, and package lease
-// judges the report (V1). Task and lease ids are not checked here: an id of the wrong form counts as an unknown id (V2, V3).
+// A parser reads all of a report even if a field is bad. It keeps the error about the first bad
+// field in Report.Invalid, and package lease judges the report (V1). Task and lease ids are not
+// checked here: an id of the wrong form counts as an unknown id (V2, V3).
 
 // claim has the fields that all reports, Start and Heartbeat included, share.
 type claim interface {
@@ -26,7 +27,8 @@ type claim interface {
 	GetWorkerId() string
 }
 
-// Intake holds the limits for the parsers of reports, and the memory for all reports of a frame, which is allocated at once.
+// Intake holds the limits for the parsers of reports, and the memory for all reports of a frame,
+// which is allocated at once.
 type Intake struct {
 	limits  lease.Limits
 	reports []lease.Report
@@ -40,7 +42,8 @@ func (in *Intake) claim(f *Fields, kind lease.Kind, m claim) *lease.Report {
 	return r
 }
 
-// cut takes the next element from a slice that was allocated in advance, or allocates one if the slice is used up.
+// cut takes the next element from a slice that was allocated in advance, or allocates one if the
+// slice is used up.
 func cut[T any](piece *[]T) *T {
 	if len(*piece) == 0 {
 		return new(T)
@@ -125,7 +128,8 @@ func (f *Fields) started(at *timestamppb.Timestamp) bool {
 	return at != nil
 }
 
-// NewIntake returns an intake with memory for the given number of reports, and for the results of the Completes among them.
+// NewIntake returns an intake with memory for the given number of reports, and for the results of
+// the Completes among them.
 func NewIntake(l lease.Limits, reports, completes int) *Intake {
 	return &Intake{l, make([]lease.Report, reports), make([]lease.Result, completes)}
 }
@@ -146,7 +150,8 @@ func ParseReports(all []*lessorv1.Report, l lease.Limits) []*lease.Report {
 	return reports
 }
 
-// LogFields returns what the log says of a report: its task, and if it is well-formed its report_id and the worker's own time.
+// LogFields returns what the log says of a report: its task, and if it is well-formed its report_id
+// and the worker's own time.
 func LogFields(r *lease.Report) (fields []any) {
 	if _, ok := lease.ParseTaskID(r.TaskID); ok {
 		fields = append(fields, "id", r.TaskID)
@@ -194,8 +199,9 @@ func parseArtifacts(f *Fields, sent []*lessorv1.Artifact) []lease.Artifact {
 	return all
 }
 
-// ParseMetrics checks the gauges of a report, heartbeat or item of feedback. It removes those without a name or a finite value: nobody could ask for the
-// former, JSON has no words for the latter, and to refuse the report would lose its result.
+// ParseMetrics checks the gauges of a report, heartbeat or item of feedback. It removes those
+// without a name or a finite value: nobody could ask for the former, JSON has no words for the
+// latter, and to refuse the report would lose its result.
 func ParseMetrics(f *Fields, sent map[string]float64) map[string]float64 {
 	maps.DeleteFunc(sent, func(name string, value float64) bool { return name == "" || math.IsNaN(value) || math.IsInf(value, 0) })
 	f.Count("metrics", len(sent), maxMetrics)

@@ -26,7 +26,8 @@ func gauges(n int) map[string]float64 {
 	return m
 }
 
-// V1: a bad field is not an error of the conversion. It is noted in the report, so that the report is judged and gets a verdict.
+// V1: a bad field is not an error of the conversion. It is noted in the report, so that the report
+// is judged and gets a verdict.
 func TestBadFieldsAreNotedInTheReport(t *testing.T) {
 	t.Attr("rules", "V1")
 	in := &Intake{limits: lease.DefaultLimits()}
@@ -119,7 +120,8 @@ func TestReportContentIsConverted(t *testing.T) {
 	}
 }
 
-// V5, V13: an error without a category is converted to USER_CODE, and its repeat has the digest that builds which stored no category have recorded.
+// V5, V13: an error without a category is converted to USER_CODE, and its repeat has the digest
+// that builds which stored no category have recorded.
 func TestErrorWithoutCategoryIsUserCode(t *testing.T) {
 	t.Attr("rules", "V5 V13")
 	r := ParseFail(&lessorv1.FailRequest{Error: &lessorv1.TaskError{Message: "m"}}, &Intake{limits: lease.DefaultLimits()})
@@ -149,7 +151,8 @@ func TestResultSurvivesConversion(t *testing.T) {
 	}
 }
 
-// A gauge without a name or a finite value is left out and does not count. No report is refused for it: its result would be lost, or its lease not be renewed.
+// A gauge without a name or a finite value is left out and does not count. No report is refused for
+// it: its result would be lost, or its lease not be renewed.
 func TestGaugeWithoutANameOrValueIsLeftOut(t *testing.T) {
 	sent := func(n int) map[string]float64 {
 		all := gauges(n)
@@ -180,7 +183,8 @@ func TestGaugeWithoutANameOrValueIsLeftOut(t *testing.T) {
 	}
 }
 
-// The reports of a frame come in its order, and none has anything of another one. Those that close an attempt note whether they say when it began.
+// The reports of a frame come in its order, and none has anything of another one. Those that close
+// an attempt note whether they say when it began.
 func TestReportsOfAFrame(t *testing.T) {
 	began := timestamppb.Now()
 	reports := ParseReports([]*lessorv1.Report{

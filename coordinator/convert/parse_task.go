@@ -71,10 +71,12 @@ type ParsedSubmit struct {
 	Digests   []lease.Digest // by spec; zero for a spec without an idempotency key
 }
 
-// SpecsPerTurn is after how many specs whoever reads more of them gives up the processor (package turn): each takes 1 us, one with many labels 10 us.
+// SpecsPerTurn is after how many specs whoever reads more of them gives up the processor (package
+// turn): each takes 1 us, one with many labels 10 us.
 const SpecsPerTurn = 32
 
-// ParseSubmit reads the specs of a submit, which must all be of one workspace. path(i) returns the path of the field that spec i came in.
+// ParseSubmit reads the specs of a submit, which must all be of one workspace. path(i) returns the
+// path of the field that spec i came in.
 func ParseSubmit(sent []*lessorv1.TaskSpec, path func(i int) string, l lease.Limits) (*ParsedSubmit, error) {
 	s := &ParsedSubmit{Specs: make([]*lease.Spec, len(sent)), Digests: make([]lease.Digest, len(sent))}
 	var read turn.Counter
@@ -164,7 +166,8 @@ func (f *Fields) span(after string, from *timestamppb.Timestamp, before string, 
 	return s
 }
 
-// limit reads a limit on the time of a task; an absent one is 0. A timestamp without content looks like a limit, but would select every task, or none.
+// limit reads a limit on the time of a task; an absent one is 0. A timestamp without content looks
+// like a limit, but would select every task, or none.
 func (f *Fields) limit(name string, ts *timestamppb.Timestamp) lease.Wall {
 	if ts != nil && ts.GetSeconds() == 0 && ts.GetNanos() == 0 {
 		f.Fail(name, "is the first instant of 1970, or not set; leave it out for no limit")
@@ -188,14 +191,16 @@ func parseChoice[T ~uint8, E ~int32](f *Fields, name string, sent []E, last T) m
 	return chosen
 }
 
-// Matches reports whether the filter selects a task. The task must be of the filter's workspace: Matches does not look at that.
+// Matches reports whether the filter selects a task. The task must be of the filter's workspace:
+// Matches does not look at that.
 func (f *Filter) Matches(t *lease.Task) bool {
 	return f.MayMatch(t) && (len(f.states) == 0 || f.states[t.State()]) && (len(f.reasons) == 0 || f.reasons[t.Reason]) &&
 		(len(f.categories) == 0 || f.categories[t.ErrorCategory]) &&
 		(f.ended == span{} || t.FinishedAt != 0 && f.ended.has(t.FinishedAt)) && (f.worker == "" || newestWorker(t) == f.worker)
 }
 
-// newestWorker returns the worker that holds the task or, if no worker does, held it last; "" if none ever did.
+// newestWorker returns the worker that holds the task or, if no worker does, held it last; "" if
+// none ever did.
 func newestWorker(t *lease.Task) string {
 	if t.Lease != nil {
 		return t.Lease.Worker
@@ -213,7 +218,8 @@ func (f *Filter) OnlyHeld() bool {
 	return len(f.states) > 0
 }
 
-// MayMatch reports whether the filter selects the task in any version. The answer never changes: it looks only at what no version changes.
+// MayMatch reports whether the filter selects the task in any version. The answer never changes: it
+// looks only at what no version changes.
 func (f *Filter) MayMatch(t *lease.Task) bool {
 	s := t.Spec
 	return (f.queue == "" || s.Queue == f.queue) &&

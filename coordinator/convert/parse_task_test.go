@@ -19,7 +19,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// specCase changes a good spec. field is the path that the error must have, or "" if the spec stays good. problem is a part of the error's text.
+// specCase changes a good spec. field is the path that the error must have, or "" if the spec stays
+// good. problem is a part of the error's text.
 type specCase struct {
 	name           string
 	change         func(*lessorv1.TaskSpec)
@@ -150,7 +151,8 @@ func TestSpecIsChecked(t *testing.T) {
 	}
 }
 
-// wantField checks that err is an error of this field whose text contains problem. An empty field means no error.
+// wantField checks that err is an error of this field whose text contains problem. An empty field
+// means no error.
 func wantField(t *testing.T, name string, err error, field, problem, prefix string) {
 	t.Helper()
 	var bad *lease.FieldError
@@ -180,7 +182,8 @@ func TestBatchMustBeInOneWorkspace(t *testing.T) {
 	wantField(t, "bad spec", err, "tasks[2].queue", "must not be empty", "")
 }
 
-// A timestamp of 0 differs from no timestamp: it is a deadline at the beginning of 1970, which has passed.
+// A timestamp of 0 differs from no timestamp: it is a deadline at the beginning of 1970, which has
+// passed.
 func TestTimestampZeroIsNotAbsent(t *testing.T) {
 	s, err := ParseSpec(&lessorv1.TaskSpec{Queue: "q", Deadline: &timestamppb.Timestamp{}}, lease.DefaultLimits())
 	if err != nil || s.Deadline == 0 {
@@ -310,7 +313,8 @@ func TestFilterMatches(t *testing.T) {
 	}
 }
 
-// A filter by the time or the reason of an end selects only tasks that have ended, one by the error of an attempt all that have one.
+// A filter by the time or the reason of an end selects only tasks that have ended, one by the error
+// of an attempt all that have one.
 func TestFilterByEnd(t *testing.T) {
 	tasks := map[string]*lease.Task{
 		"failed":    {Rest: lease.Failed, Reason: lease.StartTimeout, FinishedAt: 60e9},
@@ -360,7 +364,8 @@ func TestReasonsOfAnEnd(t *testing.T) {
 	}
 }
 
-// The worker of a filter is the one that holds the task. Only if no worker does, it is the one that held it last.
+// The worker of a filter is the one that holds the task. Only if no worker does, it is the one that
+// held it last.
 func TestFilterByWorker(t *testing.T) {
 	held := &lease.Task{Spec: &lease.Spec{}, Lease: &lease.Lease{Worker: "new"}, Last: lease.Ended{Worker: "old"}}
 	ended := &lease.Task{Spec: &lease.Spec{}, Last: lease.Ended{Worker: "old"}}
@@ -380,7 +385,8 @@ func TestFilterByWorker(t *testing.T) {
 
 func at(second int64) *timestamppb.Timestamp { return &timestamppb.Timestamp{Seconds: second} }
 
-// A filter selects if it has any condition besides the workspace. Bulk calls need one, so that nobody cancels all tasks by mistake.
+// A filter selects if it has any condition besides the workspace. Bulk calls need one, so that
+// nobody cancels all tasks by mistake.
 func TestFilterSelects(t *testing.T) {
 	for name, tt := range map[string]struct {
 		filter *lessorv1.TaskFilter

@@ -9,9 +9,11 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// The fields that decide which worker gets a task (W12), in both directions. The rules check counts and lengths.
+// The fields that decide which worker gets a task (W12), in both directions. The rules check counts
+// and lengths.
 
-// ParseCapabilities reads the capabilities of a worker into w. It does not read the number of its slots; the caller does.
+// ParseCapabilities reads the capabilities of a worker into w. It does not read the number of its
+// slots; the caller does.
 func ParseCapabilities(f *Fields, name string, m *lessorv1.Capabilities, w *engine.Wants) {
 	w.Types = f.types(name+".types", m.GetTypes())
 	w.Capabilities = lease.Capabilities{

@@ -13,7 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// PlacementSize is at least the encoded size of the placement, because it is used to limit the size of responses.
+// PlacementSize is at least the encoded size of the placement, because it is used to limit the size
+// of responses.
 func TestPlacementSizeIsEnough(t *testing.T) {
 	for name, m := range map[string]*lessorv1.TaskSpec{
 		"none": {},

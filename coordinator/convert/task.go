@@ -12,8 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// The enums of package lease have the same numbers as those of the wire, so a conversion is a cast (TestEnumsHaveTheNumbersOfTheProtos checks
-// this).
+// The enums of package lease have the same numbers as those of the wire, so a conversion is a cast
+// (TestEnumsHaveTheNumbersOfTheProtos checks this).
 
 // Stamp returns the timestamp of w, or nil if w is 0.
 func Stamp(w lease.Wall) *timestamppb.Timestamp { return new(Times).Stamp(w) }
@@ -122,7 +122,8 @@ func EventProto(e *lease.Event) *lessorv1.HistoryEvent {
 // HistoryProto returns the newest events and how many there were before (T10).
 func HistoryProto(t *lease.Task) ([]*lessorv1.HistoryEvent, uint32) {
 	events := t.Events()
-	over := max(len(events)-lease.MaxHistory, 0) // the submit comes in addition to MaxHistory, since it is not stored; see lease.Task.Events
+	// the submit comes in addition to MaxHistory, since it is not stored; see lease.Task.Events
+	over := max(len(events)-lease.MaxHistory, 0)
 	all := make([]*lessorv1.HistoryEvent, len(events)-over)
 	for i := range all {
 		all[i] = EventProto(&events[over+i])
@@ -130,7 +131,8 @@ func HistoryProto(t *lease.Task) ([]*lessorv1.HistoryEvent, uint32) {
 	return all, MissingEvents(t) + uint32(over)
 }
 
-// MissingEvents returns how many events a task no longer keeps: the dropped ones and, if there are any, the submit too (see lease.Task.Events).
+// MissingEvents returns how many events a task no longer keeps: the dropped ones and, if there are
+// any, the submit too (see lease.Task.Events).
 func MissingEvents(t *lease.Task) uint32 {
 	if t.Dropped == 0 {
 		return 0
@@ -138,7 +140,8 @@ func MissingEvents(t *lease.Task) uint32 {
 	return t.Dropped + 1
 }
 
-// ErrorProto converts the failure of an attempt. An older build has stored that a failure has no category, which means USER_CODE.
+// ErrorProto converts the failure of an attempt. An older build has stored that a failure has no
+// category, which means USER_CODE.
 func ErrorProto(f *lease.Failure) *lessorv1.TaskError {
 	return &lessorv1.TaskError{
 		Category: lessorv1.ErrorCategory(cmp.Or(f.Category, lease.UserCode)), Message: f.Message, StackTrace: f.Stack,

@@ -69,7 +69,8 @@ func eventName(n int) string {
 	}[lease.EventType(n)]
 }
 
-// T10: a task shows its newest 100 events, with those of its live lease, and the number of older events.
+// T10: a task shows its newest 100 events, with those of its live lease, and the number of older
+// events.
 func TestHistoryHasAHundredEvents(t *testing.T) {
 	t.Attr("rules", "T10")
 	for _, tt := range []struct {
@@ -92,7 +93,8 @@ func TestHistoryHasAHundredEvents(t *testing.T) {
 	}
 }
 
-// A8: an answer has the expiry of a lease as a time left and as a wall-clock time; both are computed from the clocks at the time of the answer.
+// A8: an answer has the expiry of a lease as a time left and as a wall-clock time; both are
+// computed from the clocks at the time of the answer.
 func TestExpiryIsShownOnBothClocks(t *testing.T) {
 	t.Attr("rules", "A8")
 	now := lease.Now{Serving: 1_000, Wall: 5_000}

@@ -9,8 +9,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Times makes the timestamps and durations of the messages that are sent at one moment. Each item of a frame has several, and most of them are
-// equal for all items, so the items share these messages. Nobody may change a shared message.
+// Times makes the timestamps and durations of the messages that are sent at one moment. Each item
+// of a frame has several, and most of them are equal for all items, so the items share these
+// messages. Nobody may change a shared message.
 type Times struct {
 	Now    lease.Now
 	stamps shared[lease.Wall, timestamppb.Timestamp]

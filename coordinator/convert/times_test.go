@@ -11,7 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Times converts like packages timestamppb and durationpb, whether it has cached the value or not. Later conversions do not change cached values.
+// Times converts like packages timestamppb and durationpb, whether it has cached the value or not.
+// Later conversions do not change cached values.
 func TestTimes(t *testing.T) {
 	at := &Times{Now: lease.Now{Serving: 1000, Wall: 5_000_000_000}}
 	walls := []lease.Wall{1, 999_999_999, 1_000_000_000, 1_790_000_000_123_456_789, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1}

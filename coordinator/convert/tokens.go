@@ -48,13 +48,15 @@ func (t Tokens) HeartbeatResponse(now lease.Now, a *lease.Answer) *lessorv1.Hear
 	return m
 }
 
-// ReportVerdict writes the verdict on one item of a reports frame into m. It does not set the server's time, which the frame has.
+// ReportVerdict writes the verdict on one item of a reports frame into m. It does not set the
+// server's time, which the frame has.
 func (t Tokens) ReportVerdict(m *lessorv1.ReportVerdict, at *Times, a *lease.Answer) {
 	reportVerdict(m, at, a)
 	m.TaskToken, m.TokenExpiresAt = t.renewed(at, a)
 }
 
-// LeaseAck writes the verdict on one item of a heartbeat frame into m. It does not set the server's time, which the frame has.
+// LeaseAck writes the verdict on one item of a heartbeat frame into m. It does not set the server's
+// time, which the frame has.
 func (t Tokens) LeaseAck(m *lessorv1.LeaseAck, at *Times, a *lease.Answer) {
 	leaseAck(m, at, a)
 	m.TaskToken, m.TokenExpiresAt = t.renewed(at, a)

@@ -13,11 +13,14 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// A caller that is newer than this program may send fields that the program does not know. If the coordinator ignored such a field, it would silently do
-// something else than the request asks for. For example, it would give a task to a worker that must not run it, or delete tasks that a filter excludes.
+// A caller that is newer than this program may send fields that the program does not know. If the
+// coordinator ignored such a field, it would silently do something else than the request asks for.
+// For example, it would give a task to a worker that must not run it, or delete tasks that a filter
+// excludes.
 
-// Unknown returns an error if a message, or one within it, has a field that this program does not know; else nil. path is the path of the message, or "" for
-// a request. To protobuf, a field with the wire type of another field is unknown, too; its error says what is wrong.
+// Unknown returns an error if a message, or one within it, has a field that this program does not
+// know; else nil. path is the path of the message, or "" for a request. To protobuf, a field with
+// the wire type of another field is unknown, too; its error says what is wrong.
 func Unknown(path string, m proto.Message) *lease.FieldError {
 	at, of, number := unknownWithin(m.ProtoReflect())
 	if number == 0 {
@@ -50,7 +53,8 @@ func typeOf(f protoreflect.FieldDescriptor) string {
 	return name
 }
 
-// UnknownInSpec is Unknown for a spec. It is fast for specs without nested messages, because frames have hundreds of specs, and most have none.
+// UnknownInSpec is Unknown for a spec. It is fast for specs without nested messages, because frames
+// have hundreds of specs, and most have none.
 func UnknownInSpec(path string, m *lessorv1.TaskSpec) *lease.FieldError {
 	plain := m.GetRetryPolicy() == nil && m.GetRequirements() == nil && len(m.GetResourceRefs()) == 0 && m.GetAffinity() == nil && m.GetTraceMeta() == nil
 	if plain && unknownOf(m.ProtoReflect()) == 0 {
@@ -77,8 +81,8 @@ func unknownOf(m protoreflect.Message) protowire.Number {
 	return number
 }
 
-// unknownWithin returns the path of the message with an unknown field, such as ".filter" or ".tasks[2].affinity", the type of that message, and the
-// number of the field; 0 if there is none.
+// unknownWithin returns the path of the message with an unknown field, such as ".filter" or
+// ".tasks[2].affinity", the type of that message, and the number of the field; 0 if there is none.
 func unknownWithin(m protoreflect.Message) (at string, of protoreflect.MessageDescriptor, number protowire.Number) {
 	if number := unknownOf(m); number != 0 {
 		return "", m.Descriptor(), number
@@ -103,7 +107,8 @@ func unknownWithin(m protoreflect.Message) (at string, of protoreflect.MessageDe
 	return "", nil, 0
 }
 
-// DropUnknown removes the fields that this program does not know from a message of a worker that the coordinator keeps and shows. Nothing else bounds them.
+// DropUnknown removes the fields that this program does not know from a message of a worker that
+// the coordinator keeps and shows. Nothing else bounds them.
 func DropUnknown(m proto.Message) { dropUnknown(m.ProtoReflect()) }
 
 func dropUnknown(m protoreflect.Message) {

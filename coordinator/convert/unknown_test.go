@@ -10,7 +10,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// S4: the error about a field with the wrong wire type has its path and the type that the protos give it.
+// S4: the error about a field with the wrong wire type has its path and the type that the protos
+// give it.
 func TestWrongWireTypeNamesTheType(t *testing.T) {
 	t.Attr("rules", "S4")
 	policy, affinity, ref := &lessorv1.RetryPolicy{}, &lessorv1.Affinity{}, &lessorv1.ResourceRef{}

@@ -13,7 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Codec is a codec that returns a lease.FieldError for a string that is not valid UTF-8. Protobuf's own error does not name the field.
+// Codec is a codec that returns a lease.FieldError for a string that is not valid UTF-8. Protobuf's
+// own error does not name the field.
 type Codec struct{ encoding.CodecV2 }
 
 // Unmarshal reads a message.
@@ -27,7 +28,8 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return err
 }
 
-// invalidUTF8 returns the path of the first string in an encoded message that is not UTF-8, or "" if there is none.
+// invalidUTF8 returns the path of the first string in an encoded message that is not UTF-8, or ""
+// if there is none.
 func invalidUTF8(m protoreflect.MessageDescriptor, raw []byte) string {
 	seen := map[protowire.Number]int{} // how many items of each list were read
 	for len(raw) > 0 {

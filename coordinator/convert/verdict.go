@@ -5,8 +5,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// A verdict has seven forms: one response message for each of the five RPCs, and two kinds of items in a frame. The frame allocates the memory of all
-// its items at once. Each function takes the answer of package lease, and the time at which it is sent.
+// A verdict has seven forms: one response message for each of the five RPCs, and two kinds of items
+// in a frame. The frame allocates the memory of all its items at once. Each function takes the
+// answer of package lease, and the time at which it is sent.
 
 // StartResponse returns the verdict on a Start.
 func StartResponse(now lease.Now, a *lease.Answer) *lessorv1.StartResponse {
@@ -28,7 +29,8 @@ func HeartbeatResponse(now lease.Now, a *lease.Answer) *lessorv1.HeartbeatRespon
 	}
 }
 
-// leaseAck writes the verdict into m. It does not set the server's time, because the frame holds it.
+// leaseAck writes the verdict into m. It does not set the server's time, because the frame holds
+// it.
 func leaseAck(m *lessorv1.LeaseAck, at *Times, a *lease.Answer) {
 	*m = lessorv1.LeaseAck{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
@@ -65,7 +67,8 @@ func ReleaseResponse(now lease.Now, a *lease.Answer) *lessorv1.ReleaseResponse {
 	}
 }
 
-// reportVerdict writes the verdict into m. It does not set the server's time, because the frame holds it.
+// reportVerdict writes the verdict into m. It does not set the server's time, because the frame
+// holds it.
 func reportVerdict(m *lessorv1.ReportVerdict, at *Times, a *lease.Answer) {
 	*m = lessorv1.ReportVerdict{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,

@@ -13,7 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// A verdict tells the same in all of its forms: a form has each field of the answer for which it has a place.
+// A verdict tells the same in all of its forms: a form has each field of the answer for which it
+// has a place.
 func TestVerdictIsCompleteInEachForm(t *testing.T) {
 	now := lease.Now{Serving: 1_000, Wall: 5_000}
 	answer := &lease.Answer{

@@ -7,18 +7,22 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// binding keeps the tasks of an affinity key of a space on one worker (W12): the worker that got the latest grant of the key. Once a STICKY task has bound
-// the key, grants to other workers no longer move the binding: a PREFERRED task goes to another worker while its own has no room. The binding lasts while the
-// worker has live leases of the key, and then for the TTL of the task whose lease ended last. A restart restores it from the live leases; without any it is
-// lost.
+// binding keeps the tasks of an affinity key of a space on one worker (W12): the worker that got
+// the latest grant of the key. Once a STICKY task has bound the key, grants to other workers no
+// longer move the binding: a PREFERRED task goes to another worker while its own has no room. The
+// binding lasts while the worker has live leases of the key, and then for the TTL of the task whose
+// lease ended last. A restart restores it from the live leases; without any it is lost.
 type binding struct {
 	worker string
 	sticky bool
-	held   map[string]int // number of live leases of the key, by worker; nil if there is none: a worker may have had tasks of a million keys
-	end    *alarm         // ends the binding; set while the worker has no leases
+	// number of live leases of the key, by worker; nil if there is none: a worker may have had
+	// tasks of a million keys
+	held map[string]int
+	end  *alarm // ends the binding; set while the worker has no leases
 }
 
-// bindings binds the affinity keys of all spaces to workers, each in space.bindings. It belongs to the loop.
+// bindings binds the affinity keys of all spaces to workers, each in space.bindings. It belongs to
+// the loop.
 type bindings struct {
 	spaces *spaces
 	alarms *alarms
@@ -63,7 +67,8 @@ func (bs *bindings) bind(s *space, t *lease.Task) {
 		return
 	}
 	bs.alarms.stop(b.end)
-	b.sticky = b.sticky || a.Mode == lease.Sticky && t.Spec.Pinned() == "" // a pin takes a task to its worker in any case
+	// a pin takes a task to its worker in any case
+	b.sticky = b.sticky || a.Mode == lease.Sticky && t.Spec.Pinned() == ""
 	bs.move(s, a.Key, worker)
 }
 
@@ -87,7 +92,8 @@ func (bs *bindings) unbind(s *space, a *lease.Affinity, worker string) {
 	}
 }
 
-// end ends the binding of a key to its worker. If another worker has live leases of the key, the key is bound to that one.
+// end ends the binding of a key to its worker. If another worker has live leases of the key, the
+// key is bound to that one.
 func (bs *bindings) end(s *space, key string) {
 	b := s.bindings[key]
 	if len(b.held) == 0 {

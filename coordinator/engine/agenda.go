@@ -7,8 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// agenda has the queues that are to be matched, and those that wait for their rate limit. Tenants take turns, and then the queues of a tenant (T12). It belongs
-// to the loop.
+// agenda has the queues that are to be matched, and those that wait for their rate limit. Tenants
+// take turns, and then the queues of a tenant (T12). It belongs to the loop.
 type agenda struct {
 	queues    *lanes[markedQueue] // by tenant
 	throttled ordered.Set[throttle]
@@ -19,9 +19,10 @@ func newAgenda() *agenda {
 	return &agenda{queues: newLanes(markedLess), throttled: ordered.NewSet(throttleLess)}
 }
 
-// markedQueue is a queue that waits for its turn, see queueTurn. Of those of a tenant, the one whose last grant was longest ago is next. So a queue that shares its
-// takers with another queue waits for at most one turn of that queue. The order in which the takers name the queues and the number of waiting tasks do not matter
-// (T12).
+// markedQueue is a queue that waits for its turn, see queueTurn. Of those of a tenant, the one
+// whose last grant was longest ago is next. So a queue that shares its takers with another queue
+// waits for at most one turn of that queue. The order in which the takers name the queues and the
+// number of waiting tasks do not matter (T12).
 type markedQueue struct {
 	queue     *queue
 	lastGrant uint64 // of the queue when it was marked
@@ -29,8 +30,9 @@ type markedQueue struct {
 
 func markedLess(a, b markedQueue) bool { return a.lastGrant < b.lastGrant }
 
-// add marks a queue to be matched, because a new task or a taker with room may now find a match. While the queue has no task or no taker,
-// there is nothing to match; the next task or taker that comes marks the queue.
+// add marks a queue to be matched, because a new task or a taker with room may now find a match.
+// While the queue has no task or no taker, there is nothing to match; the next task or taker that
+// comes marks the queue.
 func (a *agenda) add(q *queue) {
 	q.news = true
 	a.resume(q)
@@ -57,9 +59,10 @@ func (a *agenda) offer(t *taker) {
 	}
 }
 
-// releasePreferred is called after a grant has used some of the taker's room, and after a task for which it had room could not be granted. It marks the queues
-// that have tasks for which this taker's worker goes first, because other takers may get them now. Nothing else makes this necessary: while the worker had room
-// for such a task, it got the task itself.
+// releasePreferred is called after a grant has used some of the taker's room, and after a task for
+// which it had room could not be granted. It marks the queues that have tasks for which this
+// taker's worker goes first, because other takers may get them now. Nothing else makes this
+// necessary: while the worker had room for such a task, it got the task itself.
 func (a *agenda) releasePreferred(t *taker) {
 	for _, q := range t.queues {
 		if len(q.pools.preferred[t.wants.Worker]) > 0 {
@@ -91,7 +94,8 @@ func (a *agenda) granted(q *queue, f *flow, now lease.Instant) {
 	}
 }
 
-// heldUp reports whether the settings of a queue allow no grant now. What ends that marks the queue; of a rate limit, unthrottle does.
+// heldUp reports whether the settings of a queue allow no grant now. What ends that marks the
+// queue; of a rate limit, unthrottle does.
 func (a *agenda) heldUp(q *queue, now lease.Instant) bool {
 	block := q.state().Blocked(now)
 	if block == lease.BlockedByRate {
@@ -107,8 +111,9 @@ func (a *agenda) throttle(q *queue, until lease.Instant) {
 	a.throttled.Set(throttle{until, q})
 }
 
-// dropThrottle is called when a queue need no longer wait for its rate limit: it has no tasks in line any more, or other settings. Otherwise the serving clock
-// would be saved for this wait until its end, which may be a day away.
+// dropThrottle is called when a queue need no longer wait for its rate limit: it has no tasks in
+// line any more, or other settings. Otherwise the serving clock would be saved for this wait until
+// its end, which may be a day away.
 func (a *agenda) dropThrottle(q *queue) {
 	if q.throttled != 0 {
 		a.throttled.Delete(throttle{q.throttled, q})
@@ -142,13 +147,15 @@ func (a *agenda) unthrottle(now lease.Instant) {
 	}
 }
 
-// nextGrant returns when the first of the queues that wait for their rate limit need no longer wait for it.
+// nextGrant returns when the first of the queues that wait for their rate limit need no longer wait
+// for it.
 func (a *agenda) nextGrant() (at lease.Instant, ok bool) {
 	t, ok := a.throttled.Min()
 	return t.until, ok
 }
 
-// wait returns how long it is until the first queue no longer has to wait for its rate limit, at most d.
+// wait returns how long it is until the first queue no longer has to wait for its rate limit, at
+// most d.
 func (a *agenda) wait(now lease.Now, d time.Duration) time.Duration {
 	if t, ok := a.throttled.Min(); ok {
 		d = min(d, t.until.Sub(now.Serving))

@@ -7,7 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// alarm is a callback at an instant of the serving clock. It is for work that does not concern a single task: tasks have timers of their own.
+// alarm is a callback at an instant of the serving clock. It is for work that does not concern a
+// single task: tasks have timers of their own.
 type alarm struct {
 	at   lease.Instant
 	n    uint64 // order in which alarms were set, for alarms of the same instant
@@ -16,7 +17,8 @@ type alarm struct {
 
 func alarmLess(a, b *alarm) bool { return a.at < b.at || a.at == b.at && a.n < b.n }
 
-// alarms holds the alarms that are set and have not rung, the next one first. It belongs to the loop.
+// alarms holds the alarms that are set and have not rung, the next one first. It belongs to the
+// loop.
 type alarms struct {
 	clocks *clocks
 	set    ordered.Set[*alarm]
@@ -61,8 +63,10 @@ func (as *alarms) wait(now lease.Now, d time.Duration) time.Duration {
 	return d
 }
 
-// ringAlarms calls the alarms that are due, at most dueAtOnce, until they have made so many changes or tried triesPerTurn tasks. An alarm that one of them sets
-// rings in the next round at the earliest, even if it is due at once, so that an alarm can leave the rest of its work to the next round.
+// ringAlarms calls the alarms that are due, at most dueAtOnce, until they have made so many changes
+// or tried triesPerTurn tasks. An alarm that one of them sets rings in the next round at the
+// earliest, even if it is due at once, so that an alarm can leave the rest of its work to the next
+// round.
 func (e *Engine) ringAlarms() {
 	newest, most, end := e.alarms.newest(), len(e.batch().changes)+dueAtOnce, e.effort.after(triesPerTurn)
 	for n := 0; n < dueAtOnce && len(e.batch().changes) < most && !e.effort.reached(end); n++ {

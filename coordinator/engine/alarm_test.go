@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Alarms ring in the order of their instants, those of one instant in the order in which they were set. One that an alarm sets rings in the next round at the
-// earliest, even if it is due at once; and one that was stopped does not ring.
+// Alarms ring in the order of their instants, those of one instant in the order in which they were
+// set. One that an alarm sets rings in the next round at the earliest, even if it is due at once;
+// and one that was stopped does not ring.
 func TestAlarmsRingInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c clocks

@@ -9,8 +9,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// The table bounds how often each part of a round allocates for 100 tasks. If you reduce a number, lower its bound; never raise a bound. The result is
-// the same on every machine, except that a map may grow earlier or later.
+// The table bounds how often each part of a round allocates for 100 tasks. If you reduce a number,
+// lower its bound; never raise a bound. The result is the same on every machine, except that a map
+// may grow earlier or later.
 func TestAllocationsOfARound(t *testing.T) {
 	const tasks, rounds = 100, 20
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // so that no other goroutine allocates while a part runs
@@ -45,8 +46,8 @@ func TestAllocationsOfARound(t *testing.T) {
 	}
 }
 
-// allocations counts the allocations of one call. testing.AllocsPerRun would repeat the call, but a task can be submitted, granted and completed only
-// once.
+// allocations counts the allocations of one call. testing.AllocsPerRun would repeat the call, but a
+// task can be submitted, granted and completed only once.
 func allocations(call func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -19,14 +19,17 @@ var (
 
 // Errors of submits alone. They are no verdicts either.
 var (
-	// ErrStoreGone refuses a submit because the file of the store was moved or removed, so that the next start would not find the tasks.
+	// ErrStoreGone refuses a submit because the file of the store was moved or removed, so that the
+	// next start would not find the tasks.
 	ErrStoreGone = errors.New("the file of the coordinator's store was moved or removed: no tasks are accepted, because the next start would not find them")
-	// ErrDiskFull refuses a submit because the disk of the store is nearly full. Submits are taken again once there is room.
+	// ErrDiskFull refuses a submit because the disk of the store is nearly full. Submits are taken
+	// again once there is room.
 	ErrDiskFull = errors.New("the disk of the coordinator is nearly full: new tasks are refused until there is room; running tasks continue")
 )
 
-// ErrTaskLimit refuses a submit or a retry after which the tenant would have more tasks than Config.MaxTasks allows. Nothing was changed, except that timers
-// that were due were applied. It comes as a *TaskLimitError.
+// ErrTaskLimit refuses a submit or a retry after which the tenant would have more tasks than
+// Config.MaxTasks allows. Nothing was changed, except that timers that were due were applied. It
+// comes as a *TaskLimitError.
 var ErrTaskLimit = errors.New("the tenant has reached its limit of tasks")
 
 // TaskLimitError is an ErrTaskLimit with its numbers.
@@ -40,7 +43,8 @@ func (e *TaskLimitError) Error() string { return ErrTaskLimit.Error() }
 // Is reports whether target is ErrTaskLimit.
 func (e *TaskLimitError) Is(target error) bool { return target == ErrTaskLimit }
 
-// Space names a workspace of a tenant. Tasks that must be changed in one step, or counted together, are in the same space.
+// Space names a workspace of a tenant. Tasks that must be changed in one step, or counted together,
+// are in the same space.
 type Space struct {
 	Tenant    string
 	Workspace string
@@ -48,7 +52,9 @@ type Space struct {
 
 // Granted is a new and durable lease, to be handed to its holder.
 type Granted struct {
-	Task    *lease.Task // Task.Lease is the new lease; Task.Spec.Payload may be nil, and must then be read from the store
+	// Task.Lease is the new lease; Task.Spec.Payload may be nil, and must then be read from the
+	// store
+	Task    *lease.Task
 	LeaseID string
 	Token   uint64 // fencing token
 	Bytes   int    // estimated size of its assignment, with payload and checkpoint; rather too high than too low
@@ -62,7 +68,9 @@ type Notice struct {
 	Reason    lease.Reason
 	Detail    string
 	GraceEnds lease.Instant // when the holder must have stopped; 0: the lease is lost
-	Silent    bool          // the lease ended because its holder was silent: it gets no work until it sends a frame (W5, W9)
+	// the lease ended because its holder was silent: it gets no work until it sends a frame (W5,
+	// W9)
+	Silent bool
 }
 
 // Wants says which tasks a worker takes.
@@ -84,30 +92,34 @@ type LeaseRequest struct {
 	Max     int
 	Wait    time.Duration
 	Request string // request id: a repeat of the request returns the same live leases; empty: none
-	// HandOver passes granted tasks on to the caller; nil: there is nothing to do. It may block. If it returns an error, the caller must not have received
-	// the tasks.
+	// HandOver passes granted tasks on to the caller; nil: there is nothing to do. It may block. If
+	// it returns an error, the caller must not have received the tasks.
 	HandOver func([]Granted) error
 }
 
-// Member is a session as the engine sees it: a receiver of work with a number of slots. The engine calls its callbacks on the committer,
-// after the commit; they must not block.
+// Member is a session as the engine sees it: a receiver of work with a number of slots. The engine
+// calls its callbacks on the committer, after the commit; they must not block.
 type Member struct {
 	Session string
 	Wants   Wants
 	Slots   int // most live leases at once
-	// Redeliver asks the engine to deliver again what was granted to this very session before and never acknowledged, because no frame has it any more.
-	// What was granted to other sessions of the instance is always delivered again.
+	// Redeliver asks the engine to deliver again what was granted to this very session before and
+	// never acknowledged, because no frame has it any more. What was granted to other sessions of
+	// the instance is always delivered again.
 	Redeliver bool
-	// Backlog counts the bytes that wait to be sent to the member; while there are too many, the member gets no new work. May be nil.
+	// Backlog counts the bytes that wait to be sent to the member; while there are too many, the
+	// member gets no new work. May be nil.
 	Backlog *Backlog
-	// WhyNoSlots says why the member has no slots although the worker offers some, in a sentence about "it"; "" if it offers none. The loop calls it,
-	// so it must not wait for anything. May be nil.
+	// WhyNoSlots says why the member has no slots although the worker offers some, in a sentence
+	// about "it"; "" if it offers none. The loop calls it, so it must not wait for anything. May be
+	// nil.
 	WhyNoSlots func() string
 	// Deliver hands over new leases.
 	Deliver func([]Granted)
 	// Notify says which leases the worker must stop.
 	Notify func([]Notice)
-	// Displaced is called when a newer stream of the same instance, or another instance, has taken over. why says which of them.
+	// Displaced is called when a newer stream of the same instance, or another instance, has taken
+	// over. why says which of them.
 	Displaced func(why string)
 }
 
@@ -124,8 +136,9 @@ type SubmitResult struct {
 	Err error
 }
 
-// QueueInfo is a queue with its settings and counts. Ready includes Parked: the READY tasks that wait for their concurrency key. Completed, Failed and Cancelled
-// are the ended tasks that are there, without those that were submitted before the store had format 10.
+// QueueInfo is a queue with its settings and counts. Ready includes Parked: the READY tasks that
+// wait for their concurrency key. Completed, Failed and Cancelled are the ended tasks that are
+// there, without those that were submitted before the store had format 10.
 type QueueInfo struct {
 	Name                             string
 	CreatedAt                        lease.Wall
@@ -134,26 +147,28 @@ type QueueInfo struct {
 	Completed, Failed, Cancelled     uint64
 	Takers                           int // number of sessions and waiting requests that want its tasks
 	Blocker                          Blocker
-	// Lines in which its tasks wait, as many as the call asks for: those first from which none was granted for the longest. It is empty in what UpdateQueue
-	// returns.
+	// Lines in which its tasks wait, as many as the call asks for: those first from which none was
+	// granted for the longest. It is empty in what UpdateQueue returns.
 	Lines []lease.Line
 	// MoreLines says that there are more lines than those.
 	MoreLines bool
 }
 
-// Blocker is the oldest lease that holds a concurrency key under which tasks of a queue are parked. It is zero if no task is parked, if the tasks of too many
-// other queues wait for older leases (mostBlockers), and in what UpdateQueue returns.
+// Blocker is the oldest lease that holds a concurrency key under which tasks of a queue are parked.
+// It is zero if no task is parked, if the tasks of too many other queues wait for older leases
+// (mostBlockers), and in what UpdateQueue returns.
 type Blocker struct {
 	Since lease.Wall // when the lease was granted
 	Task  lease.TaskID
 }
 
-// Counts are the numbers of tasks of all tenants that have not ended. Each task counts in exactly one field: Parked counts the READY tasks that
-// wait for their concurrency key, Ready counts the other READY tasks.
+// Counts are the numbers of tasks of all tenants that have not ended. Each task counts in exactly
+// one field: Parked counts the READY tasks that wait for their concurrency key, Ready counts the
+// other READY tasks.
 type Counts struct{ Ready, Parked, Scheduled, Leased uint64 }
 
-// TenantCounts are the numbers of what a tenant has in all its workspaces. The fields are as in QueueInfo; Workspaces counts those that ever had a task or a
-// queue with settings.
+// TenantCounts are the numbers of what a tenant has in all its workspaces. The fields are as in
+// QueueInfo; Workspaces counts those that ever had a task or a queue with settings.
 type TenantCounts struct {
 	Name                             string
 	Workspaces                       int
@@ -164,21 +179,23 @@ type TenantCounts struct {
 // Unended returns how many tasks have not ended.
 func (n *TenantCounts) Unended() uint64 { return n.Ready + n.Scheduled + n.Leased }
 
-// Watching says what to watch: a task, or a run of a space. Neither the run nor the space needs to have a task yet.
+// Watching says what to watch: a task, or a run of a space. Neither the run nor the space needs to
+// have a task yet.
 type Watching struct {
 	Task  lease.TaskID
 	Space Space
 	Run   string
 }
 
-// News is one event for a watcher: a committed version of a task, or volatile news (progress, output) of its attempt.
+// News is one event for a watcher: a committed version of a task, or volatile news (progress,
+// output) of its attempt.
 type News struct {
 	Task *lease.Task // the committed version; for volatile news the version at that time; nil: the task was deleted
 	ID   lease.TaskID
 	Feed *Feed           // the volatile news; nil for a committed version
 	Sum  *lease.Feedback // for volatile news: everything that the attempt has reported so far, except its output
-	// Later is the lowest sequence of an event of the same run that the same batch made and that comes with later news; 0: there is none, or nobody
-	// watches the run.
+	// Later is the lowest sequence of an event of the same run that the same batch made and that
+	// comes with later news; 0: there is none, or nobody watches the run.
 	Later uint64
 }
 

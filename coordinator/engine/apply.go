@@ -2,7 +2,8 @@ package engine
 
 import "github.com/lessor-dev/lessor/lease"
 
-// apply updates everything that the loop keeps after a change: the batch, the working set, the indexes in memory, the counts, the holders.
+// apply updates everything that the loop keeps after a change: the batch, the working set, the
+// indexes in memory, the counts, the holders.
 func (e *Engine) apply(c *lease.Change) {
 	e.set.put(e.batch(), c)
 	e.timers.update(c)
@@ -33,7 +34,8 @@ func (e *Engine) updateCounts(c *lease.Change) {
 	e.batch().touchQueue(q)
 }
 
-// callEvents calls the events for a task that is new or has ended. Those about leases are called in updateHolder.
+// callEvents calls the events for a task that is new or has ended. Those about leases are called in
+// updateHolder.
 func (e *Engine) callEvents(c *lease.Change) {
 	if c.New == nil {
 		return
@@ -46,7 +48,8 @@ func (e *Engine) callEvents(c *lease.Change) {
 	}
 }
 
-// updateHolder keeps track of which taker holds which lease, and notifies a holder that has to stop.
+// updateHolder keeps track of which taker holds which lease, and notifies a holder that has to
+// stop.
 func (e *Engine) updateHolder(c *lease.Change) {
 	switch was, is := isLeased(c.Old), isLeased(c.New); {
 	case is && !was:
@@ -54,9 +57,11 @@ func (e *Engine) updateHolder(c *lease.Change) {
 		e.requests.addLease(c.New)
 	case was && !is:
 		e.leaseEnded(c)
-	case was && c.Old.Lease.Session != c.New.Lease.Session: // the session that has reported for the lease is its holder now
+	case was && c.Old.Lease.Session != c.New.Lease.Session:
+		// the session that has reported for the lease is its holder now
 		e.removeHolder(c.Old, false)
-		e.setHolder(e.sessions.find(c.New.Lease.Session), c.New.ID, c.New.Lease.Attempt) // the session is known: see judge
+		// the session is known: see judge
+		e.setHolder(e.sessions.find(c.New.Lease.Session), c.New.ID, c.New.Lease.Attempt)
 	}
 	if c.CancelAsked {
 		e.notify(e.set.holderOf(c.New.ID), c.New, Notice{Reason: lease.TaskCancelled, Detail: c.New.Cancel.Reason, GraceEnds: c.New.Lease.CancelBy})
@@ -81,7 +86,8 @@ func (e *Engine) leaseEnded(c *lease.Change) {
 	}
 }
 
-// notify tells the holder of a lease to stop, if it is a session; t is the version that has the lease, which the notice need not name.
+// notify tells the holder of a lease to stop, if it is a session; t is the version that has the
+// lease, which the notice need not name.
 func (e *Engine) notify(holder *taker, t *lease.Task, n Notice) {
 	if holder != nil && holder.member != nil {
 		n.Task, n.LeaseID = t.ID, e.leaseID(t)
@@ -90,7 +96,8 @@ func (e *Engine) notify(holder *taker, t *lease.Task, n Notice) {
 	}
 }
 
-// These ask about a version of a task, which is nil before the task was made and after it was removed.
+// These ask about a version of a task, which is nil before the task was made and after it was
+// removed.
 func isLeased(t *lease.Task) bool { return t != nil && t.Lease != nil }
 func isParked(t *lease.Task) bool { return t != nil && t.Parked }
 func isReady(t *lease.Task) bool  { return t != nil && t.State() == lease.Ready }

@@ -8,8 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Entry is the audit entry of a call (X4). The context of the call carries it, and it is committed together with the change that the call
-// makes.
+// Entry is the audit entry of a call (X4). The context of the call carries it, and it is committed
+// together with the change that the call makes.
 type Entry struct {
 	records.Audit
 	kept atomic.Bool // the entry is in a batch
@@ -20,8 +20,9 @@ func (a *Entry) Kept() bool { return a.kept.Load() }
 
 type entryKey struct{}
 
-// Audited returns a context that carries the audit entry of a call. The first change that the call makes commits the entry. A bulk command commits
-// a copy of the entry with each step that changed something.
+// Audited returns a context that carries the audit entry of a call. The first change that the call
+// makes commits the entry. A bulk command commits a copy of the entry with each step that changed
+// something.
 func Audited(ctx context.Context, a *Entry) context.Context {
 	return context.WithValue(ctx, entryKey{}, a)
 }
@@ -37,8 +38,9 @@ func (e *Engine) Record(a records.Audit) error {
 	return e.inbox.await(a.Tenant, op{settles: true, run: func() { e.audit(a) }})
 }
 
-// alter is ask for a fn that changes something for a caller: the audit entry of the call is committed with the change. If fn says that it has changed nothing,
-// alter leaves the entry to the caller.
+// alter is ask for a fn that changes something for a caller: the audit entry of the call is
+// committed with the change. If fn says that it has changed nothing, alter leaves the entry to the
+// caller.
 func alter[T any](ctx context.Context, e *Engine, tenant string, fn func() (answer T, changed bool, err error)) (T, error) {
 	return askAs(ctx, e, tenant, op{settles: true}, func() (T, error) {
 		answer, changed, err := fn()
@@ -56,7 +58,8 @@ func (e *Engine) auditOnce(a *Entry) {
 	}
 }
 
-// auditStep adds a copy of the entry of a bulk command to the batch, for a step that has changed tasks.
+// auditStep adds a copy of the entry of a bulk command to the batch, for a step that has changed
+// tasks.
 func (e *Engine) auditStep(a *Entry, tasks uint64) {
 	if a == nil || tasks == 0 {
 		return
@@ -67,7 +70,8 @@ func (e *Engine) auditStep(a *Entry, tasks uint64) {
 	e.audit(step)
 }
 
-// audit adds an entry to the batch. If two entries have the same time, the second one gets a later time, so that their keys differ.
+// audit adds an entry to the batch. If two entries have the same time, the second one gets a later
+// time, so that their keys differ.
 func (e *Engine) audit(a records.Audit) {
 	a.At, a.Serving = e.now().Wall, e.now().Serving
 	if last := e.lastAudit; last.Serving == a.Serving {
@@ -77,9 +81,10 @@ func (e *Engine) audit(a records.Audit) {
 	e.batch().addAudit(&a)
 }
 
-// Keep commits records that the engine itself does not use, such as credentials. The engine writes them because nobody else may write to the store
-// while the engine runs. Keep returns once the records are durable (A6), even if ctx ends before. ErrStopped and ErrOverloaded mean that nothing was
-// committed. put adds the records to a batch of the store, and must not block.
+// Keep commits records that the engine itself does not use, such as credentials. The engine writes
+// them because nobody else may write to the store while the engine runs. Keep returns once the
+// records are durable (A6), even if ctx ends before. ErrStopped and ErrOverloaded mean that nothing
+// was committed. put adds the records to a batch of the store, and must not block.
 func (e *Engine) Keep(ctx context.Context, tenant string, put func(*store.Batch)) error {
 	entry := EntryOf(ctx)
 	return e.inbox.await(tenant, op{settles: true, run: func() {

@@ -7,8 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// W11: a session gets no new task while the backlog that waits to be sent to it is full, even if it has free slots. When the backlog has room again,
-// the session gets work again.
+// W11: a session gets no new task while the backlog that waits to be sent to it is full, even if it
+// has free slots. When the backlog has room again, the session gets work again.
 func TestFullBacklogGetsNoWork(t *testing.T) {
 	t.Attr("rules", "W11")
 	run(t, func(r *rig) {
@@ -28,7 +28,9 @@ func TestFullBacklogGetsNoWork(t *testing.T) {
 				r.Fatalf("%d tasks are granted after %d were sent, want %d", len(granted), taken, want)
 			}
 			for i, g := range granted[taken : taken+4] {
-				if want := i == 0 && want == taken+5; m.Backlog.Sent(g.Bytes) != want { // Sent returns true only when a full backlog falls below its bound: for the first one
+				// Sent returns true only when a full backlog falls below its bound: for the first
+				// one
+				if want := i == 0 && want == taken+5; m.Backlog.Sent(g.Bytes) != want {
 					r.Errorf("grant %d was sent: Sent returned %v, want %v", taken+i, !want, want)
 				}
 			}
@@ -37,8 +39,8 @@ func TestFullBacklogGetsNoWork(t *testing.T) {
 	})
 }
 
-// W11, W12: PREFERRED tasks go first to the worker that already has tasks of their key. When one of them fills that worker's backlog, the rest go to
-// other workers.
+// W11, W12: PREFERRED tasks go first to the worker that already has tasks of their key. When one of
+// them fills that worker's backlog, the rest go to other workers.
 func TestPreferredTasksOfAFullBacklogGoToOtherWorkers(t *testing.T) {
 	t.Attr("rules", "W11 W12")
 	run(t, func(r *rig) {

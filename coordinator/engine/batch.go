@@ -10,8 +10,10 @@ import (
 	"github.com/lessor-dev/lessor/store/timerindex"
 )
 
-// Caps of a batch, and of a commit of several batches. About 1,000 tasks per flush is the best size if a flush takes a few milliseconds; where it takes longer,
-// larger commits make up for that. While several tenants have operations, commits are short, because a call of one waits for some five commits of the others (T12).
+// Caps of a batch, and of a commit of several batches. About 1,000 tasks per flush is the best size
+// if a flush takes a few milliseconds; where it takes longer, larger commits make up for that.
+// While several tenants have operations, commits are short, because a call of one waits for some
+// five commits of the others (T12).
 var (
 	maxBatchOps      = 1000
 	maxBatchBytes    = 8 << 20
@@ -19,7 +21,8 @@ var (
 	maxSharedChanges = 1000 // instead of maxBatchChanges, while several tenants have operations
 )
 
-// batch holds the changes of a number of operations, which become durable together, and the answers, grants and news to send after that.
+// batch holds the changes of a number of operations, which become durable together, and the
+// answers, grants and news to send after that.
 type batch struct {
 	number     uint64
 	changes    []*change
@@ -44,7 +47,8 @@ type batch struct {
 	sealed
 }
 
-// sealed is what a batch gets last: the loop sets it at the hand-over (finishBatch), except for the feedback, which the committer adds (hub.absorb).
+// sealed is what a batch gets last: the loop sets it at the hand-over (finishBatch), except for the
+// feedback, which the committer adds (hub.absorb).
 type sealed struct {
 	spaceRecords []records.Space
 	queueRecords []records.Queue
@@ -63,7 +67,8 @@ type setting struct {
 	settings *lease.Settings
 }
 
-// change is everything that a batch changes in one task: from the version before the batch to the version after it.
+// change is everything that a batch changes in one task: from the version before the batch to the
+// version after it.
 type change struct {
 	lease.Change
 	id    lease.TaskID
@@ -90,7 +95,8 @@ func newBatch(number uint64, memory *changePool) *batch {
 	}
 }
 
-// changePool holds changes of finished batches, to use their memory again: there are thousands of changes several times a second.
+// changePool holds changes of finished batches, to use their memory again: there are thousands of
+// changes several times a second.
 type changePool struct{ all []*change }
 
 // take returns an empty change.
@@ -104,7 +110,8 @@ func (p *changePool) take() *change {
 	return c
 }
 
-// put returns changes that nobody needs any more to the pool. It clears them, so that the pool keeps no tasks alive.
+// put returns changes that nobody needs any more to the pool. It clears them, so that the pool
+// keeps no tasks alive.
 func (p *changePool) put(all []*change) {
 	for _, c := range all {
 		*c = change{}
@@ -124,7 +131,8 @@ func (b *batch) dropLedger(id lease.TaskID, due lease.Instant) {
 }
 func (b *batch) keepClock() { b.clock = true }
 
-// touchSpace makes the batch write the record of a space. The record has the state of the space at the time of seal.
+// touchSpace makes the batch write the record of a space. The record has the state of the space at
+// the time of seal.
 func (b *batch) touchSpace(s *space) {
 	if s.batch != b.number {
 		s.batch = b.number
@@ -179,8 +187,9 @@ func (b *batch) empty() bool {
 		len(b.audits) == 0 && !b.clock
 }
 
-// full reports whether all further work is left to the next batch. Until then, each kind of work in a round has a bound of its own: if what the operations
-// have changed counted against the grants, a flood of submits would end all grants.
+// full reports whether all further work is left to the next batch. Until then, each kind of work in
+// a round has a bound of its own: if what the operations have changed counted against the grants, a
+// flood of submits would end all grants.
 func (b *batch) full() bool {
 	return len(b.ops) >= maxBatchOps || b.bytes >= maxBatchBytes || len(b.changes) >= b.most
 }
@@ -220,7 +229,8 @@ func (have *change) merge(c *lease.Change) {
 	have.ForgetAt = c.ForgetAt
 }
 
-// size estimates how many bytes a change adds to the batch in memory. It counts only what can be long.
+// size estimates how many bytes a change adds to the batch in memory. It counts only what can be
+// long.
 func size(c *lease.Change) int {
 	n := len(c.Checkpoint)
 	if c.Old == nil {
@@ -260,8 +270,9 @@ func historySize(events []lease.Event) (n int) {
 	return n
 }
 
-// seal copies the counters that the batch writes, because the loop changes them while the batch is being committed. Queues that are unused by now are
-// removed from memory, and the batch deletes their records: from now on a submit to such a queue makes a new one, which a later batch writes.
+// seal copies the counters that the batch writes, because the loop changes them while the batch is
+// being committed. Queues that are unused by now are removed from memory, and the batch deletes
+// their records: from now on a submit to such a queue makes a new one, which a later batch writes.
 func (b *batch) seal(now lease.Instant) {
 	b.serving = now
 	for _, s := range b.spaces {

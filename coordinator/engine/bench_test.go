@@ -40,8 +40,9 @@ func serve(b *testing.B, st store.Store) (e *Engine, stop func()) {
 	}
 }
 
-// BenchmarkLifecycle takes tasks from submit over grant to COMMITTED: each submit call has so many tasks, and the session answers each batch of
-// grants with one batch of completes. One operation is one task.
+// BenchmarkLifecycle takes tasks from submit over grant to COMMITTED: each submit call has so many
+// tasks, and the session answers each batch of grants with one batch of completes. One operation is
+// one task.
 func BenchmarkLifecycle(b *testing.B) {
 	for _, frame := range []int{1, 64, 500} {
 		b.Run(fmt.Sprintf("bolt/frame=%d", frame), func(b *testing.B) {
@@ -65,7 +66,8 @@ func lifecycle(b *testing.B, e *Engine, frame int) {
 	left.Wait()
 }
 
-// BenchmarkDrain takes tasks that were submitted before a restart from grant to COMMITTED: each is read from the store. One operation is one task.
+// BenchmarkDrain takes tasks that were submitted before a restart from grant to COMMITTED: each is
+// read from the store. One operation is one task.
 func BenchmarkDrain(b *testing.B) {
 	const frame = 500
 	st, err := boltstore.Open(b.TempDir(), boltstore.Options{})
@@ -84,7 +86,8 @@ func BenchmarkDrain(b *testing.B) {
 	left.Wait()
 }
 
-// completeAll joins a session that completes every task that it is granted, and calls left.Done for each.
+// completeAll joins a session that completes every task that it is granted, and calls left.Done for
+// each.
 func completeAll(b *testing.B, e *Engine, frame int, left *sync.WaitGroup) {
 	b.Helper()
 	complete := func(granted []Granted) {
@@ -133,8 +136,9 @@ func submitAll(b *testing.B, e *Engine, frame int) {
 	}
 }
 
-// BenchmarkMatch hands out waiting tasks to sessions with free slots. One operation is one grant, with its step and what it changes in memory. The
-// cost must not rise with the number of waiting sessions.
+// BenchmarkMatch hands out waiting tasks to sessions with free slots. One operation is one grant,
+// with its step and what it changes in memory. The cost must not rise with the number of waiting
+// sessions.
 func BenchmarkMatch(b *testing.B) {
 	const tasks = 1000
 	bound(b, tasks+1, &takersPerBatch) // a batch hands out all of them
@@ -161,8 +165,8 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// BenchmarkRevoke revokes the leases of many instances of a worker, each of which has a session with one lease. One operation is one instance. The cost must not
-// rise with their number.
+// BenchmarkRevoke revokes the leases of many instances of a worker, each of which has a session
+// with one lease. One operation is one instance. The cost must not rise with their number.
 func BenchmarkRevoke(b *testing.B) {
 	for _, most := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("instances=%d", most), func(b *testing.B) {
@@ -180,7 +184,8 @@ func BenchmarkRevoke(b *testing.B) {
 	}
 }
 
-// joinAndLease joins sessions of so many instances, and returns the instances when each of them has leased a task.
+// joinAndLease joins sessions of so many instances, and returns the instances when each of them has
+// leased a task.
 func joinAndLease(b *testing.B, e *Engine, n int) (instances []string) {
 	b.Helper()
 	var granted sync.WaitGroup
@@ -197,7 +202,8 @@ func joinAndLease(b *testing.B, e *Engine, n int) (instances []string) {
 	return instances
 }
 
-// BenchmarkPublish passes the news of 500 tasks of a run to its watchers, which read nothing. One operation is one task.
+// BenchmarkPublish passes the news of 500 tasks of a run to its watchers, which read nothing. One
+// operation is one task.
 func BenchmarkPublish(b *testing.B) {
 	const tasks = 500
 	spec, changes := &lease.Spec{RunID: "run"}, make([]*change, tasks)
@@ -251,8 +257,9 @@ func BenchmarkPublishEnds(b *testing.B) {
 	}
 }
 
-// BenchmarkParked completes the one task whose concurrency key has room, grants the next one, and submits another, while tasks of so many fairness keys wait
-// for the concurrency key. One operation is one task.
+// BenchmarkParked completes the one task whose concurrency key has room, grants the next one, and
+// submits another, while tasks of so many fairness keys wait for the concurrency key. One operation
+// is one task.
 func BenchmarkParked(b *testing.B) {
 	for _, lines := range []int{1, 100, 1000, 100_000} {
 		b.Run(fmt.Sprintf("lines=%d", lines), func(b *testing.B) {
@@ -289,7 +296,8 @@ func BenchmarkParked(b *testing.B) {
 	}
 }
 
-// BenchmarkShortLife judges the Start and the Complete of a short task, which come in one frame. One operation is one task.
+// BenchmarkShortLife judges the Start and the Complete of a short task, which come in one frame.
+// One operation is one task.
 func BenchmarkShortLife(b *testing.B) {
 	const tasks = 500
 	h := newManualEngine(b, 1, tasks)
@@ -309,7 +317,8 @@ func BenchmarkShortLife(b *testing.B) {
 	}
 }
 
-// BenchmarkEncode encodes the steps in the lives of 500 tasks as store operations, one kind of step after the other. One operation is one task.
+// BenchmarkEncode encodes the steps in the lives of 500 tasks as store operations, one kind of step
+// after the other. One operation is one task.
 func BenchmarkEncode(b *testing.B) {
 	const tasks = 500
 	h := newManualEngine(b, 1, tasks)

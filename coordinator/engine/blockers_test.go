@@ -20,7 +20,8 @@ func (r *rig) hang(d time.Duration, leases ...Granted) {
 	}
 }
 
-// wantBlocker checks which lease is the oldest blocker of a queue in both calls that show it; nil: none is.
+// wantBlocker checks which lease is the oldest blocker of a queue in both calls that show it; nil:
+// none is.
 func (r *rig) wantBlocker(queue string, g *Granted) {
 	r.Helper()
 	want := Blocker{}
@@ -42,8 +43,9 @@ func (r *rig) wantBlocker(queue string, g *Granted) {
 	}
 }
 
-// The oldest lease that holds a concurrency key for which tasks of a queue are parked is its oldest blocker: it stays so while others come and go, and over a
-// restart and a crash. A lease for whose key nobody waits is none.
+// The oldest lease that holds a concurrency key for which tasks of a queue are parked is its oldest
+// blocker: it stays so while others come and go, and over a restart and a crash. A lease for whose
+// key nobody waits is none.
 func TestOldestBlocker(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(specWithKey("idle", 1))
@@ -86,7 +88,8 @@ func TestOldestBlocker(t *testing.T) {
 	})
 }
 
-// When the last parked task of a queue is gone, nothing blocks the queue, also if that task was on disk only.
+// When the last parked task of a queue is gone, nothing blocks the queue, also if that task was on
+// disk only.
 func TestNoBlockerWithoutAParkedTask(t *testing.T) {
 	for _, start := range []func(*rig){func(*rig) {}, (*rig).kill} {
 		run(t, func(r *rig) {
@@ -104,8 +107,9 @@ func TestNoBlockerWithoutAParkedTask(t *testing.T) {
 	}
 }
 
-// A queue has the blockers of its own tasks alone, whoever holds their key, and other workspaces do not matter. If a space has more blockers than one look goes
-// through, the oldest is found, and if many queues wait for that one, some of them.
+// A queue has the blockers of its own tasks alone, whoever holds their key, and other workspaces do
+// not matter. If a space has more blockers than one look goes through, the oldest is found, and if
+// many queues wait for that one, some of them.
 func TestOldestBlockersOfSeveralQueues(t *testing.T) {
 	defer func(most int) { mostBlockers = most }(mostBlockers)
 	run(t, func(r *rig) {

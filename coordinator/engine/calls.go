@@ -9,8 +9,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Submit makes tasks of one space, all or none. A refusal is a *lease.FieldError or a *lease.ExistsError, and the int is then the index
-// of the refused spec; or it is ErrTaskLimit, ErrDiskFull or ErrStoreGone.
+// Submit makes tasks of one space, all or none. A refusal is a *lease.FieldError or a
+// *lease.ExistsError, and the int is then the index of the refused spec; or it is ErrTaskLimit,
+// ErrDiskFull or ErrStoreGone.
 func (e *Engine) Submit(ctx context.Context, name Space, specs []*lease.Spec, digests []lease.Digest) ([]lease.Submitted, int, error) {
 	out, err := askAs(ctx, e, name.Tenant, op{submits: len(specs)}, func() (lease.Step, error) { return e.submit(name, specs, digests), nil })
 	if err != nil {
@@ -28,7 +29,8 @@ func (e *Engine) submit(name Space, specs []*lease.Spec, digests []lease.Digest)
 	return out
 }
 
-// submitTo makes tasks in a space. The space gets a number only if that succeeds: there is a limited number of them, and a refusal must not use one up.
+// submitTo makes tasks in a space. The space gets a number only if that succeeds: there is a
+// limited number of them, and a refusal must not use one up.
 func (e *Engine) submitTo(s *space, specs []*lease.Spec, digests []lease.Digest) lease.Step {
 	e.expireByKey(s.number, specs)
 	switch { // a repeat that makes no task finds the first one in any case (T1)
@@ -56,9 +58,10 @@ func (e *Engine) submitTo(s *space, specs []*lease.Spec, digests []lease.Digest)
 	return out
 }
 
-// SubmitEach makes tasks that are independent of each other. It does not wait: the committer calls after once, either with the results,
-// in order, or with an error, which means that it is unknown which tasks were made. after must not block. If SubmitEach itself returns an error,
-// nothing was made and after is not called.
+// SubmitEach makes tasks that are independent of each other. It does not wait: the committer calls
+// after once, either with the results, in order, or with an error, which means that it is unknown
+// which tasks were made. after must not block. If SubmitEach itself returns an error, nothing was
+// made and after is not called.
 func (e *Engine) SubmitEach(tenant string, all []Submission, after func([]SubmitResult, error)) error {
 	results := make([]SubmitResult, len(all))
 	return e.inbox.put(tenant, op{
@@ -76,8 +79,8 @@ func (e *Engine) SubmitEach(tenant string, all []Submission, after func([]Submit
 	})
 }
 
-// expireByKey applies the due timers of existing tasks that have an idempotency key of the submit (A3). A key is free again once the retention
-// of its task has passed.
+// expireByKey applies the due timers of existing tasks that have an idempotency key of the submit
+// (A3). A key is free again once the retention of its task has passed.
 func (e *Engine) expireByKey(space uint32, specs []*lease.Spec) {
 	for _, s := range specs {
 		if s.IdempotencyKey == "" {
@@ -89,8 +92,9 @@ func (e *Engine) expireByKey(space uint32, specs []*lease.Spec) {
 	}
 }
 
-// Judge judges reports of one tenant and returns the answers in the same order. If all are COMMITTED, watchers can read the news when Judge returns: what
-// a heartbeat tells beside its renewal needs no call, and so no turn, of its own.
+// Judge judges reports of one tenant and returns the answers in the same order. If all are
+// COMMITTED, watchers can read the news when Judge returns: what a heartbeat tells beside its
+// renewal needs no call, and so no turn, of its own.
 func (e *Engine) Judge(ctx context.Context, tenant string, reports []*lease.Report, news ...Feed) ([]lease.Answer, error) {
 	resolved := e.ResolveFeeds(tenant, news)
 	return askAs(ctx, e, tenant, op{settles: true}, func() ([]lease.Answer, error) {
@@ -102,9 +106,11 @@ func (e *Engine) Judge(ctx context.Context, tenant string, reports []*lease.Repo
 	})
 }
 
-// Post is Judge for a stream: it does not wait. The committer calls after, either with the answers or with an error. An error means that there
-// are no verdicts. If Post itself returns an error, there are no verdicts either, and after is not called. News of a report is passed to watchers if the report
-// is COMMITTED, after the news that came before this call, and before that of later calls.
+// Post is Judge for a stream: it does not wait. The committer calls after, either with the answers
+// or with an error. An error means that there are no verdicts. If Post itself returns an error,
+// there are no verdicts either, and after is not called. News of a report is passed to watchers if
+// the report is COMMITTED, after the news that came before this call, and before that of later
+// calls.
 func (e *Engine) Post(tenant string, reports []*lease.Report, after func([]lease.Answer, error), news ...ReportNews) error {
 	var answers []lease.Answer
 	resolved := e.resolveReportNews(tenant, news)
@@ -122,7 +128,8 @@ func (e *Engine) Post(tenant string, reports []*lease.Report, after func([]lease
 	})
 }
 
-// judge passes consecutive reports on the same task to one step, because all the reports on a short task often come in one frame.
+// judge passes consecutive reports on the same task to one step, because all the reports on a short
+// task often come in one frame.
 func (e *Engine) judge(tenant string, reports []*lease.Report) []lease.Answer {
 	answers := make([]lease.Answer, len(reports))
 	for i, n := 0, 0; i < len(reports); i += n {
@@ -151,12 +158,14 @@ func ofOneTask(reports []*lease.Report) int {
 	return n
 }
 
-// Cancel asks a task to end and returns its new version. Errors: lease.ErrNotFound, *lease.StateError.
+// Cancel asks a task to end and returns its new version. Errors: lease.ErrNotFound,
+// *lease.StateError.
 func (e *Engine) Cancel(ctx context.Context, c lease.Cancel) (*lease.Task, error) {
 	return e.command(ctx, c.Tenant, c.Task, c)
 }
 
-// Retry opens a new round of a task and returns its new version. Errors: lease.ErrNotFound, *lease.StateError, *lease.FieldError, ErrTaskLimit.
+// Retry opens a new round of a task and returns its new version. Errors: lease.ErrNotFound,
+// *lease.StateError, *lease.FieldError, ErrTaskLimit.
 func (e *Engine) Retry(ctx context.Context, c lease.Retry) (*lease.Task, error) {
 	return e.command(ctx, c.Tenant, c.Task, c)
 }
@@ -167,7 +176,8 @@ func (e *Engine) Delete(ctx context.Context, c lease.Delete) error {
 	return err
 }
 
-// Adopt makes a discarded result the outcome of its task (V15). Errors: lease.ErrNotFound, *lease.StateError.
+// Adopt makes a discarded result the outcome of its task (V15). Errors: lease.ErrNotFound,
+// *lease.StateError.
 func (e *Engine) Adopt(ctx context.Context, c lease.Adopt) (*lease.Task, error) {
 	return e.command(ctx, c.Tenant, c.Task, c)
 }
@@ -191,7 +201,8 @@ func (e *Engine) command(ctx context.Context, tenant string, id lease.TaskID, c 
 // Now reads both clocks.
 func (e *Engine) Now() lease.Now { return e.clock.now() }
 
-// DeriveKey derives a secret key for a purpose from the secret key of the store; see lease.Authority.Derive.
+// DeriveKey derives a secret key for a purpose from the secret key of the store; see
+// lease.Authority.Derive.
 func (e *Engine) DeriveKey(purpose string) []byte { return e.rules.Authority.Derive(purpose) }
 
 // LeaseID returns the id of the lease that h identifies, which need not be live any more.
@@ -216,7 +227,8 @@ func (e *Engine) TaskByKey(ctx context.Context, tenant string, space uint32, key
 	})
 }
 
-// Sequences returns which sequences the tasks and events of a space may have. The error is lease.ErrNotFound if the tenant has no such space.
+// Sequences returns which sequences the tasks and events of a space may have. The error is
+// lease.ErrNotFound if the tenant has no such space.
 func (e *Engine) Sequences(ctx context.Context, tenant string, space uint32) (Sequences, error) {
 	return ask(ctx, e, tenant, func() (q Sequences, err error) {
 		s := e.spaces.numbered(space)
@@ -227,10 +239,12 @@ func (e *Engine) Sequences(ctx context.Context, tenant string, space uint32) (Se
 	})
 }
 
-// CommitPending returns how long the commit under way has lasted so far; 0 if there is none. It does not wait for the loop.
+// CommitPending returns how long the commit under way has lasted so far; 0 if there is none. It
+// does not wait for the loop.
 func (e *Engine) CommitPending() time.Duration { return e.pipeline.pending() }
 
-// Counts returns how many tasks there are in all queues. Its cost does not depend on the number of queues and tasks, so metrics may call it often.
+// Counts returns how many tasks there are in all queues. Its cost does not depend on the number of
+// queues and tasks, so metrics may call it often.
 func (e *Engine) Counts(ctx context.Context) (Counts, error) {
 	return ask(ctx, e, "", func() (Counts, error) {
 		return e.spaces.counts(), nil

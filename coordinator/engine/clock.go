@@ -7,15 +7,17 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// clock is the serving clock. It starts at the value that the store saved last, and advances with the monotonic clock of this process. It does not
-// count downtime, which includes the time of a start, and a jump of the wall clock does not change it (A8, A9).
+// clock is the serving clock. It starts at the value that the store saved last, and advances with
+// the monotonic clock of this process. It does not count downtime, which includes the time of a
+// start, and a jump of the wall clock does not change it (A8, A9).
 type clock struct {
 	base  lease.Instant
 	wall  func(time.Time) time.Time
 	start atomic.Pointer[time.Time] // with its monotonic reading; nil before run
 }
 
-// newClock makes a serving clock that starts at base. What the wall clock shows is what wall makes of the time of the machine.
+// newClock makes a serving clock that starts at base. What the wall clock shows is what wall makes
+// of the time of the machine.
 func newClock(base lease.Instant, wall func(time.Time) time.Time) *clock {
 	return &clock{base: base, wall: wall}
 }
@@ -36,7 +38,8 @@ func (c *clock) now() lease.Now {
 	return lease.Now{Serving: c.base.Add(t.Sub(*start)), Wall: lease.WallOf(c.wall(t))}
 }
 
-// clocks are both clocks as the loop reads them: whatever it does between two readings happens at the same time. It belongs to the loop.
+// clocks are both clocks as the loop reads them: whatever it does between two readings happens at
+// the same time. It belongs to the loop.
 type clocks struct {
 	clock   *clock
 	last    lease.Now     // as they were read last
@@ -66,7 +69,8 @@ func (c *clocks) read() (passed time.Duration) {
 	return c.last.Serving.Sub(before)
 }
 
-// readUpTo is read, but the loop goes on no later than most after the last reading: the next reading finds the rest.
+// readUpTo is read, but the loop goes on no later than most after the last reading: the next
+// reading finds the rest.
 func (c *clocks) readUpTo(most time.Duration) {
 	before := c.last.Serving
 	if c.read() > most {
@@ -74,7 +78,8 @@ func (c *clocks) readUpTo(most time.Duration) {
 	}
 }
 
-// jump returns by how much the wall clock was set between this reading and the one at which jump was called last.
+// jump returns by how much the wall clock was set between this reading and the one at which jump
+// was called last.
 func (c *clocks) jump() time.Duration {
 	before := c.ahead
 	c.ahead = wallAhead(c.last)

@@ -28,7 +28,8 @@ func TestReadingUpToALimitLosesNoTime(t *testing.T) {
 	})
 }
 
-// The clock that was saved last does not move while the loop reads the clocks, so that unsaved grows.
+// The clock that was saved last does not move while the loop reads the clocks, so that unsaved
+// grows.
 func TestUnsavedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c clocks

@@ -13,9 +13,10 @@ import (
 
 // committer makes batches durable, in order, and then announces their results.
 //
-// Two goroutines take turns. While one waits for the disk to flush a commit, the other applies the batches that arrive meanwhile to the next
-// commit. It writes the next commit when the first one is durable. So a commit holds the batches that came in while the disk was busy,
-// and most of the work for it is done before the disk is free.
+// Two goroutines take turns. While one waits for the disk to flush a commit, the other applies the
+// batches that arrive meanwhile to the next commit. It writes the next commit when the first one is
+// durable. So a commit holds the batches that came in while the disk was busy, and most of the work
+// for it is done before the disk is free.
 type committer struct {
 	st     store.Store
 	hub    *hub
@@ -27,9 +28,11 @@ type committer struct {
 	failed  chan struct{} // closed when a commit has failed
 	err     error         // why the commit failed; valid once failed is closed
 
-	baton   chan struct{} // holds one token: the writer that has the token takes batches, and puts it back when its commit is written
-	asked   bool          // the loop was asked for a batch that has not come yet; guarded by baton
-	last    *commit       // the newest commit; guarded by baton
+	// holds one token: the writer that has the token takes batches, and puts it back when its
+	// commit is written
+	baton   chan struct{}
+	asked   bool    // the loop was asked for a batch that has not come yet; guarded by baton
+	last    *commit // the newest commit; guarded by baton
 	writers [2]writer
 }
 
@@ -103,7 +106,8 @@ func (c *committer) commitOne(w *writer) bool {
 	return current.err == nil
 }
 
-// prepare waits for the baton, collects a commit and writes it without a flush. It returns nil if no more commits will follow.
+// prepare waits for the baton, collects a commit and writes it without a flush. It returns nil if
+// no more commits will follow.
 func (c *committer) prepare(w *writer) *commit {
 	baton := <-c.baton
 	defer func() { c.baton <- baton }()
@@ -112,7 +116,8 @@ func (c *committer) prepare(w *writer) *commit {
 		return nil
 	}
 	c.last = current
-	if ended := current.before.ended; current.tx != nil && ended.After(current.began) { // the time until then belongs to the previous commit
+	// the time until then belongs to the previous commit
+	if ended := current.before.ended; current.tx != nil && ended.After(current.began) {
 		current.began = ended
 		w.began.Store(&ended)
 	}
@@ -131,8 +136,9 @@ func (c *committer) prepare(w *writer) *commit {
 	return current
 }
 
-// collect takes at least one batch, and then more until this commit is full, or the previous one is durable and nobody else is about to come. It
-// returns once the previous commit is durable, and reports whether it got a batch.
+// collect takes at least one batch, and then more until this commit is full, or the previous one is
+// durable and nobody else is about to come. It returns once the previous commit is durable, and
+// reports whether it got a batch.
 func (c *committer) collect(current *commit, w *writer) bool {
 	w.memory.reset()
 	select {
@@ -155,11 +161,14 @@ func (c *committer) collect(current *commit, w *writer) bool {
 	return true
 }
 
-// nextToJoin returns the next batch for the commit: the next that comes, or, once the previous commit is durable, the one that yieldOnce finds. It
-// returns nil if the commit gets no more batches, or if the loop has ended, which the next collect finds out too.
+// nextToJoin returns the next batch for the commit: the next that comes, or, once the previous
+// commit is durable, the one that yieldOnce finds. It returns nil if the commit gets no more
+// batches, or if the loop has ended, which the next collect finds out too.
 func (c *committer) nextToJoin(current *commit) *batch {
 	select {
-	case <-current.before.durable: // checked alone first, because the select below asks the loop for a batch even if this commit takes no more
+	case <-current.before.durable:
+		// checked alone first, because the select below asks the loop for a batch even if this
+		// commit takes no more
 		return c.yieldOnce(current)
 	default:
 	}
@@ -171,9 +180,11 @@ func (c *committer) nextToJoin(current *commit) *batch {
 	}
 }
 
-// yieldOnce lets ready goroutines run before a small commit is written, and returns the batch that they have made, or nil. The callers of the previous
-// commit have their answers only now, and some of them are about to come back. Letting them run first makes fewer, larger commits. Measured with 64
-// callers: a fifth fewer commits. A commit that changes nothing does not wait, since it only has to be told.
+// yieldOnce lets ready goroutines run before a small commit is written, and returns the batch that
+// they have made, or nil. The callers of the previous commit have their answers only now, and some
+// of them are about to come back. Letting them run first makes fewer, larger commits. Measured with
+// 64 callers: a fifth fewer commits. A commit that changes nothing does not wait, since it only has
+// to be told.
 func (c *committer) yieldOnce(current *commit) *batch {
 	small := current.changes <= smallCommit && current.before.changes+current.changes >= manyCallers
 	if !small || current.tx == nil || current.yields == maxYields {
@@ -193,10 +204,11 @@ func (c *committer) yieldOnce(current *commit) *batch {
 const (
 	// smallCommit is the number of changes up to which the time for a commit hardly depends on it.
 	smallCommit = 256
-	// manyCallers is the number of changes of two commits from which on they have many callers. Few callers gain nothing from a yield, and it
-	// makes a lone caller a few percent slower.
+	// manyCallers is the number of changes of two commits from which on they have many callers. Few
+	// callers gain nothing from a yield, and it makes a lone caller a few percent slower.
 	manyCallers = 8
-	// maxYields is how often ready goroutines run before a commit that others keep joining is written.
+	// maxYields is how often ready goroutines run before a commit that others keep joining is
+	// written.
 	maxYields = 8
 )
 
@@ -205,7 +217,8 @@ func (k *commit) full() bool {
 	return k.ops >= maxBatchOps || k.bytes >= maxBatchBytes || k.changes >= k.mostChanges
 }
 
-// ask asks the loop for a batch, unless a request is still open, and returns the channel on which the batch will come.
+// ask asks the loop for a batch, unless a request is still open, and returns the channel on which
+// the batch will come.
 func (c *committer) ask() <-chan *batch {
 	if !c.asked {
 		c.asked = true
@@ -240,7 +253,8 @@ func (c *committer) add(current *commit, b *batch, w *writer) {
 	}
 }
 
-// finish reports how a commit has ended, after the callers of the previous commit have their answers.
+// finish reports how a commit has ended, after the callers of the previous commit have their
+// answers.
 func (c *committer) finish(current *commit) {
 	if current.err != nil {
 		c.fail(current.err)
@@ -263,7 +277,8 @@ func (c *committer) finish(current *commit) {
 		c.events.Committed(current.changes, current.took)
 	}
 	c.done <- current.batches
-	current.batches, current.tx = nil, nil // c.last keeps the commit until the next one, but its batches can be freed now
+	// c.last keeps the commit until the next one, but its batches can be freed now
+	current.batches, current.tx = nil, nil
 }
 
 // fail keeps the first error.
@@ -286,7 +301,8 @@ func (c *committer) pending() (longest time.Duration) {
 	return longest
 }
 
-// announce sends the results of a durable batch: news to watchers, answers to callers, grants and notices to members (A6, A10).
+// announce sends the results of a durable batch: news to watchers, answers to callers, grants and
+// notices to members (A6, A10).
 func (c *committer) announce(b *batch) {
 	c.hub.publish(b)
 	b.answer(nil)
@@ -311,7 +327,8 @@ type batchPool struct {
 	used int
 }
 
-// Bounds of the memory that is kept for later commits. The memory of a store batch grows to the largest size that it ever had.
+// Bounds of the memory that is kept for later commits. The memory of a store batch grows to the
+// largest size that it ever had.
 const (
 	maxKept     = 2 << 20 // bytes of one store batch; a larger one is not kept
 	keptBatches = 16      // number of store batches that are kept

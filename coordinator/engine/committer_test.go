@@ -17,7 +17,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// heldDisk holds each commit until the test sends its result on the channel results, and records which new tasks each commit has.
+// heldDisk holds each commit until the test sends its result on the channel results, and records
+// which new tasks each commit has.
 type heldDisk struct {
 	begun   [][]lease.TaskID // new tasks of each commit
 	results chan error
@@ -39,8 +40,8 @@ func (d *heldDisk) commit(_ context.Context, b *store.Batch, apply func()) error
 	return nil
 }
 
-// install puts the disk under a running engine. It first submits two tasks, so that the engine knows the queue: for the first task of a new queue, the
-// loop waits for the commit.
+// install puts the disk under a running engine. It first submits two tasks, so that the engine
+// knows the queue: for the first task of a new queue, the loop waits for the commit.
 func (d *heldDisk) install(r *rig) *heldDisk {
 	r.submit(work())
 	r.submit(work())
@@ -49,7 +50,8 @@ func (d *heldDisk) install(r *rig) *heldDisk {
 	return d
 }
 
-// submitConcurrently makes n Submit calls, each in its own goroutine. It starts each call when the loop has received the one before.
+// submitConcurrently makes n Submit calls, each in its own goroutine. It starts each call when the
+// loop has received the one before.
 func submitConcurrently(r *rig, n int) (errs chan error) { return submitPayloads(r, n, 0) }
 
 // submitPayloads is submitConcurrently for tasks with payloads of this size, in bytes.
@@ -70,8 +72,8 @@ func submitPayloads(r *rig, n, size int) (errs chan error) {
 	return errs
 }
 
-// A6, design 4: all calls that arrive while a commit is under way share one commit after it, in the order of arrival. They are answered only after that
-// commit.
+// A6, design 4: all calls that arrive while a commit is under way share one commit after it, in the
+// order of arrival. They are answered only after that commit.
 func TestCallsDuringACommitShareTheNextCommit(t *testing.T) {
 	t.Attr("rules", "A6")
 	run(t, func(r *rig) {
@@ -107,7 +109,8 @@ func TestCallsDuringACommitShareTheNextCommit(t *testing.T) {
 	})
 }
 
-// Design 4: callers who were answered together and call again at once share the next commit, although the disk is free when the first of them calls.
+// Design 4: callers who were answered together and call again at once share the next commit,
+// although the disk is free when the first of them calls.
 func TestCallersWhoComeBackShareACommit(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // so that no other thread writes the commit while they come back
 	const callers, calls = 10, 20
@@ -132,7 +135,8 @@ func TestCallersWhoComeBackShareACommit(t *testing.T) {
 	})
 }
 
-// Design 4: the size of a commit is bounded, even if more calls arrived while the commit before it was under way.
+// Design 4: the size of a commit is bounded, even if more calls arrived while the commit before it
+// was under way.
 func TestCommitSizeIsBounded(t *testing.T) {
 	run(t, func(r *rig) {
 		d := new(heldDisk).install(r)
@@ -157,7 +161,8 @@ func TestCommitSizeIsBounded(t *testing.T) {
 	})
 }
 
-// Design 4: the same for large payloads, of which a commit of all calls that may arrive would hold the disk for seconds.
+// Design 4: the same for large payloads, of which a commit of all calls that may arrive would hold
+// the disk for seconds.
 func TestCommitBytesAreBounded(t *testing.T) {
 	run(t, func(r *rig) {
 		const calls, size = 60, 1 << 20
@@ -213,7 +218,8 @@ func TestCommitChangesAreBounded(t *testing.T) {
 	})
 }
 
-// Design 4: a result that comes too late and is kept (V15) counts towards the bytes of its batch, as a result in time does.
+// Design 4: a result that comes too late and is kept (V15) counts towards the bytes of its batch,
+// as a result in time does.
 func TestKeptResultCountsInItsBatch(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(work())
@@ -233,8 +239,9 @@ func TestKeptResultCountsInItsBatch(t *testing.T) {
 	})
 }
 
-// Design 4: everything that a producer or worker can make long counts towards the bytes of a batch, not only payloads and outputs: a task with a small payload
-// can have 200 KB of labels, references and requirements.
+// Design 4: everything that a producer or worker can make long counts towards the bytes of a batch,
+// not only payloads and outputs: a task with a small payload can have 200 KB of labels, references
+// and requirements.
 func TestAllLongFieldsCountInTheirBatch(t *testing.T) {
 	long := strings.Repeat("x", 250)
 	table := map[string]string{long: long, "a" + long: long}
@@ -263,7 +270,8 @@ func TestAllLongFieldsCountInTheirBatch(t *testing.T) {
 	}
 }
 
-// A6: answers are delivered in the order of the commits, even if the delivery of an earlier one takes long.
+// A6: answers are delivered in the order of the commits, even if the delivery of an earlier one
+// takes long.
 func TestAnswersKeepTheOrderOfCommits(t *testing.T) {
 	t.Attr("rules", "A6")
 	run(t, func(r *rig) {
@@ -280,8 +288,9 @@ func TestAnswersKeepTheOrderOfCommits(t *testing.T) {
 	})
 }
 
-// A6: if a batch changes a task several times, everything that one of the changes stores beside the task is durable, also what a later change of the batch
-// does not touch: the output, the failure, the checkpoint.
+// A6: if a batch changes a task several times, everything that one of the changes stores beside the
+// task is durable, also what a later change of the batch does not touch: the output, the failure,
+// the checkpoint.
 func TestBatchKeepsWhatEachOfItsChangesStores(t *testing.T) {
 	t.Attr("rules", "A6")
 	run(t, func(r *rig) {
@@ -350,8 +359,9 @@ func TestBatchKeepsWhatEachOfItsChangesStores(t *testing.T) {
 	})
 }
 
-// A10, design 4: when a commit fails, all calls that wait get ErrStore: calls whose changes are already in the next batch, calls that are still in the
-// inbox, and a call that changed nothing. The engine begins no later commit.
+// A10, design 4: when a commit fails, all calls that wait get ErrStore: calls whose changes are
+// already in the next batch, calls that are still in the inbox, and a call that changed nothing.
+// The engine begins no later commit.
 func TestFailedCommitFailsAllWaitingCalls(t *testing.T) {
 	t.Attr("rules", "A10")
 	for _, later := range []int{0, 1, 5 * maxBatchOps / 2} {
@@ -409,8 +419,9 @@ func TestFailedCommitEndsAnIdleEngine(t *testing.T) {
 	})
 }
 
-// A10: a call for work waits for a task up to its wait time; after that its empty answer waits only for the commit before it. If that commit fails,
-// the call gets ErrStore. So does a call that began during that commit, and one that still waits gets it at the end of its wait time.
+// A10: a call for work waits for a task up to its wait time; after that its empty answer waits only
+// for the commit before it. If that commit fails, the call gets ErrStore. So does a call that began
+// during that commit, and one that still waits gets it at the end of its wait time.
 func TestFailedCommitAnswersCallsForWork(t *testing.T) {
 	t.Attr("rules", "A10")
 	synctest.Test(t, func(t *testing.T) {
@@ -466,7 +477,8 @@ func (s *stubbornStore) Begin(ctx context.Context) (store.Tx, error) {
 	return s.Store.Begin(ctx)
 }
 
-// A6, A10: if the first batch of a commit cannot be applied, the commit fails with all its batches, even if the next batch could be applied.
+// A6, A10: if the first batch of a commit cannot be applied, the commit fails with all its batches,
+// even if the next batch could be applied.
 func TestBatchThatCannotBeAppliedFailsItsCommit(t *testing.T) {
 	t.Attr("rules", "A6 A10")
 	synctest.Test(t, func(t *testing.T) {
@@ -495,7 +507,8 @@ func TestBatchThatCannotBeAppliedFailsItsCommit(t *testing.T) {
 	})
 }
 
-// A6: records that the engine keeps for others, and audit entries, are durable once the call has returned, also if nothing else changes.
+// A6: records that the engine keeps for others, and audit entries, are durable once the call has
+// returned, also if nothing else changes.
 func TestKeptRecordsAreDurable(t *testing.T) {
 	t.Attr("rules", "A6")
 	run(t, func(r *rig) {
@@ -548,7 +561,8 @@ func TestEachCallOfABatchLeavesItsAuditEntry(t *testing.T) {
 	})
 }
 
-// Each round begins with all that the committer has to say. Otherwise, while the loop has no rest, the answers to all callers would wait for many rounds.
+// Each round begins with all that the committer has to say. Otherwise, while the loop has no rest,
+// the answers to all callers would wait for many rounds.
 func TestRoundHearsTheCommitter(t *testing.T) {
 	h := newManualEngine(t, 1, 2)
 	h.expireDue() // reads the first timers, for which it would wait for the committer

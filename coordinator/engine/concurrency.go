@@ -5,13 +5,15 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// concurrencyKey is a concurrency key that some task holds or waits for (T11). It lists its live leases, instead of counting them, so that no count can
-// leak. READY tasks for which the key had no room are parked under it, line by line, and come back one by one when it has room.
+// concurrencyKey is a concurrency key that some task holds or waits for (T11). It lists its live
+// leases, instead of counting them, so that no count can leak. READY tasks for which the key had no
+// room are parked under it, line by line, and come back one by one when it has room.
 type concurrencyKey struct {
 	space   *space
 	key     string
-	holders ordered.Set[holder]      // the oldest first
-	limits  ordered.Map[uint32, int] // number of holders that have each limit, in order: a producer may give each task another limit
+	holders ordered.Set[holder] // the oldest first
+	// number of holders that have each limit, in order: a producer may give each task another limit
+	limits  ordered.Map[uint32, int]
 	parked  map[lease.Line]*parkedLine
 	queues  ordered.Map[string, int] // number of lines of each queue that are in parked
 	blocker holder                   // by which the key is in space.blockers; zero if it is not

@@ -18,8 +18,9 @@ func specWithKey(key string, limit uint32) *lease.Spec {
 	return &lease.Spec{Queue: "q", ConcurrencyKey: key, ConcurrencyLimit: limit}
 }
 
-// T11: the live leases of a concurrency key never exceed its limit. Tasks without a key or with another one are granted meanwhile. When a lease of
-// the key ends, its next task is granted, in its old order.
+// T11: the live leases of a concurrency key never exceed its limit. Tasks without a key or with
+// another one are granted meanwhile. When a lease of the key ends, its next task is granted, in its
+// old order.
 func TestConcurrencyKeyBoundsLiveLeases(t *testing.T) {
 	t.Attr("rules", "T2 T11")
 	run(t, func(r *rig) {
@@ -57,7 +58,8 @@ func (r *rig) queueInfo() QueueInfo {
 	return q
 }
 
-// T11: whatever ends a lease, the next task of the key can then be leased, also if somebody cancels the task that was next.
+// T11: whatever ends a lease, the next task of the key can then be leased, also if somebody cancels
+// the task that was next.
 func TestConcurrencyKeyIsFreedHoweverALeaseEnds(t *testing.T) {
 	t.Attr("rules", "T11")
 	for name, end := range map[string]func(r *rig, g Granted){
@@ -114,7 +116,8 @@ func TestConcurrencyKeyIsFreedHoweverALeaseEnds(t *testing.T) {
 	}
 }
 
-// T11: tasks of one key but of different types wait in different lines. A task that no taker wants does not prevent the grant of the others.
+// T11: tasks of one key but of different types wait in different lines. A task that no taker wants
+// does not prevent the grant of the others.
 func TestParkedTaskThatNobodyTakesDoesNotHoldTheKey(t *testing.T) {
 	t.Attr("rules", "T11")
 	run(t, func(r *rig) {
@@ -146,7 +149,8 @@ func TestParkedTaskThatNobodyTakesDoesNotHoldTheKey(t *testing.T) {
 	})
 }
 
-// T11: at a start, parked tasks whose key has room become READY, even if the task that held the key is missing from the store.
+// T11: at a start, parked tasks whose key has room become READY, even if the task that held the key
+// is missing from the store.
 func TestStartUnparksTasksWhoseKeyHasRoom(t *testing.T) {
 	t.Attr("rules", "T11")
 	run(t, func(r *rig) {
@@ -177,14 +181,15 @@ func TestSmallestLimitCountsOnlyWhileItsTaskHoldsTheKey(t *testing.T) {
 			r.Fatalf("leased tasks %s, want the first two", sequencesOf(g))
 		}
 		r.say(lease.KindComplete, g[0])
-		if g := append(r.lease(4, 0), r.lease(4, 0)...); len(g) != 2 { // the first call gets one, and its grant unparks the other
+		// the first call gets one, and its grant unparks the other
+		if g := append(r.lease(4, 0), r.lease(4, 0)...); len(g) != 2 {
 			r.Errorf("leased tasks %s after the task of limit 2 ended, want the other two", sequencesOf(g))
 		}
 	})
 }
 
-// T2, T11: tasks of one key in one line are granted in order, whatever limits they have. Among tasks with limit 2, neither a task with limit 1 nor the
-// one behind it is overtaken for ever.
+// T2, T11: tasks of one key in one line are granted in order, whatever limits they have. Among
+// tasks with limit 2, neither a task with limit 1 nor the one behind it is overtaken for ever.
 func TestSmallerLimitIsNotOvertakenForEver(t *testing.T) {
 	t.Attr("rules", "T2 T11")
 	run(t, func(r *rig) {
@@ -207,8 +212,8 @@ func TestSmallerLimitIsNotOvertakenForEver(t *testing.T) {
 	})
 }
 
-// T2, T11: tasks of one key are parked, at times far more than memory holds, and new ones come while leases of the key end. However many leases end at
-// once, no task overtakes an earlier one.
+// T2, T11: tasks of one key are parked, at times far more than memory holds, and new ones come
+// while leases of the key end. However many leases end at once, no task overtakes an earlier one.
 func TestNewTaskOvertakesNoParkedTask(t *testing.T) {
 	t.Attr("rules", "T2 T11")
 	small(t)
@@ -216,7 +221,8 @@ func TestNewTaskOvertakesNoParkedTask(t *testing.T) {
 		const limit = 3
 		rng := rand.New(rand.NewPCG(1, 1))
 		var workers []*testSession
-		for n := range 2 * limit { // so that workers with room are there while the key has none, and the tasks are parked
+		// so that workers with room are there while the key has none, and the tasks are parked
+		for n := range 2 * limit {
 			workers = append(workers, r.joinFor(Wants{Space: home, Worker: fmt.Sprint(n), Queues: []string{"q"}}, 1))
 		}
 		number, ended := map[lease.TaskID]int{}, map[lease.TaskID]bool{} // number in the order of submit
@@ -248,7 +254,8 @@ func TestNewTaskOvertakesNoParkedTask(t *testing.T) {
 					r.Fatal(err)
 				}
 			}
-			made := onLoop(r, func() []lease.Submitted { // all in one batch, so that the new tasks are there when the key gets room
+			// all in one batch, so that the new tasks are there when the key gets room
+			made := onLoop(r, func() []lease.Submitted {
 				r.judge(home.Tenant, reports)
 				return r.Engine.submit(home, specs, make([]lease.Digest, len(specs))).Submitted
 			})
@@ -259,7 +266,8 @@ func TestNewTaskOvertakesNoParkedTask(t *testing.T) {
 	})
 }
 
-// T2, T11: nor does a new task overtake a parked one that is only in the store, when those in memory have come back or were cancelled.
+// T2, T11: nor does a new task overtake a parked one that is only in the store, when those in
+// memory have come back or were cancelled.
 func TestNewTaskOvertakesNoParkedTaskInTheStore(t *testing.T) {
 	t.Attr("rules", "T2 T11")
 	bound(t, 2, &parkedHead)
@@ -283,7 +291,8 @@ func TestNewTaskOvertakesNoParkedTaskInTheStore(t *testing.T) {
 		for _, g := range w.grants() {
 			ends = append(ends, &lease.Report{Kind: lease.KindComplete, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID})
 		}
-		if _, err := r.Judge(r.Context(), home.Tenant, ends); err != nil { // both at once, so that only the first parked task comes back
+		// both at once, so that only the first parked task comes back
+		if _, err := r.Judge(r.Context(), home.Tenant, ends); err != nil {
 			r.Fatal(err)
 		}
 		resize(w, 10)
@@ -294,8 +303,9 @@ func TestNewTaskOvertakesNoParkedTaskInTheStore(t *testing.T) {
 	})
 }
 
-// T11: if the tasks of a line that are parked under a key have ended, also those that were only in the store, nothing of the line stays under the key. The
-// engine finds that out when it is about to grant the next task of the line, even if that task does not get as far as being parked itself.
+// T11: if the tasks of a line that are parked under a key have ended, also those that were only in
+// the store, nothing of the line stays under the key. The engine finds that out when it is about to
+// grant the next task of the line, even if that task does not get as far as being parked itself.
 func TestLineWithoutParkedTasksIsForgotten(t *testing.T) {
 	t.Attr("rules", "T11")
 	bound(t, 2, &parkedHead)
@@ -323,7 +333,8 @@ func TestLineWithoutParkedTasksIsForgotten(t *testing.T) {
 		next.Deadline = lease.WallOf(time.Now().Add(time.Second))
 		r.submit(next)
 
-		release := r.holdCommit() // while a commit is slow, timers wait, so that the grant finds that the deadline has passed
+		// while a commit is slow, timers wait, so that the grant finds that the deadline has passed
+		release := r.holdCommit()
 		var calls sync.WaitGroup
 		calls.Go(func() { submitOne(r) })
 		time.Sleep(2 * SlowCommit)
@@ -340,8 +351,9 @@ func TestLineWithoutParkedTasksIsForgotten(t *testing.T) {
 	})
 }
 
-// T2, T11: 3*parkedHead tasks wait for one key. A task without the key is granted before them. They are granted one by one and in order, also after
-// restarts. At the end the engine has nothing of the key in memory.
+// T2, T11: 3*parkedHead tasks wait for one key. A task without the key is granted before them. They
+// are granted one by one and in order, also after restarts. At the end the engine has nothing of
+// the key in memory.
 func TestManyParkedTasksAreGrantedInOrder(t *testing.T) {
 	t.Attr("rules", "T2 T11")
 	run(t, func(r *rig) {
@@ -385,8 +397,9 @@ func TestManyParkedTasksAreGrantedInOrder(t *testing.T) {
 	})
 }
 
-// T2, W12: tasks whose concurrency key has no room are parked also if the only worker with room takes one task of a key at a time and has one already. If it
-// only passed over them, tasks of other keys behind many of them would wait.
+// T2, W12: tasks whose concurrency key has no room are parked also if the only worker with room
+// takes one task of a key at a time and has one already. If it only passed over them, tasks of
+// other keys behind many of them would wait.
 func TestTasksOfAFullKeyAreParkedForASingleFlightWorker(t *testing.T) {
 	t.Attr("rules", "T2 W12")
 	run(t, func(r *rig) {
@@ -406,8 +419,9 @@ func TestTasksOfAFullKeyAreParkedForASingleFlightWorker(t *testing.T) {
 	})
 }
 
-// T11, T13: random commands, kills included, on tasks that share three keys, in a queue with max_inflight: neither limit is exceeded after any grant,
-// as counted from the leases that the test holds, and in the end all tasks complete.
+// T11, T13: random commands, kills included, on tasks that share three keys, in a queue with
+// max_inflight: neither limit is exceeded after any grant, as counted from the leases that the test
+// holds, and in the end all tasks complete.
 func TestLimitsHoldUnderRandomCommands(t *testing.T) {
 	t.Attr("rules", "T11 T13")
 	for range 4 {
@@ -500,8 +514,8 @@ func checkLimits(r *rig, live map[lease.TaskID]Granted, inflight int) {
 	}
 }
 
-// T11: a parked task with a lower limit holds up the tasks behind it. When it is cancelled or deleted, they are granted, and the queue no longer
-// counts it.
+// T11: a parked task with a lower limit holds up the tasks behind it. When it is cancelled or
+// deleted, they are granted, and the queue no longer counts it.
 func TestRemovedParkedTaskUnblocksThoseBehindIt(t *testing.T) {
 	t.Attr("rules", "T11")
 	for name, remove := range map[string]func(*rig, lease.TaskID) error{
@@ -535,8 +549,9 @@ func TestRemovedParkedTaskUnblocksThoseBehindIt(t *testing.T) {
 	}
 }
 
-// T11: the limit of a key also holds after a stall (A8) in which its last lease was reported and the deadline of the parked task passed. Then no timer
-// fails this task, but the command that puts it back in its line.
+// T11: the limit of a key also holds after a stall (A8) in which its last lease was reported and
+// the deadline of the parked task passed. Then no timer fails this task, but the command that puts
+// it back in its line.
 func TestLimitHoldsAfterAParkedTaskEndedInAStall(t *testing.T) {
 	t.Attr("rules", "A8 T11")
 	for range 5 { // the order of a map matters
@@ -568,8 +583,9 @@ func TestLimitHoldsAfterAParkedTaskEndedInAStall(t *testing.T) {
 	}
 }
 
-// T2, T12, A8: for calls that do not wait, or for a session, many tasks of a key without room must be parked before it comes to a task that it may have.
-// Calls of other tenants have their turn meanwhile. In the end it gets that task.
+// T2, T12, A8: for calls that do not wait, or for a session, many tasks of a key without room must
+// be parked before it comes to a task that it may have. Calls of other tenants have their turn
+// meanwhile. In the end it gets that task.
 func TestParkingManyTasksHoldsUpNobody(t *testing.T) {
 	t.Attr("rules", "T2 T12 A8")
 	bound(t, 200, &triesPerTurn, &lineHead)
@@ -626,7 +642,8 @@ func TestParkingManyTasksHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// T12: while many tasks must be parked for a call that does not wait, such a call of another tenant, for which there is no task, has its answer at once.
+// T12: while many tasks must be parked for a call that does not wait, such a call of another
+// tenant, for which there is no task, has its answer at once.
 func TestParkingManyTasksHoldsUpNoEmptyAnswer(t *testing.T) {
 	t.Attr("rules", "T12")
 	bound(t, 200, &triesPerTurn, &lineHead)
@@ -659,8 +676,9 @@ func TestParkingManyTasksHoldsUpNoEmptyAnswer(t *testing.T) {
 	})
 }
 
-// T2, T11: what the end of a lease costs does not grow with the number of lines, here of fairness keys, that wait for its concurrency key: only some of
-// their tasks come back and are parked again. The next task of the key is granted nevertheless, until none is left.
+// T2, T11: what the end of a lease costs does not grow with the number of lines, here of fairness
+// keys, that wait for its concurrency key: only some of their tasks come back and are parked again.
+// The next task of the key is granted nevertheless, until none is left.
 func TestEndOfALeaseBringsFewParkedTasksBack(t *testing.T) {
 	t.Attr("rules", "T2 T11")
 	bound(t, 100, &linesInTurn)
@@ -688,7 +706,8 @@ func TestEndOfALeaseBringsFewParkedTasksBack(t *testing.T) {
 	}
 }
 
-// T12, T11: fairness keys whose tasks wait for the same concurrency key get turns in proportion to their weights.
+// T12, T11: fairness keys whose tasks wait for the same concurrency key get turns in proportion to
+// their weights.
 func TestWeightsUnderAConcurrencyKey(t *testing.T) {
 	t.Attr("rules", "T11 T12")
 	const keys, weight, turns = 30, 10, 10
@@ -751,7 +770,8 @@ func TestStopBetweenTheTurnsOfACall(t *testing.T) {
 	})
 }
 
-// submitManyOfAHeldKey submits n tasks of a key that a lease holds, and behind them a task without a key, which it returns.
+// submitManyOfAHeldKey submits n tasks of a key that a lease holds, and behind them a task without
+// a key, which it returns.
 func (r *rig) submitManyOfAHeldKey(n int) lease.TaskID {
 	r.Helper()
 	r.submit(specWithKey("k", 1))

@@ -14,8 +14,9 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// checkRestart checks that an engine that starts now from the store knows what this one knows: each version of a task, and everything that is kept in memory
-// for more than the time of a connection. It expects that nothing is under way.
+// checkRestart checks that an engine that starts now from the store knows what this one knows: each
+// version of a task, and everything that is kept in memory for more than the time of a connection.
+// It expects that nothing is under way.
 func (r *rig) checkRestart() {
 	r.Helper()
 	for _, problem := range onLoop(r, func() []string {
@@ -61,7 +62,8 @@ func (i *inspection) compareWithRestart() {
 // mostCompared bounds how many tasks are compared at once: it takes long.
 const mostCompared = 50
 
-// compareTasks compares the versions of tasks with what the store has of them. The payload may be in memory or not, and the lease id is not stored.
+// compareTasks compares the versions of tasks with what the store has of them. The payload may be
+// in memory or not, and the lease id is not stored.
 func (i *inspection) compareTasks() {
 	plain := func(t *lease.Task) *lease.Task {
 		copied, spec := *t, *t.Spec

@@ -14,9 +14,10 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// consistent waits until nothing is under way, and compares what the loop keeps in memory with the tasks: counts, lines, pools, parked tasks, timers,
-// holders of leases, workers that tasks wait for. It also checks that no task waits although a taker with room may have it, and that no task stays
-// parked although its key has room.
+// consistent waits until nothing is under way, and compares what the loop keeps in memory with the
+// tasks: counts, lines, pools, parked tasks, timers, holders of leases, workers that tasks wait
+// for. It also checks that no task waits although a taker with room may have it, and that no task
+// stays parked although its key has room.
 func (r *rig) consistent() (tasks map[lease.TaskID]*lease.Task) {
 	r.Helper()
 	idle := func() bool {
@@ -187,8 +188,9 @@ func (i *inspection) checkCounts() {
 	}
 }
 
-// checkSpaces checks that each task, idempotency key and lease belongs to the space and tenant under which it is found (T1, X2), and that a space
-// without a number is in memory only while a taker waits in it.
+// checkSpaces checks that each task, idempotency key and lease belongs to the space and tenant
+// under which it is found (T1, X2), and that a space without a number is in memory only while a
+// taker waits in it.
 func (i *inspection) checkSpaces() {
 	for number, s := range i.spaces.byNumber {
 		if found, ok := i.dir.lookup(s.name); s.number != number || i.spaces.byName[s.name] != s || !ok || found != number {
@@ -414,7 +416,8 @@ func (i *inspection) checkKeys() {
 			}
 			needed := len(holders[at]) > 0 || len(parked[at]) > 0
 			for kind, l := range k.parked {
-				needed = needed || l.head.dry() // what is in the store is read when the next task of the key is granted or ends
+				// what is in the store is read when the next task of the key is granted or ends
+				needed = needed || l.head.dry()
 				i.checkParked(l, parked[at][kind])
 			}
 			if !needed {
@@ -430,7 +433,8 @@ func (i *inspection) checkKeys() {
 	}
 }
 
-// checkBlocker checks that the oldest lease of a key is among the blockers of its space if tasks are parked under the key, and that the key knows their queues.
+// checkBlocker checks that the oldest lease of a key is among the blockers of its space if tasks
+// are parked under the key, and that the key knows their queues.
 func (i *inspection) checkBlocker(k *concurrencyKey, holders []holder) {
 	lines := map[string]int{}
 	for kind := range k.parked {
@@ -777,15 +781,17 @@ func (i *inspection) checkIdle(q *queue, t *taker) {
 	case l == nil:
 	case blocked == lease.BlockedByRate && !i.wakes(q, q.settings.Rate.Next(q.bucket, i.now().Serving)):
 		i.problem("queue %q waits for its rate limit, and nobody wakes it", q.name)
-	case t.wants.limitsByTask() && i.parking.isFull(i.tasks[lease.TaskID{Space: q.space.number, Seq: at.seq}]): // the task did not suit it before its key was full
-	case !t.hasBytesFor(dataSize(i.tasks[lease.TaskID{Space: q.space.number, Seq: at.seq}])): // it may be passed over no more; there is no other task for the taker
+	case t.wants.limitsByTask() && i.parking.isFull(i.tasks[lease.TaskID{Space: q.space.number, Seq: at.seq}]):
+		// the task did not suit it before its key was full
+	case !t.hasBytesFor(dataSize(i.tasks[lease.TaskID{Space: q.space.number, Seq: at.seq}])):
+		// it may be passed over no more; there is no other task for the taker
 	case blocked == lease.NoBlock && !i.wakes(q, i.now().Serving):
 		i.problem("queue %q: worker %q has room for task %d, which waits", q.name, t.wants.Worker, at.seq)
 	}
 }
 
-// wakes reports whether the loop looks at a queue again when its rate limit allows a grant, at the time by. That time is computed in floating point
-// and may be slightly off.
+// wakes reports whether the loop looks at a queue again when its rate limit allows a grant, at the
+// time by. That time is computed in floating point and may be slightly off.
 func (i *inspection) wakes(q *queue, by lease.Instant) (found bool) {
 	i.agenda.throttled.Scan(func(t throttle) bool {
 		found = t.queue == q && t.until <= by.Add(time.Microsecond)
@@ -794,7 +800,8 @@ func (i *inspection) wakes(q *queue, by lease.Instant) (found bool) {
 	return found
 }
 
-// isFor reports whether a taker may have a waiting task, as far as only the two matter: not the state of the queue, nor that of other tasks.
+// isFor reports whether a taker may have a waiting task, as far as only the two matter: not the
+// state of the queue, nor that of other tasks.
 func (i *inspection) isFor(t *taker, task *lease.Task) bool {
 	s := task.Spec
 	switch {
@@ -887,7 +894,8 @@ func (i *inspection) heldByRules(q *queue, t *lease.Task, n *standings) (all []l
 	return all
 }
 
-// disprove says what contradicts the finding why the workers do not get a task; empty if nothing does. The code of the finding is 0 if they would get it.
+// disprove says what contradicts the finding why the workers do not get a task; empty if nothing
+// does. The code of the finding is 0 if they would get it.
 func (i *inspection) disprove(q *queue, t *lease.Task, f *lease.Finding, n *standings) string {
 	worker, sticky := t.Spec.Pinned(), false
 	if a := t.Spec.Affinity; worker == "" && a != nil && a.Mode == lease.Sticky && i.spaces.of(t.ID).bindings[a.Key] != nil {
@@ -942,7 +950,8 @@ func (i *inspection) disprove(q *queue, t *lease.Task, f *lease.Finding, n *stan
 	if f.Code == 0 {
 		return ""
 	}
-	if before, _ := q.before(t); before < min(mostPassed, linePart()) { // beyond, a taker with limits by task may not look
+	// beyond, a taker with limits by task may not look
+	if before, _ := q.before(t); before < min(mostPassed, linePart()) {
 		return fmt.Sprintf("%d workers have room for it", clear)
 	}
 	return ""

@@ -9,9 +9,10 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// While the disk is spent no task is granted, neither to sessions nor to calls that wait or do not, nor when a concurrency key gets room. Starts, heartbeats,
-// reports of every kind, cancels and deletions go on, and an expiry: what they leave waits, too. ExplainTask names the disk. Once there is room, everything that
-// waits is granted without a call.
+// While the disk is spent no task is granted, neither to sessions nor to calls that wait or do not,
+// nor when a concurrency key gets room. Starts, heartbeats, reports of every kind, cancels and
+// deletions go on, and an expiry: what they leave waits, too. ExplainTask names the disk. Once
+// there is room, everything that waits is granted without a call.
 func TestNoGrantsWhileTheDiskIsSpent(t *testing.T) {
 	var spent atomic.Bool
 	runWith(t, Config{DiskSpent: spent.Load}, func(r *rig) {
@@ -61,7 +62,8 @@ func TestNoGrantsWhileTheDiskIsSpent(t *testing.T) {
 	})
 }
 
-// The reasons of the queue and of the workers come after the disk: they will hold when there is room. A task that does not wait has nothing to do with the disk.
+// The reasons of the queue and of the workers come after the disk: they will hold when there is
+// room. A task that does not wait has nothing to do with the disk.
 func TestExplainNamesTheDiskFirst(t *testing.T) {
 	t.Attr("rules", "S6")
 	var spent atomic.Bool
@@ -85,7 +87,8 @@ func TestExplainNamesTheDiskFirst(t *testing.T) {
 	})
 }
 
-// A loop that may not grant does not spin: while the disk is spent, it looks no more often than it ticks.
+// A loop that may not grant does not spin: while the disk is spent, it looks no more often than it
+// ticks.
 func TestLoopRestsWhileTheDiskIsSpent(t *testing.T) {
 	var asked atomic.Int64
 	var spent atomic.Bool

@@ -1,20 +1,23 @@
-// Package engine owns the state of a partition: tasks, leases, queues and timers. It turns calls from the edge into steps of the rule
-// book (package lease), makes the changes durable in batches, and only then sends the answers.
+// Package engine owns the state of a partition: tasks, leases, queues and timers. It turns calls
+// from the edge into steps of the rule book (package lease), makes the changes durable in batches,
+// and only then sends the answers.
 //
 // # The path of a command
 //
 //	call ──> inbox ──> loop: lease.Step ──> batch ──> committer: encode, write, sync ──> answers, grants, notices, news
 //
-// While the committer makes one batch durable, the loop already fills the next one. The loop works on the state after the first batch. No
-// timer delays a commit: a commit takes all batches that arrive during the fsync of the previous commit, up to a cap. The committer applies
-// these batches one by one during that fsync, and writes them after it. Before a small commit is written, ready goroutines run, so that callers who
-// come back together share it (committer.go).
+// While the committer makes one batch durable, the loop already fills the next one. The loop works
+// on the state after the first batch. No timer delays a commit: a commit takes all batches that
+// arrive during the fsync of the previous commit, up to a cap. The committer applies these batches
+// one by one during that fsync, and writes them after it. Before a small commit is written, ready
+// goroutines run, so that callers who come back together share it (committer.go).
 //
-// Nothing that a batch decided leaves the engine before its commit: no verdict, no grant, no refusal that saw the new state. A call that
-// changes nothing also waits for the commit of its batch and of earlier batches, because it may have seen their changes.
+// Nothing that a batch decided leaves the engine before its commit: no verdict, no grant, no
+// refusal that saw the new state. A call that changes nothing also waits for the commit of its
+// batch and of earlier batches, because it may have seen their changes.
 //
-// After a failed commit there is no verdict: the outcome is unknown until the store is opened again. The engine then answers all waiting
-// calls with ErrStore and stops. The process must exit.
+// After a failed commit there is no verdict: the outcome is unknown until the store is opened
+// again. The engine then answers all waiting calls with ErrStore and stops. The process must exit.
 //
 // # Goroutines
 //
@@ -25,11 +28,14 @@
 //	           These are two goroutines in turn
 //	readers    nothing: each reads a line ahead      the end of a commit               after its reading; Run waits for it at its end
 //
-// A type whose comment ends with the words "It belongs to the loop." is alone in using its fields. Most of them know nothing of Engine, and none decides: only
-// methods of Engine call step, which asks the rules and applies what they answer to all these types.
+// A type whose comment ends with the words "It belongs to the loop." is alone in using its fields.
+// Most of them know nothing of Engine, and none decides: only methods of Engine call step, which
+// asks the rules and applies what they answer to all these types.
 //
-// Callbacks must not block. Those that tell somebody what was decided (answers, Member.Deliver, Member.Notify) run on the committer after the commit, one
-// at a time, and so do Events.Committed and Events.Changed. The other Events run on the loop, before the commit: they may count, but not tell.
+// Callbacks must not block. Those that tell somebody what was decided (answers, Member.Deliver,
+// Member.Notify) run on the committer after the commit, one at a time, and so do Events.Committed
+// and Events.Changed. The other Events run on the loop, before the commit: they may count, but not
+// tell.
 //
 // # Who gets what
 //
@@ -39,7 +45,8 @@
 //	                    │    └─ line (type): tasks that are alike, the next one first (line.go)
 //	                    └─ settings: pause, max_inflight, rate limit hold up the whole queue (queue_calls.go)
 //
-// If the concurrency key of a task has no room, the task leaves its line. It is parked under the key until the key has room (unpark.go).
+// If the concurrency key of a task has no room, the task leaves its line. It is parked under the
+// key until the key has room (unpark.go).
 //
 // # Words
 //
@@ -61,7 +68,8 @@
 //
 // # What a round bounds
 //
-// A caller waits for the end of a round, and perhaps for the turns of others. So each kind of work ends at a bound, and goes on in a later round or turn:
+// A caller waits for the end of a round, and perhaps for the turns of others. So each kind of work
+// ends at a bound, and goes on in a later round or turn:
 //
 //	bound                     of                                                 because these wait meanwhile
 //	runFor, maxBatch...       operations of a round: time; ops, bytes, changes   the callers of these operations
@@ -81,11 +89,14 @@
 //
 // # What is in memory
 //
-// The working set is in memory: tasks with a live lease, tasks of batches that are not durable yet, and a bounded number of tasks at the heads
-// of lines. Lines, parked tasks and timers are indexes on disk; a head (head.go) holds the first entries of each in memory. A reader refills
-// the head of a line before it is empty (read_ahead.go). If a head runs empty anyway, the loop waits until the changes of that index are
-// durable and then reads the next entries itself. The timers of waiting tasks come to their index by way of memory, since they come in no order (package
-// store/timerindex). Memory and start time do not grow with the backlog, but for 2 bytes for each idempotency key, and for timers that are a 16th of what waits.
+// The working set is in memory: tasks with a live lease, tasks of batches that are not durable yet,
+// and a bounded number of tasks at the heads of lines. Lines, parked tasks and timers are indexes
+// on disk; a head (head.go) holds the first entries of each in memory. A reader refills the head of
+// a line before it is empty (read_ahead.go). If a head runs empty anyway, the loop waits until the
+// changes of that index are durable and then reads the next entries itself. The timers of waiting
+// tasks come to their index by way of memory, since they come in no order (package
+// store/timerindex). Memory and start time do not grow with the backlog, but for 2 bytes for each
+// idempotency key, and for timers that are a 16th of what waits.
 //
 // # Where things are
 //

@@ -6,8 +6,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Ends tells which of many tasks have ended, once for each time that it listens to one. It keeps no versions of them, only their ids: who is slow finds what
-// the tasks have become in the store, and no more is kept for it than it listens to. It is for one goroutine.
+// Ends tells which of many tasks have ended, once for each time that it listens to one. It keeps no
+// versions of them, only their ids: who is slow finds what the tasks have become in the store, and
+// no more is kept for it than it listens to. It is for one goroutine.
 type Ends struct {
 	hub  *hub
 	ids  map[lease.TaskID]struct{} // those of Listen without a Forget
@@ -21,8 +22,9 @@ func (e *Engine) Ends() *Ends {
 	return &Ends{hub: e.hub, ids: map[lease.TaskID]struct{}{}, more: make(chan struct{}, 1)}
 }
 
-// Listen listens to a task. Take has its id when the task has become final or was deleted, and this is durable; then Ends does not listen to it any more. The
-// store says whether that was so before Listen.
+// Listen listens to a task. Take has its id when the task has become final or was deleted, and this
+// is durable; then Ends does not listen to it any more. The store says whether that was so before
+// Listen.
 func (s *Ends) Listen(id lease.TaskID) {
 	s.ids[id] = struct{}{}
 	s.hub.mu.Lock()
@@ -65,7 +67,8 @@ func (s *Ends) More() <-chan struct{} { return s.more }
 // Stopped is closed when the engine has stopped and tells no more.
 func (s *Ends) Stopped() <-chan struct{} { return s.hub.stopped }
 
-// Take returns the tasks that have ended since the last Take and that are still listened to. The caller then calls Forget, or Listen again, for each.
+// Take returns the tasks that have ended since the last Take and that are still listened to. The
+// caller then calls Forget, or Listen again, for each.
 func (s *Ends) Take() []lease.TaskID {
 	s.hub.mu.Lock()
 	ended := s.ended
@@ -81,7 +84,8 @@ func (s *Ends) Close() {
 	}
 }
 
-// sendEnd tells those who listen to a task that it has ended. The caller holds mu, and calls wakeEnds when all are told.
+// sendEnd tells those who listen to a task that it has ended. The caller holds mu, and calls
+// wakeEnds when all are told.
 func (h *hub) sendEnd(id lease.TaskID) {
 	for _, s := range h.ends[id] {
 		if len(s.ended) == 0 {

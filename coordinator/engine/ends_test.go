@@ -8,7 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// told waits until all is committed, and returns what Take has, and whether there was a token for it.
+// told waits until all is committed, and returns what Take has, and whether there was a token for
+// it.
 func (s *Ends) told() (ids []lease.TaskID, token bool) {
 	synctest.Wait()
 	select {
@@ -59,7 +60,8 @@ func TestEnds(t *testing.T) {
 	})
 }
 
-// A task is told of again only after another Listen; one that is forgotten is not told of, even if it had ended before.
+// A task is told of again only after another Listen; one that is forgotten is not told of, even if
+// it had ended before.
 func TestEndsAreToldOnce(t *testing.T) {
 	run(t, func(r *rig) {
 		ends := r.Ends()

@@ -11,11 +11,14 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Engine is the owner of a partition. Make one with Open, run it with Run. The other methods are safe for concurrent use. A method that
-// changes something returns after the change is durable, unless its comment says that it does not wait.
+// Engine is the owner of a partition. Make one with Open, run it with Run. The other methods are
+// safe for concurrent use. A method that changes something returns after the change is durable,
+// unless its comment says that it does not wait.
 //
-// Engine itself decides: it asks the rules about each operation and each timer (step), updates what changes with a task (apply), and matches tasks with takers
-// (match). What it decides on is in the types below. Each is the only one that uses its fields, and says what it has; internal/lint checks that.
+// Engine itself decides: it asks the rules about each operation and each timer (step), updates what
+// changes with a task (apply), and matches tasks with takers (match). What it decides on is in the
+// types below. Each is the only one that uses its fields, and says what it has; internal/lint
+// checks that.
 type Engine struct {
 	// Any goroutine may use these. They have locks, or do not change after Open.
 	cfg         Config
@@ -58,7 +61,8 @@ type Engine struct {
 	readers    sync.WaitGroup // goroutines that read the store for the loop
 }
 
-// Open reads the store and returns an engine that is ready to run. How long it takes does not depend on the number of waiting tasks.
+// Open reads the store and returns an engine that is ready to run. How long it takes does not
+// depend on the number of waiting tasks.
 func Open(st store.Store, cfg Config) (*Engine, error) {
 	cfg.fill()
 	identity, err := identify(st, cfg.Recovery)

@@ -16,7 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// V4, V5, V12: Start, Heartbeat and Complete under a live lease are COMMITTED. The same Complete again is replayed, and a Fail after it is rejected.
+// V4, V5, V12: Start, Heartbeat and Complete under a live lease are COMMITTED. The same Complete
+// again is replayed, and a Fail after it is rejected.
 func TestLifeOfATask(t *testing.T) {
 	t.Attr("rules", "V4 V5 V12")
 	run(t, func(r *rig) {
@@ -37,8 +38,8 @@ func TestLifeOfATask(t *testing.T) {
 	})
 }
 
-// T2: if far more tasks wait than are kept in memory, they are granted in their order, each task once. At the end at most maxIdle waiting tasks are in
-// memory.
+// T2: if far more tasks wait than are kept in memory, they are granted in their order, each task
+// once. At the end at most maxIdle waiting tasks are in memory.
 func TestTasksBeyondMemoryKeepTheirOrder(t *testing.T) {
 	t.Attr("rules", "T2")
 	bound(t, 1024, &lineHead)
@@ -71,8 +72,9 @@ func TestTasksBeyondMemoryKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// If a task is read from the store for its grant, its payload is read, too, if it is small, so that the dispatch does not have to read it. A large
-// payload is left out, because it would fill the memory.
+// If a task is read from the store for its grant, its payload is read, too, if it is small, so that
+// the dispatch does not have to read it. A large payload is left out, because it would fill the
+// memory.
 func TestTaskReadFromTheStoreIsGrantedWithItsSmallPayload(t *testing.T) {
 	run(t, func(r *rig) {
 		small, large := work(), work()
@@ -91,8 +93,8 @@ func TestTaskReadFromTheStoreIsGrantedWithItsSmallPayload(t *testing.T) {
 	})
 }
 
-// W11: a task that is granted in the batch of its submit has its payload in its dispatch. Once the batch is durable, only a small payload stays in memory
-// with the lease.
+// W11: a task that is granted in the batch of its submit has its payload in its dispatch. Once the
+// batch is durable, only a small payload stays in memory with the lease.
 func TestLiveLeaseKeepsOnlyASmallPayloadInMemory(t *testing.T) {
 	t.Attr("rules", "W11")
 	run(t, func(r *rig) {
@@ -121,7 +123,8 @@ func TestLiveLeaseKeepsOnlyASmallPayloadInMemory(t *testing.T) {
 	})
 }
 
-// A6, A9: acknowledged tasks and live leases survive a crash: the reports of their workers are still COMMITTED.
+// A6, A9: acknowledged tasks and live leases survive a crash: the reports of their workers are
+// still COMMITTED.
 func TestCrashKeepsWhatWasAcknowledged(t *testing.T) {
 	t.Attr("rules", "A6 A9")
 	run(t, func(r *rig) {
@@ -139,7 +142,8 @@ func TestCrashKeepsWhatWasAcknowledged(t *testing.T) {
 	})
 }
 
-// T8: within 100 ms after a lease expires, the task is granted to a call that waits. The old holder is told that it is superseded (V9).
+// T8: within 100 ms after a lease expires, the task is granted to a call that waits. The old holder
+// is told that it is superseded (V9).
 func TestTaskOfAnExpiredLeaseIsGrantedWithin100ms(t *testing.T) {
 	t.Attr("rules", "T8 V9")
 	run(t, func(r *rig) {
@@ -159,7 +163,8 @@ func TestTaskOfAnExpiredLeaseIsGrantedWithin100ms(t *testing.T) {
 	})
 }
 
-// W4: tasks are pushed at once to a session that has free slots; when a task is finished, its slot is filled again.
+// W4: tasks are pushed at once to a session that has free slots; when a task is finished, its slot
+// is filled again.
 func TestTasksArePushedUpToFreeSlots(t *testing.T) {
 	t.Attr("rules", "W4")
 	run(t, func(r *rig) {
@@ -175,8 +180,8 @@ func TestTasksArePushedUpToFreeSlots(t *testing.T) {
 	})
 }
 
-// W5: if a dispatch is not acknowledged in time, its lease ends, and this counts neither as a failure nor as a loss. The session gets no new work until
-// it sends a frame.
+// W5: if a dispatch is not acknowledged in time, its lease ends, and this counts neither as a
+// failure nor as a loss. The session gets no new work until it sends a frame.
 func TestUnacknowledgedDispatch(t *testing.T) {
 	t.Attr("rules", "W5")
 	run(t, func(r *rig) {
@@ -198,8 +203,9 @@ func TestUnacknowledgedDispatch(t *testing.T) {
 	})
 }
 
-// W5: if another limit is shorter than the time for an acknowledgement, the lease ends before. In this case, too, the silent session gets no new work;
-// otherwise it would take tasks away from workers that are alive.
+// W5: if another limit is shorter than the time for an acknowledgement, the lease ends before. In
+// this case, too, the silent session gets no new work; otherwise it would take tasks away from
+// workers that are alive.
 func TestSilentSessionGetsNoWork(t *testing.T) {
 	t.Attr("rules", "W5")
 	const short = lease.DefaultAckWithin / 5
@@ -236,8 +242,9 @@ func TestSilentSessionGetsNoWork(t *testing.T) {
 	}
 }
 
-// W8: a lost stream revokes nothing: the next stream of the same instance takes over the leases, and they fill its slots. The next stream displaces an
-// older one that is still open. If the displaced stream then sends a goodbye, no lease is requeued.
+// W8: a lost stream revokes nothing: the next stream of the same instance takes over the leases,
+// and they fill its slots. The next stream displaces an older one that is still open. If the
+// displaced stream then sends a goodbye, no lease is requeued.
 func TestLeasesFollowTheInstance(t *testing.T) {
 	t.Attr("rules", "W8")
 	run(t, func(r *rig) {
@@ -296,7 +303,8 @@ func TestCancelReachesTheHolder(t *testing.T) {
 	})
 }
 
-// A session is told when one of its leases ends, and why, unless it ended the lease itself by a report.
+// A session is told when one of its leases ends, and why, unless it ended the lease itself by a
+// report.
 func TestHolderIsToldWhyItsLeaseEnded(t *testing.T) {
 	for reason, end := range map[lease.Reason]func(*rig, Granted){
 		lease.LeaseExpired:    func(*rig, Granted) { time.Sleep(lease.DefaultHeartbeatTimeout) },
@@ -344,7 +352,8 @@ func TestHolderIsToldWhyItsLeaseEnded(t *testing.T) {
 	}
 }
 
-// T7: a first Start after a cancel ends the lease. The event LeaseEnded then has the cause TASK_CANCELLED, not REPORTED.
+// T7: a first Start after a cancel ends the lease. The event LeaseEnded then has the cause
+// TASK_CANCELLED, not REPORTED.
 func TestStartAfterCancelEndsTheLeaseAsTaskCancelled(t *testing.T) {
 	t.Attr("rules", "T7")
 	synctest.Test(t, func(t *testing.T) {
@@ -365,7 +374,8 @@ func TestStartAfterCancelEndsTheLeaseAsTaskCancelled(t *testing.T) {
 	})
 }
 
-// S2: a Lease that is repeated with the same request_id gets the same live leases, also after a crash.
+// S2: a Lease that is repeated with the same request_id gets the same live leases, also after a
+// crash.
 func TestRepeatedLeaseRequest(t *testing.T) {
 	t.Attr("rules", "S2")
 	run(t, func(r *rig) {
@@ -388,7 +398,8 @@ func TestRepeatedLeaseRequest(t *testing.T) {
 	})
 }
 
-// S2, A3: a repeat gets no lease that has ended, even if it comes before the timer of that lease was handled.
+// S2, A3: a repeat gets no lease that has ended, even if it comes before the timer of that lease
+// was handled.
 func TestRepeatedRequestGetsNoExpiredLease(t *testing.T) {
 	t.Attr("rules", "S2 A3")
 	run(t, func(r *rig) {
@@ -417,8 +428,8 @@ func TestRepeatedRequestGetsNoExpiredLease(t *testing.T) {
 	})
 }
 
-// S2, X2: the same request_id of a worker of the same name means another request in another workspace or tenant: it gets none of the leases of the
-// first one, and does not end its wait.
+// S2, X2: the same request_id of a worker of the same name means another request in another
+// workspace or tenant: it gets none of the leases of the first one, and does not end its wait.
 func TestRequestOfAnotherSpaceIsAnotherRequest(t *testing.T) {
 	t.Attr("rules", "S2 X2")
 	for _, other := range []Space{{home.Tenant, "other"}, {"umbra", home.Workspace}} {
@@ -447,8 +458,9 @@ func TestRequestOfAnotherSpaceIsAnotherRequest(t *testing.T) {
 	}
 }
 
-// S2: if a Lease is repeated while earlier calls still wait, the last repeat is granted the task and the others get nothing, since their caller may
-// be gone. A repeat after the grant gets the same lease. None of them waits any longer.
+// S2: if a Lease is repeated while earlier calls still wait, the last repeat is granted the task
+// and the others get nothing, since their caller may be gone. A repeat after the grant gets the
+// same lease. None of them waits any longer.
 func TestLeaseRequestRepeatedWhileItWaits(t *testing.T) {
 	t.Attr("rules", "S2")
 	run(t, func(r *rig) {
@@ -491,7 +503,8 @@ func TestLeaseRequestRepeatedWhileItWaits(t *testing.T) {
 	})
 }
 
-// W5: a task that is granted to a call whose caller has gone before the hand-over is requeued at once.
+// W5: a task that is granted to a call whose caller has gone before the hand-over is requeued at
+// once.
 func TestTaskOfACallerThatIsGoneIsRequeued(t *testing.T) {
 	t.Attr("rules", "W5")
 	run(t, func(r *rig) {
@@ -522,8 +535,8 @@ func TestTaskOfACallerThatIsGoneIsRequeued(t *testing.T) {
 	})
 }
 
-// S2, W5: if a call is repeated after its grant and before the hand-over, the repeat gets the task. It keeps the task when the engine finds that the
-// first caller is gone.
+// S2, W5: if a call is repeated after its grant and before the hand-over, the repeat gets the task.
+// It keeps the task when the engine finds that the first caller is gone.
 func TestCallerGoneAfterItsRequestWasRepeated(t *testing.T) {
 	t.Attr("rules", "S2 W5")
 	run(t, func(r *rig) {
@@ -569,8 +582,9 @@ func TestCallerGoneAfterItsRequestWasRepeated(t *testing.T) {
 	})
 }
 
-// W5: a lease that was granted to a call may end before its commit, and its task may then be granted to a session. When the engine finds that the caller
-// is gone, the session keeps the task, and the session's slot becomes free when its lease ends.
+// W5: a lease that was granted to a call may end before its commit, and its task may then be
+// granted to a session. When the engine finds that the caller is gone, the session keeps the task,
+// and the session's slot becomes free when its lease ends.
 func TestCallerGoneAfterItsTaskWasGrantedAnew(t *testing.T) {
 	t.Attr("rules", "W5")
 	run(t, func(r *rig) {
@@ -631,7 +645,8 @@ func TestCallerGoneAfterItsTaskWasGrantedAnew(t *testing.T) {
 	})
 }
 
-// A10, design 4: a failed commit has no verdict. Every call that waits gets ErrStore, the engine ends, and so do later calls.
+// A10, design 4: a failed commit has no verdict. Every call that waits gets ErrStore, the engine
+// ends, and so do later calls.
 func TestFailedCommitHasNoVerdict(t *testing.T) {
 	t.Attr("rules", "A10")
 	synctest.Test(t, func(t *testing.T) {
@@ -653,7 +668,8 @@ func TestFailedCommitHasNoVerdict(t *testing.T) {
 	})
 }
 
-// A6, A10: neither the answer to a submit nor the grant of its task is sent before the batch is durable.
+// A6, A10: neither the answer to a submit nor the grant of its task is sent before the batch is
+// durable.
 func TestNothingIsToldBeforeTheCommit(t *testing.T) {
 	t.Attr("rules", "A6 A10")
 	run(t, func(r *rig) {
@@ -687,7 +703,8 @@ func TestNothingIsToldBeforeTheCommit(t *testing.T) {
 	})
 }
 
-// T9, A10: a task that ended is deleted after its retention. Its verdict is replayed for one hour more, also after a crash.
+// T9, A10: a task that ended is deleted after its retention. Its verdict is replayed for one hour
+// more, also after a crash.
 func TestRetentionAndLedger(t *testing.T) {
 	t.Attr("rules", "T9 A10")
 	run(t, func(r *rig) {
@@ -722,8 +739,9 @@ func TestRetentionAndLedger(t *testing.T) {
 	})
 }
 
-// A8: if the coordinator stood still, it extends the leases by that time before it expires any. Here a heartbeat that is handled 1.6 s after the Start
-// still renews a lease with a timeout of 1 s.
+// A8: if the coordinator stood still, it extends the leases by that time before it expires any.
+// Here a heartbeat that is handled 1.6 s after the Start still renews a lease with a timeout of 1
+// s.
 func TestStallExtendsLeases(t *testing.T) {
 	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
@@ -739,8 +757,9 @@ func TestStallExtendsLeases(t *testing.T) {
 	})
 }
 
-// A8: with very many live leases their extension takes so long that it is a stall itself. The leases get that time back, but it must not be a reason to extend
-// them again and again: then the loop would do nothing else.
+// A8: with very many live leases their extension takes so long that it is a stall itself. The
+// leases get that time back, but it must not be a reason to extend them again and again: then the
+// loop would do nothing else.
 func TestLongExtensionIsNoReasonForFurtherOnes(t *testing.T) {
 	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
@@ -756,7 +775,8 @@ func TestLongExtensionIsNoReasonForFurtherOnes(t *testing.T) {
 		g := r.lease(1, 0)
 		r.say(lease.KindStart, g[0])
 		time.Sleep(1800 * time.Millisecond)
-		_ = r.inbox.put(home.Tenant, op{run: func() { time.Sleep(standstill) }}) // it ends when the lease would expire, and the heartbeat waits behind it
+		// it ends when the lease would expire, and the heartbeat waits behind it
+		_ = r.inbox.put(home.Tenant, op{run: func() { time.Sleep(standstill) }})
 		r.want(r.say(lease.KindHeartbeat, g[0]), lease.VerdictCommitted, lease.None)
 		for range 10 {
 			time.Sleep(time.Second)
@@ -769,7 +789,8 @@ func TestLongExtensionIsNoReasonForFurtherOnes(t *testing.T) {
 	})
 }
 
-// The tasks of one unary response are bounded by their bytes, because the response has to fit into one message.
+// The tasks of one unary response are bounded by their bytes, because the response has to fit into
+// one message.
 func TestUnaryResponseIsBoundedInBytes(t *testing.T) {
 	run(t, func(r *rig) {
 		specs := many(5)
@@ -783,7 +804,8 @@ func TestUnaryResponseIsBoundedInBytes(t *testing.T) {
 	})
 }
 
-// T1: a submit that is repeated while the first one is being committed, or waits for its commit, finds the task of the first one.
+// T1: a submit that is repeated while the first one is being committed, or waits for its commit,
+// finds the task of the first one.
 func TestIdempotencyKeyOfATaskThatIsNotDurable(t *testing.T) {
 	t.Attr("rules", "T1")
 	run(t, func(r *rig) {
@@ -856,7 +878,8 @@ func TestIdempotencyKeyIsFreeAfterRetention(t *testing.T) {
 	})
 }
 
-// T13: a queue counts its tasks by state, also after a crash. A worker that waits for tasks of an unknown queue does not make the queue.
+// T13: a queue counts its tasks by state, also after a crash. A worker that waits for tasks of an
+// unknown queue does not make the queue.
 func TestQueueCounts(t *testing.T) {
 	run(t, func(r *rig) {
 		if g := r.lease(1, 0); len(g) != 0 {

@@ -9,7 +9,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Explain returns why a task is in its state. The error is lease.ErrNotFound if the tenant has no such task.
+// Explain returns why a task is in its state. The error is lease.ErrNotFound if the tenant has no
+// such task.
 func (e *Engine) Explain(ctx context.Context, tenant string, id lease.TaskID) (lease.Explanation, error) {
 	return ask(ctx, e, tenant, func() (lease.Explanation, error) { return e.explain(tenant, id) })
 }
@@ -34,8 +35,9 @@ func (e *Engine) explain(tenant string, id lease.TaskID) (x lease.Explanation, e
 	return x, nil
 }
 
-// addObstacles adds to the explanation of a READY task what the rules do not know: the workers, the disk and the store. What keeps all tasks from being granted
-// comes first, then what somebody has to change, then what passes as other tasks end.
+// addObstacles adds to the explanation of a READY task what the rules do not know: the workers, the
+// disk and the store. What keeps all tasks from being granted comes first, then what somebody has
+// to change, then what passes as other tasks end.
 func (e *Engine) addObstacles(t *lease.Task, x *lease.Explanation) {
 	ofRules := slices.IndexFunc(x.Findings, func(f lease.Finding) bool { return !heldBack(f.Code) })
 	if ofRules < 0 {
@@ -74,8 +76,8 @@ func heldBack(c lease.FindingCode) bool {
 	return c != lease.FoundTimeLimit && c != lease.FoundLateResult
 }
 
-// nameHolders adds to the finding that the concurrency key of a task has no room the tasks that hold the key, at most five, the one first whose lease is the
-// oldest.
+// nameHolders adds to the finding that the concurrency key of a task has no room the tasks that
+// hold the key, at most five, the one first whose lease is the oldest.
 func (e *Engine) nameHolders(t *lease.Task, found []lease.Finding) {
 	const most = 5
 	k := e.spaces.of(t.ID).keys[t.Spec.ConcurrencyKey]

@@ -9,8 +9,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// workersFor finds why no worker would get a READY task if nothing else held it back. The code is 0 if one would. passes says that no worker has to come: those
-// that are there do what it takes.
+// workersFor finds why no worker would get a READY task if nothing else held it back. The code is 0
+// if one would. passes says that no worker has to come: those that are there do what it takes.
 func (e *Engine) workersFor(t *lease.Task) (f lease.Finding, passes bool) {
 	q := e.spaces.of(t.ID).queues[t.Spec.Queue]
 	a := e.attendance(q, t)
@@ -18,7 +18,8 @@ func (e *Engine) workersFor(t *lease.Task) (f lease.Finding, passes bool) {
 	switch f.Code {
 	case lease.FoundNoWorker:
 		if q.left != 0 {
-			f.Since = max(q.left, t.ReadySince()) // a worker without a session leaves when it is granted a task, which may be this one
+			// a worker without a session leaves when it is granted a task, which may be this one
+			f.Since = max(q.left, t.ReadySince())
 		}
 		f.Message += e.sinceStart()
 		return f, q.counts[countLeased] > 0
@@ -35,11 +36,12 @@ func (e *Engine) workersFor(t *lease.Task) (f lease.Finding, passes bool) {
 	return f, true
 }
 
-// reconnectTime is how long after a start workers may be missing only because they have not come back yet. Those of the Go SDK try at least every 10 s, and all
-// come at once.
+// reconnectTime is how long after a start workers may be missing only because they have not come
+// back yet. Those of the Go SDK try at least every 10 s, and all come at once.
 const reconnectTime = 30 * time.Second
 
-// sinceStart says that a worker which is missing may only not have come back yet, if the coordinator has just been restarted. Otherwise it is empty.
+// sinceStart says that a worker which is missing may only not have come back yet, if the
+// coordinator has just been restarted. Otherwise it is empty.
 func (e *Engine) sinceStart() string {
 	up := e.clocks.served()
 	if e.clock.base == 0 || up >= reconnectTime { // at the first start of a store, no worker was there before
@@ -48,8 +50,8 @@ func (e *Engine) sinceStart() string {
 	return fmt.Sprintf("; the coordinator has been up for %v, and workers may still be reconnecting", up.Round(100*time.Millisecond))
 }
 
-// attendance counts the takers of a queue that pass one test after the other for a task: each number counts only takers that were counted in
-// the number before.
+// attendance counts the takers of a queue that pass one test after the other for a task: each
+// number counts only takers that were counted in the number before.
 type attendance struct {
 	attending  int // they ask for work of the queue
 	handling   int // they handle the type of the task
@@ -70,7 +72,8 @@ type attendance struct {
 	crowded   hindrance // it has no room for the task
 }
 
-// hindrance is why a taker with a free slot gets no work, or not this task, and what changes that. Both are empty if it gets work.
+// hindrance is why a taker with a free slot gets no work, or not this task, and what changes that.
+// Both are empty if it gets work.
 type hindrance struct{ why, remedy string }
 
 // hindered says why a taker with a free slot gets no work.
@@ -113,7 +116,8 @@ func (t *taker) whyNoSlots() string {
 	return cmp.Or(why, "it offers no slots")
 }
 
-// onlyWorker returns the worker to which a task is pinned, or bound by a sticky affinity key; "" if any may have it.
+// onlyWorker returns the worker to which a task is pinned, or bound by a sticky affinity key; "" if
+// any may have it.
 func (e *Engine) onlyWorker(t *lease.Task) string {
 	if e.isSticky(t) {
 		return e.bindings.of(t).worker
@@ -137,7 +141,8 @@ func (e *Engine) countTaker(a *attendance, w *taker, q *queue, t *lease.Task, wo
 		return
 	}
 	a.handling++
-	if n := w.wants.Capabilities.Missing(t.Spec.Requirements, a.lacking); n > 0 { // not in words: there may be thousands of takers
+	// not in words: there may be thousands of takers
+	if n := w.wants.Capabilities.Missing(t.Spec.Requirements, a.lacking); n > 0 {
 		if a.closest == nil || n < a.lacking {
 			a.closest, a.lacking = w, n
 		}
@@ -169,7 +174,8 @@ func (e *Engine) countTaker(a *attendance, w *taker, q *queue, t *lease.Task, wo
 	}
 }
 
-// obstacle finds the first of the tests in attendance that no taker passes. The code is 0 if a taker passes all of them.
+// obstacle finds the first of the tests in attendance that no taker passes. The code is 0 if a
+// taker passes all of them.
 func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Finding) {
 	switch {
 	case a.eligible == 0 && t.Spec.Pinned() != "":
@@ -233,7 +239,8 @@ func (e *Engine) isSticky(t *lease.Task) bool {
 	return e.bindings.of(t) != nil && t.Spec.Affinity.Mode == lease.Sticky
 }
 
-// pinnedAway returns the finding that the worker that holds the resources of a task does not take the task.
+// pinnedAway returns the finding that the worker that holds the resources of a task does not take
+// the task.
 func (e *Engine) pinnedAway(t *lease.Task) lease.Finding {
 	f := lease.Finding{Code: lease.FoundPinnedWorker, Remedy: "the worker connects for this queue, type and requirements"}
 	f.Message = fmt.Sprintf("worker %q, which holds its resources, does not ask for such work", t.Spec.Pinned())
@@ -244,7 +251,8 @@ func (e *Engine) pinnedAway(t *lease.Task) lease.Finding {
 	return f
 }
 
-// boundAway returns the finding that the worker to which a sticky affinity key is bound does not take a task now.
+// boundAway returns the finding that the worker to which a sticky affinity key is bound does not
+// take a task now.
 func (e *Engine) boundAway(t *lease.Task, a attendance) lease.Finding {
 	b := e.bindings.of(t)
 	why, remedy := "has no room for the task", "one of the tasks of the worker ends"
@@ -273,7 +281,8 @@ func (e *Engine) boundAway(t *lease.Task, a attendance) lease.Finding {
 	return f
 }
 
-// inLine says how many tasks are before t in its line, as far as the head of the line in memory shows.
+// inLine says how many tasks are before t in its line, as far as the head of the line in memory
+// shows.
 func (e *Engine) inLine(t *lease.Task) lease.Finding {
 	f := lease.Finding{Code: lease.FoundInLine, Message: "it is about to be granted"}
 	q := e.spaces.of(t.ID).queues[t.Spec.Queue]
@@ -293,7 +302,8 @@ func (e *Engine) inLine(t *lease.Task) lease.Finding {
 	return f
 }
 
-// before counts the tasks that are before t in the head of its line; more says that there may be more of them on disk.
+// before counts the tasks that are before t in the head of its line; more says that there may be
+// more of them on disk.
 func (q *queue) before(t *lease.Task) (n int, more bool) {
 	l := q.line(t.Line())
 	at := placeOf(t)

@@ -14,7 +14,8 @@ import (
 
 func taskID(seq uint64) string { return lease.TaskID{Space: 1, Seq: seq}.String() }
 
-// S6: ExplainTask names the reason why a task waits: the first finding has its code, and the message names the queue, type, worker or key in question.
+// S6: ExplainTask names the reason why a task waits: the first finding has its code, and the
+// message names the queue, type, worker or key in question.
 func TestExplainFindsWhyATaskWaits(t *testing.T) {
 	t.Attr("rules", "S6")
 	for _, c := range []struct {
@@ -193,8 +194,9 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 	}
 }
 
-// S6: ExplainTask names everything that stands in the way of a task: who removes one thing after the other would have to ask again and again. What keeps all
-// tasks from being granted comes first, then what somebody has to change, then what passes as other tasks end.
+// S6: ExplainTask names everything that stands in the way of a task: who removes one thing after
+// the other would have to ask again and again. What keeps all tasks from being granted comes first,
+// then what somebody has to change, then what passes as other tasks end.
 func TestExplainNamesAllObstacles(t *testing.T) {
 	t.Attr("rules", "S6")
 	pause := func(s *lease.Settings) { s.Paused = true }
@@ -306,7 +308,8 @@ func TestExplainNamesAllObstacles(t *testing.T) {
 	}
 }
 
-// S6: a task that waits for its next attempt says so, and that its queue is paused: it would wait on when that time has come.
+// S6: a task that waits for its next attempt says so, and that its queue is paused: it would wait
+// on when that time has come.
 func TestExplainNamesThePauseBeyondABackoff(t *testing.T) {
 	t.Attr("rules", "S6")
 	run(t, func(r *rig) {
@@ -334,8 +337,9 @@ func (r *rig) wantFindings(id lease.TaskID, want ...lease.FindingCode) {
 	}
 }
 
-// S6: the time of a finding is when the reason began, or absent where nobody knows that; it is not the time at which the task became READY, which for the
-// clock of the leases moves with each restart. Only that no worker asks cannot keep a task waiting before it is READY.
+// S6: the time of a finding is when the reason began, or absent where nobody knows that; it is not
+// the time at which the task became READY, which for the clock of the leases moves with each
+// restart. Only that no worker asks cannot keep a task waiting before it is READY.
 func TestExplainSaysSinceWhen(t *testing.T) {
 	t.Attr("rules", "S6")
 	run(t, func(r *rig) {
@@ -375,7 +379,8 @@ func TestExplainSaysSinceWhen(t *testing.T) {
 	})
 }
 
-// S6: no worker asks for a task that waited for its next attempt since the task is READY again, not since the worker was granted the attempt before.
+// S6: no worker asks for a task that waited for its next attempt since the task is READY again, not
+// since the worker was granted the attempt before.
 func TestExplainSaysSinceWhenNoWorkerAsksForARetry(t *testing.T) {
 	t.Attr("rules", "S6")
 	run(t, func(r *rig) {
@@ -388,8 +393,9 @@ func TestExplainSaysSinceWhenNoWorkerAsksForARetry(t *testing.T) {
 	})
 }
 
-// S6, W8: soon after a restart, a worker that is missing may only not have come back yet: ExplainTask says so. It does not at the first start of a store, nor
-// when the workers have had the time.
+// S6, W8: soon after a restart, a worker that is missing may only not have come back yet:
+// ExplainTask says so. It does not at the first start of a store, nor when the workers have had the
+// time.
 func TestExplainAfterARestart(t *testing.T) {
 	t.Attr("rules", "S6")
 	run(t, func(r *rig) {
@@ -421,7 +427,8 @@ func (r *rig) explain(id lease.TaskID) lease.Explanation {
 	return x
 }
 
-// S6, T10: ExplainTask says why a lease was lost, why a report under it was refused, and by how much that report was late.
+// S6, T10: ExplainTask says why a lease was lost, why a report under it was refused, and by how
+// much that report was late.
 func TestExplainDescribesALostLease(t *testing.T) {
 	t.Attr("rules", "S6 T10")
 	run(t, func(r *rig) {
@@ -447,8 +454,8 @@ func TestExplainDescribesALostLease(t *testing.T) {
 	})
 }
 
-// S6: ExplainTask says so if the session that has the lease is gone, as long as no session of the same process takes the lease over. A worker that calls
-// Lease has no session.
+// S6: ExplainTask says so if the session that has the lease is gone, as long as no session of the
+// same process takes the lease over. A worker that calls Lease has no session.
 func TestExplainKnowsThatASessionIsGone(t *testing.T) {
 	t.Attr("rules", "S6")
 	run(t, func(r *rig) {
@@ -479,7 +486,8 @@ func TestExplainKnowsThatASessionIsGone(t *testing.T) {
 	})
 }
 
-// S4, S6: ExplainTask of another tenant's task is refused with ErrNotFound, as for a task that does not exist.
+// S4, S6: ExplainTask of another tenant's task is refused with ErrNotFound, as for a task that does
+// not exist.
 func TestExplainHidesTasksOfOtherTenants(t *testing.T) {
 	t.Attr("rules", "S6")
 	run(t, func(r *rig) {
@@ -495,8 +503,8 @@ func TestExplainHidesTasksOfOtherTenants(t *testing.T) {
 	})
 }
 
-// X5, S6: what ExplainTask costs for a worker that does not meet the requirements of the task is small, whatever that worker lacks: the loop looks at all of them,
-// and everybody waits for it.
+// X5, S6: what ExplainTask costs for a worker that does not meet the requirements of the task is
+// small, whatever that worker lacks: the loop looks at all of them, and everybody waits for it.
 func TestExplainWritesDownOneWorker(t *testing.T) {
 	t.Attr("rules", "X5 S6")
 	const few, many = 10, 1000
@@ -518,7 +526,8 @@ func TestExplainWritesDownOneWorker(t *testing.T) {
 	}
 }
 
-// BenchmarkExplain explains a task whose requirements no worker meets, beside 1,000 workers with as many capabilities as they may have.
+// BenchmarkExplain explains a task whose requirements no worker meets, beside 1,000 workers with as
+// many capabilities as they may have.
 func BenchmarkExplain(b *testing.B) {
 	h := newManualEngine(b, 0, 1)
 	var has lease.Capabilities

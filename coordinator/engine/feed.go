@@ -16,7 +16,8 @@ type ResolvedFeed struct {
 	sum     *lease.Feedback // everything that the attempt has reported so far, except its output
 }
 
-// ResolveFeeds finds the task and attempt of each piece of news. It leaves out news whose lease id was not issued for its task.
+// ResolveFeeds finds the task and attempt of each piece of news. It leaves out news whose lease id
+// was not issued for its task.
 func (e *Engine) ResolveFeeds(tenant string, feeds []Feed) (news []ResolvedFeed) {
 	for i := range feeds {
 		if n, ok := e.resolve(tenant, &feeds[i]); ok {
@@ -53,9 +54,10 @@ func (e *Engine) resolveReportNews(tenant string, all []ReportNews) (news []reso
 	return news
 }
 
-// FeedAll passes volatile news of running attempts to watchers, as far as their leases are live. It does not wait: done is called when watchers can read the
-// news, or when it is certain that they never will. taken is false if the engine did not take the news, because it has stopped or is overloaded. done must not
-// block.
+// FeedAll passes volatile news of running attempts to watchers, as far as their leases are live. It
+// does not wait: done is called when watchers can read the news, or when it is certain that they
+// never will. taken is false if the engine did not take the news, because it has stopped or is
+// overloaded. done must not block.
 func (e *Engine) FeedAll(tenant string, news []ResolvedFeed, done func(taken bool)) {
 	if len(news) == 0 {
 		done(true)
@@ -92,7 +94,8 @@ func (n *ResolvedFeed) Says() bool { return n.feed.says() }
 // Lease returns the id of the lease that the news is about.
 func (n *ResolvedFeed) Lease() string { return n.feed.LeaseID }
 
-// Dropped returns news to send instead of this news, which is dropped. It has no content, only the count of lost news, including this one.
+// Dropped returns news to send instead of this news, which is dropped. It has no content, only the
+// count of lost news, including this one.
 func (n *ResolvedFeed) Dropped() ResolvedFeed {
 	rest := *n
 	rest.feed = &Feed{TaskID: n.feed.TaskID, LeaseID: n.feed.LeaseID, Lost: n.feed.Lost}
@@ -102,7 +105,8 @@ func (n *ResolvedFeed) Dropped() ResolvedFeed {
 	return rest
 }
 
-// After returns the news with the lost news of dropped added to its count. dropped is from Dropped, for the news right before this one.
+// After returns the news with the lost news of dropped added to its count. dropped is from Dropped,
+// for the news right before this one.
 func (n *ResolvedFeed) After(dropped ResolvedFeed) ResolvedFeed {
 	next, feed := *n, *n.feed
 	feed.Lost += dropped.feed.Lost
@@ -115,7 +119,8 @@ func leasedAs(t *lease.Task, attempt uint32) bool {
 	return isLeased(t) && t.Lease.Attempt == attempt
 }
 
-// join returns a copy of known with the news added. It does not write to known, because readers may use known.
+// join returns a copy of known with the news added. It does not write to known, because readers may
+// use known.
 func join(known *lease.Feedback, next *Feed) *lease.Feedback {
 	sum := *known
 	if next.Fraction != nil {
@@ -143,7 +148,8 @@ var (
 	recentOfAll  = 64 << 20 // bytes of all live attempts together
 )
 
-// lastChunks returns the end of the output: the last chunk, and the chunks before it that fit into the bounds of an attempt.
+// lastChunks returns the end of the output: the last chunk, and the chunks before it that fit into
+// the bounds of an attempt.
 func lastChunks(all []lease.Chunk) []lease.Chunk {
 	first, bytes := len(all), 0
 	for first > max(0, len(all)-recentChunks) {
@@ -169,8 +175,9 @@ type finalFeedback struct {
 	feedback *lease.Feedback
 }
 
-// absorb adds the news of a batch to the feedback of live attempts. For attempts that the batch ends, it adds their feedback to the batch, so that the
-// feedback becomes durable with the end of the attempt.
+// absorb adds the news of a batch to the feedback of live attempts. For attempts that the batch
+// ends, it adds their feedback to the batch, so that the feedback becomes durable with the end of
+// the attempt.
 func (h *hub) absorb(b *batch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -190,14 +197,16 @@ func (h *hub) absorb(b *batch) {
 		return
 	}
 	for _, c := range b.changes {
-		// The attempt ends with this batch, and not with an earlier batch that was not published yet.
+		// The attempt ends with this batch, and not with an earlier batch that was not published
+		// yet.
 		if said := h.recent[c.id]; said != nil && c.New != nil && leasedAs(c.Old, said.Attempt) && !leasedAs(c.New, said.Attempt) {
 			b.feedback = append(b.feedback, finalFeedback{c.id, said})
 		}
 	}
 }
 
-// keep stores the feedback of an attempt. If the output of all attempts is more than recentOfAll, it drops the output of other attempts.
+// keep stores the feedback of an attempt. If the output of all attempts is more than recentOfAll,
+// it drops the output of other attempts.
 func (h *hub) keep(id lease.TaskID, sum *lease.Feedback) {
 	h.forget(id)
 	h.recent[id] = sum
@@ -223,7 +232,8 @@ func (h *hub) forget(id lease.TaskID) {
 	}
 }
 
-// LiveFeedback returns what the attempt of a live lease has reported so far; nil if it has reported nothing.
+// LiveFeedback returns what the attempt of a live lease has reported so far; nil if it has reported
+// nothing.
 func (e *Engine) LiveFeedback(id lease.TaskID) *lease.Feedback {
 	e.hub.mu.Lock()
 	defer e.hub.mu.Unlock()

@@ -15,7 +15,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// inOneBatch makes the loop take everything that do puts into the inbox as one batch: the loop stands still while do runs.
+// inOneBatch makes the loop take everything that do puts into the inbox as one batch: the loop
+// stands still while do runs.
 func (r *rig) inOneBatch(do func()) {
 	r.Helper()
 	block := make(chan struct{})
@@ -63,8 +64,9 @@ func (r *rig) storedFeedback(id lease.TaskID) (f *lease.Feedback) {
 	return f
 }
 
-// The feedback of an attempt is stored once, as it was when the attempt ended. The next change of the task must not store it again, because the output
-// may have been dropped from memory meanwhile to make room.
+// The feedback of an attempt is stored once, as it was when the attempt ended. The next change of
+// the task must not store it again, because the output may have been dropped from memory meanwhile
+// to make room.
 func TestFeedbackOfAnEndedAttemptIsStoredOnce(t *testing.T) {
 	h := newHub()
 	id := lease.TaskID{Space: 1, Seq: 1}
@@ -85,8 +87,8 @@ func TestFeedbackOfAnEndedAttemptIsStoredOnce(t *testing.T) {
 	}
 }
 
-// Feedback of an attempt is never shown as that of the next attempt, even if one commit ends the first attempt and begins the next. It is stored as the
-// feedback of its own attempt.
+// Feedback of an attempt is never shown as that of the next attempt, even if one commit ends the
+// first attempt and begins the next. It is stored as the feedback of its own attempt.
 func TestFeedbackStaysWithItsAttempt(t *testing.T) {
 	for name, late := range map[string]bool{"sent before": false, "sent in the same batch": true} {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +130,8 @@ func TestFeedbackStaysWithItsAttempt(t *testing.T) {
 	}
 }
 
-// W11: of the output of a live attempt the newest chunks are kept, up to bounds in bytes and in number.
+// W11: of the output of a live attempt the newest chunks are kept, up to bounds in bytes and in
+// number.
 func TestNewestOutputIsKept(t *testing.T) {
 	t.Attr("rules", "W11")
 	chunk := func(channel string, bytes int) lease.Chunk {
@@ -172,7 +175,8 @@ func TestNewestOutputIsKept(t *testing.T) {
 	}
 }
 
-// The engine calls back when it has handled feedback of a stream, also if it dropped the feedback because of an overload.
+// The engine calls back when it has handled feedback of a stream, also if it dropped the feedback
+// because of an overload.
 func TestFeedbackCallsBackWhenItWasHandled(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(work())
@@ -200,8 +204,8 @@ func TestFeedbackCallsBackWhenItWasHandled(t *testing.T) {
 	})
 }
 
-// What a heartbeat tells comes with its renewal: it does not wait for a turn of its own, and a flood of other calls does not crowd it out. A heartbeat that is
-// refused tells nothing.
+// What a heartbeat tells comes with its renewal: it does not wait for a turn of its own, and a
+// flood of other calls does not crowd it out. A heartbeat that is refused tells nothing.
 func TestNewsOfAHeartbeatComeWithItsRenewal(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(work())
@@ -220,8 +224,10 @@ func TestNewsOfAHeartbeatComeWithItsRenewal(t *testing.T) {
 	})
 }
 
-// S5: each item of news of a run says which events of its batch come with a later one. A watcher must not resume after them. The changes of a batch are not in
-// the order of their events: the first change of a task may have made no event, and the last words of an attempt come with an earlier version.
+// S5: each item of news of a run says which events of its batch come with a later one. A watcher
+// must not resume after them. The changes of a batch are not in the order of their events: the
+// first change of a task may have made no event, and the last words of an attempt come with an
+// earlier version.
 func TestNewsSayWhichEventsComeLater(t *testing.T) {
 	t.Attr("rules", "S5")
 	version := func(id uint64, run string, events ...uint64) *lease.Task {
@@ -270,8 +276,9 @@ func (s *Subscription) poll(t testing.TB) (*News, Missed) {
 	return n, missed
 }
 
-// S5, X5: what slow watchers have not read is bounded, in bytes too. They miss the rest, and are told how much, but each gets the last item. What all have read
-// is not kept, and one item may be larger than the bound.
+// S5, X5: what slow watchers have not read is bounded, in bytes too. They miss the rest, and are
+// told how much, but each gets the last item. What all have read is not kept, and one item may be
+// larger than the bound.
 func TestNewsOfSlowWatchersAreBounded(t *testing.T) {
 	t.Attr("rules", "S5 X5")
 	h, of := newHub(), Watching{Run: "run"}
@@ -327,8 +334,8 @@ func TestNewsOfSlowWatchersAreBounded(t *testing.T) {
 	}
 }
 
-// S5: several watchers read at their own pace while news comes: each item that a watcher gets comes after what it had and what it has missed. In the end all
-// have the last one, and none is kept.
+// S5: several watchers read at their own pace while news comes: each item that a watcher gets comes
+// after what it had and what it has missed. In the end all have the last one, and none is kept.
 func TestWatchersReadAtTheirOwnPace(t *testing.T) {
 	t.Attr("rules", "S5")
 	const count = 20_000
@@ -368,7 +375,8 @@ func TestWatchersReadAtTheirOwnPace(t *testing.T) {
 	}
 }
 
-// S5: a watcher that waits is woken by news, by the end of its context, and by that of the engine; it gets the news that is left.
+// S5: a watcher that waits is woken by news, by the end of its context, and by that of the engine;
+// it gets the news that is left.
 func TestWatcherIsWoken(t *testing.T) {
 	t.Attr("rules", "S5")
 	run(t, func(r *rig) {

@@ -8,9 +8,11 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// flow holds the lines of a queue that share a fairness key. Flows take turns (T12): the next turn of a flow begins at a point of the queue's
-// virtual time, and the turn after that begins 1/weight later. The flow whose turn begins first is next. A flow cannot save up turns while it has
-// no waiting task: its next turn begins at the present virtual time. So a flow with a million tasks delays another flow's single task by one turn.
+// flow holds the lines of a queue that share a fairness key. Flows take turns (T12): the next turn
+// of a flow begins at a point of the queue's virtual time, and the turn after that begins 1/weight
+// later. The flow whose turn begins first is next. A flow cannot save up turns while it has no
+// waiting task: its next turn begins at the present virtual time. So a flow with a million tasks
+// delays another flow's single task by one turn.
 type flow struct {
 	key   string
 	begin float64 // virtual time at which its next turn begins
@@ -55,13 +57,15 @@ func (q *queue) takeTurn(f *flow) {
 		return // there is no other flow
 	}
 	begin := max(f.begin, q.virtual)
-	later := math.Nextafter(begin, math.Inf(1)) // after years 1/weight could be lost in rounding: the flow would have all turns
+	// after years 1/weight could be lost in rounding: the flow would have all turns
+	later := math.Nextafter(begin, math.Inf(1))
 	f.move(q, max(begin+1/q.settings.Weight(f.key), later))
 	q.virtual = begin
 	q.forgetIdle()
 }
 
-// forgetIdle deletes idle flows whose next turn is not later than the virtual time any more, and all beyond keptFlows.
+// forgetIdle deletes idle flows whose next turn is not later than the virtual time any more, and
+// all beyond keptFlows.
 func (q *queue) forgetIdle() {
 	for {
 		idle, ok := q.idle.Min()
@@ -74,8 +78,9 @@ func (q *queue) forgetIdle() {
 	}
 }
 
-// reweigh applies new weights at once: it scales the remaining wait of each flow to the wait after a last turn with the new weight. Otherwise a
-// flow that took a turn with a low weight could wait for a thousand turns of the other flows, even if its weight is high now.
+// reweigh applies new weights at once: it scales the remaining wait of each flow to the wait after
+// a last turn with the new weight. Otherwise a flow that took a turn with a low weight could wait
+// for a thousand turns of the other flows, even if its weight is high now.
 func (q *queue) reweigh(to *lease.Settings) {
 	named := map[string]float64{} // only these keys can change; there may be far more flows
 	maps.Copy(named, q.settings.Weights)
@@ -87,11 +92,12 @@ func (q *queue) reweigh(to *lease.Settings) {
 	}
 }
 
-// keptFlows is the most idle flows that a queue keeps. It keeps them so that a flow that becomes idle and comes back does not get a turn too early.
+// keptFlows is the most idle flows that a queue keeps. It keeps them so that a flow that becomes
+// idle and comes back does not get a turn too early.
 var keptFlows = 1024
 
-// movesAtOnce is how many lineups of a flow move when it takes its turn. A flow may have as many lineups as tasks, and the others move when their pool finds
-// them first: see pool.next.
+// movesAtOnce is how many lineups of a flow move when it takes its turn. A flow may have as many
+// lineups as tasks, and the others move when their pool finds them first: see pool.next.
 var movesAtOnce = 16
 
 // move sets when the next turn of a flow begins.
@@ -113,8 +119,9 @@ func (f *flow) move(q *queue, begin float64) {
 	}
 }
 
-// nextFlow returns the flow whose turn it is among those that have something in the pools. If passed is not nil, it considers only flows whose
-// turn comes after that of passed. It returns nil if there is none.
+// nextFlow returns the flow whose turn it is among those that have something in the pools. If
+// passed is not nil, it considers only flows whose turn comes after that of passed. It returns nil
+// if there is none.
 func nextFlow(pools []*pool, passed *flow) (found *flow) {
 	for _, p := range pools {
 		if f := p.next(passed); f != nil && (found == nil || flowLess(f, found)) {
@@ -124,7 +131,8 @@ func nextFlow(pools []*pool, passed *flow) (found *flow) {
 	return found
 }
 
-// next returns the flow of the pool whose turn comes after that of passed, or the first one if passed is nil. It returns nil if there is none.
+// next returns the flow of the pool whose turn comes after that of passed, or the first one if
+// passed is nil. It returns nil if there is none.
 func (p *pool) next(passed *flow) *flow {
 	for {
 		up := p.after(passed)
@@ -138,7 +146,8 @@ func (p *pool) next(passed *flow) *flow {
 	}
 }
 
-// after returns the lineup that stands after that of passed, or the first one if passed is nil. It returns nil if there is none.
+// after returns the lineup that stands after that of passed, or the first one if passed is nil. It
+// returns nil if there is none.
 func (p *pool) after(passed *flow) (found *lineup) {
 	if passed == nil {
 		found, _ = p.turns.Min()

@@ -2,25 +2,32 @@ package engine
 
 import "github.com/lessor-dev/lessor/internal/ordered"
 
-// head is the beginning of an ordered index that may be too long for memory. It holds every entry of the index up to a bound, and knows whether
-// there may be more entries beyond the bound, which are on disk only.
+// head is the beginning of an ordered index that may be too long for memory. It holds every entry
+// of the index up to a bound, and knows whether there may be more entries beyond the bound, which
+// are on disk only.
 type head[K any] struct {
 	entries ordered.Set[K]
 	less    func(a, b K) bool
 	max     int
-	bound   K      // every entry of the index that is not greater than bound is in entries; meaningful only if more is set
-	more    bool   // there may be entries beyond bound
-	batch   uint64 // number of the last batch that changes the index; a scan on disk must wait for it, see pipeline.flushTo
+	// every entry of the index that is not greater than bound is in entries; meaningful only if
+	// more is set
+	bound K
+	more  bool // there may be entries beyond bound
+	// number of the last batch that changes the index; a scan on disk must wait for it, see
+	// pipeline.flushTo
+	batch uint64
 }
 
 func newHead[K any](max int, less func(a, b K) bool) *head[K] {
 	return &head[K]{entries: ordered.NewSet(less), less: less, max: max}
 }
 
-// unread marks an empty head: the whole index is on disk only. least must not be greater than any entry.
+// unread marks an empty head: the whole index is on disk only. least must not be greater than any
+// entry.
 func (h *head[K]) unread(least K) { h.bound, h.more = least, true }
 
-// insert adds a new entry of the index. If the entry lies beyond the bound it stays on disk, and onDisk is true.
+// insert adds a new entry of the index. If the entry lies beyond the bound it stays on disk, and
+// onDisk is true.
 func (h *head[K]) insert(k K) (onDisk bool) {
 	if h.beyond(k) {
 		return true
@@ -39,8 +46,9 @@ func (h *head[K]) beyond(k K) bool { return h.more && h.less(h.bound, k) }
 
 func (h *head[K]) remove(k K) { h.entries.Delete(k) }
 
-// first returns the smallest entry of the index; ok is false if no entry is in memory. If the head is dry, there may still be entries on disk:
-// the caller must then refill the head and call first again.
+// first returns the smallest entry of the index; ok is false if no entry is in memory. If the head
+// is dry, there may still be entries on disk: the caller must then refill the head and call first
+// again.
 func (h *head[K]) first() (k K, ok bool) { return h.entries.Min() }
 
 // dry reports whether nothing is in memory and there may be entries on disk.
@@ -49,7 +57,8 @@ func (h *head[K]) dry() bool { return h.more && h.entries.Len() == 0 }
 // empty reports whether the whole index is empty.
 func (h *head[K]) empty() bool { return !h.more && h.entries.Len() == 0 }
 
-// refill adds the entries that follow bound on disk, in order; more says whether there are more entries after them.
+// refill adds the entries that follow bound on disk, in order; more says whether there are more
+// entries after them.
 func (h *head[K]) refill(keys []K, more bool) {
 	for _, k := range keys {
 		h.entries.Set(k)

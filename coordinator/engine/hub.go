@@ -37,8 +37,8 @@ func newHub() *hub {
 	}
 }
 
-// Watch subscribes to all further news of a task (Task set) or a run (Run set). A slow reader blocks nobody, but misses news, and Next says how many. Close
-// the subscription when done.
+// Watch subscribes to all further news of a task (Task set) or a run (Run set). A slow reader
+// blocks nobody, but misses news, and Next says how many. Close the subscription when done.
 func (e *Engine) Watch(w Watching) *Subscription {
 	e.hub.mu.Lock()
 	defer e.hub.mu.Unlock()
@@ -67,9 +67,10 @@ func find[K comparable](topics map[K]*topic, k K) *topic {
 	return t
 }
 
-// publish sends the news of a committed batch to watchers. For each changed task, it first sends what the attempt reported during the batch, with
-// the version of that time, and then the new version, because nothing may follow the final version of a task. Then it sends the feeds of attempts
-// whose tasks the batch did not change. It costs little while nobody watches.
+// publish sends the news of a committed batch to watchers. For each changed task, it first sends
+// what the attempt reported during the batch, with the version of that time, and then the new
+// version, because nothing may follow the final version of a task. Then it sends the feeds of
+// attempts whose tasks the batch did not change. It costs little while nobody watches.
 func (h *hub) publish(b *batch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,8 +117,9 @@ func (h *hub) publishEnds(b *batch) {
 	h.wakeEnds()
 }
 
-// laterEvents returns News.Later for each change of a batch. The changes are in the order in which the batch first changed their tasks. Their events
-// may have another order: for example, if a renewal, which makes no event, was the first change of a task.
+// laterEvents returns News.Later for each change of a batch. The changes are in the order in which
+// the batch first changed their tasks. Their events may have another order: for example, if a
+// renewal, which makes no event, was the first change of a task.
 func (h *hub) laterEvents(changes []*change) []uint64 {
 	later := make([]uint64, len(changes))
 	if len(h.runs) == 0 {
@@ -140,7 +142,8 @@ func (h *hub) laterEvents(changes []*change) []uint64 {
 	return later
 }
 
-// firstEvent returns the sequence of the first event that a change has made; 0 if it has made none, or the task was deleted.
+// firstEvent returns the sequence of the first event that a change has made; 0 if it has made none,
+// or the task was deleted.
 func firstEvent(c *lease.Change) uint64 {
 	switch {
 	case c.New == nil:

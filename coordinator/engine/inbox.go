@@ -6,8 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// maxWaiting bounds the submits of one tenant in the inbox, and its other operations. Those that settle have as much room again, which is left when calls
-// for work, queries and feedback have filled the rest. A caller waits for each operation, so only a flood of calls reaches this number.
+// maxWaiting bounds the submits of one tenant in the inbox, and its other operations. Those that
+// settle have as much room again, which is left when calls for work, queries and feedback have
+// filled the rest. A caller waits for each operation, so only a flood of calls reaches this number.
 var maxWaiting = 100_000
 
 // op is one call on its way through the engine.
@@ -15,13 +16,16 @@ type op struct {
 	tenant string // set by put
 	// submits is the number of tasks that the call submits; 0: it is no submit.
 	submits int
-	// settles says that the call ends, renews or resumes leases, or makes a change for an operator. A flood of other calls must not crowd it out.
+	// settles says that the call ends, renews or resumes leases, or makes a change for an operator.
+	// A flood of other calls must not crowd it out.
 	settles bool
-	// must says that the caller could not repeat the call: the end of a call or of a session, a change of its capacity. The inbox always has room for it.
+	// must says that the caller could not repeat the call: the end of a call or of a session, a
+	// change of its capacity. The inbox always has room for it.
 	must bool
 	// run runs on the loop, at e.now().
 	run func()
-	// after is called with nil when the changes of run are durable, or with an error if it is not known whether they are. May be nil.
+	// after is called with nil when the changes of run are durable, or with an error if it is not
+	// known whether they are. May be nil.
 	after func(error)
 }
 
@@ -34,8 +38,9 @@ func answerAll(ops []op, err error) {
 	}
 }
 
-// inbox takes operations from any goroutine and gives them to the loop, a few at once. A tenant with many operations does not delay the other
-// tenants (T12), and its submits delay its other operations little: leases must not expire because heartbeats wait behind many submits.
+// inbox takes operations from any goroutine and gives them to the loop, a few at once. A tenant
+// with many operations does not delay the other tenants (T12), and its submits delay its other
+// operations little: leases must not expire because heartbeats wait behind many submits.
 type inbox struct {
 	mu      sync.Mutex
 	turns   *lanes[*mailbox]    // by tenant: its mailbox, once for each operation in it
@@ -46,14 +51,16 @@ type inbox struct {
 	wake chan struct{} // holds one token while operations wait
 }
 
-// mailbox holds the operations of a tenant. The submits keep their order among each other, and so do all other operations.
+// mailbox holds the operations of a tenant. The submits keep their order among each other, and so
+// do all other operations.
 type mailbox struct {
 	tenant          string
 	submits, others lane[op]
 	owed            int // number of other operations that come before the next submit, if so many wait
 }
 
-// take takes out the next operation; there must be one. After a submit of n tasks come n other operations, if they wait.
+// take takes out the next operation; there must be one. After a submit of n tasks come n other
+// operations, if they wait.
 func (m *mailbox) take() op {
 	if m.others.len() > 0 && (m.owed > 0 || m.submits.len() == 0) {
 		m.owed = max(m.owed-1, 0)
@@ -68,7 +75,8 @@ func newInbox() *inbox {
 	return &inbox{turns: newLanes[*mailbox](nil), tenants: map[string]*mailbox{}, wake: make(chan struct{}, 1)}
 }
 
-// put adds an operation. It returns ErrOverloaded if too many operations of the tenant wait, and ErrStopped or ErrStore once the inbox is closed.
+// put adds an operation. It returns ErrOverloaded if too many operations of the tenant wait, and
+// ErrStopped or ErrStore once the inbox is closed.
 func (b *inbox) put(tenant string, o op) error {
 	room := maxWaiting
 	if o.settles {
@@ -147,7 +155,8 @@ func (b *inbox) take(ops []op, n int) []op {
 	return ops
 }
 
-// close makes the inbox refuse all further operations, and returns the operations that still waited.
+// close makes the inbox refuse all further operations, and returns the operations that still
+// waited.
 func (b *inbox) close(why error) []op {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -159,7 +168,8 @@ func (b *inbox) close(why error) []op {
 	return ops
 }
 
-// await puts an operation without after into the inbox, and returns when the changes of its run are durable, or with an error.
+// await puts an operation without after into the inbox, and returns when the changes of its run are
+// durable, or with an error.
 func (b *inbox) await(tenant string, o op) error {
 	done := make(chan error, 1)
 	o.after = func(err error) { done <- err }
@@ -169,24 +179,28 @@ func (b *inbox) await(tenant string, o op) error {
 	return <-done
 }
 
-// later makes the loop run something that the caller could not repeat, without waiting for it. An engine that has stopped does not run it, and need not.
+// later makes the loop run something that the caller could not repeat, without waiting for it. An
+// engine that has stopped does not run it, and need not.
 func (b *inbox) later(tenant string, run func()) { _ = b.put(tenant, op{must: true, run: run}) }
 
-// settle is later for an operation that settles. It returns when the changes of run are durable, so that a stream cannot flood the loop with such changes.
+// settle is later for an operation that settles. It returns when the changes of run are durable, so
+// that a stream cannot flood the loop with such changes.
 func (b *inbox) settle(tenant string, run func()) {
 	_ = b.await(tenant, op{settles: true, must: true, run: run})
 }
 
-// ask runs fn on the loop, when it is the tenant's turn, and returns the answer of fn once the changes of fn are durable. If ctx ends first,
-// the caller does not learn the outcome. Then fn does not run if its turn has not come yet: a caller that gives up and repeats its call must not fill the
-// memory with what waits, nor the disk with what nobody waits for. Otherwise the changes of fn may still be committed later. Therefore fn must report only
-// through its answer.
+// ask runs fn on the loop, when it is the tenant's turn, and returns the answer of fn once the
+// changes of fn are durable. If ctx ends first, the caller does not learn the outcome. Then fn does
+// not run if its turn has not come yet: a caller that gives up and repeats its call must not fill
+// the memory with what waits, nor the disk with what nobody waits for. Otherwise the changes of fn
+// may still be committed later. Therefore fn must report only through its answer.
 func ask[T any](ctx context.Context, e *Engine, tenant string, fn func() (T, error)) (T, error) {
 	return askAs(ctx, e, tenant, op{}, fn)
 }
 
-// askAs is ask for a call that is more than a query: o says what it is, and has neither run nor after. If o settles, fn runs also after its caller has given
-// up: a heartbeat that came in during a stall renews its lease (A8).
+// askAs is ask for a call that is more than a query: o says what it is, and has neither run nor
+// after. If o settles, fn runs also after its caller has given up: a heartbeat that came in during
+// a stall renews its lease (A8).
 func askAs[T any](ctx context.Context, e *Engine, tenant string, o op, fn func() (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {

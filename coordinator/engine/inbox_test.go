@@ -13,7 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// putter returns a function that puts an operation of a tenant into the inbox. The operation adds the tenant to ran, and calls also.
+// putter returns a function that puts an operation of a tenant into the inbox. The operation adds
+// the tenant to ran, and calls also.
 func (r *rig) putter(ran *[]string) func(tenant string, also func()) {
 	return func(tenant string, also func()) {
 		if err := r.inbox.put(tenant, op{run: func() { *ran = append(*ran, tenant); also() }}); err != nil {
@@ -22,7 +23,8 @@ func (r *rig) putter(ran *[]string) func(tenant string, also func()) {
 	}
 }
 
-// T12: an operation waits for at most takeAtOnce operations that the loop has taken before, and then for one turn of each other tenant.
+// T12: an operation waits for at most takeAtOnce operations that the loop has taken before, and
+// then for one turn of each other tenant.
 func TestOperationsThatTheLoopHasTakenAreFew(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
@@ -41,8 +43,9 @@ func TestOperationsThatTheLoopHasTakenAreFew(t *testing.T) {
 	})
 }
 
-// T12: what a tenant asks for may take the loop long and change nothing. Another tenant's call then waits for a few of these operations, not for all that the
-// loop has taken, or that its round would still run.
+// T12: what a tenant asks for may take the loop long and change nothing. Another tenant's call then
+// waits for a few of these operations, not for all that the loop has taken, or that its round would
+// still run.
 func TestLongOperationsDelayOthersLittle(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
@@ -64,7 +67,8 @@ func TestLongOperationsDelayOthersLittle(t *testing.T) {
 	})
 }
 
-// T12: the loop takes only one operation at a time out of the inbox while each of them takes long, even if each fills a batch, so that its round ends with it.
+// T12: the loop takes only one operation at a time out of the inbox while each of them takes long,
+// even if each fills a batch, so that its round ends with it.
 func TestLongOperationsThatFillABatchDelayOthersLittle(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
@@ -91,7 +95,8 @@ func TestLongOperationsThatFillABatchDelayOthersLittle(t *testing.T) {
 	})
 }
 
-// A round runs an operation however late the loop gets its processor: the token that has woken the loop is used up, and the next one may come much later.
+// A round runs an operation however late the loop gets its processor: the token that has woken the
+// loop is used up, and the next one may come much later.
 func TestEveryRoundRunsAnOperation(t *testing.T) {
 	defer func(d time.Duration) { runFor = d }(runFor)
 	runFor = 0
@@ -108,8 +113,9 @@ func TestEveryRoundRunsAnOperation(t *testing.T) {
 	})
 }
 
-// T8, T12: a heartbeat does not wait behind the submits of its tenant, however many there are: its lease would expire. Neither do the submits wait behind all
-// others. Submits keep their order among each other, and so do the others. Another tenant has its turns all the same.
+// T8, T12: a heartbeat does not wait behind the submits of its tenant, however many there are: its
+// lease would expire. Neither do the submits wait behind all others. Submits keep their order among
+// each other, and so do the others. Another tenant has its turns all the same.
 func TestSubmitsDoNotDelayOtherOperations(t *testing.T) {
 	t.Attr("rules", "T12")
 	b := newInbox()
@@ -138,7 +144,8 @@ func TestSubmitsDoNotDelayOtherOperations(t *testing.T) {
 	}
 }
 
-// X5: while the loop stands still, callers may give up and repeat their calls. What they have sent is forgotten, and makes no tasks later.
+// X5: while the loop stands still, callers may give up and repeat their calls. What they have sent
+// is forgotten, and makes no tasks later.
 func TestCallsThatWereGivenUpAreForgotten(t *testing.T) {
 	t.Attr("rules", "X5")
 	run(t, func(r *rig) {
@@ -176,7 +183,8 @@ func TestCallsThatWereGivenUpAreForgotten(t *testing.T) {
 	})
 }
 
-// A8: a heartbeat that came in while the loop stood still renews its lease, also if its caller has not waited so long.
+// A8: a heartbeat that came in while the loop stood still renews its lease, also if its caller has
+// not waited so long.
 func TestHeartbeatThatWasGivenUpRenews(t *testing.T) {
 	t.Attr("rules", "A8")
 	run(t, func(r *rig) {

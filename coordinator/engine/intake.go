@@ -6,16 +6,20 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// takeAtOnce is how many operations the loop takes from the inbox at most at once: few, because what comes in later waits for all of them, even if it is of
-// another tenant. After one that ran for longer than longOp, such as one that made a thousand tasks, it takes a single one, and then twice as many each time.
+// takeAtOnce is how many operations the loop takes from the inbox at most at once: few, because
+// what comes in later waits for all of them, even if it is of another tenant. After one that ran
+// for longer than longOp, such as one that made a thousand tasks, it takes a single one, and then
+// twice as many each time.
 var takeAtOnce = 16
 
 const longOp = 200 * time.Microsecond
 
-// sharedFor is for how long it is expected that several tenants have operations, after an operation of another tenant than the one before.
+// sharedFor is for how long it is expected that several tenants have operations, after an operation
+// of another tenant than the one before.
 const sharedFor = 10 * time.Second
 
-// intake takes operations out of the inbox, and keeps them until they have run. It belongs to the loop.
+// intake takes operations out of the inbox, and keeps them until they have run. It belongs to the
+// loop.
 type intake struct {
 	inbox  *inbox
 	taken  []op // those that have not run yet
@@ -28,7 +32,8 @@ type intake struct {
 
 func newIntake(b *inbox) *intake { return &intake{inbox: b, atOnce: 1} }
 
-// wake returns the channel that wakes the loop when an operation comes in; nil while some that were taken before come first.
+// wake returns the channel that wakes the loop when an operation comes in; nil while some that were
+// taken before come first.
 func (i *intake) wake() <-chan struct{} {
 	if i.begun() {
 		return nil
@@ -42,7 +47,8 @@ func (i *intake) begun() bool { return len(i.taken) > 0 }
 // waiting returns how many operations wait.
 func (i *intake) waiting() int { return len(i.taken) + i.inbox.waiting() }
 
-// first returns the operation to run next; one must wait. If it takes operations out of the inbox for that, it takes at most `most`.
+// first returns the operation to run next; one must wait. If it takes operations out of the inbox
+// for that, it takes at most `most`.
 func (i *intake) first(most int) *op {
 	if len(i.taken) == 0 {
 		i.spare = i.inbox.take(i.spare[:0], min(most, i.atOnce))

@@ -7,7 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// The loop takes one operation, then two, four, and so on, and again one after an operation that took long.
+// The loop takes one operation, then two, four, and so on, and again one after an operation that
+// took long.
 func TestIntakeTakesMoreEachTime(t *testing.T) {
 	in := newIntake(newInbox())
 	for range 200 {
@@ -48,7 +49,8 @@ func TestIntakeKeepsWhatRuns(t *testing.T) {
 	}
 }
 
-// T12: batches are smaller for a while after operations of several tenants. A tenant that is alone has large ones, also while metrics are read.
+// T12: batches are smaller for a while after operations of several tenants. A tenant that is alone
+// has large ones, also while metrics are read.
 func TestBatchesOfSeveralTenantsAreSmaller(t *testing.T) {
 	t.Attr("rules", "T12")
 	in := newIntake(newInbox())

@@ -12,8 +12,9 @@ func (w *workset) loadKeys(r store.Reader, segment int) (err error) {
 	return err
 }
 
-// moveKeys does a part of what the index of idempotency keys has to do: recent entries become a segment, and segments are removed. The next part waits until this
-// one is durable, so that a commit has one part at most, however many batches it has.
+// moveKeys does a part of what the index of idempotency keys has to do: recent entries become a
+// segment, and segments are removed. The next part waits until this one is durable, so that a
+// commit has one part at most, however many batches it has.
 func (w *workset) moveKeys(p *pipeline) {
 	if w.moved > p.lastDurable() || !w.byKey.Busy() {
 		return
@@ -35,7 +36,8 @@ func (w *workset) unreadKeys() []uint32 { return w.byKey.Unread() }
 // setKeyFilter adds the filter of a segment.
 func (w *workset) setKeyFilter(f keyindex.Filter) { w.byKey.SetFilter(f) }
 
-// readKeyFilters reads what Load has left out, so that it does not make the start longer. It ends early if ctx ends.
+// readKeyFilters reads what Load has left out, so that it does not make the start longer. It ends
+// early if ctx ends.
 func (e *Engine) readKeyFilters(ctx context.Context) {
 	unread := e.set.unreadKeys()
 	view := func(fn func(store.Reader) error) error {

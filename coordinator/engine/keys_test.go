@@ -21,8 +21,8 @@ func keyed(key string) *lease.Spec {
 	return s
 }
 
-// T1: while recent entries become a segment, each key leads to its task, also if no commit ends for a long time. A commit has one part of that work at most,
-// however many batches it has.
+// T1: while recent entries become a segment, each key leads to its task, also if no commit ends for
+// a long time. A commit has one part of that work at most, however many batches it has.
 func TestKeysAreKnownWhileTheyMove(t *testing.T) {
 	t.Attr("rules", "T1")
 	runWith(t, Config{KeySegment: 3}, func(r *rig) {
@@ -34,7 +34,9 @@ func TestKeysAreKnownWhileTheyMove(t *testing.T) {
 			go func() {
 				_, _, _ = r.Submit(r.Context(), home, []*lease.Spec{keyed(fmt.Sprint(i))}, []lease.Digest{{9}})
 			}()
-			synctest.Wait() // the third task makes the entries a segment; each further one is a batch of the next commit
+			// the third task makes the entries a segment; each further one is a batch of the next
+			// commit
+			synctest.Wait()
 		}
 		moves := onLoopLater(r, func() (n int) {
 			for _, b := range append(r.pipeline.inflight, r.batch()) {
@@ -75,7 +77,8 @@ func (s slowlyRead) View(fn func(store.Reader) error) error {
 	return s.Store.View(fn)
 }
 
-// withSegments calls do with an engine over a store with many segments of keys, which it reads slowly, and which is not served yet.
+// withSegments calls do with an engine over a store with many segments of keys, which it reads
+// slowly, and which is not served yet.
 func withSegments(t *testing.T, segments int, do func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -98,8 +101,8 @@ func withSegments(t *testing.T, segments int, do func(r *rig)) {
 	})
 }
 
-// T1, A10: a start does not wait for the filters of the segments, and keys are known without them. An end does not wait for them either, and what was read by then
-// does not make it a failure.
+// T1, A10: a start does not wait for the filters of the segments, and keys are known without them.
+// An end does not wait for them either, and what was read by then does not make it a failure.
 func TestFiltersHoldUpNothing(t *testing.T) {
 	t.Attr("rules", "A10 T1")
 	const segments = 20

@@ -2,8 +2,9 @@ package engine
 
 import "slices"
 
-// lanes holds items in one lane for each key. The lanes take turns (round robin), so a key with many items delays the single item of another key
-// by one turn only (T12). Within a lane the items are ordered by less, or first in, first out.
+// lanes holds items in one lane for each key. The lanes take turns (round robin), so a key with
+// many items delays the single item of another key by one turn only (T12). Within a lane the items
+// are ordered by less, or first in, first out.
 type lanes[V any] struct {
 	less  func(a, b V) bool // order within a lane; nil: first in, first out
 	byKey map[string]*lane[V]
@@ -44,7 +45,8 @@ func (l *lanes[V]) open(key string) *lane[V] {
 	}
 	l.spare, in.key = nil, key
 	l.byKey[key] = in
-	l.ring = slices.Insert(l.ring, l.next, in) // its turn comes after those of all other lanes: the key may have had a turn a moment ago
+	// its turn comes after those of all other lanes: the key may have had a turn a moment ago
+	l.ring = slices.Insert(l.ring, l.next, in)
 	l.next++
 	return in
 }
@@ -106,7 +108,8 @@ func (in *lane[V]) popLeast(less func(a, b V) bool) V {
 	}
 }
 
-// shift takes the first item out. When at least half of the slice is free in front, shift moves the remaining items to its beginning.
+// shift takes the first item out. When at least half of the slice is free in front, shift moves the
+// remaining items to its beginning.
 func (in *lane[V]) shift() V {
 	var zero V
 	v := in.items[in.first]

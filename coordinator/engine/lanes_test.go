@@ -33,7 +33,8 @@ func TestLanesTakeTurns(t *testing.T) {
 	}
 }
 
-// T12: a lane that is empty after its turn, and has an item again at once, comes after all other lanes that wait.
+// T12: a lane that is empty after its turn, and has an item again at once, comes after all other
+// lanes that wait.
 func TestLaneThatComesBackWaitsItsTurn(t *testing.T) {
 	t.Attr("rules", "T12")
 	l := newLanes[string](nil)
@@ -106,7 +107,8 @@ func popOne(t *testing.T, l *lanes[string]) string {
 	return v
 }
 
-// The memory of a lane that is never empty does not grow with the number of items that passed through it.
+// The memory of a lane that is never empty does not grow with the number of items that passed
+// through it.
 func TestLaneMemoryIsBounded(t *testing.T) {
 	l := newLanes[string](nil)
 	l.push("a", "first")

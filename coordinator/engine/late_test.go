@@ -11,8 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// V15, A5, A6: the first late result of a lease survives a crash. An operator can adopt it once; the task is then COMPLETED. The late report itself
-// stays CANCELLED.
+// V15, A5, A6: the first late result of a lease survives a crash. An operator can adopt it once;
+// the task is then COMPLETED. The late report itself stays CANCELLED.
 func TestLateResultIsKeptAndAdopted(t *testing.T) {
 	t.Attr("rules", "V15 A5 A6")
 	run(t, func(r *rig) {
@@ -41,7 +41,8 @@ func TestLateResultIsKeptAndAdopted(t *testing.T) {
 	})
 }
 
-// V15: if many late results arrive in one batch, two in each call, the newest MaxDiscarded are kept.
+// V15: if many late results arrive in one batch, two in each call, the newest MaxDiscarded are
+// kept.
 func TestNewestLateResultsAreKept(t *testing.T) {
 	t.Attr("rules", "V15")
 	run(t, func(r *rig) {
@@ -81,8 +82,9 @@ func TestNewestLateResultsAreKept(t *testing.T) {
 	})
 }
 
-// V15: one late result more than MaxDiscarded arrives, so the first is dropped. The first report is repeated in the same batch, so its result is kept
-// again as the newest. The store must have all results that the task lists.
+// V15: one late result more than MaxDiscarded arrives, so the first is dropped. The first report is
+// repeated in the same batch, so its result is kept again as the newest. The store must have all
+// results that the task lists.
 func TestRepeatedLateResultIsKeptAgain(t *testing.T) {
 	t.Attr("rules", "V15")
 	run(t, func(r *rig) {
@@ -111,7 +113,8 @@ func TestRepeatedLateResultIsKeptAgain(t *testing.T) {
 	})
 }
 
-// T10, V1: the history records a malformed report under the worker that holds the lease, not under the name in the report.
+// T10, V1: the history records a malformed report under the worker that holds the lease, not under
+// the name in the report.
 func TestMalformedReportIsRecorded(t *testing.T) {
 	t.Attr("rules", "T10 V1")
 	run(t, func(r *rig) {

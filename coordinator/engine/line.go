@@ -2,7 +2,8 @@ package engine
 
 import "github.com/lessor-dev/lessor/lease"
 
-// line is the part of a queue with one type, fairness key and class: its tasks are alike for every taker.
+// line is the part of a queue with one type, fairness key and class: its tasks are alike for every
+// taker.
 type line struct {
 	kind      lease.Line
 	placement lease.Placement // of its class
@@ -16,7 +17,8 @@ type line struct {
 	before, behind *line // its neighbours in queue.waiting
 }
 
-// lineHead is how many places of a line are kept in memory. This bound and others are variables so that tests can make them small.
+// lineHead is how many places of a line are kept in memory. This bound and others are variables so
+// that tests can make them small.
 var lineHead = 4096
 
 // lineKey identifies a line within a flow.
@@ -27,8 +29,8 @@ type lineKey struct {
 
 func (l *line) key() lineKey { return lineKey{l.kind.Type, l.kind.Class} }
 
-// start returns the place of the first task of a line. If the head of the line is dry, the first task is not known, but it does not come before the
-// bound of the head, which start returns then.
+// start returns the place of the first task of a line. If the head of the line is dry, the first
+// task is not known, but it does not come before the bound of the head, which start returns then.
 func (l *line) start() place {
 	if at, ok := l.head.first(); ok {
 		return at
@@ -54,7 +56,8 @@ func (l *line) demands() lease.Class {
 	return (&lease.Spec{Requirements: &l.placement.Requirements}).Class()
 }
 
-// pinnedTo returns the worker to which the tasks of the line are pinned; its name is empty if they are not.
+// pinnedTo returns the worker to which the tasks of the line are pinned; its name is empty if they
+// are not.
 func (l *line) pinnedTo() workerKey { return workerKey{l.queue.space.name.Tenant, l.placement.Worker} }
 
 func lineLess(a, b *line) bool {

@@ -9,8 +9,9 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// lines keeps the lines of all queues: it moves tasks into and out of them, puts them into the pools where takers find them, and reads on where the head of a
-// line becomes short (read_ahead.go). It belongs to the loop.
+// lines keeps the lines of all queues: it moves tasks into and out of them, puts them into the
+// pools where takers find them, and reads on where the head of a line becomes short
+// (read_ahead.go). It belongs to the loop.
 type lines struct {
 	readings map[*readAhead]struct{} // under way
 	readers  *sync.WaitGroup         // goroutines that read
@@ -30,7 +31,8 @@ func (ls *lines) update(c *lease.Change) {
 	was, is := isInLine(c.Old), isInLine(c.New)
 	if was && is && placeOf(c.Old) == placeOf(c.New) {
 		if len(ls.readings) > 0 {
-			ls.noteMove(ls.spaces.queueOf(c).line(c.New.Line()), placeOf(c.New), true) // the place is the same, but a reading may have an older version of the task
+			// the place is the same, but a reading may have an older version of the task
+			ls.noteMove(ls.spaces.queueOf(c).line(c.New.Line()), placeOf(c.New), true)
 		}
 		return
 	}
@@ -52,7 +54,8 @@ func (ls *lines) update(c *lease.Change) {
 	}
 }
 
-// enlist adds a line that has a task in memory, or may have one on disk, to the pool where takers find it.
+// enlist adds a line that has a task in memory, or may have one on disk, to the pool where takers
+// find it.
 func (ls *lines) enlist(l *line) {
 	if l.lineup != nil {
 		l.rank()
@@ -93,8 +96,10 @@ func (ls *lines) unlist(l *line) {
 	ls.pipeline.current().forgetIfUnused(l.queue)
 }
 
-// relist is called after a task has left a line. If the line is empty, relist removes it from its pool and deletes it, but keeps a few lines that
-// have no fairness key and no class. A flow without lines becomes idle; queue.forgetIdle deletes it when the other flows have caught up with its turns.
+// relist is called after a task has left a line. If the line is empty, relist removes it from its
+// pool and deletes it, but keeps a few lines that have no fairness key and no class. A flow without
+// lines becomes idle; queue.forgetIdle deletes it when the other flows have caught up with its
+// turns.
 func (ls *lines) relist(l *line) {
 	switch {
 	case l.lineup == nil:
@@ -122,8 +127,9 @@ func (ls *lines) drop(l *line) {
 // dropsPerTurn is how many lines dropEmpty drops before other operations have their turn.
 var dropsPerTurn = 200
 
-// dropEmpty drops the lines of a queue in which no task waits. Only a taker would read on in a line whose head is dry, and find that it is empty; but
-// there may be no taker for it, and the queue would stay for ever.
+// dropEmpty drops the lines of a queue in which no task waits. Only a taker would read on in a line
+// whose head is dry, and find that it is empty; but there may be no taker for it, and the queue
+// would stay for ever.
 func (ls *lines) dropEmpty(q *queue) {
 	n := 0
 	for _, f := range q.flows {
@@ -146,7 +152,8 @@ func (ls *lines) dropEmpty(q *queue) {
 	}
 }
 
-// keptTypes is for how many types a queue keeps the pool and the line while no task of the type waits.
+// keptTypes is for how many types a queue keeps the pool and the line while no task of the type
+// waits.
 const keptTypes = 16
 
 // poolOf returns the key and the requirements of the pool in which a line belongs at present.
@@ -170,8 +177,9 @@ func (ls *lines) poolOf(l *line) (poolKey, *lease.Requirements) {
 	return k, needs
 }
 
-// regroup moves the lines of an affinity key to the pools in which they belong now. To move a line costs about as much as to grant a task, and a producer may
-// give each task of the key another type, so each line counts as tried.
+// regroup moves the lines of an affinity key to the pools in which they belong now. To move a line
+// costs about as much as to grant a task, and a producer may give each task of the key another
+// type, so each line counts as tried.
 func (ls *lines) regroup(s *space, key string) {
 	ls.effort.add(len(s.affinityLines[key]))
 	for _, l := range slices.Collect(maps.Keys(s.affinityLines[key])) {

@@ -44,8 +44,8 @@ func (e *Engine) loadClock(r store.Reader) error {
 
 func (e *Engine) loadKeys(r store.Reader) error { return e.set.loadKeys(r, e.cfg.KeySegment) }
 
-// identify reads the store's epoch and key, and makes them at the first start. InvalidateLeases and RestoredStore begin a new epoch, which ends every
-// older lease (A9, A11).
+// identify reads the store's epoch and key, and makes them at the first start. InvalidateLeases and
+// RestoredStore begin a new epoch, which ends every older lease (A9, A11).
 func identify(st store.Store, recovery Recovery) (id records.Identity, err error) {
 	var found bool
 	var b store.Batch
@@ -79,8 +79,9 @@ func identify(st store.Store, recovery Recovery) (id records.Identity, err error
 	return id, st.Commit(context.Background(), &b)
 }
 
-// requireMeta returns a *store.CorruptError if a store that was served has lost its identity or its clock. With a new key, no lease would be known any more; with
-// a clock that begins at 0, no lease would end and no retry begin for as long as the coordinator has served.
+// requireMeta returns a *store.CorruptError if a store that was served has lost its identity or its
+// clock. With a new key, no lease would be known any more; with a clock that begins at 0, no lease
+// would end and no retry begin for as long as the coordinator has served.
 func requireMeta(r store.Reader) error {
 	served := false
 	err := r.Scan(store.Space, nil, nil, func(_, _ []byte) bool { served = true; return false })
@@ -141,7 +142,8 @@ func (e *Engine) loadQueues(r store.Reader) error {
 	})
 }
 
-// forgetQueues forgets the queues that became unused when the coordinator stopped: their workers may not come back.
+// forgetQueues forgets the queues that became unused when the coordinator stopped: their workers
+// may not come back.
 func (e *Engine) forgetQueues() {
 	for s := range e.spaces.each() {
 		for _, q := range s.queues {
@@ -150,8 +152,9 @@ func (e *Engine) forgetQueues() {
 	}
 }
 
-// loadBucket sets how far the rate limit of a queue is used up. An earlier format did not store that: then the limit counts as used up. The first
-// batch stores this state, because otherwise the next start would begin the wait again (T13).
+// loadBucket sets how far the rate limit of a queue is used up. An earlier format did not store
+// that: then the limit counts as used up. The first batch stores this state, because otherwise the
+// next start would begin the wait again (T13).
 func (e *Engine) loadBucket(q *queue, stored *lease.Bucket) {
 	switch {
 	case stored != nil:
@@ -162,8 +165,9 @@ func (e *Engine) loadBucket(q *queue, stored *lease.Bucket) {
 	}
 }
 
-// loadLines finds the lines in which tasks wait. It does not read the tasks: the first use of each head does. The bound of an unread line is right before its
-// first task, so that lines which are not read yet are in order, and a grant reads only the line whose turn it is.
+// loadLines finds the lines in which tasks wait. It does not read the tasks: the first use of each
+// head does. The bound of an unread line is right before its first task, so that lines which are
+// not read yet are in order, and a grant reads only the line whose turn it is.
 func (e *Engine) loadLines(r store.Reader) error {
 	var found []*line
 	err := records.WaitingLines(r, func(first store.ReadyKey, kind lease.Line) error {
@@ -179,7 +183,8 @@ func (e *Engine) loadLines(r store.Reader) error {
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(found, func(a, b *line) int { return cmp.Compare(a.head.bound.place, b.head.bound.place) }) // see waitingLines
+	// see waitingLines
+	slices.SortFunc(found, func(a, b *line) int { return cmp.Compare(a.head.bound.place, b.head.bound.place) })
 	for _, l := range found {
 		e.lines.enlist(l)
 	}
@@ -203,7 +208,8 @@ func (e *Engine) loadParked(r store.Reader) error {
 	})
 }
 
-// loadLeases adds the tasks with live leases to the working set. Their sessions are gone, so the leases become orphans of the instances that held them.
+// loadLeases adds the tasks with live leases to the working set. Their sessions are gone, so the
+// leases become orphans of the instances that held them.
 func (e *Engine) loadLeases(r store.Reader) error {
 	return records.LeasedTasks(r, func(t *lease.Task) error {
 		q, err := e.loadQueue(t.ID.Space, t.Spec.Queue)
@@ -229,8 +235,9 @@ func (e *Engine) loadLeases(r store.Reader) error {
 	})
 }
 
-// invalidate ends the leases of an older epoch; the first batch makes that durable. If a crash comes before that, the next start finds the leases
-// again. No report under them is committed in the meantime, because a report is checked for its epoch first (V7).
+// invalidate ends the leases of an older epoch; the first batch makes that durable. If a crash
+// comes before that, the next start finds the leases again. No report under them is committed in
+// the meantime, because a report is checked for its epoch first (V7).
 func (e *Engine) invalidate() {
 	for id, t := range e.set.leasedTasks() {
 		if l := t.Lease; l.Epoch != e.rules.Authority.Epoch {

@@ -51,7 +51,8 @@ func copyWith(t *testing.T, of store.Store, keep func(ks store.Keyspace, key []b
 	return st
 }
 
-// If a workspace is missing, whatever refers to it is a corrupt record, and the engine does not start.
+// If a workspace is missing, whatever refers to it is a corrupt record, and the engine does not
+// start.
 func TestMissingWorkspaceIsCorruption(t *testing.T) {
 	golden := openGolden(t)
 	for _, kept := range [][]store.Keyspace{
@@ -67,7 +68,8 @@ func TestMissingWorkspaceIsCorruption(t *testing.T) {
 	}
 }
 
-// A store that was served and has no identity or no clock is not served with new ones, whatever happens to its leases.
+// A store that was served and has no identity or no clock is not served with new ones, whatever
+// happens to its leases.
 func TestMissingMetaIsCorruption(t *testing.T) {
 	golden := openGolden(t)
 	for _, lost := range []string{store.MetaIdentity, store.MetaClock} {

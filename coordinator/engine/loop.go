@@ -10,23 +10,28 @@ import (
 
 // Intervals of the loop.
 const (
-	// tick is how often the loop wakes while leases are live, so that it notices its own standstill.
+	// tick is how often the loop wakes while leases are live, so that it notices its own
+	// standstill.
 	tick = 50 * time.Millisecond
 	// idleTick is how often it wakes otherwise, so that it notices a jump of the wall clock.
 	idleTick = time.Second
 	// saveClock is how often the serving clock is made durable while leases are live (A9).
 	saveClock = time.Second
-	// saveWait is at most how often it is made durable while a task waits for it, or a queue for its rate limit (T13). It is for the last two seconds of
-	// a wait, and the first ones after a start: otherwise, saveStep has longer steps.
+	// saveWait is at most how often it is made durable while a task waits for it, or a queue for
+	// its rate limit (T13). It is for the last two seconds of a wait, and the first ones after a
+	// start: otherwise, saveStep has longer steps.
 	saveWait = 250 * time.Millisecond
 )
 
-// runFor is after how long a round begins no further operation. The callers of all operations of a round wait for its end, and most operations that take
-// long change nothing, so that no other bound of the round would stop them. After a standstill it does not apply: what came in meanwhile runs first.
+// runFor is after how long a round begins no further operation. The callers of all operations of a
+// round wait for its end, and most operations that take long change nothing, so that no other bound
+// of the round would stop them. After a standstill it does not apply: what came in meanwhile runs
+// first.
 var runFor = 10 * time.Millisecond
 
-// Run serves until ctx ends. Then it commits and answers the operations that have run, and returns nil. If the store fails, Run returns
-// an error that wraps ErrStore, and the process must exit: only opening the store again shows what was committed.
+// Run serves until ctx ends. Then it commits and answers the operations that have run, and returns
+// nil. If the store fails, Run returns an error that wraps ErrStore, and the process must exit:
+// only opening the store again shows what was committed.
 func (e *Engine) Run(ctx context.Context) (err error) {
 	e.pipeline.start()
 	reading, endReading := context.WithCancel(ctx)
@@ -66,16 +71,18 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 	}
 }
 
-// pollCommitter takes all that the committer has sent. Run's select takes one thing of several at random: while the loop has no rest, it would leave the
-// committer, and with it the answers to the callers, waiting for many rounds.
+// pollCommitter takes all that the committer has sent. Run's select takes one thing of several at
+// random: while the loop has no rest, it would leave the committer, and with it the answers to the
+// callers, waiting for many rounds.
 func (e *Engine) pollCommitter() {
 	for b := e.pipeline.poll(); b != nil; b = e.pipeline.poll() {
 		e.afterCommit(b)
 	}
 }
 
-// wakeable returns the channel that wakes the loop when an operation comes in. It returns nil while the loop could not take the operation: the batch is
-// full, or operations that were taken before come first.
+// wakeable returns the channel that wakes the loop when an operation comes in. It returns nil while
+// the loop could not take the operation: the batch is full, or operations that were taken before
+// come first.
 func (e *Engine) wakeable() <-chan struct{} {
 	if e.batch().full() {
 		return nil
@@ -83,8 +90,8 @@ func (e *Engine) wakeable() <-chan struct{} {
 	return e.intake.wake()
 }
 
-// round polls the committer, and runs the operations that came in, then the timers that are due, and then grants leases. It gives the batch to the committer if
-// the committer has asked for one.
+// round polls the committer, and runs the operations that came in, then the timers that are due,
+// and then grants leases. It gives the batch to the committer if the committer has asked for one.
 func (e *Engine) round() {
 	e.pollCommitter()
 	e.pipeline.submit()
@@ -112,7 +119,8 @@ func (e *Engine) round() {
 // runOps runs the operations that wait, until the batch or the time of the round is used up.
 func (e *Engine) runOps() {
 	most := len(e.batch().changes) + e.batch().most
-	n := min(e.intake.waiting(), maxBatchOps) // what comes in later runs in the next round, and so does what makes too many changes
+	// what comes in later runs in the next round, and so does what makes too many changes
+	n := min(e.intake.waiting(), maxBatchOps)
 	began := e.now().Serving
 	for ran := 0; ran < n && e.batch().bytes < maxBatchBytes && len(e.batch().changes) < most; ran++ {
 		before := e.now().Serving
@@ -129,8 +137,8 @@ func (e *Engine) runOps() {
 	}
 }
 
-// sleep returns how long the loop may sleep until something is due. While the batch is full, due timers do not count, because the loop could
-// not apply them.
+// sleep returns how long the loop may sleep until something is due. While the batch is full, due
+// timers do not count, because the loop could not apply them.
 func (e *Engine) sleep() time.Duration {
 	if e.batch().full() {
 		return idleTick
@@ -138,7 +146,8 @@ func (e *Engine) sleep() time.Duration {
 	if e.intake.begun() {
 		return 0
 	}
-	// If match made way for other operations, it goes on at once; if the batch has handed out enough, with the next one; if the disk is spent, with a tick.
+	// If match made way for other operations, it goes on at once; if the batch has handed out
+	// enough, with the next one; if the disk is spent, with a tick.
 	if e.mayMatch() && !e.handedOut() && !e.grantsNone {
 		return 0
 	}
@@ -156,8 +165,8 @@ func (e *Engine) sleep() time.Duration {
 	return max(0, e.agenda.wait(now, e.alarms.wait(now, e.timers.wait(now, d))))
 }
 
-// save asks for a commit that carries only the serving clock, if no other commit has carried it for a while (A9). Otherwise a wait would begin again with
-// every crash, for ever if they come often.
+// save asks for a commit that carries only the serving clock, if no other commit has carried it for
+// a while (A9). Otherwise a wait would begin again with every crash, for ever if they come often.
 func (e *Engine) save() {
 	if e.saveIn(idleTick) <= 0 {
 		e.batch().keepClock()
@@ -179,9 +188,10 @@ func (e *Engine) saveIn(d time.Duration) time.Duration {
 	return d
 }
 
-// saveStep returns after how long without a commit the clock is saved during a wait that ends at the given time. A crash costs at most an eighth of what is
-// left of the wait, so that the number of commits hardly grows with its length; and an eighth of the time since the start, so that each wait ends even if
-// there is never time for an eighth of it between two crashes.
+// saveStep returns after how long without a commit the clock is saved during a wait that ends at
+// the given time. A crash costs at most an eighth of what is left of the wait, so that the number
+// of commits hardly grows with its length; and an eighth of the time since the start, so that each
+// wait ends even if there is never time for an eighth of it between two crashes.
 func (e *Engine) saveStep(end lease.Instant) time.Duration {
 	left := end.Sub(e.now().Serving) + e.clocks.unsaved() // as of when the clock was saved last, and so after a crash
 	return max(saveWait, min(left, e.clocks.served()-e.clocks.unsaved())/8)
@@ -199,7 +209,8 @@ func (e *Engine) finishBatch(b *batch) {
 	}
 }
 
-// batchDurable frees what was in memory because a batch was not durable yet, and begins the readings that have waited for it.
+// batchDurable frees what was in memory because a batch was not durable yet, and begins the
+// readings that have waited for it.
 func (e *Engine) batchDurable(b *batch) {
 	for _, c := range b.changes {
 		e.set.durable(b.number, c)
@@ -207,8 +218,8 @@ func (e *Engine) batchDurable(b *batch) {
 	e.lines.beginReadings(b.number)
 }
 
-// drain is the orderly end. It makes the changes of all operations that have run durable and answers these operations. Operations that still wait get
-// ErrStopped.
+// drain is the orderly end. It makes the changes of all operations that have run durable and
+// answers these operations. Operations that still wait get ErrStopped.
 func (e *Engine) drain() {
 	answerAll(e.inbox.close(ErrStopped), ErrStopped)
 	e.batch().keepClock()

@@ -9,7 +9,9 @@ var lossesPerRound = 200
 func (e *Engine) loseResources(k workerKey) {
 	p := e.workers.awaiting(k)
 	n := 0
-	for l := range p.pinned { // p.end is still the alarm that has rung, so workers.update sets no other alarm when a line becomes empty
+	// p.end is still the alarm that has rung, so workers.update sets no other alarm when a line
+	// becomes empty
+	for l := range p.pinned {
 		if n == lossesPerRound {
 			break
 		}
@@ -41,7 +43,8 @@ func (e *Engine) loseFirst(l *line, worker string) {
 	}
 }
 
-// loseFirstParked is loseFirst for a line of parked tasks: they need not have the room of their key to fail.
+// loseFirstParked is loseFirst for a line of parked tasks: they need not have the room of their key
+// to fail.
 func (e *Engine) loseFirstParked(l *parkedLine, worker string) {
 	p, ok := e.parking.first(l)
 	if !ok {

@@ -9,8 +9,9 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// manualEngine runs the parts of the engine's round one by one, without the loop, so that the cost of each part can be measured. It commits nothing: it
-// encodes a batch, and then treats the batch as durable.
+// manualEngine runs the parts of the engine's round one by one, without the loop, so that the cost
+// of each part can be measured. It commits nothing: it encodes a batch, and then treats the batch
+// as durable.
 type manualEngine struct {
 	testing.TB
 	*Engine
@@ -18,7 +19,8 @@ type manualEngine struct {
 	encoded store.Batch
 }
 
-// newManualEngine makes an engine with the given number of sessions, each with the given number of slots.
+// newManualEngine makes an engine with the given number of sessions, each with the given number of
+// slots.
 func newManualEngine(tb testing.TB, takers, slots int) *manualEngine {
 	tb.Helper()
 	e, err := Open(memstore.New(), Config{})

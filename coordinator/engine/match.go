@@ -5,12 +5,15 @@ import (
 	"container/list"
 )
 
-// grantsPerTurn is how many tasks a queue hands out at most before another one has its turn; it begins no share of a taker that would not fit.
+// grantsPerTurn is how many tasks a queue hands out at most before another one has its turn; it
+// begins no share of a taker that would not fit.
 var grantsPerTurn = 64
 
-// takersPerBatch is to how many calls and sessions match hands out tasks in a batch before it leaves the rest to the next one. After the commit all of them become
-// ready at once, and everybody else waits for them (docs/decisions/0031-long-calls-yield.md). The turn in which a queue reaches it goes on. What operations hand
-// out, to calls that do not wait or repeat a request, does not count: a flood of these would end all grants.
+// takersPerBatch is to how many calls and sessions match hands out tasks in a batch before it
+// leaves the rest to the next one. After the commit all of them become ready at once, and everybody
+// else waits for them (docs/decisions/0031-long-calls-yield.md). The turn in which a queue reaches
+// it goes on. What operations hand out, to calls that do not wait or repeat a request, does not
+// count: a flood of these would end all grants.
 var takersPerBatch = 64
 
 // handedOut reports whether match has handed out in the present batch as much as it may.
@@ -19,12 +22,14 @@ func (e *Engine) handedOut() bool { return e.batch().handedOut >= takersPerBatch
 // mayMatch reports whether there is something for match to do.
 func (e *Engine) mayMatch() bool { return !e.agenda.empty() || e.parking.hasWork() }
 
-// mayNotGrant reports whether no task may be granted now, because the disk is spent (docs/decisions/0040-no-grants-on-a-full-disk.md) or the store is gone.
+// mayNotGrant reports whether no task may be granted now, because the disk is spent
+// (docs/decisions/0040-no-grants-on-a-full-disk.md) or the store is gone.
 func (e *Engine) mayNotGrant() bool { return e.cfg.DiskSpent() || e.cfg.StoreGone() }
 
-// match grants the tasks of the marked queues: tenants take turns, then the queues of a tenant, then the takers of a queue, each for its share
-// (T12). It stops after triesPerTurn tasks, or when the batch has handed out enough; matching continues in the next round (see sleep). While nothing may be
-// granted, it leaves the queues marked.
+// match grants the tasks of the marked queues: tenants take turns, then the queues of a tenant,
+// then the takers of a queue, each for its share (T12). It stops after triesPerTurn tasks, or when
+// the batch has handed out enough; matching continues in the next round (see sleep). While nothing
+// may be granted, it leaves the queues marked.
 func (e *Engine) match() {
 	if e.grantsNone = e.mayMatch() && e.mayNotGrant(); e.grantsNone {
 		return
@@ -50,8 +55,9 @@ func (e *Engine) match() {
 // recipients returns how many calls and sessions get something from the present batch.
 func (e *Engine) recipients() int { return e.requests.answering() + len(e.batch().deliveries) }
 
-// matchQueue gives a queue its turn. done is false if the turn ended while the queue may still have tasks that can be granted. It ends after triesPerTurn
-// tries, even if they have found nothing: there may be many takers, and many pools of which each taker meets none.
+// matchQueue gives a queue its turn. done is false if the turn ended while the queue may still have
+// tasks that can be granted. It ends after triesPerTurn tries, even if they have found nothing:
+// there may be many takers, and many pools of which each taker meets none.
 func (e *Engine) matchQueue(q *queue) (done bool) {
 	turn, end := beginTurn(q), e.effort.after(triesPerTurn)
 	for turn.at != nil && q.waiting.Len() > 0 {
@@ -81,7 +87,8 @@ func (e *Engine) matchQueue(q *queue) (done bool) {
 	return true
 }
 
-// queueTurn is the turn of a queue: its takers get their shares one after another, in the order in which they are available.
+// queueTurn is the turn of a queue: its takers get their shares one after another, in the order in
+// which they are available.
 type queueTurn struct {
 	queue  *queue
 	goesOn bool          // it began where the one before ended, so perhaps not at the first taker
@@ -92,7 +99,8 @@ type queueTurn struct {
 	grants int           // to all of them
 }
 
-// beginTurn begins the turn of a queue: at the taker at which the last one ended early, or else at the first one.
+// beginTurn begins the turn of a queue: at the taker at which the last one ended early, or else at
+// the first one.
 func beginTurn(q *queue) queueTurn {
 	t := queueTurn{queue: q, goesOn: q.next != nil, share: q.share()}
 	if t.goesOn {
@@ -115,11 +123,13 @@ func (t *queueTurn) moveTo(at *list.Element) {
 // pass goes on to the next taker.
 func (t *queueTurn) pass() { t.moveTo(t.next) }
 
-// granted notes a task for the present taker, and goes on to the next one if its share, or the turn, is over. A taker that is alone gets one share after another.
+// granted notes a task for the present taker, and goes on to the next one if its share, or the
+// turn, is over. A taker that is alone gets one share after another.
 func (t *queueTurn) granted(last bool) {
 	t.grants++
 	t.inRow++
-	t.queue.available.MoveToBack(t.at) // with the first task: whatever ends its share early, the others come before it next time
+	// with the first task: whatever ends its share early, the others come before it next time
+	t.queue.available.MoveToBack(t.at)
 	if t.inRow == t.share || last {
 		t.moveTo(cmp.Or(t.next, t.at))
 	}
@@ -131,8 +141,9 @@ func (t *queueTurn) usedUp() bool { return t.inRow == 0 && t.grants+t.share > gr
 // maxShare is how many tasks of a queue a taker gets in a row at most.
 const maxShare = 16
 
-// share returns how many tasks a taker gets in a row: what each would get if all had room for it. Where many calls wait for many tasks, each takes several with
-// it, and need not come back after one.
+// share returns how many tasks a taker gets in a row: what each would get if all had room for it.
+// Where many calls wait for many tasks, each takes several with it, and need not come back after
+// one.
 func (q *queue) share() int {
 	tasks := q.counts[countReady] - q.parked
 	return int(min(max(tasks/uint64(max(q.available.Len(), 1)), 1), maxShare, uint64(grantsPerTurn)))

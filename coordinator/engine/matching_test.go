@@ -12,8 +12,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// W4, W12: under random events, no worker is granted a task that it may not have, and no task waits while a worker with room may take it. A plain
-// model, which looks at every worker and every task, says what is allowed.
+// W4, W12: under random events, no worker is granted a task that it may not have, and no task waits
+// while a worker with room may take it. A plain model, which looks at every worker and every task,
+// says what is allowed.
 func TestMatchingAgainstAModel(t *testing.T) {
 	t.Attr("rules", "W4 W12")
 	for seed := range uint64(24) {
@@ -207,7 +208,8 @@ func (m *matchModel) check() {
 	}
 }
 
-// recordBindings records which worker holds each sticky key. It fails if two workers have leases of one key.
+// recordBindings records which worker holds each sticky key. It fails if two workers have leases of
+// one key.
 func (m *matchModel) recordBindings(live []*lease.Task) {
 	seen := map[string]string{}
 	for _, t := range live {
@@ -235,7 +237,8 @@ func heldBy(worker string, live []*lease.Task) (held []*lease.Task) {
 
 const tooManyBytes = "it holds too many bytes"
 
-// objection says why a worker may not have a task in addition to those that it holds; empty if it may.
+// objection says why a worker may not have a task in addition to those that it holds; empty if it
+// may.
 func objection(w *Wants, t *lease.Task, held []*lease.Task) string {
 	bytes, ofType := t.Spec.Size, 0
 	for _, h := range held {
@@ -275,8 +278,8 @@ func (m *matchModel) checkGrant(c *testSession, t *lease.Task, live []*lease.Tas
 	}
 }
 
-// recordCrowded records which workers have no room for the data of a task that has waited long. Such a worker may make room for it, for a moment longer than it
-// has to, and no other worker may.
+// recordCrowded records which workers have no room for the data of a task that has waited long.
+// Such a worker may make room for it, for a moment longer than it has to, and no other worker may.
 func (m *matchModel) recordCrowded(live []*lease.Task) {
 	for _, c := range m.crews {
 		w := c.Wants.Worker
@@ -307,8 +310,8 @@ func (m *matchModel) checkWaiting(t *lease.Task, live []*lease.Task) {
 	}
 }
 
-// boundElsewhere reports whether the sticky key of a task may still be bound to another worker. The model does not know the exact end of a binding, so it
-// allows 20 s more.
+// boundElsewhere reports whether the sticky key of a task may still be bound to another worker. The
+// model does not know the exact end of a binding, so it allows 20 s more.
 func (m *matchModel) boundElsewhere(t *lease.Task, worker string) bool {
 	a := t.Spec.Affinity
 	if a == nil || t.Spec.Pinned() != "" || a.Mode != lease.Sticky {
@@ -318,8 +321,9 @@ func (m *matchModel) boundElsewhere(t *lease.Task, worker string) bool {
 	return known && b.worker != worker && time.Since(b.last) < a.TTL+20*time.Second
 }
 
-// T12: a queue in which many different requirements or types wait has a short turn. Each of its grants looks at all of them, so 64 grants would hold up all
-// others for seconds. The queue has all its tasks granted in the end.
+// T12: a queue in which many different requirements or types wait has a short turn. Each of its
+// grants looks at all of them, so 64 grants would hold up all others for seconds. The queue has all
+// its tasks granted in the end.
 func TestTurnOfAQueueWithManyPoolsIsShort(t *testing.T) {
 	t.Attr("rules", "T12")
 	const pools = 500
@@ -357,7 +361,8 @@ func TestTurnOfAQueueWithManyPoolsIsShort(t *testing.T) {
 	}
 }
 
-// T12: the types that a worker lists count as looked at, also those of which no task waits: there may be many such workers.
+// T12: the types that a worker lists count as looked at, also those of which no task waits: there
+// may be many such workers.
 func TestListedTypesCountAsLookedAt(t *testing.T) {
 	t.Attr("rules", "T12")
 	const types = 500
@@ -372,7 +377,8 @@ func TestListedTypesCountAsLookedAt(t *testing.T) {
 	}
 }
 
-// T12: before another worker gets a task of a PREFERRED key, all sessions of the key's own worker are looked at. There may be many, and they count.
+// T12: before another worker gets a task of a PREFERRED key, all sessions of the key's own worker
+// are looked at. There may be many, and they count.
 func TestSessionsOfThePreferredWorkerCountAsLookedAt(t *testing.T) {
 	t.Attr("rules", "T12 W12")
 	const sessions = 1600
@@ -421,8 +427,9 @@ func TestTypesInAnyOrder(t *testing.T) {
 	})
 }
 
-// T12: a worker whose bytes are used up passes over the tasks of many fairness keys, but not over all: there may be a million. The tasks count as tried, so
-// that with many such workers the turn ends.
+// T12: a worker whose bytes are used up passes over the tasks of many fairness keys, but not over
+// all: there may be a million. The tasks count as tried, so that with many such workers the turn
+// ends.
 func TestSearchForATaskThatFitsEnds(t *testing.T) {
 	t.Attr("rules", "T12")
 	const keys = 1000
@@ -446,7 +453,8 @@ func TestSearchForATaskThatFitsEnds(t *testing.T) {
 	}
 }
 
-// T12: so does the search among the tasks of one fairness key that have many types. But the first task of each type is looked at, and taken if it fits.
+// T12: so does the search among the tasks of one fairness key that have many types. But the first
+// task of each type is looked at, and taken if it fits.
 func TestSearchForATaskThatFitsAmongManyTypesEnds(t *testing.T) {
 	t.Attr("rules", "T12 W4")
 	const types, of = 100, 20
@@ -484,7 +492,8 @@ func TestSearchForATaskThatFitsAmongManyTypesEnds(t *testing.T) {
 	}
 }
 
-// T12: so does the search that finds out whether the worker of a PREFERRED key has room for one of its tasks, in however many pools these are.
+// T12: so does the search that finds out whether the worker of a PREFERRED key has room for one of
+// its tasks, in however many pools these are.
 func TestSearchForAPreferredTaskThatFitsEnds(t *testing.T) {
 	t.Attr("rules", "T12 W12")
 	for _, test := range []struct{ types, keys, tasks int }{{1, 1000, 1000}, {50, 2, 5000}} {
@@ -517,8 +526,10 @@ func TestSearchForAPreferredTaskThatFitsEnds(t *testing.T) {
 	}
 }
 
-// T12: many takers, and many requirements that none of them meets: a turn does not look at all of them, the next one goes on where it has ended. A task
-// that comes meanwhile for a taker at which the turns have looked already goes to that taker. When all takers were looked at, matching comes to rest.
+// T12: many takers, and many requirements that none of them meets: a turn does not look at all of
+// them, the next one goes on where it has ended. A task that comes meanwhile for a taker at which
+// the turns have looked already goes to that taker. When all takers were looked at, matching comes
+// to rest.
 func TestTurnGoesOnWhereTheLastOneEnded(t *testing.T) {
 	t.Attr("rules", "T12")
 	const takers, pools = 40, 160
@@ -560,7 +571,8 @@ func TestTurnGoesOnWhereTheLastOneEnded(t *testing.T) {
 	}
 }
 
-// T12: the tasks of a PREFERRED key that have many types are in as many pools, and all of these count as looked at.
+// T12: the tasks of a PREFERRED key that have many types are in as many pools, and all of these
+// count as looked at.
 func TestTurnOfAQueueWithManyPreferredPoolsIsShort(t *testing.T) {
 	t.Attr("rules", "T12 W12")
 	const pools = 500
@@ -583,8 +595,9 @@ func TestTurnOfAQueueWithManyPreferredPoolsIsShort(t *testing.T) {
 	}
 }
 
-// T12: the tasks of a fairness key may be in many pools, of other types or pinned to other workers. Its turns do not move all of them, but
-// a higher weight does, since it makes the next turn begin earlier.
+// T12: the tasks of a fairness key may be in many pools, of other types or pinned to other workers.
+// Its turns do not move all of them, but a higher weight does, since it makes the next turn begin
+// earlier.
 func TestTurnOfAKeyWithManyPoolsMovesFew(t *testing.T) {
 	t.Attr("rules", "T12")
 	const pools, grants = 500, 3
@@ -621,8 +634,8 @@ func TestTurnOfAKeyWithManyPoolsMovesFew(t *testing.T) {
 	}
 }
 
-// T12: when many types and requirements have waited, the maps of their pools are made anew. To iterate over the old ones would take as long as before, for each
-// grant.
+// T12: when many types and requirements have waited, the maps of their pools are made anew. To
+// iterate over the old ones would take as long as before, for each grant.
 func TestMapsOfManyPoolsShrink(t *testing.T) {
 	t.Attr("rules", "T12")
 	const types = 2000
@@ -652,7 +665,8 @@ func TestMapsOfManyPoolsShrink(t *testing.T) {
 	}
 }
 
-// T12: a PREFERRED key follows its latest grant, and all its lines move with it, which takes a while if it has many. Then the turn of the queue ends.
+// T12: a PREFERRED key follows its latest grant, and all its lines move with it, which takes a
+// while if it has many. Then the turn of the queue ends.
 func TestTurnInWhichAKeyWithManyLinesMovesIsShort(t *testing.T) {
 	t.Attr("rules", "T12 W12")
 	const takers, lines = 10, 500
@@ -679,8 +693,9 @@ func (h *manualEngine) submitKey(n int) *queue {
 	return h.spaces.named(home).queues["q"]
 }
 
-// W12: a turn has passed over a worker, because a PREFERRED task would go to its own one, and ends before it comes to that one. If that one has no more room
-// when the turn goes on, the worker that was passed over gets the task.
+// W12: a turn has passed over a worker, because a PREFERRED task would go to its own one, and ends
+// before it comes to that one. If that one has no more room when the turn goes on, the worker that
+// was passed over gets the task.
 func TestPreferredTaskIsNotLeftToAWorkerThatLosesItsRoomWithinATurn(t *testing.T) {
 	t.Attr("rules", "W12")
 	const pools = 160 // of tasks that nobody can take: to look at them ends a turn

@@ -16,16 +16,19 @@ type parkedLine struct {
 	head *head[place]
 }
 
-// isDropped reports whether parking has forgotten the line, because none of its tasks was parked any more.
+// isDropped reports whether parking has forgotten the line, because none of its tasks was parked
+// any more.
 func (l *parkedLine) isDropped() bool { return l.key.parked[l.line] != l }
 
-// pinnedTo returns the worker to which the tasks of the line are pinned; its name is empty if they are not.
+// pinnedTo returns the worker to which the tasks of the line are pinned; its name is empty if they
+// are not.
 func (l *parkedLine) pinnedTo() workerKey {
 	return workerKey{l.key.space.name.Tenant, l.line.Class.Placement().Worker}
 }
 
-// parking has the READY tasks for whose concurrency key there was no room: they are parked under the key, line by line (see concurrencyKey). It knows which keys
-// may have room again. It belongs to the loop.
+// parking has the READY tasks for whose concurrency key there was no room: they are parked under
+// the key, line by line (see concurrencyKey). It knows which keys may have room again. It belongs
+// to the loop.
 type parking struct {
 	roomy     map[*concurrencyKey]struct{} // keys that may have room
 	mostRoomy int                          // see shrunk
@@ -40,7 +43,8 @@ func newParking(all *spaces, w *workset, p *pipeline, ws *workers) *parking {
 	return &parking{roomy: map[*concurrencyKey]struct{}{}, spaces: all, set: w, pipeline: p, workers: ws}
 }
 
-// isFull reports whether the concurrency key of a task has no room, so that no worker can be granted the task now.
+// isFull reports whether the concurrency key of a task has no room, so that no worker can be
+// granted the task now.
 func (pk *parking) isFull(t *lease.Task) bool {
 	k := pk.spaces.of(t.ID).keys[t.Spec.ConcurrencyKey]
 	return k != nil && !k.state().Room(t.Spec.ConcurrencyLimit)
@@ -65,8 +69,8 @@ func (pk *parking) drop(l *parkedLine) {
 	}
 }
 
-// update updates the concurrency key of a task after a change of the task. If the change may have made room under the key, or if a READY task of
-// the key is no longer READY, it calls mayHaveRoom.
+// update updates the concurrency key of a task after a change of the task. If the change may have
+// made room under the key, or if a READY task of the key is no longer READY, it calls mayHaveRoom.
 func (pk *parking) update(c *lease.Change) {
 	id, spec := c.Subject()
 	if spec.ConcurrencyKey == "" {
@@ -118,7 +122,8 @@ func (pk *parking) unparked(k *concurrencyKey) {
 	}
 }
 
-// behind reports whether a task that is before this one in its line is parked under the same concurrency key.
+// behind reports whether a task that is before this one in its line is parked under the same
+// concurrency key.
 func (pk *parking) behind(l *line, id lease.TaskID, p place) bool {
 	if len(l.queue.space.keys) == 0 {
 		return false
@@ -138,7 +143,8 @@ func (pk *parking) behind(l *line, id lease.TaskID, p place) bool {
 	return ok && placeLess(first, p)
 }
 
-// first returns the place of the first task of a line that is parked under the key. If there is none any more, it forgets the line.
+// first returns the place of the first task of a line that is parked under the key. If there is
+// none any more, it forgets the line.
 func (pk *parking) first(l *parkedLine) (p place, ok bool) {
 	if l.head.dry() {
 		pk.refill(l)
@@ -149,7 +155,8 @@ func (pk *parking) first(l *parkedLine) (p place, ok bool) {
 	return p, ok
 }
 
-// remove removes a place from the parked tasks of a line, and forgets the line if that was the last one.
+// remove removes a place from the parked tasks of a line, and forgets the line if that was the last
+// one.
 func (pk *parking) remove(l *parkedLine, p place) {
 	if l.head.remove(p); l.head.empty() {
 		pk.drop(l)

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// pipeline has the batches on their way into the store: the one that the loop fills, and those that the committer has. It hands batches over when the committer
-// asks for one, knows what is durable, and can wait for it. It belongs to the loop.
+// pipeline has the batches on their way into the store: the one that the loop fills, and those that
+// the committer has. It hands batches over when the committer asks for one, knows what is durable,
+// and can wait for it. It belongs to the loop.
 type pipeline struct {
 	committer *committer
 	batch     *batch     // that the loop fills now
@@ -41,19 +42,22 @@ func (p *pipeline) stop(why error) {
 // current returns the batch that the loop fills now.
 func (p *pipeline) current() *batch { return p.batch }
 
-// asks returns the channel on which the committer asks for a batch; whoever receives from it calls asked.
+// asks returns the channel on which the committer asks for a batch; whoever receives from it calls
+// asked.
 func (p *pipeline) asks() <-chan struct{} { return p.committer.asks }
 
 func (p *pipeline) asked() { p.wanted = true }
 
-// ended returns the channel on which the batches of a commit come when it is durable and announced; whoever receives them calls durable. The channel is
-// closed when the committer has stopped; see err.
+// ended returns the channel on which the batches of a commit come when it is durable and announced;
+// whoever receives them calls durable. The channel is closed when the committer has stopped; see
+// err.
 func (p *pipeline) ended() <-chan []*batch { return p.committer.done }
 
 // err says why the committer has stopped. It is valid once the channel of ended is closed.
 func (p *pipeline) err() error { return fmt.Errorf("%w: %w", ErrStore, p.committer.err) }
 
-// poll takes what the committer has sent, until that is the end of a commit, and returns the first batch of this commit; nil: there is no more for now.
+// poll takes what the committer has sent, until that is the end of a commit, and returns the first
+// batch of this commit; nil: there is no more for now.
 func (p *pipeline) poll() *batch {
 	for {
 		select {
@@ -71,7 +75,8 @@ func (p *pipeline) poll() *batch {
 	}
 }
 
-// submit gives the batch to the committer if the committer has asked for one and the batch is not empty.
+// submit gives the batch to the committer if the committer has asked for one and the batch is not
+// empty.
 func (p *pipeline) submit() {
 	b := p.batch
 	if !p.wanted || b.empty() && len(b.ops) == 0 && len(b.deliveries) == 0 {
@@ -93,7 +98,8 @@ func (p *pipeline) durable(batches []*batch) {
 	}
 }
 
-// oldest returns the first batch that the committer has not reported as durable yet; nil if there is none.
+// oldest returns the first batch that the committer has not reported as durable yet; nil if there
+// is none.
 func (p *pipeline) oldest() *batch {
 	if len(p.inflight) == 0 {
 		return nil
@@ -109,12 +115,13 @@ func (p *pipeline) lastDurable() uint64 {
 	return p.batch.number - 1
 }
 
-// flush waits until the store holds all changes, so that a scan of the store misses nothing. If the store fails, flush panics with corrupt;
-// Run recovers from that.
+// flush waits until the store holds all changes, so that a scan of the store misses nothing. If the
+// store fails, flush panics with corrupt; Run recovers from that.
 func (p *pipeline) flush() { p.flushTo(p.batch.number) }
 
-// flushTo waits only for the changes of a batch and of those before it. A scan of an index needs no more than the last batch that changes this index. So
-// after a start, when nothing has changed the indexes yet, the first scans of many of them wait for no commit.
+// flushTo waits only for the changes of a batch and of those before it. A scan of an index needs no
+// more than the last batch that changes this index. So after a start, when nothing has changed the
+// indexes yet, the first scans of many of them wait for no commit.
 func (p *pipeline) flushTo(number uint64) {
 	for p.lastDurable() < number && (len(p.inflight) > 0 || !p.batch.empty()) {
 		p.submit()
@@ -130,5 +137,6 @@ func (p *pipeline) flushTo(number uint64) {
 	}
 }
 
-// pending returns how long the commit under way has lasted so far; 0 if there is none. Any goroutine may call it.
+// pending returns how long the commit under way has lasted so far; 0 if there is none. Any
+// goroutine may call it.
 func (p *pipeline) pending() time.Duration { return p.committer.pending() }

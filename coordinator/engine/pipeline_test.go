@@ -7,8 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// The committer gets a batch only when it has asked for one and there is something to tell. A batch is durable once the committer says so, and all batches before
-// it are.
+// The committer gets a batch only when it has asked for one and there is something to tell. A batch
+// is durable once the committer says so, and all batches before it are.
 func TestPipelineKnowsWhatIsDurable(t *testing.T) {
 	c := newCommitter(memstore.New(), newHub(), &Events{}) // it does not run: the test is the committer
 	var handed, durable []uint64

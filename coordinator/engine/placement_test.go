@@ -27,7 +27,8 @@ func (r *rig) submitWith(ask func(*lease.Spec)) lease.TaskID {
 	return r.submit(s)[0].ID
 }
 
-// startAll sends a Start for each task that a session was granted, so that the leases do not end as unacknowledged.
+// startAll sends a Start for each task that a session was granted, so that the leases do not end as
+// unacknowledged.
 func (r *rig) startAll(c *testSession) {
 	r.Helper()
 	for _, g := range c.grants() {
@@ -63,8 +64,8 @@ func hasGPU(w *Wants) {
 	}
 }
 
-// W12: a task goes only to a worker that has all that the task requires. While it waits, a worker with less gets other tasks, even if they have a
-// lower priority.
+// W12: a task goes only to a worker that has all that the task requires. While it waits, a worker
+// with less gets other tasks, even if they have a lower priority.
 func TestRequirementsAreMet(t *testing.T) {
 	t.Attr("rules", "W12")
 	lacking := map[string]func(*Wants){
@@ -87,8 +88,8 @@ func TestRequirementsAreMet(t *testing.T) {
 	}
 }
 
-// W12: a worker without the required capabilities gets no task, neither on a stream nor by a unary Lease. When the worker registers the capabilities,
-// it gets the task, also after a crash.
+// W12: a worker without the required capabilities gets no task, neither on a stream nor by a unary
+// Lease. When the worker registers the capabilities, it gets the task, also after a crash.
 func TestUpdatedCapabilitiesCountAtOnce(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -129,8 +130,9 @@ func TestPinnedTaskGoesToItsWorker(t *testing.T) {
 	})
 }
 
-// W12: a task whose worker is gone for longer than resource_wait is FAILED / RESOURCE_GONE. The wait begins when the worker goes, and ends when it
-// returns; the next wait has its full length again.
+// W12: a task whose worker is gone for longer than resource_wait is FAILED / RESOURCE_GONE. The
+// wait begins when the worker goes, and ends when it returns; the next wait has its full length
+// again.
 func TestPinnedTaskFailsWhenItsWorkerIsGone(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -162,8 +164,8 @@ func TestPinnedTaskFailsWhenItsWorkerIsGone(t *testing.T) {
 	})
 }
 
-// W12: many tasks whose worker is gone fail in steps, also those that are only in the store. After a crash the wait begins again. A task that is not
-// pinned stays READY.
+// W12: many tasks whose worker is gone fail in steps, also those that are only in the store. After
+// a crash the wait begins again. A task that is not pinned stays READY.
 func TestManyPinnedTasksFailInSteps(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -187,8 +189,9 @@ func TestManyPinnedTasksFailInSteps(t *testing.T) {
 	})
 }
 
-// W12: tasks that are parked under a concurrency key fail as well when the worker to which they are pinned is gone, and ExplainTask says that they will. They do
-// not wait for the key, which may be held for hours. It makes no difference whether they are in memory or only in the store.
+// W12: tasks that are parked under a concurrency key fail as well when the worker to which they are
+// pinned is gone, and ExplainTask says that they will. They do not wait for the key, which may be
+// held for hours. It makes no difference whether they are in memory or only in the store.
 func TestParkedPinnedTasksFail(t *testing.T) {
 	t.Attr("rules", "W12 S6")
 	for _, crash := range []bool{false, true} {
@@ -233,7 +236,8 @@ func TestParkedPinnedTasksFail(t *testing.T) {
 	}
 }
 
-// W12: while tasks of workers that are gone fail, other operations have their turn: a round gives up lossesPerRound tasks of each worker, and dueAtOnce in all.
+// W12: while tasks of workers that are gone fail, other operations have their turn: a round gives
+// up lossesPerRound tasks of each worker, and dueAtOnce in all.
 func TestRoundGivesUpFewPinnedTasks(t *testing.T) {
 	t.Attr("rules", "W12")
 	synctest.Test(t, func(t *testing.T) {
@@ -270,7 +274,8 @@ func TestRoundGivesUpFewPinnedTasks(t *testing.T) {
 	})
 }
 
-// W12: so do they while the bindings of many affinity keys end, all at once if a producer wants that. Each may have several lines.
+// W12: so do they while the bindings of many affinity keys end, all at once if a producer wants
+// that. Each may have several lines.
 func TestRoundEndsFewBindings(t *testing.T) {
 	t.Attr("rules", "W12")
 	const bindings = 20
@@ -299,14 +304,16 @@ func TestRoundEndsFewBindings(t *testing.T) {
 	}
 }
 
-// W12: if several lines wait for one worker that is gone, their tasks fail, one line after the other. Afterwards nothing of that is left in memory: when
-// the worker has come back and gone again, its tasks wait for resource_wait again.
+// W12: if several lines wait for one worker that is gone, their tasks fail, one line after the
+// other. Afterwards nothing of that is left in memory: when the worker has come back and gone
+// again, its tasks wait for resource_wait again.
 func TestSeveralLinesPinnedToOneWorkerFail(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
 		var specs []*lease.Spec
 		for _, typ := range []string{"a", "b"} {
-			for _, s := range many(lossesPerRound * 3 / 4) { // both lines together have more tasks than one round gives up
+			// both lines together have more tasks than one round gives up
+			for _, s := range many(lossesPerRound * 3 / 4) {
 				pinnedTo("holder")(s)
 				s.Type = typ
 				specs = append(specs, s)
@@ -338,7 +345,8 @@ func withAffinity(key string, mode lease.AffinityMode) func(*lease.Spec) {
 	return func(s *lease.Spec) { s.Affinity = &lease.Affinity{Key: key, Mode: mode, TTL: time.Minute} }
 }
 
-// W12: tasks of a STICKY key go to the worker of the first one and wait for it, until the TTL has passed since its last lease of the key.
+// W12: tasks of a STICKY key go to the worker of the first one and wait for it, until the TTL has
+// passed since its last lease of the key.
 func TestStickyKeyStaysWithItsWorker(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -389,8 +397,9 @@ func TestStickyKeyStaysWithItsWorkerAfterARestart(t *testing.T) {
 	})
 }
 
-// W12: a PREFERRED task that goes to another worker does not take its key away from the worker on which STICKY tasks of the key are kept, nor does its
-// lease make these wait for that worker longer.
+// W12: a PREFERRED task that goes to another worker does not take its key away from the worker on
+// which STICKY tasks of the key are kept, nor does its lease make these wait for that worker
+// longer.
 func TestPreferredTaskDoesNotMoveAStickyKey(t *testing.T) {
 	t.Attr("rules", "W12")
 	for _, restart := range []bool{false, true} {
@@ -419,7 +428,8 @@ func TestPreferredTaskDoesNotMoveAStickyKey(t *testing.T) {
 			if err != nil {
 				r.Fatal(err)
 			}
-			if left := time.Until(x.Findings[0].Until.Time()); left != time.Minute { // although b has a lease of the key
+			// although b has a lease of the key
+			if left := time.Until(x.Findings[0].Until.Time()); left != time.Minute {
 				r.Errorf("the finding says that the binding ends in %v, want a minute", left)
 			}
 			time.Sleep(time.Minute + time.Second)
@@ -430,7 +440,8 @@ func TestPreferredTaskDoesNotMoveAStickyKey(t *testing.T) {
 	}
 }
 
-// W12: a STICKY key stays with its worker, also when the lease of a PREFERRED task on another worker has ended longer ago than the TTL.
+// W12: a STICKY key stays with its worker, also when the lease of a PREFERRED task on another
+// worker has ended longer ago than the TTL.
 func TestEndOfAnotherWorkersLeaseDoesNotFreeAStickyKey(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -449,7 +460,8 @@ func TestEndOfAnotherWorkersLeaseDoesNotFreeAStickyKey(t *testing.T) {
 	})
 }
 
-// W12: when the TTL of a STICKY key is over, a worker that still has a PREFERRED task of the key gets the key, and loses it with the next grant to another one.
+// W12: when the TTL of a STICKY key is over, a worker that still has a PREFERRED task of the key
+// gets the key, and loses it with the next grant to another one.
 func TestStickyKeyThatIsFreeFollowsPreferredTasks(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -475,7 +487,8 @@ func TestStickyKeyThatIsFreeFollowsPreferredTasks(t *testing.T) {
 	})
 }
 
-// W12: a STICKY task that is pinned goes to its worker in any case, so it does not keep the key there: the key follows its next grant.
+// W12: a STICKY task that is pinned goes to its worker in any case, so it does not keep the key
+// there: the key follows its next grant.
 func TestPinnedTaskDoesNotKeepAKeyOnItsWorker(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -491,8 +504,9 @@ func TestPinnedTaskDoesNotKeepAKeyOnItsWorker(t *testing.T) {
 	})
 }
 
-// W12: a task of a PREFERRED key goes to the worker of its key if that has room, even if it is another worker's turn; otherwise to another. That holds
-// also if the worker has room for some tasks and not for others.
+// W12: a task of a PREFERRED key goes to the worker of its key if that has room, even if it is
+// another worker's turn; otherwise to another. That holds also if the worker has room for some
+// tasks and not for others.
 func TestPreferredKeyGoesToItsWorkerIfThatHasRoom(t *testing.T) {
 	t.Attr("rules", "W12")
 	for name, limit := range map[string]func(*Wants){"slots": nil, "bytes": func(w *Wants) { w.MaxBytes = 1000 }} {
@@ -515,8 +529,8 @@ func TestPreferredKeyGoesToItsWorkerIfThatHasRoom(t *testing.T) {
 	}
 }
 
-// W12: a PREFERRED task goes to another worker if the worker of its key no longer takes work: because of a resize to 0 or an update to other queues, or
-// because it left.
+// W12: a PREFERRED task goes to another worker if the worker of its key no longer takes work:
+// because of a resize to 0 or an update to other queues, or because it left.
 func TestPreferredKeyOfAWorkerThatStops(t *testing.T) {
 	t.Attr("rules", "W12")
 	for name, stop := range map[string]func(*rig, *testSession){
@@ -546,8 +560,9 @@ func TestPreferredKeyOfAWorkerThatStops(t *testing.T) {
 	}
 }
 
-// W12: the engine looks at a bounded number of lines for a task that fits into a worker's free room. PREFERRED tasks beyond this bound do not wait for
-// that worker if another worker can take them.
+// W12: the engine looks at a bounded number of lines for a task that fits into a worker's free
+// room. PREFERRED tasks beyond this bound do not wait for that worker if another worker can take
+// them.
 func TestPreferredKeysBeyondTheBound(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -575,8 +590,9 @@ func TestPreferredKeysBeyondTheBound(t *testing.T) {
 	})
 }
 
-// W12: a worker without a stream counts as present while it holds a lease from a unary call, even if it asks for no more work meanwhile: the tasks that
-// are pinned to it wait for its next call. resource_wait begins when the last of these leases has ended, also after a crash.
+// W12: a worker without a stream counts as present while it holds a lease from a unary call, even
+// if it asks for no more work meanwhile: the tasks that are pinned to it wait for its next call.
+// resource_wait begins when the last of these leases has ended, also after a crash.
 func TestUnaryWorkerWithALeaseCountsAsPresent(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -610,7 +626,8 @@ func TestUnaryWorkerWithALeaseCountsAsPresent(t *testing.T) {
 	})
 }
 
-// W12: a task that is pinned to one worker and has an affinity key goes to that worker only, whether the key is bound to nobody, to it or to another.
+// W12: a task that is pinned to one worker and has an affinity key goes to that worker only,
+// whether the key is bound to nobody, to it or to another.
 func TestPinnedTaskWithAnAffinityKey(t *testing.T) {
 	t.Attr("rules", "W12")
 	for _, mode := range []lease.AffinityMode{lease.Sticky, lease.Preferred} {
@@ -630,7 +647,8 @@ func TestPinnedTaskWithAnAffinityKey(t *testing.T) {
 	}
 }
 
-// W12: a PREFERRED task does not wait for the worker of its key if that worker has free slots but lacks what the task requires.
+// W12: a PREFERRED task does not wait for the worker of its key if that worker has free slots but
+// lacks what the task requires.
 func TestPreferredKeyOfAWorkerThatLacksSomething(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -644,8 +662,8 @@ func TestPreferredKeyOfAWorkerThatLacksSomething(t *testing.T) {
 	})
 }
 
-// W12: of several PREFERRED tasks, another worker gets those for which the worker of their key has no more room, even if the engine had kept them from it
-// while the worker of the key had room.
+// W12: of several PREFERRED tasks, another worker gets those for which the worker of their key has
+// no more room, even if the engine had kept them from it while the worker of the key had room.
 func TestPreferredKeyOfAWorkerThatBecomesFull(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -664,8 +682,9 @@ func TestPreferredKeyOfAWorkerThatBecomesFull(t *testing.T) {
 	})
 }
 
-// W12: a PREFERRED task goes to another worker if the worker of its key has no room for it, also if that worker had room for the task before it and that one was
-// parked: its concurrency key has no room.
+// W12: a PREFERRED task goes to another worker if the worker of its key has no room for it, also if
+// that worker had room for the task before it and that one was parked: its concurrency key has no
+// room.
 func TestPreferredKeyBehindAParkedTask(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {

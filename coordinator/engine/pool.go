@@ -7,7 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// pool holds the lines of a queue from which the same takers may take (W12), ordered by the turns of their flows.
+// pool holds the lines of a queue from which the same takers may take (W12), ordered by the turns
+// of their flows.
 type pool struct {
 	poolKey
 	queue *queue
@@ -23,13 +24,14 @@ type poolKey struct {
 	preferred bool        // other workers may take from it while that worker has no room (PREFERRED)
 }
 
-// pools are the pools of a queue in which a task waits. For a taker, the engine checks the plain pools of its types, the demanding pools,
-// the pools tied to its worker, and the preferred pools.
+// pools are the pools of a queue in which a task waits. For a taker, the engine checks the plain
+// pools of its types, the demanding pools, the pools tied to its worker, and the preferred pools.
 type pools struct {
 	plain     map[string]*pool             // for any worker, without requirements; by type
 	demanding map[poolKey]*pool            // for any worker that meets the requirements
 	tied      map[string]map[poolKey]*pool // for one worker only; by that worker
-	preferred map[string]map[poolKey]*pool // one worker gets the tasks first, others while it has no room; by that worker
+	// one worker gets the tasks first, others while it has no room; by that worker
+	preferred map[string]map[poolKey]*pool
 
 	mostPlain, mostDemanding int // see shrunk
 }
@@ -86,7 +88,8 @@ func (ps *pools) add(p *pool) {
 	of[p.worker][p.poolKey] = p
 }
 
-// drop removes a pool in which no task waits. It keeps a plain pool as long as there are few plain pools, because it is likely to be needed again.
+// drop removes a pool in which no task waits. It keeps a plain pool as long as there are few plain
+// pools, because it is likely to be needed again.
 func (ps *pools) drop(p *pool) {
 	switch {
 	case p.isPlain():
@@ -106,8 +109,10 @@ func (ps *pools) drop(p *pool) {
 	}
 }
 
-// shrunk returns m, which may have just lost an entry, or a copy of m if it has had far more entries: to iterate over a map takes as long as for the most
-// entries that it ever had. Each grant would be slow from the time on when many types have waited. most is that number of entries, and is kept up to date.
+// shrunk returns m, which may have just lost an entry, or a copy of m if it has had far more
+// entries: to iterate over a map takes as long as for the most entries that it ever had. Each grant
+// would be slow from the time on when many types have waited. most is that number of entries, and
+// is kept up to date.
 func shrunk[K comparable, V any](m map[K]V, most *int) map[K]V {
 	if *most = max(*most, len(m)+1); *most < 1024 || len(m) > *most/8 {
 		return m
@@ -118,7 +123,8 @@ func shrunk[K comparable, V any](m map[K]V, most *int) map[K]V {
 	return small
 }
 
-// meets reports whether the taker has what the tasks of a pool require. Every grant calls it, so the answer is cached.
+// meets reports whether the taker has what the tasks of a pool require. Every grant calls it, so
+// the answer is cached.
 func (t *taker) meets(p *pool) bool {
 	if p.needs == nil {
 		return true
@@ -139,9 +145,11 @@ const keptFits = 1024
 
 // lineup holds the lines of one flow that are in one pool, ordered by their first tasks.
 type lineup struct {
-	pool  *pool
-	flow  *flow
-	begin float64 // where it stands in pool.turns: flow.begin, or a value that flow.begin had before and that is not later
+	pool *pool
+	flow *flow
+	// where it stands in pool.turns: flow.begin, or a value that flow.begin had before and that is
+	// not later
+	begin float64
 	lines ordered.Set[*line]
 }
 

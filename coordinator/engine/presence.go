@@ -9,8 +9,9 @@ import (
 // workerKey names a worker.
 type workerKey struct{ tenant, worker string }
 
-// presence is kept for a worker while it is present, or while tasks that are pinned to it wait (W12). A worker that calls Lease has no stream: it is
-// present while a call waits, and while it has live leases from its calls.
+// presence is kept for a worker while it is present, or while tasks that are pinned to it wait
+// (W12). A worker that calls Lease has no stream: it is present while a call waits, and while it
+// has live leases from its calls.
 type presence struct {
 	takers map[*taker]struct{}      // its sessions and unary requests
 	leases int                      // number of its live leases that belong to no session
@@ -54,7 +55,8 @@ func (ws *workers) isPresent(k workerKey) bool {
 	return p != nil && p.isPresent()
 }
 
-// isBusyWithoutSession reports whether a worker asks for no work because it works: one without a session asks only when it has nothing to do.
+// isBusyWithoutSession reports whether a worker asks for no work because it works: one without a
+// session asks only when it has nothing to do.
 func (ws *workers) isBusyWithoutSession(k workerKey) bool {
 	p := ws.byKey[k]
 	return p != nil && len(p.takers) == 0 && p.leases > 0
@@ -71,7 +73,8 @@ func (ws *workers) takersOf(k workerKey) map[*taker]struct{} {
 // allTakers returns the takers of all workers.
 func (ws *workers) allTakers() map[*taker]struct{} { return ws.takers }
 
-// absence returns the alarm that gives up the tasks that wait for a worker which is not present; nil if there is none.
+// absence returns the alarm that gives up the tasks that wait for a worker which is not present;
+// nil if there is none.
 func (ws *workers) absence(k workerKey) *alarm {
 	if p := ws.byKey[k]; p != nil {
 		return p.end
@@ -132,7 +135,8 @@ func (ws *workers) addLease(k workerKey) {
 	ws.stopAbsence(p)
 }
 
-// callerOf returns the worker that has the live lease of a task, if the lease belongs to no session.
+// callerOf returns the worker that has the live lease of a task, if the lease belongs to no
+// session.
 func callerOf(t *lease.Task) workerKey {
 	if !isLeased(t) || t.Lease.Session != "" {
 		return workerKey{}
@@ -140,8 +144,9 @@ func callerOf(t *lease.Task) workerKey {
 	return workerKey{t.Tenant, t.Lease.Worker}
 }
 
-// update is called when the takers, the leases or the pinned lines of a worker have changed. If the worker is not present but tasks wait for it, update sets
-// the alarm that gives these tasks up. If no tasks wait for it either, it deletes the worker.
+// update is called when the takers, the leases or the pinned lines of a worker have changed. If the
+// worker is not present but tasks wait for it, update sets the alarm that gives these tasks up. If
+// no tasks wait for it either, it deletes the worker.
 func (ws *workers) update(k workerKey, p *presence) {
 	switch {
 	case p.isPresent():
@@ -191,7 +196,8 @@ func (ws *workers) untrackParked(l *parkedLine) {
 // awaiting returns the presence of a worker that is lost.
 func (ws *workers) awaiting(k workerKey) *presence { return ws.byKey[k] }
 
-// gaveUp is called when lost has given up tasks that waited for a worker. The rest follows in the next rounds, without another wait: see ringAlarms.
+// gaveUp is called when lost has given up tasks that waited for a worker. The rest follows in the
+// next rounds, without another wait: see ringAlarms.
 func (ws *workers) gaveUp(k workerKey, p *presence) {
 	p.end = nil
 	if p.isAwaited() {

@@ -8,7 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// queue is a queue of a space. Inside, it has one line for each kind of task that workers distinguish.
+// queue is a queue of a space. Inside, it has one line for each kind of task that workers
+// distinguish.
 type queue struct {
 	space     *space
 	name      string
@@ -20,23 +21,30 @@ type queue struct {
 	settings  *lease.Settings
 	bucket    lease.Bucket // of the rate limit
 
-	// These three are made with its first line: thousands of workers may wait for a hundred queues each that have never had a task.
+	// These three are made with its first line: thousands of workers may wait for a hundred queues
+	// each that have never had a task.
 	flows map[string]*flow   // by fairness key
 	pools pools              // of the lines in which a task waits
 	idle  ordered.Set[*flow] // flows without a task, kept because they have already used turns
 
 	virtual float64      // virtual time: where the last turn began
 	waiting waitingLines // the lines in which a task waits
-	// available holds the takers that may have room, in the order of their turns. If a taker has no room when its turn comes, it is removed
-	// (taker.withdraw), and comes back when it has room (offer).
+	// available holds the takers that may have room, in the order of their turns. If a taker has no
+	// room when its turn comes, it is removed (taker.withdraw), and comes back when it has room
+	// (offer).
 	available list.List
-	// next is the taker at which the next turn goes on: the last turn ended before it had looked at all takers. nil: the next turn begins at the first.
-	next   *list.Element
-	news   bool // since a turn last began at the first taker, something has changed, so that takers may have a task that had none before
+	// next is the taker at which the next turn goes on: the last turn ended before it had looked at
+	// all takers. nil: the next turn begins at the first.
+	next *list.Element
+	// since a turn last began at the first taker, something has changed, so that takers may have a
+	// task that had none before
+	news   bool
 	marked bool // it is in agenda.queues
-	// throttled is when its rate limit allows the next grant, while it is in agenda.throttled; otherwise 0.
+	// throttled is when its rate limit allows the next grant, while it is in agenda.throttled;
+	// otherwise 0.
 	throttled lease.Instant
-	// lastGrant is the value of agenda.grants at the last grant of the queue; 0: none since the start.
+	// lastGrant is the value of agenda.grants at the last grant of the queue; 0: none since the
+	// start.
 	lastGrant uint64
 }
 
@@ -47,8 +55,9 @@ func newQueue(s *space, name string) *queue {
 	return &queue{space: s, name: name, settings: &noSettings}
 }
 
-// unused reports whether nothing needs the queue: it has no tasks, not even ended ones, no workers, and nothing was set on it. Such a queue is forgotten, so
-// that names that are used once do not fill the memory. It has to wait until lines.dropEmpty has dropped its lines.
+// unused reports whether nothing needs the queue: it has no tasks, not even ended ones, no workers,
+// and nothing was set on it. Such a queue is forgotten, so that names that are used once do not
+// fill the memory. It has to wait until lines.dropEmpty has dropped its lines.
 func (q *queue) unused() bool {
 	return q.counts == [len(q.counts)]uint64{} && q.waiting.Len() == 0 && q.attending == 0 && q.settings == &noSettings
 }

@@ -7,8 +7,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Queues lists at most limit queues of a space, in the order of their names, beginning after the name after. lines is how many lines it names at most, of all
-// these queues together; each of them costs the loop about as much as a queue.
+// Queues lists at most limit queues of a space, in the order of their names, beginning after the
+// name after. lines is how many lines it names at most, of all these queues together; each of them
+// costs the loop about as much as a queue.
 func (e *Engine) Queues(ctx context.Context, name Space, after string, limit, lines int) ([]QueueInfo, error) {
 	return ask(ctx, e, name.Tenant, func() ([]QueueInfo, error) {
 		s := e.spaces.named(name)
@@ -26,7 +27,8 @@ func (e *Engine) Queues(ctx context.Context, name Space, after string, limit, li
 	})
 }
 
-// Queue returns one queue; found is false if there is no queue of that name. lines is how many of its lines it names at most.
+// Queue returns one queue; found is false if there is no queue of that name. lines is how many of
+// its lines it names at most.
 func (e *Engine) Queue(ctx context.Context, name Space, queue string, lines int) (info QueueInfo, found bool, err error) {
 	shown, err := ask(ctx, e, name.Tenant, func() (*QueueInfo, error) {
 		s := e.spaces.named(name)
@@ -62,8 +64,9 @@ func (q *queue) info() QueueInfo {
 	}
 }
 
-// UpdateQueue calls change with a copy of the settings of a queue, and applies the changed copy. It makes the queue if there is none. change may
-// set fields of the copy, but must not write to its map. The error may be a *lease.FieldError; then nothing has changed.
+// UpdateQueue calls change with a copy of the settings of a queue, and applies the changed copy. It
+// makes the queue if there is none. change may set fields of the copy, but must not write to its
+// map. The error may be a *lease.FieldError; then nothing has changed.
 func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, change func(*lease.Settings)) (QueueInfo, error) {
 	return alter(ctx, e, name.Tenant, func() (_ QueueInfo, changed bool, err error) {
 		before := &noSettings
@@ -98,11 +101,13 @@ func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, chan
 	})
 }
 
-// maxSettings is how many settings a tenant may have on all its queues, as settingsOf counts them. Settings are never forgotten, nor are their
-// queues, so without a limit a tenant could use up the memory, at each start again.
+// maxSettings is how many settings a tenant may have on all its queues, as settingsOf counts them.
+// Settings are never forgotten, nor are their queues, so without a limit a tenant could use up the
+// memory, at each start again.
 const maxSettings = 100_000
 
-// settingsOf returns how many settings a queue has: the queue itself and each fairness weight count as one.
+// settingsOf returns how many settings a queue has: the queue itself and each fairness weight count
+// as one.
 func settingsOf(s *lease.Settings) int {
 	if s == &noSettings {
 		return 0
@@ -110,7 +115,8 @@ func settingsOf(s *lease.Settings) int {
 	return 1 + len(s.Weights)
 }
 
-// applySettings applies settings to a queue, and marks the queue for matching, because tasks that the old settings blocked may be granted now.
+// applySettings applies settings to a queue, and marks the queue for matching, because tasks that
+// the old settings blocked may be granted now.
 func (e *Engine) applySettings(q *queue, settings *lease.Settings) QueueInfo {
 	q.reweigh(settings)
 	if rate := q.settings.Rate; rate.PerSecond == 0 { // there was no rate limit, so nothing of it is used up

@@ -24,7 +24,8 @@ func (r *rig) setQueue(change func(*lease.Settings)) QueueInfo {
 	return q
 }
 
-// T13: a pause stops grants only: reports and submits go on, and the pause survives a crash. After a resume the waiting tasks are granted at once.
+// T13: a pause stops grants only: reports and submits go on, and the pause survives a crash. After
+// a resume the waiting tasks are granted at once.
 func TestPauseStopsGrantsOnly(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
@@ -47,8 +48,8 @@ func TestPauseStopsGrantsOnly(t *testing.T) {
 	})
 }
 
-// T13: max_inflight bounds the live leases of the queue over all workers. When one ends, or the limit is raised, a waiting worker gets the next task
-// at once.
+// T13: max_inflight bounds the live leases of the queue over all workers. When one ends, or the
+// limit is raised, a waiting worker gets the next task at once.
 func TestMaxInflight(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
@@ -70,7 +71,8 @@ func TestMaxInflight(t *testing.T) {
 	})
 }
 
-// T13: a rate limit allows burst grants at once, then per_second, also if nobody asks again. Several crashes in a row allow at most one more grant.
+// T13: a rate limit allows burst grants at once, then per_second, also if nobody asks again.
+// Several crashes in a row allow at most one more grant.
 func TestRateLimit(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
@@ -97,8 +99,8 @@ func TestRateLimit(t *testing.T) {
 	})
 }
 
-// T13: each of several queues is granted at its own rate: the slowest, which is the first by name, holds up no other, and neither does a queue whose next
-// grant is due at the same instant.
+// T13: each of several queues is granted at its own rate: the slowest, which is the first by name,
+// holds up no other, and neither does a queue whose next grant is due at the same instant.
 func TestRateLimitsOfSeveralQueues(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
@@ -136,8 +138,8 @@ func TestRateLimitsOfSeveralQueues(t *testing.T) {
 	})
 }
 
-// T13: earlier grants count under new settings, too. Neither a pause nor a new rate allows the burst again: otherwise a change of the settings would
-// evade the rate limit.
+// T13: earlier grants count under new settings, too. Neither a pause nor a new rate allows the
+// burst again: otherwise a change of the settings would evade the rate limit.
 func TestUpdateDoesNotRenewTheBurst(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
@@ -172,7 +174,8 @@ func TestUpdateDoesNotRenewTheBurst(t *testing.T) {
 	})
 }
 
-// T13: a new rate counts from the update on. What the old rate had given back by then is not taken away, and what it had not is not given back either.
+// T13: a new rate counts from the update on. What the old rate had given back by then is not taken
+// away, and what it had not is not given back either.
 func TestNewRateDoesNotCountForThePast(t *testing.T) {
 	t.Attr("rules", "T13")
 	for _, c := range []struct {
@@ -210,8 +213,8 @@ func (r *rig) joinAndWantNoGrants() {
 	}
 }
 
-// T13: the wait for a slow rate limit (one grant per hour) continues over restarts and crashes: it does not begin again, and the grant before them still
-// counts.
+// T13: the wait for a slow rate limit (one grant per hour) continues over restarts and crashes: it
+// does not begin again, and the grant before them still counts.
 func TestSlowRateOverRestarts(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
@@ -229,15 +232,16 @@ func TestSlowRateOverRestarts(t *testing.T) {
 		time.Sleep(59 * time.Second)
 		r.kill()
 		c, _ = r.join("i", 5)
-		time.Sleep(2*time.Minute + time.Second + 19*time.Minute/8 + time.Minute/8) // A9: a crash costs an eighth of the time since the start, at most
+		// A9: a crash costs an eighth of the time since the start, at most
+		time.Sleep(2*time.Minute + time.Second + 19*time.Minute/8 + time.Minute/8)
 		if n := len(c.grants()); n != 1 {
 			r.Errorf("%d grants after an hour, and what two crashes may have cost, want 1", n)
 		}
 	})
 }
 
-// T13: queues of an earlier format do not store how much of their rate limit is used up. The first start treats the limit as used up; later starts must
-// not do so again.
+// T13: queues of an earlier format do not store how much of their rate limit is used up. The first
+// start treats the limit as used up; later starts must not do so again.
 func TestSlowRateOfAnEarlierFormat(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
@@ -267,8 +271,9 @@ func TestSlowRateOfAnEarlierFormat(t *testing.T) {
 	})
 }
 
-// T13: when a limit is set for the first time, burst grants are allowed at once, also if the queue is older than the last start. A restored backup does
-// not have the grants after it, so its limits count as used up.
+// T13: when a limit is set for the first time, burst grants are allowed at once, also if the queue
+// is older than the last start. A restored backup does not have the grants after it, so its limits
+// count as used up.
 func TestRateLimitAfterAStart(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
@@ -290,8 +295,8 @@ func TestRateLimitAfterAStart(t *testing.T) {
 	})
 }
 
-// T13, T3: at its submit, a task takes the fields that its own retry policy does not set from that of the queue. A later change of the queue's policy does
-// not change the task.
+// T13, T3: at its submit, a task takes the fields that its own retry policy does not set from that
+// of the queue. A later change of the queue's policy does not change the task.
 func TestRetryPolicyOfTheQueue(t *testing.T) {
 	t.Attr("rules", "T3 T13")
 	run(t, func(r *rig) {
@@ -311,7 +316,8 @@ func TestRetryPolicyOfTheQueue(t *testing.T) {
 	})
 }
 
-// T13: a queue exists from its first update on, and its settings survive a crash. A refused update changes nothing and makes no queue.
+// T13: a queue exists from its first update on, and its settings survive a crash. A refused update
+// changes nothing and makes no queue.
 func TestQueueExistsFromItsFirstUpdate(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
@@ -338,8 +344,8 @@ func TestQueueExistsFromItsFirstUpdate(t *testing.T) {
 	})
 }
 
-// T12: a thousand tasks of one fairness key wait. The single task of another key waits for one turn at most. Within a key the higher priority goes
-// first.
+// T12: a thousand tasks of one fairness key wait. The single task of another key waits for one turn
+// at most. Within a key the higher priority goes first.
 func TestFairnessKeysTakeTurns(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
@@ -370,7 +376,8 @@ func contains(g []Granted, id lease.TaskID) bool {
 	return false
 }
 
-// T12: keys get turns in proportion to their weights, however many tasks each has, also over restarts.
+// T12: keys get turns in proportion to their weights, however many tasks each has, also over
+// restarts.
 func TestFairnessWeights(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
@@ -427,7 +434,8 @@ func TestKeyThatNobodyWantedSavesNoTurns(t *testing.T) {
 	})
 }
 
-// T12: if a fairness key often has a single task, and none in between, it gets no more than its share, and does not reduce the shares of the other keys.
+// T12: if a fairness key often has a single task, and none in between, it gets no more than its
+// share, and does not reduce the shares of the other keys.
 func TestSingleTasksTakeNoTurnsFromOthers(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
@@ -476,8 +484,8 @@ func TestNewKeysDoNotStarveAnother(t *testing.T) {
 	})
 }
 
-// T12: if many keys come one after the other, with one task each, at most keptFlows of them and a few more stay in memory, also if their tasks end without
-// a grant.
+// T12: if many keys come one after the other, with one task each, at most keptFlows of them and a
+// few more stay in memory, also if their tasks end without a grant.
 func TestFairnessKeysAreForgotten(t *testing.T) {
 	t.Attr("rules", "T12")
 	bound(t, 128, &keptFlows)
@@ -513,14 +521,16 @@ func TestFairnessKeysAreForgotten(t *testing.T) {
 	}
 }
 
-// T12: a tenant with thousands of commands in the inbox delays another tenant's single command by one turn at most.
+// T12: a tenant with thousands of commands in the inbox delays another tenant's single command by
+// one turn at most.
 func TestTenantsTakeTurns(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
 		other := Space{Tenant: "other", Workspace: "default"}
 		flood := make(chan struct{}, 1)
 		busy := make(chan struct{})
-		if err := r.inbox.put("x", op{run: func() { flood <- struct{}{}; <-busy }}); err != nil { // the loop stands still in this command
+		// the loop stands still in this command
+		if err := r.inbox.put("x", op{run: func() { flood <- struct{}{}; <-busy }}); err != nil {
 			r.Fatal(err)
 		}
 		<-flood
@@ -541,7 +551,8 @@ func TestTenantsTakeTurns(t *testing.T) {
 	})
 }
 
-// T12: what a page of the list of queues costs the loop does not depend on how many queues there are.
+// T12: what a page of the list of queues costs the loop does not depend on how many queues there
+// are.
 func TestPageOfQueuesReadsNoOtherQueues(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
@@ -573,8 +584,8 @@ func TestPageOfQueuesReadsNoOtherQueues(t *testing.T) {
 	})
 }
 
-// T9: a queue counts its ended tasks by state for as long as they are there, also over a crash: a retry, an adopted result, a delete and the end of the retention
-// change the counts with the task.
+// T9: a queue counts its ended tasks by state for as long as they are there, also over a crash: a
+// retry, an adopted result, a delete and the end of the retention change the counts with the task.
 func TestEndedTasksAreCounted(t *testing.T) {
 	t.Attr("rules", "T9")
 	run(t, func(r *rig) {
@@ -649,8 +660,9 @@ func TestEndedTasksAreCounted(t *testing.T) {
 	})
 }
 
-// T13: a queue exists as long as it has tasks, ended ones included, workers or settings. An unused one leaves neither a record nor anything in memory, so that
-// names that are used once do not fill them. A later submit makes the queue anew.
+// T13: a queue exists as long as it has tasks, ended ones included, workers or settings. An unused
+// one leaves neither a record nor anything in memory, so that names that are used once do not fill
+// them. A later submit makes the queue anew.
 func TestUnusedQueueIsForgotten(t *testing.T) {
 	t.Attr("rules", "T13")
 	task := func(r *rig) {
@@ -724,8 +736,9 @@ func TestUnusedQueueIsForgotten(t *testing.T) {
 	})
 }
 
-// T13: a queue is also forgotten if its last tasks are deleted while nobody takes any, in lines that are longer than what memory holds of them, or that were
-// never read since the start. The loop drops only a few of its lines at a time.
+// T13: a queue is also forgotten if its last tasks are deleted while nobody takes any, in lines
+// that are longer than what memory holds of them, or that were never read since the start. The loop
+// drops only a few of its lines at a time.
 func TestQueueWithUnreadLinesIsForgotten(t *testing.T) {
 	t.Attr("rules", "T13")
 	bound(t, 4, &lineHead)

@@ -2,5 +2,6 @@
 
 package engine
 
-// quickHistories is smaller with the race detector, because a history then takes several times as long.
+// quickHistories is smaller with the race detector, because a history then takes several times as
+// long.
 const quickHistories = 5

@@ -15,11 +15,14 @@ import (
 
 // book has what the engine told the callers of each tenant. It checks that
 //
-//   - no caller sees, gets, changes, watches or counts what is not its own: every name (queue, worker, instance, concurrency, affinity, fairness and
-//     idempotency key, request, run) is used in all spaces, and means something else in each (T1, X2);
-//   - no tenant has more tasks than its quota, and none is refused because of the tasks of another one (X5);
+//   - no caller sees, gets, changes, watches or counts what is not its own: every name (queue,
+//     worker, instance, concurrency, affinity, fairness and idempotency key, request, run) is used
+//     in all spaces, and means something else in each (T1, X2);
+//   - no tenant has more tasks than its quota, and none is refused because of the tasks of another
+//     one (X5);
 //   - tenants take turns (T12), see rushes;
-//   - fencing tokens rise, what was COMMITTED stays so, and no lease or task id from before a restore is good after it (A2, A10, A11).
+//   - fencing tokens rise, what was COMMITTED stays so, and no lease or task id from before a
+//     restore is good after it (A2, A10, A11).
 type book struct {
 	w *world
 
@@ -108,7 +111,8 @@ func (w *world) checkOwners() {
 	}
 }
 
-// unfinished counts the tasks of a tenant that have not ended, as the last call of consistent found them.
+// unfinished counts the tasks of a tenant that have not ended, as the last call of consistent found
+// them.
 func (b *book) unfinished(tenant string) (n int) {
 	for _, t := range b.seen {
 		if t.Tenant == tenant && !t.Rest.Final() {
@@ -126,7 +130,8 @@ func (w *world) checkQuota() {
 	}
 }
 
-// checkDisplaced checks that no session has lost its stream to another worker, or to a worker of another tenant.
+// checkDisplaced checks that no session has lost its stream to another worker, or to a worker of
+// another tenant.
 func (w *world) checkDisplaced() {
 	for _, h := range w.clients {
 		h.mu.Lock()
@@ -151,7 +156,8 @@ func (w *world) checkUsage() (problems []string) {
 	return problems
 }
 
-// checkFeedback checks that the last feedback of an attempt is that of its tenant: feeds sends the name of the tenant.
+// checkFeedback checks that the last feedback of an attempt is that of its tenant: feeds sends the
+// name of the tenant.
 func (w *world) checkFeedback() (problems []string) {
 	w.hub.mu.Lock()
 	defer w.hub.mu.Unlock()
@@ -282,7 +288,8 @@ func (w *world) verdicts(reports []*lease.Report) []verdict {
 	return all
 }
 
-// judged checks the answer to a report of the tenant to which the lease was granted. before is what was COMMITTED under the lease before the report.
+// judged checks the answer to a report of the tenant to which the lease was granted. before is what
+// was COMMITTED under the lease before the report.
 func (w *world) judged(e *Engine, tenant string, r *lease.Report, before verdict, a lease.Answer) {
 	ticket, genuine := e.rules.Authority.Open(tenant, r.LeaseID)
 	second := a.Reason == lease.DuplicateReport || a.Reason == lease.AlreadyReported
@@ -370,7 +377,8 @@ func (w *world) leased(req LeaseRequest, got []Granted) {
 	}
 }
 
-// intrudes makes a caller of one tenant name a task or lease of another one. It must be answered as if nobody had that task, and nothing may change.
+// intrudes makes a caller of one tenant name a task or lease of another one. It must be answered as
+// if nobody had that task, and nothing may change.
 func (w *world) intrudes() {
 	id, ok := w.anyTask()
 	_, g, leased := w.anyLease(false)
@@ -388,7 +396,9 @@ func (w *world) intrudes() {
 func (w *world) intrudesOn(who string, id lease.TaskID, how int) {
 	what, before := "", w.seen[id]
 	if before == nil && how == 5 {
-		return // if a restore has lost the task, its space may have been lost, too, and its number may be that of another tenant's space now
+		// if a restore has lost the task, its space may have been lost, too, and its number may be
+		// that of another tenant's space now
+		return
 	}
 	w.do(func(e *Engine) {
 		var err error
@@ -410,7 +420,8 @@ func (w *world) intrudesOn(who string, id lease.TaskID, how int) {
 	w.unchanged(before)
 }
 
-// stopped reports the answer to a call that should have been lease.ErrNotFound, unless the engine was stopped meanwhile.
+// stopped reports the answer to a call that should have been lease.ErrNotFound, unless the engine
+// was stopped meanwhile.
 func (w *world) stopped(err error, format string, args ...any) {
 	if err == nil {
 		err = errors.New("no error")
@@ -503,7 +514,8 @@ func (w *world) looks() {
 	}
 }
 
-// looksAtTenants compares what each tenant is told that it has, and what the host is told that each has, with its tasks.
+// looksAtTenants compares what each tenant is told that it has, and what the host is told that each
+// has, with its tasks.
 func (w *world) looksAtTenants() {
 	listed := map[string]TenantCounts{}
 	for after, size := "", pick(w, 1, 2, 10); ; {
@@ -561,7 +573,8 @@ func (n *TenantCounts) add(t *lease.Task) {
 	}
 }
 
-// looksAtSequences checks that the sequences of a space that a restore has lost are told from those that there are (A11).
+// looksAtSequences checks that the sequences of a space that a restore has lost are told from those
+// that there are (A11).
 func (w *world) looksAtSequences(space Space) {
 	if _, there := w.SpaceNumber(space); !there {
 		return
@@ -615,7 +628,8 @@ func (w *world) opensWatch() {
 	w.note("watch %+v", of)
 }
 
-// checkWatches reads all the news that has come, and checks that watchers got that of their tasks, and no other.
+// checkWatches reads all the news that has come, and checks that watchers got that of their tasks,
+// and no other.
 func (w *world) checkWatches() {
 	for _, watch := range w.watches {
 		w.read(watch)
@@ -641,7 +655,8 @@ func (w *world) listensToEnd() {
 	w.note("listen to the end of %v", id)
 }
 
-// checkEnds checks that who listened to a task that had not ended was told of its end. listens says which of those that are listened to had not.
+// checkEnds checks that who listened to a task that had not ended was told of its end. listens says
+// which of those that are listened to had not.
 func (w *world) checkEnds() {
 	if w.ends == nil {
 		return
@@ -685,9 +700,11 @@ func (w *world) feeds() {
 	}
 }
 
-// rushes gives each tenant a taker and some tasks at the same instant, and lets each put some operations into the inbox. While a tenant has a task and
-// the taker has room, every other tenant gets one turn at most before its next grant (T12; docs/decisions/0008-turns.md): at most grantsPerTurn grants.
-// While an operation of a tenant waits, every other tenant has one turn at most before it: one operation.
+// rushes gives each tenant a taker and some tasks at the same instant, and lets each put some
+// operations into the inbox. While a tenant has a task and the taker has room, every other tenant
+// gets one turn at most before its next grant (T12; docs/decisions/0008-turns.md): at most
+// grantsPerTurn grants. While an operation of a tenant waits, every other tenant has one turn at
+// most before it: one operation.
 func (w *world) rushes() {
 	if w.slow || len(w.tenants()) == 1 {
 		return

@@ -25,20 +25,24 @@ var histories = draw.NewHistories("./coordinator/engine", quickHistories)
 // historyCalls is the number of calls of a history before its faults end.
 const historyCalls = 150
 
-// TestRandomHistories makes random calls on an engine, as the producers, workers and operators of up to three tenants do, with restarts, crashes and
-// restores in between. After each call, rig.consistent compares what the engine keeps in memory with the tasks, and checks that no task waits although a
-// worker could have it. The book (random_book_test.go) checks what the engine tells each tenant. When the faults have ended, all tasks must end. When all
-// tasks are deleted, nothing of them may be left in memory.
+// TestRandomHistories makes random calls on an engine, as the producers, workers and operators of
+// up to three tenants do, with restarts, crashes and restores in between. After each call,
+// rig.consistent compares what the engine keeps in memory with the tasks, and checks that no task
+// waits although a worker could have it. The book (random_book_test.go) checks what the engine
+// tells each tenant. When the faults have ended, all tasks must end. When all tasks are deleted,
+// nothing of them may be left in memory.
 //
-// The simulation of package lease tests the rules. This test is about what the engine adds to them: indexes, turns, alarms, and whom it wakes when.
-// The seed decides the calls, but the engine's own ids and waits are random. So a seed may need several runs until it fails again.
+// The simulation of package lease tests the rules. This test is about what the engine adds to them:
+// indexes, turns, alarms, and whom it wakes when. The seed decides the calls, but the engine's own
+// ids and waits are random. So a seed may need several runs until it fails again.
 func TestRandomHistories(t *testing.T) {
 	t.Attr("rules", "A2 A11 T1 T2 T11 T12 T13 W5 W8 W9 W12 X2 X5")
 	small(t)
 	histories.Play(t, playHistory)
 }
 
-// small sets the bounds of what memory holds and of what a round does to 4, so that a few tasks exceed them.
+// small sets the bounds of what memory holds and of what a round does to 4, so that a few tasks
+// exceed them.
 func small(t *testing.T) {
 	bound(t, 4, &lineHead, &parkedHead, &timerHead, &maxIdle, &lossesPerRound, &grantsPerTurn, &triesPerTurn, &unparksPerTurn, &movesAtOnce)
 	bound(t, 2, &linesInTurn, &takersPerBatch)
@@ -57,7 +61,8 @@ func bound(tb testing.TB, to int, bounds ...*int) {
 func playHistory(t *testing.T, seed uint64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(25 * 366 * 24 * time.Hour) // the clock of a bubble begins in 2000, and the epochs of restores count from 2024
+		// the clock of a bubble begins in 2000, and the epochs of restores count from 2024
+		time.Sleep(25 * 366 * 24 * time.Hour)
 		w := newWorld(&rig{T: t, st: memstore.New()}, rand.New(rand.NewPCG(seed, 0)))
 		defer func() {
 			if t.Failed() {
@@ -111,7 +116,8 @@ type world struct {
 	ends    *Ends                 // nil: nobody listens
 	listens map[lease.TaskID]bool // see checkEnds
 	backup  []byte                // a backup of the store; nil: none was made
-	// slow: commits take time, and calls do not wait for the answers of earlier ones, so that several batches are under way.
+	// slow: commits take time, and calls do not wait for the answers of earlier ones, so that
+	// several batches are under way.
 	slow     bool
 	answered sync.WaitGroup
 
@@ -170,7 +176,8 @@ func (w *world) slowDown() {
 	})
 }
 
-// do makes a call to the current engine, which may be killed meanwhile. It waits for the answer, unless commits are slow.
+// do makes a call to the current engine, which may be killed meanwhile. It waits for the answer,
+// unless commits are slow.
 func (w *world) do(call func(e *Engine)) {
 	e := w.Engine
 	if !w.slow {
@@ -290,7 +297,8 @@ func (w *world) spec() *lease.Spec {
 	return s
 }
 
-// submits submits one to three tasks, or rarely a line of tasks that is longer than what memory holds of it, and than what a round gives up at once.
+// submits submits one to three tasks, or rarely a line of tasks that is longer than what memory
+// holds of it, and than what a round gives up at once.
 func (w *world) submits() {
 	space := w.anySpace()
 	specs := make([]*lease.Spec, pick(w, 1, 1, 2, 3))
@@ -372,7 +380,8 @@ func (w *world) endInstance(session string) {
 	}
 }
 
-// anyClient returns one of the sessions, or nil if there is none. The session may have been displaced.
+// anyClient returns one of the sessions, or nil if there is none. The session may have been
+// displaced.
 func (w *world) anyClient() *client {
 	if len(w.clients) == 0 {
 		return nil
@@ -448,7 +457,8 @@ func (w *world) refuses() {
 	}
 }
 
-// anyLease returns a lease that somebody holds or held. If last is set, nobody reports about it again. h is nil if a unary request got the lease.
+// anyLease returns a lease that somebody holds or held. If last is set, nobody reports about it
+// again. h is nil if a unary request got the lease.
 func (w *world) anyLease(last bool) (h *client, g Granted, ok bool) {
 	from := &w.unary
 	if h = w.anyClient(); h != nil && !w.one(4) {
@@ -518,7 +528,8 @@ func (w *world) acknowledges() {
 	}
 }
 
-// leases asks for work by a unary call. The call may wait, and its caller may give up before it is answered.
+// leases asks for work by a unary call. The call may wait, and its caller may give up before it is
+// answered.
 func (w *world) leases() {
 	worker := pick(w, workerNames...)
 	req := LeaseRequest{Wants: w.wants(w.anySpace(), worker), Max: 1 + w.rng.IntN(3), Wait: pick(w, 0, 0, w.upTo(10*time.Second)), Request: pick(w, "", "", "r1", "r2")}
@@ -548,7 +559,8 @@ func (w *world) leases() {
 	}
 }
 
-// commands cancels, retries, deletes or adopts a task. The command may be refused because of the task's state.
+// commands cancels, retries, deletes or adopts a task. The command may be refused because of the
+// task's state.
 func (w *world) commands() {
 	id, ok := w.anyTask()
 	if !ok {
@@ -652,7 +664,8 @@ func (w *world) restarts() {
 	w.start(cfg)
 }
 
-// restores makes a backup, or starts the coordinator from the backup. The same backup may be restored several times.
+// restores makes a backup, or starts the coordinator from the backup. The same backup may be
+// restored several times.
 func (w *world) restores() {
 	if w.backup == nil || w.one(3) {
 		w.backup = w.rig.backup()
@@ -677,7 +690,8 @@ func (w *world) restores() {
 	w.start(cfg)
 }
 
-// stops stops the coordinator gracefully, or kills it. The workers lose their streams, and may still report about their leases.
+// stops stops the coordinator gracefully, or kills it. The workers lose their streams, and may
+// still report about their leases.
 func (w *world) stops() {
 	killed := w.one(2)
 	w.note("stop, killed: %v", killed)
@@ -699,7 +713,8 @@ func (w *world) stops() {
 	w.clients, w.watches, w.ends = nil, nil, nil
 }
 
-// heal ends all faults: it removes the limits of the queues, and workers with all capabilities complete everything. Then all tasks must end in time.
+// heal ends all faults: it removes the limits of the queues, and workers with all capabilities
+// complete everything. Then all tasks must end in time.
 func (w *world) heal() {
 	w.note("heal")
 	w.slow = false
@@ -732,7 +747,8 @@ func (w *world) heal() {
 			return
 		}
 		for _, h := range w.clients {
-			w.Heard(h.Wants.Space.Tenant, h.Session) // by a heartbeat: a session that has lost a lease gets no work until then
+			// by a heartbeat: a session that has lost a lease gets no work until then
+			w.Heard(h.Wants.Space.Tenant, h.Session)
 			h.take()
 			for _, g := range h.held {
 				about := lease.Report{TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Session: h.Session}
@@ -746,7 +762,8 @@ func (w *world) heal() {
 	}
 }
 
-// forgets deletes all tasks, and checks that nothing of them is left in memory when their ledgers have expired.
+// forgets deletes all tasks, and checks that nothing of them is left in memory when their ledgers
+// have expired.
 func (w *world) forgets() {
 	w.note("forget")
 	for _, h := range w.clients {

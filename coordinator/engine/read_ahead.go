@@ -6,12 +6,15 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Reading ahead. If a line may be longer than its head in memory, a separate goroutine reads the next places from the store before the head runs
-// dry. Otherwise the loop itself would have to wait until all its changes are durable, and then for the reading.
+// Reading ahead. If a line may be longer than its head in memory, a separate goroutine reads the
+// next places from the store before the head runs dry. Otherwise the loop itself would have to wait
+// until all its changes are durable, and then for the reading.
 //
-// The reader sees an older state than the loop. Therefore, from the request on, the reading keeps a list of all changes of the line beyond the
-// bound of its head. The reading begins once all earlier changes are durable. When it has ended, the loop adds its places to the head and then
-// applies the changes on the list to the head. If the bound of the head has moved meanwhile, the reading is void.
+// The reader sees an older state than the loop. Therefore, from the request on, the reading keeps a
+// list of all changes of the line beyond the bound of its head. The reading begins once all earlier
+// changes are durable. When it has ended, the loop adds its places to the head and then applies the
+// changes on the list to the head. If the bound of the head has moved meanwhile, the reading is
+// void.
 
 // readAhead is one reading of a line.
 type readAhead struct {
@@ -21,7 +24,8 @@ type readAhead struct {
 	batch uint64 // number of the last batch that must be durable before the reading begins
 	begun bool
 
-	// changed lists the places beyond the bound that tasks have taken or left since the request, oldest first; seqs holds the tasks of these places.
+	// changed lists the places beyond the bound that tasks have taken or left since the request,
+	// oldest first; seqs holds the tasks of these places.
 	changed []moved
 	seqs    map[uint64]struct{}
 
@@ -35,7 +39,8 @@ type moved struct {
 	taken bool
 }
 
-// reading holds places that follow a given place of a line on disk, in order, and the tasks of the first of them.
+// reading holds places that follow a given place of a line on disk, in order, and the tasks of the
+// first of them.
 type reading struct {
 	places []place
 	tasks  []*lease.Task // of the first places; nil if an index entry has no task
@@ -48,7 +53,8 @@ func linePart() int { return lineHead / 2 }
 var (
 	// maxReadAheads bounds the readings under way, and with them the memory of their tasks.
 	maxReadAheads = 4
-	// maxMoved bounds the length of readAhead.changed. If a reading takes so long that it needs a longer list, it is given up.
+	// maxMoved bounds the length of readAhead.changed. If a reading takes so long that it needs a
+	// longer list, it is given up.
 	maxMoved = 1 << 16
 )
 
@@ -62,7 +68,8 @@ func (ls *lines) startReading(l *line) {
 	ls.readings[l.readAhead] = struct{}{}
 }
 
-// noteMove records that a task took or left a place in a line, because a reading under way may not see that change.
+// noteMove records that a task took or left a place in a line, because a reading under way may not
+// see that change.
 func (ls *lines) noteMove(l *line, at place, taken bool) {
 	a := l.readAhead
 	if a == nil || !placeLess(a.after, at) {
@@ -126,7 +133,8 @@ func (ls *lines) finishReading(a *readAhead) {
 	ls.agenda.add(l.queue)
 }
 
-// addReading adds the places of a reading to the head of a line. Its tasks go into the working set, except those that have changed since.
+// addReading adds the places of a reading to the head of a line. Its tasks go into the working set,
+// except those that have changed since.
 func (ls *lines) addReading(l *line, found reading, changed map[uint64]struct{}) {
 	for i, t := range found.tasks {
 		if _, ok := changed[found.places[i].seq]; !ok && t != nil {
@@ -136,8 +144,8 @@ func (ls *lines) addReading(l *line, found reading, changed map[uint64]struct{})
 	l.head.refill(found.places, found.more)
 }
 
-// refill reads the next places of a line of which too few are in memory. The loop waits for the reading, and before it for the line's changes to be
-// durable.
+// refill reads the next places of a line of which too few are in memory. The loop waits for the
+// reading, and before it for the line's changes to be durable.
 func (ls *lines) refill(l *line) {
 	ls.dropReading(l.readAhead)
 	ls.pipeline.flushTo(l.head.batch)
@@ -149,7 +157,8 @@ func (ls *lines) refill(l *line) {
 	ls.addReading(l, found, nil)
 }
 
-// readLine reads at most linePart places of a line that follow the place after. It also reads the tasks of the first room places.
+// readLine reads at most linePart places of a line that follow the place after. It also reads the
+// tasks of the first room places.
 func readLine(r store.Reader, space uint32, kind lease.Line, after place, room int) (found reading, err error) {
 	from := store.ReadyKey{Priority: after.priority, Place: after.place, Seq: after.seq}
 	err = records.Ready(r, space, kind, from, func(k store.ReadyKey) (bool, error) {

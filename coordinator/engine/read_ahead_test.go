@@ -16,7 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// slowReads is a store that scans lines slowly: a scan returns 10 to 49 ms after its View took the state that it reads. Each commit takes 1 ms.
+// slowReads is a store that scans lines slowly: a scan returns 10 to 49 ms after its View took the
+// state that it reads. Each commit takes 1 ms.
 type slowReads struct {
 	*memstore.Store
 	reads atomic.Int64
@@ -59,8 +60,9 @@ func (s *countedReads) View(fn func(store.Reader) error) error {
 	return s.Store.View(fn)
 }
 
-// A line that is too long for memory is read from the store in large pieces, also while it grows: here at most one read per 60 tasks. New tasks at the
-// end of the line must not use the memory that the next tasks need.
+// A line that is too long for memory is read from the store in large pieces, also while it grows:
+// here at most one read per 60 tasks. New tasks at the end of the line must not use the memory that
+// the next tasks need.
 func TestLongLineIsNotReadTaskByTask(t *testing.T) {
 	bound(t, 512, &lineHead)
 	bound(t, 2048, &maxIdle)
@@ -91,8 +93,9 @@ func TestLongLineIsNotReadTaskByTask(t *testing.T) {
 	})
 }
 
-// T2: while the next part of a line is read in the background, the line changes: tasks are submitted before and behind the part that is in memory,
-// cancelled, leased and given back. Each task is still granted once, and in order.
+// T2: while the next part of a line is read in the background, the line changes: tasks are
+// submitted before and behind the part that is in memory, cancelled, leased and given back. Each
+// task is still granted once, and in order.
 func TestReadAheadMissesNothing(t *testing.T) {
 	t.Attr("rules", "T2")
 	bound(t, 1024, &lineHead)
@@ -142,7 +145,8 @@ func TestReadAheadMissesNothing(t *testing.T) {
 				}
 				line = line[len(want):]
 				for i, g := range got {
-					if g.Task.Attempt() <= lease.FreeReleases && rnd.IntN(50) == 0 { // released: the task goes back to its old place
+					// released: the task goes back to its old place
+					if g.Task.Attempt() <= lease.FreeReleases && rnd.IntN(50) == 0 {
 						r.want(r.say(lease.KindRelease, g), lease.VerdictCommitted, lease.None)
 						add(want[i])
 					}
@@ -157,7 +161,8 @@ func TestReadAheadMissesNothing(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			// submitBehindCommit submits tasks in the batch after the one whose commit is under way, and starts to read ahead in each line in that same batch.
+			// submitBehindCommit submits tasks in the batch after the one whose commit is under
+			// way, and starts to read ahead in each line in that same batch.
 			submitBehindCommit := func() {
 				var first sync.WaitGroup
 				first.Go(cancel)
@@ -233,8 +238,9 @@ func TestReadAheadMissesNothing(t *testing.T) {
 	}
 }
 
-// V15: while the next part of a line is read in the background, a task of that part keeps its place and gets a new version, because a late result is
-// kept with it. The reading has the version before. The task must not be granted as it was then, because the kept result would be lost.
+// V15: while the next part of a line is read in the background, a task of that part keeps its place
+// and gets a new version, because a late result is kept with it. The reading has the version
+// before. The task must not be granted as it was then, because the kept result would be lost.
 func TestReadAheadUndoesNoChange(t *testing.T) {
 	t.Attr("rules", "V15")
 	before := lineHead
@@ -251,7 +257,9 @@ func TestReadAheadUndoesNoChange(t *testing.T) {
 		}
 		tasks := r.submit(first...)
 		var batch sync.WaitGroup
-		batch.Go(func() { // in one batch, the task gets behind the part in memory, and that part gets so short that the line is read on
+		// in one batch, the task gets behind the part in memory, and that part gets so short that
+		// the line is read on
+		batch.Go(func() {
 			onLoop(r, func() bool {
 				r.step(lease.Requeue{Task: id, Attempt: 1, Cause: lease.Revoked})
 				for _, task := range tasks[:2] {
@@ -261,7 +269,8 @@ func TestReadAheadUndoesNoChange(t *testing.T) {
 			})
 		})
 		synctest.Wait()
-		r.want(r.say(lease.KindComplete, late), lease.VerdictCancelled, lease.Revoked) // in the next batch, before the reading has begun
+		// in the next batch, before the reading has begun
+		r.want(r.say(lease.KindComplete, late), lease.VerdictCancelled, lease.Revoked)
 		batch.Wait()
 		if onLoop(r, func() int { return len(r.lines.readings) }) != 1 {
 			t.Fatal("the line is not read ahead, so the test shows nothing")
@@ -296,8 +305,9 @@ func (r brokenReader) Scan(k store.Keyspace, from, to []byte, fn func(key, value
 	return r.Reader.Scan(k, from, to, fn)
 }
 
-// A10: if the next part of a line cannot be read, the engine stops with ErrStore, whether the reading is in the background or the loop waits for it. It
-// must not take the line for a shorter one, because then nobody would get the rest of its tasks.
+// A10: if the next part of a line cannot be read, the engine stops with ErrStore, whether the
+// reading is in the background or the loop waits for it. It must not take the line for a shorter
+// one, because then nobody would get the rest of its tasks.
 func TestLineThatCannotBeRead(t *testing.T) {
 	t.Attr("rules", "A10")
 	before := lineHead
@@ -331,8 +341,8 @@ func TestLineThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// W4, T2: when the next part of a line has been read, a taker that had no room for any task of the part before it gets a task for which it has room.
-// Nothing else makes the loop look for one.
+// W4, T2: when the next part of a line has been read, a taker that had no room for any task of the
+// part before it gets a task for which it has room. Nothing else makes the loop look for one.
 func TestTakerGetsATaskThatWasReadAhead(t *testing.T) {
 	t.Attr("rules", "W4 T2")
 	before := lineHead
@@ -340,7 +350,8 @@ func TestTakerGetsATaskThatWasReadAhead(t *testing.T) {
 	defer func() { lineHead = before }()
 	run(t, func(r *rig) {
 		specs := many(6)
-		for i, bytes := range []int{50, 10, 80, 80, 40, 80} { // memory holds the first four; when two of them are gone, the next two are read
+		// memory holds the first four; when two of them are gone, the next two are read
+		for i, bytes := range []int{50, 10, 80, 80, 40, 80} {
 			specs[i].Payload = make([]byte, bytes)
 		}
 		r.submit(specs...)

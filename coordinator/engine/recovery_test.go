@@ -15,7 +15,8 @@ import (
 
 // What happens to leases at a restart.
 
-// A9: the time for which the coordinator was down does not count towards the heartbeat timeout. A lease whose worker stays silent still expires.
+// A9: the time for which the coordinator was down does not count towards the heartbeat timeout. A
+// lease whose worker stays silent still expires.
 func TestDowntimeIsNotCounted(t *testing.T) {
 	t.Attr("rules", "A9")
 	run(t, func(r *rig) {
@@ -32,7 +33,8 @@ func TestDowntimeIsNotCounted(t *testing.T) {
 	})
 }
 
-// A9: a lease has the same time left after a restart as before it, also if the coordinator had served for an hour before the grant.
+// A9: a lease has the same time left after a restart as before it, also if the coordinator had
+// served for an hour before the grant.
 func TestRemainingTimeIsKeptOverARestart(t *testing.T) {
 	t.Attr("rules", "A9")
 	run(t, func(r *rig) {
@@ -67,7 +69,8 @@ func TestSlowStartIsNotCounted(t *testing.T) {
 	})
 }
 
-// A9: the serving clock is saved while leases are live, so that a silent lease ends even if the coordinator crashes every 10 s.
+// A9: the serving clock is saved while leases are live, so that a silent lease ends even if the
+// coordinator crashes every 10 s.
 func TestCrashesKeepNoSilentLeaseAlive(t *testing.T) {
 	t.Attr("rules", "A9")
 	run(t, func(r *rig) {
@@ -85,8 +88,9 @@ func TestCrashesKeepNoSilentLeaseAlive(t *testing.T) {
 	})
 }
 
-// A9, T13: the serving clock is saved while a task or a queue waits for it, so that short and long waits end even if the coordinator crashes often and does
-// nothing else. A crash costs at most an eighth of what is left and of the time since the start, or saveWait.
+// A9, T13: the serving clock is saved while a task or a queue waits for it, so that short and long
+// waits end even if the coordinator crashes often and does nothing else. A crash costs at most an
+// eighth of what is left and of the time since the start, or saveWait.
 func TestCrashesKeepNoTaskWaiting(t *testing.T) {
 	t.Attr("rules", "A9 T13")
 	retry := func(r *rig, wait time.Duration) { r.failOnce(wait) }
@@ -125,7 +129,8 @@ func TestCrashesKeepNoTaskWaiting(t *testing.T) {
 	}
 }
 
-// A9: while a task or a queue waits and nothing else happens, the clock is saved a small number of times, however long the wait is.
+// A9: while a task or a queue waits and nothing else happens, the clock is saved a small number of
+// times, however long the wait is.
 func TestWaitsAreSavedSeldom(t *testing.T) {
 	t.Attr("rules", "A9")
 	for _, c := range []struct {
@@ -238,7 +243,8 @@ func TestInvalidateEndsOlderLeases(t *testing.T) {
 	})
 }
 
-// T6: the deadline of a leased task ends it on time also after a restart, although its lease is still live.
+// T6: the deadline of a leased task ends it on time also after a restart, although its lease is
+// still live.
 func TestDeadlineOfALeasedTaskHoldsAfterARestart(t *testing.T) {
 	t.Attr("rules", "T6")
 	run(t, func(r *rig) {
@@ -255,8 +261,9 @@ func TestDeadlineOfALeasedTaskHoldsAfterARestart(t *testing.T) {
 	})
 }
 
-// A9: after a start, all lines and the parked tasks of all concurrency keys are on disk only. To read them, the loop waits for a small number of commits, not
-// for one for each of them: it handles no heartbeat while it waits.
+// A9: after a start, all lines and the parked tasks of all concurrency keys are on disk only. To
+// read them, the loop waits for a small number of commits, not for one for each of them: it handles
+// no heartbeat while it waits.
 func TestFirstReadingsAfterAStartShareCommits(t *testing.T) {
 	t.Attr("rules", "A9")
 	run(t, func(r *rig) {
@@ -293,7 +300,8 @@ func TestFirstReadingsAfterAStartShareCommits(t *testing.T) {
 	})
 }
 
-// T2: after a start, a grant reads only the line whose turn it is, however many kinds of tasks wait. To read all their lines would take seconds.
+// T2: after a start, a grant reads only the line whose turn it is, however many kinds of tasks
+// wait. To read all their lines would take seconds.
 func TestFirstGrantAfterAStartReadsOneLine(t *testing.T) {
 	t.Attr("rules", "T2")
 	synctest.Test(t, func(t *testing.T) {
@@ -321,7 +329,8 @@ func TestFirstGrantAfterAStartReadsOneLine(t *testing.T) {
 	})
 }
 
-// A9: at a start, the parked tasks of a key that has no room are not read: there can be as many such keys as there are leases.
+// A9: at a start, the parked tasks of a key that has no room are not read: there can be as many
+// such keys as there are leases.
 func TestStartReadsNoParkedTasksOfHeldKeys(t *testing.T) {
 	t.Attr("rules", "A9")
 	synctest.Test(t, func(t *testing.T) {
@@ -347,7 +356,8 @@ func TestStartReadsNoParkedTasksOfHeldKeys(t *testing.T) {
 	})
 }
 
-// A9, A8: a recovery gives room to many concurrency keys at once. Their parked tasks come back in several rounds, one right after the other.
+// A9, A8: a recovery gives room to many concurrency keys at once. Their parked tasks come back in
+// several rounds, one right after the other.
 func TestRecoveryUnparksInSteps(t *testing.T) {
 	t.Attr("rules", "A9 A8")
 	small(t)
@@ -375,7 +385,8 @@ func TestRecoveryUnparksInSteps(t *testing.T) {
 	})
 }
 
-// A6: a bug in the loop is no orderly end: Run passes the panic on, so that the process ends before anybody is told what its batch decided.
+// A6: a bug in the loop is no orderly end: Run passes the panic on, so that the process ends before
+// anybody is told what its batch decided.
 func TestRunPassesPanicsOn(t *testing.T) {
 	t.Attr("rules", "A6")
 	e, err := Open(memstore.New(), Config{})
@@ -397,7 +408,8 @@ func TestRunPassesPanicsOn(t *testing.T) {
 	e.stop(nil) // ends its goroutines, which a crash does not
 }
 
-// V15: the store remembers over all starts from which epoch on it has all grants: from the first one, or from that of the last restore.
+// V15: the store remembers over all starts from which epoch on it has all grants: from the first
+// one, or from that of the last restore.
 func TestKnownEpochsOutliveStarts(t *testing.T) {
 	t.Attr("rules", "V15")
 	run(t, func(r *rig) {

@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// refusedFor is how long a session gets no tasks of a concurrency key after it has refused one for a reason that the engine does not see. Each further refusal
-	// in a row doubles that, up to refusedMost.
+	// refusedFor is how long a session gets no tasks of a concurrency key after it has refused one
+	// for a reason that the engine does not see. Each further refusal in a row doubles that, up to
+	// refusedMost.
 	refusedFor  = 5 * time.Second
 	refusedMost = time.Minute
 	// maxRefused is how many keys may have such a pause until the session gets no work at all.
@@ -23,10 +24,12 @@ var (
 	errNotHeld = errors.New("the session holds no such lease of the task")
 )
 
-// Refuse takes a lease back that its holder refuses because it already runs another task of the same concurrency key. The task is READY at once, and the
-// refusal uses up no budget. From then on the session gets one task of a concurrency key at a time, as if its worker had declared single_flight. If the
-// lease has ended, nothing changes, and err is nil: the worker is rid of it. Otherwise, if nothing changes, err is ErrNoKey or says why. Refuse
-// returns when the batch is durable, so that a stream cannot flood the loop with refusals.
+// Refuse takes a lease back that its holder refuses because it already runs another task of the
+// same concurrency key. The task is READY at once, and the refusal uses up no budget. From then on
+// the session gets one task of a concurrency key at a time, as if its worker had declared
+// single_flight. If the lease has ended, nothing changes, and err is nil: the worker is rid of it.
+// Otherwise, if nothing changes, err is ErrNoKey or says why. Refuse returns when the batch is
+// durable, so that a stream cannot flood the loop with refusals.
 func (e *Engine) Refuse(tenant, session, task, leaseID string) (err error) {
 	ticket, genuine := e.rules.Authority.Open(tenant, leaseID)
 	if id, ok := lease.ParseTaskID(task); !genuine || !ok || id != ticket.Task {
@@ -49,7 +52,8 @@ func (e *Engine) Refuse(tenant, session, task, leaseID string) (err error) {
 		t.forcedSingle, t.wants.SingleFlight = true, true
 		e.recountUsage(t)
 		if t.used.keys[held.Spec.ConcurrencyKey] < 2 {
-			e.avoid(t, held.Spec.ConcurrencyKey) // the engine sees no reason: the session holds no other task of the key
+			// the engine sees no reason: the session holds no other task of the key
+			e.avoid(t, held.Spec.ConcurrencyKey)
 		}
 		e.step(lease.Requeue{
 			Task: ticket.Task, Attempt: ticket.Attempt, Cause: lease.Revoked, Detail: "the worker refused the task because it runs another task with the same concurrency key",
@@ -58,8 +62,9 @@ func (e *Engine) Refuse(tenant, session, task, leaseID string) (err error) {
 	return err
 }
 
-// refusedKeys are concurrency keys of which a session refused a task although it holds no other one, as far as the engine knows. Without the pauses the session
-// would get the refused task again at once, and refuse it again, in a loop that fills the history of the task.
+// refusedKeys are concurrency keys of which a session refused a task although it holds no other
+// one, as far as the engine knows. Without the pauses the session would get the refused task again
+// at once, and refuse it again, in a loop that fills the history of the task.
 type refusedKeys struct {
 	keys   map[string]*refusedKey
 	paused int // how many keys have a pause that is not over
@@ -76,10 +81,12 @@ func (r *refusedKeys) has(key string) bool {
 	return k != nil && k.end != nil
 }
 
-// tooMany reports whether the session gets no work at all, because it has refused every key that it was offered.
+// tooMany reports whether the session gets no work at all, because it has refused every key that it
+// was offered.
 func (r *refusedKeys) tooMany() bool { return r.paused >= maxRefused }
 
-// obtain returns the entry of a key. It forgets the pauses that are over if there are many: the session may refuse other keys all the time.
+// obtain returns the entry of a key. It forgets the pauses that are over if there are many: the
+// session may refuse other keys all the time.
 func (r *refusedKeys) obtain(key string) *refusedKey {
 	if len(r.keys)-r.paused >= maxRefused {
 		maps.DeleteFunc(r.keys, func(other string, k *refusedKey) bool { return k.end == nil && other != key })
@@ -93,7 +100,8 @@ func (r *refusedKeys) obtain(key string) *refusedKey {
 	return r.keys[key]
 }
 
-// took makes the next pause of a key short again: the session has had a task of it that it did not refuse.
+// took makes the next pause of a key short again: the session has had a task of it that it did not
+// refuse.
 func (r *refusedKeys) took(key string) {
 	if !r.has(key) {
 		delete(r.keys, key)

@@ -10,7 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// A stream that refuses tasks waits for the loop each time. Otherwise a flood of refusals would fill the memory while the loop waits for a commit.
+// A stream that refuses tasks waits for the loop each time. Otherwise a flood of refusals would
+// fill the memory while the loop waits for a commit.
 func TestRefusalWaitsForTheLoop(t *testing.T) {
 	run(t, func(r *rig) {
 		c := r.worker("w", 1, nil)
@@ -33,8 +34,8 @@ func (r *rig) refuse(c *testSession, g Granted) {
 	synctest.Wait()
 }
 
-// The pause in which a session gets no task of a key doubles with each refusal in a row, up to refusedMost. Once the session has taken a task of the key, its next
-// pause is a short one.
+// The pause in which a session gets no task of a key doubles with each refusal in a row, up to
+// refusedMost. Once the session has taken a task of the key, its next pause is a short one.
 func TestPausesAfterRefusalsGrow(t *testing.T) {
 	run(t, func(r *rig) {
 		c := r.worker("w", 1, nil)
@@ -85,8 +86,10 @@ func TestRefusedKeysAreForgotten(t *testing.T) {
 	})
 }
 
-// A session that refuses a task because it already runs the task's concurrency key gets one task of a key at a time from then on. If the engine sees
-// no other task of the key, it also gives the session no task of the key for refusedFor, and other work at once. A session that refuses every key gets none.
+// A session that refuses a task because it already runs the task's concurrency key gets one task of
+// a key at a time from then on. If the engine sees no other task of the key, it also gives the
+// session no task of the key for refusedFor, and other work at once. A session that refuses every
+// key gets none.
 func TestRefusedTask(t *testing.T) {
 	run(t, func(r *rig) {
 		c := r.worker("w", 10, nil)
@@ -132,8 +135,8 @@ func TestRefusedTask(t *testing.T) {
 	})
 }
 
-// A refusal that changes nothing says why: the task has no concurrency key, or its lease is not one of the session. If the lease has ended, the
-// worker has what it wants.
+// A refusal that changes nothing says why: the task has no concurrency key, or its lease is not one
+// of the session. If the lease has ended, the worker has what it wants.
 func TestRefusalThatChangesNothing(t *testing.T) {
 	run(t, func(r *rig) {
 		c, other := r.worker("w", 10, nil), r.worker("other", 0, nil)

@@ -6,8 +6,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// requests has the unary requests that have a request id, so that the worker can repeat them (S2), and the calls that are about to get an answer. A request is
-// kept while a call of it waits or one of its leases is live. It belongs to the loop.
+// requests has the unary requests that have a request id, so that the worker can repeat them (S2),
+// and the calls that are about to get an answer. A request is kept while a call of it waits or one
+// of its leases is live. It belongs to the loop.
 type requests struct {
 	byKey    map[requestKey]*request
 	toAnswer []*taker // calls that were granted something and have no answer yet
@@ -20,8 +21,9 @@ type requestKey struct {
 	worker, request string
 }
 
-// request is a unary request with all its calls. Only its newest call may wait, and only this call may have leases to give back if its caller is gone. A
-// repeat that gets the leases of the calls before gives none of them back, because an earlier caller may have received them.
+// request is a unary request with all its calls. Only its newest call may wait, and only this call
+// may have leases to give back if its caller is gone. A repeat that gets the leases of the calls
+// before gives none of them back, because an earlier caller may have received them.
 type request struct {
 	call   *taker         // the newest call; nil if there was none since the start
 	leases []lease.TaskID // tasks whose live leases its calls were granted
@@ -44,7 +46,8 @@ func (rs *requests) request(k requestKey) *request {
 	return r
 }
 
-// begin makes a call the newest one of its request. It returns the call before, or nil, and the leases that the calls before were granted.
+// begin makes a call the newest one of its request. It returns the call before, or nil, and the
+// leases that the calls before were granted.
 func (rs *requests) begin(t *taker) (before *taker, leases []lease.TaskID) {
 	if t.call.request == "" {
 		return nil, nil
@@ -62,7 +65,8 @@ func (rs *requests) addLease(t *lease.Task) {
 	}
 }
 
-// removeLease forgets the lease of a task when it has ended, if it was granted to a request with an id.
+// removeLease forgets the lease of a task when it has ended, if it was granted to a request with an
+// id.
 func (rs *requests) removeLease(t *lease.Task) {
 	if t.Lease.Request != "" {
 		k := keyOfRequest(t)

@@ -10,8 +10,9 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// A11, A2: after a restore, a lease that was open in the backup is ended without counting as a loss. Leases granted after the backup get
-// COORDINATOR_RECOVERED, whether or not the restored store has their task. Fencing tokens still rise.
+// A11, A2: after a restore, a lease that was open in the backup is ended without counting as a
+// loss. Leases granted after the backup get COORDINATOR_RECOVERED, whether or not the restored
+// store has their task. Fencing tokens still rise.
 func TestRestoreFromABackup(t *testing.T) {
 	t.Attr("rules", "A11 A2")
 	run(t, func(r *rig) {
@@ -48,8 +49,8 @@ func TestRestoreFromABackup(t *testing.T) {
 	})
 }
 
-// A11: after a restore, a task that was granted after the backup is granted again with the same attempt number. Feedback of the earlier holder must
-// not be taken for that of the new one.
+// A11: after a restore, a task that was granted after the backup is granted again with the same
+// attempt number. Feedback of the earlier holder must not be taken for that of the new one.
 func TestFeedbackFromBeforeARestoreIsNotTaken(t *testing.T) {
 	t.Attr("rules", "A11")
 	run(t, func(r *rig) {
@@ -71,13 +72,16 @@ func TestFeedbackFromBeforeARestoreIsNotTaken(t *testing.T) {
 	})
 }
 
-// A11, S5: after a restore, no task gets an id and no event gets a sequence that was given out between the backup and the restore. This holds in a
-// workspace of the backup and in one that the restore lost, and also if the same backup is restored several times within a second. So nobody who still knows such an id
-// finds another task under it, and a watch that continues after such an event is refused.
+// A11, S5: after a restore, no task gets an id and no event gets a sequence that was given out
+// between the backup and the restore. This holds in a workspace of the backup and in one that the
+// restore lost, and also if the same backup is restored several times within a second. So nobody
+// who still knows such an id finds another task under it, and a watch that continues after such an
+// event is refused.
 func TestRestoreGivesOutNoIDOrSequenceTwice(t *testing.T) {
 	t.Attr("rules", "A11 S5")
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(25 * 366 * 24 * time.Hour) // the clock of a bubble begins in 2000, and the epochs of restores count from 2024
+		// the clock of a bubble begins in 2000, and the epochs of restores count from 2024
+		time.Sleep(25 * 366 * 24 * time.Hour)
 		r := &rig{T: t, st: memstore.New()}
 		r.start(Config{})
 		other := Space{Tenant: home.Tenant, Workspace: "of the lost future"}

@@ -80,7 +80,8 @@ func (r *rig) serve() {
 	go func() { done <- e.Run(ctx) }()
 }
 
-// onLoop calls read on the engine's loop, which alone may read the engine's memory, and returns the result. It works also while the engine is overloaded.
+// onLoop calls read on the engine's loop, which alone may read the engine's memory, and returns the
+// result. It works also while the engine is overloaded.
 func onLoop[T any](r *rig, read func() T) (found T) {
 	r.Helper()
 	if err := r.inbox.await(home.Tenant, op{settles: true, must: true, run: func() { found = read() }}); err != nil {
@@ -132,7 +133,8 @@ func (r *rig) restart(cfg Config) {
 	r.start(cfg)
 }
 
-// kill takes the store away from the engine, as a crash does, and starts a new engine on what the store holds.
+// kill takes the store away from the engine, as a crash does, and starts a new engine on what the
+// store holds.
 func (r *rig) kill() {
 	r.Helper()
 	r.crash()
@@ -186,7 +188,8 @@ func (r *rig) submit(specs ...*lease.Spec) []*lease.Task {
 	return tasks
 }
 
-// submitOne submits one task. Unlike rig.submit it may run in another goroutine than the test's, because it does not call FailNow.
+// submitOne submits one task. Unlike rig.submit it may run in another goroutine than the test's,
+// because it does not call FailNow.
 func submitOne(r *rig) {
 	spec := work()
 	err := spec.Fill(lease.DefaultLimits())
@@ -287,7 +290,8 @@ func (c *testSession) grants() []Granted {
 	return c.granted
 }
 
-// newGrants are the grants without those that were delivered again because the instance had never acknowledged them.
+// newGrants are the grants without those that were delivered again because the instance had never
+// acknowledged them.
 func (c *testSession) newGrants() (all []Granted) {
 	for _, g := range c.grants() {
 		if !g.Again {

@@ -9,14 +9,15 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// linesInTurn is among how many lines of a key unpark chooses those whose turn it is. If there are more, chance decides which, anew at the end of each lease.
+// linesInTurn is among how many lines of a key unpark chooses those whose turn it is. If there are
+// more, chance decides which, anew at the end of each lease.
 var linesInTurn = 1000
 
 // rota says which lines with parked tasks of a concurrency key unpark looks at next.
 type rota struct {
 	chosen []turnOfLine // by turn: the last one is next
-	// When chosen is empty, choose refills chosen from these: if some is set, from any lines, which nearly always are enough; then from the end of left; and then,
-	// if all is set, from all lines.
+	// When chosen is empty, choose refills chosen from these: if some is set, from any lines, which
+	// nearly always are enough; then from the end of left; and then, if all is set, from all lines.
 	some bool
 	left []lease.Line
 	all  bool
@@ -38,7 +39,8 @@ func (r *rota) next() lease.Line {
 	return line
 }
 
-// choose puts the next lines of the key into chosen, at most linesInTurn; none if all have had their turn.
+// choose puts the next lines of the key into chosen, at most linesInTurn; none if all have had
+// their turn.
 func (r *rota) choose(k *concurrencyKey) {
 	for len(r.chosen) == 0 {
 		switch rest := max(0, len(r.left)-linesInTurn); {
@@ -72,8 +74,9 @@ func (r *rota) sort(k *concurrencyKey, lines iter.Seq[lease.Line]) {
 	slices.SortFunc(r.chosen, func(a, b turnOfLine) int { return b.compare(&a) })
 }
 
-// turnOfLine says when a line of parked tasks has its turn: before those of queues that have no taker with room, or that had a grant later; in a queue by the
-// turns of the flows, and in a flow by the places of the first tasks.
+// turnOfLine says when a line of parked tasks has its turn: before those of queues that have no
+// taker with room, or that had a grant later; in a queue by the turns of the flows, and in a flow
+// by the places of the first tasks.
 type turnOfLine struct {
 	line      lease.Line
 	hasTaker  bool

@@ -8,7 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// keyWithLines makes a concurrency key with a parked task in a line of each of the queues q0, q1 and so on. The last one has the oldest task.
+// keyWithLines makes a concurrency key with a parked task in a line of each of the queues q0, q1
+// and so on. The last one has the oldest task.
 func keyWithLines(n int) *concurrencyKey {
 	k := newConcurrencyKey(&space{queues: map[string]*queue{}}, "k")
 	for i := range n {
@@ -34,7 +35,8 @@ func (r *rota) turns(k *concurrencyKey, most int) (queues []string) {
 	return queues
 }
 
-// T11: each line of a concurrency key has its turn after the last change under the key, however many lines there are.
+// T11: each line of a concurrency key has its turn after the last change under the key, however
+// many lines there are.
 func TestRotaHasAllLines(t *testing.T) {
 	t.Attr("rules", "T11")
 	bound(t, 3, &linesInTurn)
@@ -52,7 +54,8 @@ func TestRotaHasAllLines(t *testing.T) {
 	}
 }
 
-// T2, T12: lines of queues that have a free taker come first, then those of queues whose last grant was longer ago, then those with an older task.
+// T2, T12: lines of queues that have a free taker come first, then those of queues whose last grant
+// was longer ago, then those with an older task.
 func TestRotaIsInOrder(t *testing.T) {
 	t.Attr("rules", "T2 T12")
 	k := keyWithLines(6)

@@ -12,8 +12,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// NewSessionID returns the id of a new session of a worker's instance. Sessions of the same instance share the part before the dash. So the engine
-// recognizes the same process when it connects again after a broken connection or a restart of the coordinator; see lease.InstanceOf.
+// NewSessionID returns the id of a new session of a worker's instance. Sessions of the same
+// instance share the part before the dash. So the engine recognizes the same process when it
+// connects again after a broken connection or a restart of the coordinator; see lease.InstanceOf.
 func NewSessionID(tenant, worker, instance string) string {
 	return Instance(tenant, worker, instance) + "-" + strings.ToLower(rand.Text()[:12])
 }
@@ -24,8 +25,9 @@ func Instance(tenant, worker, instance string) string {
 	return "s" + hex.EncodeToString(sum[:8])
 }
 
-// Join makes a session known: from now on it gets work. It takes over the leases that an earlier session of the same instance holds or held. If
-// that instance still has a stream, the stream is displaced. Join does not wait.
+// Join makes a session known: from now on it gets work. It takes over the leases that an earlier
+// session of the same instance holds or held. If that instance still has a stream, the stream is
+// displaced. Join does not wait.
 func (e *Engine) Join(m *Member) {
 	t := newTaker(m.Wants, m.Slots)
 	t.member = m
@@ -42,15 +44,17 @@ func (e *Engine) Join(m *Member) {
 	})
 }
 
-// KnowsInstance reports whether one of the instances has a stream or a live lease. A new session of such an instance needs no additional place in the
-// quota.
+// KnowsInstance reports whether one of the instances has a stream or a live lease. A new session of
+// such an instance needs no additional place in the quota.
 func (e *Engine) KnowsInstance(ctx context.Context, tenant string, instances ...string) (known bool, err error) {
-	return askAs(ctx, e, tenant, op{settles: true}, func() (bool, error) { // its leases depend on whether it may come back
+	// its leases depend on whether it may come back
+	return askAs(ctx, e, tenant, op{settles: true}, func() (bool, error) {
 		return slices.ContainsFunc(instances, e.sessions.knows), nil
 	})
 }
 
-// redeliver sends a lease again if the holder never acknowledged it, because it is not known whether the holder has received it (W8).
+// redeliver sends a lease again if the holder never acknowledged it, because it is not known
+// whether the holder has received it (W8).
 func (e *Engine) redeliver(t *taker, id lease.TaskID) {
 	task := e.set.task(id)
 	l := task.Lease
@@ -61,8 +65,9 @@ func (e *Engine) redeliver(t *taker, id lease.TaskID) {
 	}
 }
 
-// repeatCancel tells the holder of a lease again that a cancel was asked, because it may have had no stream when that happened (T7). Its next heartbeat
-// would tell it as well, but may be due only when the grace is over.
+// repeatCancel tells the holder of a lease again that a cancel was asked, because it may have had
+// no stream when that happened (T7). Its next heartbeat would tell it as well, but may be due only
+// when the grace is over.
 func (e *Engine) repeatCancel(t *taker, id lease.TaskID) {
 	task := e.set.task(id)
 	if task.Cancel == nil {
@@ -84,8 +89,9 @@ func (e *Engine) displace(instance, why string) {
 	}
 }
 
-// Update replaces what a member wants and how many slots it has. If it has more live leases than slots, none is revoked. If another stream has taken the
-// session over meanwhile, nothing changes: then that stream says both.
+// Update replaces what a member wants and how many slots it has. If it has more live leases than
+// slots, none is revoked. If another stream has taken the session over meanwhile, nothing changes:
+// then that stream says both.
 func (e *Engine) Update(m *Member, wants Wants, slots int) {
 	wants = wants.sorted()
 	e.withSession(wants.Space.Tenant, m.Session, func(t *taker) {
@@ -99,7 +105,8 @@ func (e *Engine) Update(m *Member, wants Wants, slots int) {
 	})
 }
 
-// Resize sets the number of slots of a member; 0 stops new work. As with Update, another stream may have taken the session over.
+// Resize sets the number of slots of a member; 0 stops new work. As with Update, another stream may
+// have taken the session over.
 func (e *Engine) Resize(m *Member, slots int) {
 	e.withSession(m.Wants.Space.Tenant, m.Session, func(t *taker) {
 		if t.member == m {
@@ -109,7 +116,8 @@ func (e *Engine) Resize(m *Member, slots int) {
 	})
 }
 
-// Heard tells the engine that a session has sent a frame after it was silent until a lease ended: it may get work again (W5, W9).
+// Heard tells the engine that a session has sent a frame after it was silent until a lease ended:
+// it may get work again (W5, W9).
 func (e *Engine) Heard(tenant, session string) {
 	e.withSession(tenant, session, func(t *taker) {
 		t.awaitsFrame = false
@@ -126,8 +134,9 @@ func (e *Engine) withSession(tenant, session string, fn func(*taker)) {
 	})
 }
 
-// Leave removes a member that joined. If goodbye is false, because the stream was lost, its leases stay live (W8). If goodbye is true, Leave requeues
-// all its leases at once (W9). Leave does not wait.
+// Leave removes a member that joined. If goodbye is false, because the stream was lost, its leases
+// stay live (W8). If goodbye is true, Leave requeues all its leases at once (W9). Leave does not
+// wait.
 func (e *Engine) Leave(m *Member, goodbye bool) {
 	e.inbox.later(m.Wants.Space.Tenant, func() {
 		t := e.sessions.find(m.Session)
@@ -141,7 +150,8 @@ func (e *Engine) Leave(m *Member, goodbye bool) {
 	})
 }
 
-// Replace ends an instance that another instance has replaced: it displaces its stream and requeues its leases at once (W8). It does not wait.
+// Replace ends an instance that another instance has replaced: it displaces its stream and requeues
+// its leases at once (W8). It does not wait.
 func (e *Engine) Replace(tenant, instance string) {
 	e.inbox.later(tenant, func() {
 		e.displace(instance, "another instance of the worker has replaced this one")
@@ -149,8 +159,9 @@ func (e *Engine) Replace(tenant, instance string) {
 	})
 }
 
-// Dismiss is the goodbye of a session that was resumed but has not joined. It requeues the leases that wait for its worker at once (W9), unless a newer
-// session of the instance has them. It does not wait.
+// Dismiss is the goodbye of a session that was resumed but has not joined. It requeues the leases
+// that wait for its worker at once (W9), unless a newer session of the instance has them. It does
+// not wait.
 func (e *Engine) Dismiss(tenant, session string) {
 	e.inbox.later(tenant, func() {
 		instance := lease.InstanceOf(session)
@@ -162,13 +173,16 @@ func (e *Engine) Dismiss(tenant, session string) {
 	})
 }
 
-// revokedAtOnce is for how many instances Revoke waits together: they share commits, and other operations have their turn before the next ones.
+// revokedAtOnce is for how many instances Revoke waits together: they share commits, and other
+// operations have their turn before the next ones.
 var revokedAtOnce = 100
 
-// Revoke ends all leases of some instances with REVOKED, for an operator, and removes the sessions that hold them, whichever they are by now (W10). It returns
-// the members of these sessions, whose streams the caller must end, and how many leases it has ended; an instance without a session has no member. If
-// waiting is set, Revoke ends only the leases that wait for a session. Revoke does not return before all that is durable, even if ctx ends: otherwise nobody
-// would end the streams. The error is ErrStopped or ErrStore.
+// Revoke ends all leases of some instances with REVOKED, for an operator, and removes the sessions
+// that hold them, whichever they are by now (W10). It returns the members of these sessions, whose
+// streams the caller must end, and how many leases it has ended; an instance without a session has
+// no member. If waiting is set, Revoke ends only the leases that wait for a session. Revoke does
+// not return before all that is durable, even if ctx ends: otherwise nobody would end the streams.
+// The error is ErrStopped or ErrStore.
 func (e *Engine) Revoke(ctx context.Context, tenant string, instances []string, waiting bool, detail string) (removed []*Member, leases int, err error) {
 	entry := EntryOf(ctx)
 	for some := range slices.Chunk(instances, revokedAtOnce) {
@@ -215,9 +229,11 @@ type LeaseRef struct {
 	Attempt uint32
 }
 
-// RevokeLeases ends leases of a tenant with REVOKED, for an operator, and returns how many; it leaves out those that have ended already. Their holders are told,
-// and keep their sessions. If waiting is set, it leaves out those that a session holds. It takes some at a time, so that other operations have their turn, and
-// does not return before that is durable. The error is ErrStopped or ErrStore.
+// RevokeLeases ends leases of a tenant with REVOKED, for an operator, and returns how many; it
+// leaves out those that have ended already. Their holders are told, and keep their sessions. If
+// waiting is set, it leaves out those that a session holds. It takes some at a time, so that other
+// operations have their turn, and does not return before that is durable. The error is ErrStopped
+// or ErrStore.
 func (e *Engine) RevokeLeases(ctx context.Context, tenant string, leases []LeaseRef, waiting bool, detail string) (revoked int, err error) {
 	entry := EntryOf(ctx)
 	for some := range slices.Chunk(leases, revokedAtOnce) {
@@ -250,7 +266,8 @@ func (e *Engine) requeue(leases map[lease.TaskID]uint32, detail string) (revoked
 	return revoked
 }
 
-// revokeLease ends a lease with REVOKED, and returns 1; or 0 if it has ended already, perhaps only now by a timer that was due.
+// revokeLease ends a lease with REVOKED, and returns 1; or 0 if it has ended already, perhaps only
+// now by a timer that was due.
 func (e *Engine) revokeLease(id lease.TaskID, attempt uint32, detail string) int {
 	_, changed := e.stepChanging(lease.Requeue{Task: id, Attempt: attempt, Cause: lease.Revoked, Detail: detail})
 	if t := e.set.task(id); changed && t != nil && t.Last.Attempt == attempt && t.Last.Cause == lease.Revoked {

@@ -27,7 +27,8 @@ func (r *rig) sayBy(session string, kind lease.Kind, g Granted) lease.Answer {
 	return a[0]
 }
 
-// W8: reports on a displaced stream still count, but the leases and their slots stay with the stream that took them over.
+// W8: reports on a displaced stream still count, but the leases and their slots stay with the
+// stream that took them over.
 func TestDisplacedStreamTakesNoLeaseBack(t *testing.T) {
 	t.Attr("rules", "W8")
 	run(t, func(r *rig) {
@@ -47,8 +48,9 @@ func TestDisplacedStreamTakesNoLeaseBack(t *testing.T) {
 	})
 }
 
-// W8: a stream that resumes an older session of its instance gets the leases that a newer one was granted and never acknowledged: no frame of the older
-// session has them. What the older session was granted itself is in its frames, which are sent again.
+// W8: a stream that resumes an older session of its instance gets the leases that a newer one was
+// granted and never acknowledged: no frame of the older session has them. What the older session
+// was granted itself is in its frames, which are sent again.
 func TestResumedSessionGetsTheLeasesOfANewerOne(t *testing.T) {
 	t.Attr("rules", "W8")
 	run(t, func(r *rig) {
@@ -70,8 +72,9 @@ func TestResumedSessionGetsTheLeasesOfANewerOne(t *testing.T) {
 	})
 }
 
-// T7, W8: a cancel that was asked while the holder had no stream, or before a restart of the coordinator, reaches its next stream at once, with the rest of the
-// grace: the next heartbeat may be due only when the grace is over.
+// T7, W8: a cancel that was asked while the holder had no stream, or before a restart of the
+// coordinator, reaches its next stream at once, with the rest of the grace: the next heartbeat may
+// be due only when the grace is over.
 func TestCancelReachesTheNextStream(t *testing.T) {
 	t.Attr("rules", "T7 W8")
 	for _, restart := range []bool{false, true} {
@@ -99,7 +102,8 @@ func TestCancelReachesTheNextStream(t *testing.T) {
 	}
 }
 
-// W10: an operator can revoke the leases that wait for a session which has not registered yet. If a session of the instance has them, they are not touched.
+// W10: an operator can revoke the leases that wait for a session which has not registered yet. If a
+// session of the instance has them, they are not touched.
 func TestRevokeBeforeTheSessionJoins(t *testing.T) {
 	t.Attr("rules", "W10")
 	run(t, func(r *rig) {
@@ -121,7 +125,8 @@ func TestRevokeBeforeTheSessionJoins(t *testing.T) {
 	})
 }
 
-// W10: when an operator revokes the leases of an instance, it is all the same which of its sessions has them by then. That session gets no more work.
+// W10: when an operator revokes the leases of an instance, it is all the same which of its sessions
+// has them by then. That session gets no more work.
 func TestRevokeTakesTheLeasesOfTheNewestSession(t *testing.T) {
 	t.Attr("rules", "W10")
 	run(t, func(r *rig) {
@@ -142,7 +147,8 @@ func TestRevokeTakesTheLeasesOfTheNewestSession(t *testing.T) {
 	})
 }
 
-// W10: a revoke of many instances ends the leases of all, in the order of the instances, and of no other. It has one audit entry, that of its call (X4).
+// W10: a revoke of many instances ends the leases of all, in the order of the instances, and of no
+// other. It has one audit entry, that of its call (X4).
 func TestRevokeOfManyInstances(t *testing.T) {
 	t.Attr("rules", "W10")
 	bound(t, 3, &revokedAtOnce)
@@ -183,8 +189,9 @@ func TestRevokeOfManyInstances(t *testing.T) {
 	})
 }
 
-// W10: many leases are revoked in parts, with one audit entry (X4). Those that have ended already are left out, and if asked those that a session holds; a
-// session that loses one is told, and stays.
+// W10: many leases are revoked in parts, with one audit entry (X4). Those that have ended already
+// are left out, and if asked those that a session holds; a session that loses one is told, and
+// stays.
 func TestRevokeLeases(t *testing.T) {
 	t.Attr("rules", "W10")
 	bound(t, 3, &revokedAtOnce)
@@ -218,7 +225,8 @@ func TestRevokeLeases(t *testing.T) {
 	})
 }
 
-// W10: a caller who does not wait for the answer of Revoke changes nothing about it: the session that is removed must be ended.
+// W10: a caller who does not wait for the answer of Revoke changes nothing about it: the session
+// that is removed must be ended.
 func TestRevokeIsNotAbandoned(t *testing.T) {
 	t.Attr("rules", "W10")
 	run(t, func(r *rig) {
@@ -256,7 +264,8 @@ func TestLeaseMovesToTheSessionThatRenewsIt(t *testing.T) {
 	})
 }
 
-// X2: the leases of a session are shown to its tenant only. A session that is not known, because it has not joined yet or has left, has none.
+// X2: the leases of a session are shown to its tenant only. A session that is not known, because it
+// has not joined yet or has left, has none.
 func TestLeasesOfASession(t *testing.T) {
 	t.Attr("rules", "X2")
 	run(t, func(r *rig) {
@@ -276,7 +285,8 @@ func TestLeasesOfASession(t *testing.T) {
 	})
 }
 
-// overload stops the loop and fills the inbox until the engine refuses calls. After wait the loop continues.
+// overload stops the loop and fills the inbox until the engine refuses calls. After wait the loop
+// continues.
 func (r *rig) overload(wait time.Duration) {
 	r.Helper()
 	block := make(chan struct{})
@@ -291,7 +301,8 @@ func (r *rig) overload(wait time.Duration) {
 	time.AfterFunc(wait, func() { close(block) })
 }
 
-// An overloaded engine refuses calls, but never a leave, a smaller number of slots, or the end of a waiting call: nobody would repeat these.
+// An overloaded engine refuses calls, but never a leave, a smaller number of slots, or the end of a
+// waiting call: nobody would repeat these.
 func TestOverloadRefusesNoLeave(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(work())
@@ -331,7 +342,8 @@ func TestOverloadRefusesNoLeave(t *testing.T) {
 	})
 }
 
-// A8: a flood of other calls of the tenant crowds out no call that ends or renews a lease, and no change by an operator. These have a bound of their own.
+// A8: a flood of other calls of the tenant crowds out no call that ends or renews a lease, and no
+// change by an operator. These have a bound of their own.
 func TestOverloadRefusesNoReport(t *testing.T) {
 	defer func(n int) { maxWaiting = n }(maxWaiting)
 	maxWaiting = 20
@@ -418,7 +430,8 @@ func (s *unreadableStore) View(fn func(store.Reader) error) error {
 	return s.Store.View(fn)
 }
 
-// A10, design 4: if the store cannot be read, the engine stops, and every call that waits gets ErrStore.
+// A10, design 4: if the store cannot be read, the engine stops, and every call that waits gets
+// ErrStore.
 func TestUnreadableStoreFailsAllWaitingCalls(t *testing.T) {
 	t.Attr("rules", "A10")
 	synctest.Test(t, func(t *testing.T) {
@@ -431,7 +444,8 @@ func TestUnreadableStoreFailsAllWaitingCalls(t *testing.T) {
 		synctest.Wait()
 		st.on.Store(true)
 		answers := make(chan error, 3)
-		_ = r.inbox.put(home.Tenant, op{run: func() { time.Sleep(time.Millisecond) }}) // so that the loop takes the three reports together
+		// so that the loop takes the three reports together
+		_ = r.inbox.put(home.Tenant, op{run: func() { time.Sleep(time.Millisecond) }})
 		synctest.Wait()
 		for range cap(answers) {
 			go func() {
@@ -450,8 +464,9 @@ func TestUnreadableStoreFailsAllWaitingCalls(t *testing.T) {
 	})
 }
 
-// If the batch is full, the loop waits for the commit before it, and does not spin while timers are due. If the loop spins, this test hangs: time does
-// not pass in a bubble while a goroutine is busy.
+// If the batch is full, the loop waits for the commit before it, and does not spin while timers are
+// due. If the loop spins, this test hangs: time does not pass in a bubble while a goroutine is
+// busy.
 func TestFullBatchDoesNotSpin(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(work())
@@ -470,8 +485,9 @@ func TestFullBatchDoesNotSpin(t *testing.T) {
 	})
 }
 
-// A8: a slow commit extends the leases by the time that it took: the worker has the full time to acknowledge a grant that waited for the commit, and a
-// live lease expires later. A lease that nobody renews still expires.
+// A8: a slow commit extends the leases by the time that it took: the worker has the full time to
+// acknowledge a grant that waited for the commit, and a live lease expires later. A lease that
+// nobody renews still expires.
 func TestSlowCommitExtendsLeases(t *testing.T) {
 	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
@@ -501,8 +517,8 @@ func TestSlowCommitExtendsLeases(t *testing.T) {
 	})
 }
 
-// A8: a slow commit extends the leases also while it lasts: a worker whose Start waits for the commit can complete its task meanwhile, although its
-// heartbeat timeout has passed on the clock.
+// A8: a slow commit extends the leases also while it lasts: a worker whose Start waits for the
+// commit can complete its task meanwhile, although its heartbeat timeout has passed on the clock.
 func TestSlowCommitExtendsLeasesWhileItLasts(t *testing.T) {
 	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
@@ -524,7 +540,8 @@ func TestSlowCommitExtendsLeasesWhileItLasts(t *testing.T) {
 	})
 }
 
-// A8: attempt_timeout counts while the coordinator serves: an attempt whose grant and report wait for slow commits has the time that its producer gave it.
+// A8: attempt_timeout counts while the coordinator serves: an attempt whose grant and report wait
+// for slow commits has the time that its producer gave it.
 func TestSlowCommitExtendsAttempts(t *testing.T) {
 	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
@@ -539,7 +556,8 @@ func TestSlowCommitExtendsAttempts(t *testing.T) {
 	})
 }
 
-// A8: if a grant waits for two slow commits in a row, its lease is extended by the time of both: its acknowledgement still counts.
+// A8: if a grant waits for two slow commits in a row, its lease is extended by the time of both:
+// its acknowledgement still counts.
 func TestSlowCommitsInARowExtendLeases(t *testing.T) {
 	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
@@ -566,8 +584,8 @@ func TestSlowCommitsInARowExtendLeases(t *testing.T) {
 	})
 }
 
-// A8: commits follow each other without a pause. Due timers must still be handled after each of them. The commits extend the leases only if each takes
-// SlowCommit or longer.
+// A8: commits follow each other without a pause. Due timers must still be handled after each of
+// them. The commits extend the leases only if each takes SlowCommit or longer.
 func TestCommitsThatFollowEachOther(t *testing.T) {
 	t.Attr("rules", "A8")
 	for _, each := range []time.Duration{SlowCommit * 6 / 10, SlowCommit * 3 / 2, SlowCommit * 6} {
@@ -603,7 +621,8 @@ func TestCommitsThatFollowEachOther(t *testing.T) {
 	}
 }
 
-// A8: if each batch is full at once, every round comes after a wait for the committer, which counts as a stall. Due timers must still be handled.
+// A8: if each batch is full at once, every round comes after a wait for the committer, which counts
+// as a stall. Due timers must still be handled.
 func TestTimersDuringAFlood(t *testing.T) {
 	t.Attr("rules", "A8 T8")
 	bound(t, 4, &maxBatchOps)
@@ -637,7 +656,8 @@ func TestTimersDuringAFlood(t *testing.T) {
 	})
 }
 
-// A8: if the loop stalls during a slow commit, the leases are extended once by that time, not twice.
+// A8: if the loop stalls during a slow commit, the leases are extended once by that time, not
+// twice.
 func TestStallWithinACommitCountsOnce(t *testing.T) {
 	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
@@ -659,7 +679,8 @@ func TestStallWithinACommitCountsOnce(t *testing.T) {
 	})
 }
 
-// W8, W9: when a second stream continues a session, it states its own number of slots. After that, a number that the old stream states does not count.
+// W8, W9: when a second stream continues a session, it states its own number of slots. After that,
+// a number that the old stream states does not count.
 func TestSlotsAreThoseOfTheNewestStream(t *testing.T) {
 	t.Attr("rules", "W8 W9")
 	run(t, func(r *rig) {
@@ -682,8 +703,9 @@ func TestSlotsAreThoseOfTheNewestStream(t *testing.T) {
 	})
 }
 
-// W8, W9: a dismissal takes nothing from a newer session of the instance. Otherwise it requeues the leases, also if the stream that had the session before
-// has not left yet: that stream is told of the goodbye.
+// W8, W9: a dismissal takes nothing from a newer session of the instance. Otherwise it requeues the
+// leases, also if the stream that had the session before has not left yet: that stream is told of
+// the goodbye.
 func TestDismissalSparesANewerSession(t *testing.T) {
 	t.Attr("rules", "W8 W9")
 	for name, tt := range map[string]struct{ left, newer bool }{

@@ -2,23 +2,25 @@ package engine
 
 import "github.com/lessor-dev/lessor/lease"
 
-// sessions has the sessions of workers, and the leases that wait for a session. A session is one stream of an instance, which has one session at a time. It
-// belongs to the loop.
+// sessions has the sessions of workers, and the leases that wait for a session. A session is one
+// stream of an instance, which has one session at a time. It belongs to the loop.
 type sessions struct {
 	byID    map[string]*taker
 	current map[string]string // session of each instance that has one
 	orphans map[string]orphans
 }
 
-// orphans are the attempts of the live leases of an instance whose session has gone, by task. The next session of the instance takes them over. An instance
-// without such a lease has no entry in sessions.orphans.
+// orphans are the attempts of the live leases of an instance whose session has gone, by task. The
+// next session of the instance takes them over. An instance without such a lease has no entry in
+// sessions.orphans.
 type orphans map[lease.TaskID]uint32
 
 func newSessions() *sessions {
 	return &sessions{byID: map[string]*taker{}, current: map[string]string{}, orphans: map[string]orphans{}}
 }
 
-// find finds a session by its id, and ofInstance finds that of an instance. They return nil if there is none.
+// find finds a session by its id, and ofInstance finds that of an instance. They return nil if
+// there is none.
 func (ss *sessions) find(session string) *taker        { return ss.byID[session] }
 func (ss *sessions) ofInstance(instance string) *taker { return ss.byID[ss.current[instance]] }
 
@@ -55,7 +57,8 @@ func (ss *sessions) addOrphan(session string, id lease.TaskID, attempt uint32) {
 	ss.orphans[instance][id] = attempt
 }
 
-// removeOrphan removes a lease that has ended, or that a session of another instance holds now, if it is there; t is the version that had the lease.
+// removeOrphan removes a lease that has ended, or that a session of another instance holds now, if
+// it is there; t is the version that had the lease.
 func (ss *sessions) removeOrphan(t *lease.Task) {
 	instance := lease.InstanceOf(t.Lease.Session)
 	if delete(ss.orphans[instance], t.ID); len(ss.orphans[instance]) == 0 {

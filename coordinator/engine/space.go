@@ -31,8 +31,8 @@ type Sequences struct {
 // Last returns the newest sequence.
 func (s Sequences) Last() uint64 { return s.last }
 
-// Lost reports whether a restore left out this sequence, so that no task or event has it. A client can only know such a sequence from the time
-// after the backup, which the restore has lost.
+// Lost reports whether a restore left out this sequence, so that no task or event has it. A client
+// can only know such a sequence from the time after the backup, which the restore has lost.
 func (s Sequences) Lost(seq uint64) bool { return s.lost.from <= seq && seq < s.lost.to }
 
 // span is a range of sequences, from the first to before the end.
@@ -46,8 +46,9 @@ func newSpace(name Space, tenant *tenantTally, number uint32, nextSeq uint64, lo
 	}
 }
 
-// countedAs returns the index of tally.counts by which a task of the space is counted for which countOf returned that one: ended tasks that were submitted before
-// the store had format 10 are counted together.
+// countedAs returns the index of tally.counts by which a task of the space is counted for which
+// countOf returned that one: ended tasks that were submitted before the store had format 10 are
+// counted together.
 func (s *space) countedAs(id lease.TaskID, index int) int {
 	if id.Seq < s.countedFrom && countCompleted <= index && index <= countCancelled {
 		return countOlder

@@ -11,7 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// spaces has all workspaces, by number and by name, and counts what is in them: the tasks of all, and what each tenant has. It belongs to the loop.
+// spaces has all workspaces, by number and by name, and counts what is in them: the tasks of all,
+// and what each tenant has. It belongs to the loop.
 type spaces struct {
 	byNumber map[uint32]*space
 	byName   map[Space]*space                  // also those without a number
@@ -37,7 +38,8 @@ func (all *spaces) load(s records.Space) {
 	all.last = max(all.last, s.Number)
 }
 
-// numbered finds a space by its number, of finds that of a task, and named finds one by its name. They return nil if there is none.
+// numbered finds a space by its number, of finds that of a task, and named finds one by its name.
+// They return nil if there is none.
 func (all *spaces) numbered(number uint32) *space { return all.byNumber[number] }
 func (all *spaces) of(id lease.TaskID) *space     { return all.byNumber[id.Space] }
 func (all *spaces) named(name Space) *space       { return all.byName[name] }
@@ -51,7 +53,8 @@ func (all *spaces) queueOf(c *lease.Change) *queue {
 	return all.of(id).queue(spec.Queue)
 }
 
-// obtain finds a space or makes it in memory, so that takers can wait in it. A new space has no number and no record in the store; see assignNumber.
+// obtain finds a space or makes it in memory, so that takers can wait in it. A new space has no
+// number and no record in the store; see assignNumber.
 func (all *spaces) obtain(name Space) *space {
 	s := all.byName[name]
 	if s == nil {
@@ -62,18 +65,20 @@ func (all *spaces) obtain(name Space) *space {
 	return s
 }
 
-// forgetUnused removes a space from memory if it has no number and nobody waits in it, so that unused names do not fill the memory.
+// forgetUnused removes a space from memory if it has no number and nobody waits in it, so that
+// unused names do not fill the memory.
 func (all *spaces) forgetUnused(s *space) {
 	if s.number == 0 && len(s.queues) == 0 {
 		delete(all.byName, s.name)
 	}
 }
 
-// maxSpaces is how many workspaces a tenant may have. They are never forgotten, so without a limit a tenant could use up the memory, at each start again, and
-// the numbers, which all tenants share.
+// maxSpaces is how many workspaces a tenant may have. They are never forgotten, so without a limit
+// a tenant could use up the memory, at each start again, and the numbers, which all tenants share.
 const maxSpaces = 100_000
 
-// assignNumber gives a space its number, if it has none yet. It is followed by announce when it is certain that the space keeps the number, or by withdrawNumber.
+// assignNumber gives a space its number, if it has none yet. It is followed by announce when it is
+// certain that the space keeps the number, or by withdrawNumber.
 func (all *spaces) assignNumber(s *space) error {
 	if s.number != 0 {
 		return nil
@@ -105,8 +110,8 @@ func (all *spaces) withdrawNumber(s *space) {
 	s.number = 0
 }
 
-// recount updates the counts of a queue, of its tenant and of all after a change of a task; before and after are how its two versions are
-// counted.
+// recount updates the counts of a queue, of its tenant and of all after a change of a task; before
+// and after are how its two versions are counted.
 func (all *spaces) recount(q *queue, c *lease.Change, before, after int) {
 	q.space.tenant.recount(c, before, after)
 	q.recount(c, before, after)

@@ -10,14 +10,16 @@ import (
 const SlowCommit = time.Second
 
 const (
-	// standstill is the shortest time between two readings of the clock that counts as a stall of the coordinator itself (A8).
+	// standstill is the shortest time between two readings of the clock that counts as a stall of
+	// the coordinator itself (A8).
 	standstill = 200 * time.Millisecond
-	// leastJump is from when on a jump of the wall clock is told. It is far above what an adjustment of its speed can do between two readings.
+	// leastJump is from when on a jump of the wall clock is told. It is far above what an
+	// adjustment of its speed can do between two readings.
 	leastJump = time.Second
 )
 
-// stalls knows the time for which the coordinator could not hear or answer workers, and how much of it was given back to the live leases (A8). It belongs to
-// the loop.
+// stalls knows the time for which the coordinator could not hear or answer workers, and how much of
+// it was given back to the live leases (A8). It belongs to the loop.
 type stalls struct {
 	extended       time.Duration // by how much the live leases were extended since the start
 	stalled        bool          // the loop has stood still since opsHaveRun
@@ -38,15 +40,19 @@ func (s *stalls) noteExtension(by time.Duration) { s.extended += by }
 // noteHandOver is called when the committer gets a batch; see delay.
 func (s *stalls) noteHandOver(b *batch) { b.extended = s.extended }
 
-// opsHaveRun is called in each round when its operations have run. Heartbeats that came in during a stall are applied before leases expire: so the first round
-// after it expires none. But every round may come after a stall: under a flood of submits each batch is full at once, and the loop waits for the committer.
+// opsHaveRun is called in each round when its operations have run. Heartbeats that came in during a
+// stall are applied before leases expire: so the first round after it expires none. But every round
+// may come after a stall: under a flood of submits each batch is full at once, and the loop waits
+// for the committer.
 func (s *stalls) opsHaveRun() { s.stalled, s.sparing = false, s.stalled && !s.sparing }
 
 // mayExpire reports whether leases may expire in this round, in which the operations have run.
 func (s *stalls) mayExpire() bool { return !s.sparing }
 
-// delay returns for how long a batch has delayed all answers, and the part of that time by which the leases have not been extended yet. The delay
-// begins with the hand-over of the batch to the committer, or with the end of the commit before, if that was later. A batch of nil delays nothing.
+// delay returns for how long a batch has delayed all answers, and the part of that time by which
+// the leases have not been extended yet. The delay begins with the hand-over of the batch to the
+// committer, or with the end of the commit before, if that was later. A batch of nil delays
+// nothing.
 func (s *stalls) delay(b *batch, now lease.Instant) (lasted, left time.Duration) {
 	if b == nil {
 		return 0, 0
@@ -62,9 +68,11 @@ func (s *stalls) delay(b *batch, now lease.Instant) (lasted, left time.Duration)
 // noteCommit is called when a commit has ended and the leases have got its time back.
 func (s *stalls) noteCommit(now lease.Instant) { s.committedAt, s.extendedBefore = now, s.extended }
 
-// readClocks reads the clocks. If the loop has stood still since the last reading, it handled no heartbeat in that time. Therefore readClocks first
-// extends the live leases by that time, before anything else is decided, and the present round expires none (A8). It also extends them by the time of a slow
-// commit, already while the commit runs, because reports that come in during the commit are judged before it ends.
+// readClocks reads the clocks. If the loop has stood still since the last reading, it handled no
+// heartbeat in that time. Therefore readClocks first extends the live leases by that time, before
+// anything else is decided, and the present round expires none (A8). It also extends them by the
+// time of a slow commit, already while the commit runs, because reports that come in during the
+// commit are judged before it ends.
 func (e *Engine) readClocks() {
 	passed := e.clocks.read()
 	if by := e.clocks.jump(); by.Abs() >= leastJump {
@@ -80,8 +88,10 @@ func (e *Engine) readClocks() {
 	}
 }
 
-// giveBack extends the live leases by a standstill of the loop. With some 100,000 leases that is a standstill itself. Its own time is given back, too, but
-// only once, together with the time that this second extension is expected to take: if each extension were a reason for the next, there would be no end.
+// giveBack extends the live leases by a standstill of the loop. With some 100,000 leases that is a
+// standstill itself. Its own time is given back, too, but only once, together with the time that
+// this second extension is expected to take: if each extension were a reason for the next, there
+// would be no end.
 func (e *Engine) giveBack(gap time.Duration) {
 	e.extendLeases(gap)
 	took := e.clocks.read()
@@ -107,15 +117,15 @@ func (e *Engine) extendLeases(d time.Duration) {
 	e.cfg.Events.Stalled(d, e.set.leases())
 }
 
-// commitIsSlow reports whether the commit under way has taken at least SlowCommit. Timers then wait for its end: until then, nobody could learn of their
-// effects anyway.
+// commitIsSlow reports whether the commit under way has taken at least SlowCommit. Timers then wait
+// for its end: until then, nobody could learn of their effects anyway.
 func (e *Engine) commitIsSlow() bool {
 	lasted, _ := e.stalls.delay(e.pipeline.oldest(), e.now().Serving)
 	return lasted >= SlowCommit
 }
 
-// afterCommit extends the live leases by the rest of the time of a slow commit. During the commit, no worker learned of new grants and renewals, so
-// no worker could acknowledge them (A8).
+// afterCommit extends the live leases by the rest of the time of a slow commit. During the commit,
+// no worker learned of new grants and renewals, so no worker could acknowledge them (A8).
 func (e *Engine) afterCommit(b *batch) {
 	e.readClocks()
 	if lasted, left := e.stalls.delay(b, e.now().Serving); lasted >= SlowCommit && left > 0 {

@@ -8,7 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// After a standstill one round expires nothing, so that the heartbeats that wait come first; but if every round stands still, every other one expires leases.
+// After a standstill one round expires nothing, so that the heartbeats that wait come first; but if
+// every round stands still, every other one expires leases.
 func TestStandstillSparesOneRound(t *testing.T) {
 	var s stalls
 	for i, round := range []struct{ stoodStill, mayExpire bool }{
@@ -31,7 +32,8 @@ func TestStandstillSparesOneRound(t *testing.T) {
 	}
 }
 
-// The delay of a batch begins when it is handed over, or with the end of the commit before it. What the leases have got back since then is not left.
+// The delay of a batch begins when it is handed over, or with the end of the commit before it. What
+// the leases have got back since then is not left.
 func TestDelayCountsOnce(t *testing.T) {
 	var s stalls
 	at := func(seconds int) lease.Instant { return lease.Instant(seconds) * lease.Instant(time.Second) }
@@ -62,7 +64,8 @@ func TestDelayCountsOnce(t *testing.T) {
 	check(second, 18, 3, 2)
 }
 
-// On fake time the loop does not wake for each tick while leases are live, and takes no rest for a standstill: a lease that nobody renews ends on time.
+// On fake time the loop does not wake for each tick while leases are live, and takes no rest for a
+// standstill: a lease that nobody renews ends on time.
 func TestLoopRestsOnFakeTime(t *testing.T) {
 	cfg := Config{FakeTime: true}
 	cfg.Events.StoodStill = func(by time.Duration) { t.Errorf("the loop took a rest for a standstill of %v", by) }

@@ -20,29 +20,33 @@ type Sweep struct {
 	Space Space
 	Run   string // only the tasks of this run; empty: of all, and of none
 	Key   string // only the task with this idempotency key; empty: any. After and Until do not matter then
-	// Matches reports whether the sweep looks at a task; nil: it looks at all. It is called outside of the loop, with a version that may be old, so it
-	// may look only at what no version changes.
+	// Matches reports whether the sweep looks at a task; nil: it looks at all. It is called outside
+	// of the loop, with a version that may be old, so it may look only at what no version changes.
 	Matches func(*lease.Task) bool
-	// After is the sequence after which the sweep begins. Until is the last sequence that it looks at; 0: that of the newest task at present.
+	// After is the sequence after which the sweep begins. Until is the last sequence that it looks
+	// at; 0: that of the newest task at present.
 	After, Until uint64
-	// Choose returns the command for a task. A nil command passes over the task. skip says that the task was selected but the command does not
-	// apply to it: it is then counted in Swept.Skipped.
+	// Choose returns the command for a task. A nil command passes over the task. skip says that the
+	// task was selected but the command does not apply to it: it is then counted in Swept.Skipped.
 	Choose func(*lease.Task) (c lease.Command, skip bool)
 }
 
 // Swept is the result of a call of Sweep.
 type Swept struct {
 	Changed, Skipped uint64
-	// After and Until are the values for the Sweep that continues this one; More is false when no tasks are left.
+	// After and Until are the values for the Sweep that continues this one; More is false when no
+	// tasks are left.
 	After, Until uint64
 	More         bool
 }
 
-// Sweep runs a bulk command on the tasks of a space, oldest first, in bounded steps. Each step is durable before the next begins. One
-// call makes a bounded number of steps. If ctx ends, the steps that were made stay.
+// Sweep runs a bulk command on the tasks of a space, oldest first, in bounded steps. Each step is
+// durable before the next begins. One call makes a bounded number of steps. If ctx ends, the steps
+// that were made stay.
 //
-// A refusal that leaves the next task as it is also ends the call: ErrTaskLimit, ErrOverloaded or ErrStopped. It is an error only if nothing was
-// changed before: a caller that repeated the call would not learn what this one did.
+// A refusal that leaves the next task as it is also ends the call: ErrTaskLimit, ErrOverloaded or
+// ErrStopped. It is an error only if nothing was changed before: a caller that repeated the call
+// would not learn what this one did.
 func (e *Engine) Sweep(ctx context.Context, s Sweep) (done Swept, err error) {
 	number, ok := e.dir.lookup(s.Space)
 	if !ok {
@@ -74,8 +78,8 @@ func refusedStep(err error) bool {
 	return errors.Is(err, ErrTaskLimit) || errors.Is(err, ErrOverloaded) || errors.Is(err, ErrStopped)
 }
 
-// sweepStep applies the sweep to the next sweepStep tasks that match, among the next tasks, of which it reads no more than left. It reads from the store, but
-// decides on their newest versions.
+// sweepStep applies the sweep to the next sweepStep tasks that match, among the next tasks, of
+// which it reads no more than left. It reads from the store, but decides on their newest versions.
 func (e *Engine) sweepStep(ctx context.Context, s Sweep, number uint32, left *int, done *Swept) error {
 	var ids []lease.TaskID
 	done.More = false
@@ -122,7 +126,8 @@ func (e *Engine) sweepTasks(ctx context.Context, s Sweep, ids []lease.TaskID, do
 	return err
 }
 
-// sweepTask applies the command to one task. An error ends the sweep, because it would apply to the next tasks, too.
+// sweepTask applies the command to one task. An error ends the sweep, because it would apply to the
+// next tasks, too.
 func (e *Engine) sweepTask(s Sweep, id lease.TaskID, counts *Swept) error {
 	e.step(lease.Expire{Task: id}) // its due timers come first (A3)
 	t := e.set.task(id)

@@ -26,8 +26,8 @@ func cancelAll(typ string) Sweep {
 	}}
 }
 
-// T9: a sweep goes over all tasks in bounded steps and calls, and counts what it changed and skipped. It leaves alone the tasks that were submitted
-// after it began.
+// T9: a sweep goes over all tasks in bounded steps and calls, and counts what it changed and
+// skipped. It leaves alone the tasks that were submitted after it began.
 func TestSweepGoesOverAllTasksInSteps(t *testing.T) {
 	t.Attr("rules", "T9")
 	bound(t, 1000, &sweepCall)
@@ -64,7 +64,8 @@ func TestSweepGoesOverAllTasksInSteps(t *testing.T) {
 	})
 }
 
-// T9: a sweep decides only on the tasks of its run whose specs match; of a workspace, one call reads a bounded number of tasks, of a run those of the run.
+// T9: a sweep decides only on the tasks of its run whose specs match; of a workspace, one call
+// reads a bounded number of tasks, of a run those of the run.
 func TestSweepLooksOnlyAtWhatMatches(t *testing.T) {
 	t.Attr("rules", "T9")
 	bound(t, 1000, &sweepCall)
@@ -149,7 +150,8 @@ func TestSweepOfAKey(t *testing.T) {
 	})
 }
 
-// T9: a task whose command is refused is counted as skipped. A sweep over a workspace without tasks is no error.
+// T9: a task whose command is refused is counted as skipped. A sweep over a workspace without tasks
+// is no error.
 func TestSweepCountsWhatIsRefused(t *testing.T) {
 	t.Attr("rules", "T9")
 	run(t, func(r *rig) {
@@ -194,7 +196,8 @@ func TestSweepAppliesDueTimers(t *testing.T) {
 	})
 }
 
-// T9: a sweep decides on the newest version of a task, not on the stored one: it sees a report whose commit is still under way.
+// T9: a sweep decides on the newest version of a task, not on the stored one: it sees a report
+// whose commit is still under way.
 func TestSweepSeesWhatIsNotDurableYet(t *testing.T) {
 	t.Attr("rules", "T9")
 	run(t, func(r *rig) {
@@ -224,7 +227,8 @@ func TestSweepSeesWhatIsNotDurableYet(t *testing.T) {
 	})
 }
 
-// T9: a sweep that is refused between two steps answers with what it did, and goes on where it stopped. One that has changed nothing is refused.
+// T9: a sweep that is refused between two steps answers with what it did, and goes on where it
+// stopped. One that has changed nothing is refused.
 func TestSweepThatIsRefusedInTheMiddle(t *testing.T) {
 	t.Attr("rules", "T9")
 	bound(t, 20, &maxWaiting)

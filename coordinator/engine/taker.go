@@ -15,15 +15,19 @@ type taker struct {
 	queues []*queue
 	slots  int
 	leases map[lease.TaskID]uint32 // attempts of the live leases that count against slots, by task
-	// awaitsFrame is set after a dispatch that was not acknowledged (W5), or a lease that expired (W9): the session gets no work until it sends a frame.
-	awaitsFrame  bool
-	forcedSingle bool // it has refused a task because of its concurrency key: it gets one task of a key at a time, even if it declares otherwise
+	// awaitsFrame is set after a dispatch that was not acknowledged (W5), or a lease that expired
+	// (W9): the session gets no work until it sends a frame.
+	awaitsFrame bool
+	// it has refused a task because of its concurrency key: it gets one task of a key at a time,
+	// even if it declares otherwise
+	forcedSingle bool
 	left         bool // its session has ended, or the call no longer waits
 	used         usage
 	refused      refusedKeys
-	makesRoom    *alarm                   // it gets no work until this rings, or a lease of it ends; nil: it may get some. See makeRoom
-	fits         map[lease.Class]bool     // whether it meets the requirements of a class; a cache, see meets
-	placeIn      map[*queue]*list.Element // its places in queue.available of its queues
+	// it gets no work until this rings, or a lease of it ends; nil: it may get some. See makeRoom
+	makesRoom *alarm
+	fits      map[lease.Class]bool     // whether it meets the requirements of a class; a cache, see meets
+	placeIn   map[*queue]*list.Element // its places in queue.available of its queues
 }
 
 // unaryCall is what only a call of a unary request has.
@@ -38,11 +42,12 @@ func newTaker(w Wants, slots int) *taker {
 	return &taker{wants: w.sorted(), slots: slots, leases: map[lease.TaskID]uint32{}, placeIn: map[*queue]*list.Element{}}
 }
 
-// maxHandOver is the size in bytes from which on a unary response gets no further task. The last task may exceed it: even a task of the largest size
-// then still fits into a message.
+// maxHandOver is the size in bytes from which on a unary response gets no further task. The last
+// task may exceed it: even a task of the largest size then still fits into a message.
 var maxHandOver = 2 << 20
 
-// assignmentSize estimates how many bytes the assignment of a leased task has; the estimate is rather too high than too low.
+// assignmentSize estimates how many bytes the assignment of a leased task has; the estimate is
+// rather too high than too low.
 func assignmentSize(t *lease.Task) int {
 	const rest = 1536 // bytes for all fields that are not counted below
 	n := rest + t.Spec.Size + t.CheckpointBound() + t.Spec.PlacementSize() + len(t.Lease.Worker)
@@ -66,8 +71,9 @@ func (t *taker) free() int {
 
 func (t *taker) attends(q *queue) bool { return slices.Contains(t.queues, q) }
 
-// withdraw removes the taker from the available takers of a queue. If a turn of the queue is under way, takers at which it has looked already may have left
-// tasks to this one, for which its worker goes first.
+// withdraw removes the taker from the available takers of a queue. If a turn of the queue is under
+// way, takers at which it has looked already may have left tasks to this one, for which its worker
+// goes first.
 func (t *taker) withdraw(q *queue) {
 	q.news = q.news || len(q.pools.preferred[t.wants.Worker]) > 0
 	if place := t.placeIn[q]; place != nil {
@@ -94,8 +100,8 @@ func (e *Engine) attend(t *taker) {
 	e.agenda.offer(t)
 }
 
-// unattend removes a taker from the given queues. It deletes a queue that does not exist in the store when its last taker leaves, and a space without
-// a number when its last queue is deleted.
+// unattend removes a taker from the given queues. It deletes a queue that does not exist in the
+// store when its last taker leaves, and a space without a number when its last queue is deleted.
 func (e *Engine) unattend(t *taker, queues []*queue) {
 	for _, q := range queues {
 		t.withdraw(q)
@@ -112,8 +118,8 @@ func (e *Engine) unattend(t *taker, queues []*queue) {
 	}
 }
 
-// grantAt leases the task at a place of a line to a taker. If the task cannot be granted (its deadline is due, its concurrency key has no room), the
-// step takes it out of the line instead.
+// grantAt leases the task at a place of a line to a taker. If the task cannot be granted (its
+// deadline is due, its concurrency key has no room), the step takes it out of the line instead.
 func (e *Engine) grantAt(l *line, p place, t *taker) {
 	id := lease.TaskID{Space: l.queue.space.number, Seq: p.seq}
 	grant := lease.Grant{Task: id, Worker: t.wants.Worker, Behind: e.parking.behind(l, id, p)}
@@ -163,7 +169,8 @@ func (e *Engine) newGranted(t *lease.Task) Granted {
 	}
 }
 
-// leaseID returns the id of a task's lease. For a lease that was granted before a restart, it computes the same id again.
+// leaseID returns the id of a task's lease. For a lease that was granted before a restart, it
+// computes the same id again.
 func (e *Engine) leaseID(t *lease.Task) string {
 	if t.Lease.ID != "" {
 		return t.Lease.ID
@@ -178,8 +185,10 @@ func (e *Engine) setHolder(t *taker, id lease.TaskID, attempt uint32) {
 	e.addUsage(t, id)
 }
 
-// removeHolder takes a lease from its holder, which then has one more free slot, and returns the holder, or nil; t is the version that had the lease.
-// If silent is set, the holder gets no work until it sends a frame (W5, W9): a process that stands still would hold up one task after the other.
+// removeHolder takes a lease from its holder, which then has one more free slot, and returns the
+// holder, or nil; t is the version that had the lease. If silent is set, the holder gets no work
+// until it sends a frame (W5, W9): a process that stands still would hold up one task after the
+// other.
 func (e *Engine) removeHolder(t *lease.Task, silent bool) *taker {
 	holder := e.set.holderOf(t.ID)
 	if holder == nil {

@@ -57,7 +57,8 @@ func TestUpdateReplacesTheQueues(t *testing.T) {
 	})
 }
 
-// T12, within a queue: takers get tasks in turn. A taker for which there is no task keeps its place, and does not block the others.
+// T12, within a queue: takers get tasks in turn. A taker for which there is no task keeps its
+// place, and does not block the others.
 func TestTakersTakeTurns(t *testing.T) {
 	run(t, func(r *rig) {
 		picky := r.joinFor(Wants{Space: home, Worker: "p", Queues: []string{"q"}, Types: []string{"rare"}}, 10)
@@ -74,7 +75,8 @@ func TestTakersTakeTurns(t *testing.T) {
 	})
 }
 
-// A1: an entry in the index of waiting tasks that is wrong, because its task has a live lease, gives nobody that lease, and does not block its line.
+// A1: an entry in the index of waiting tasks that is wrong, because its task has a live lease,
+// gives nobody that lease, and does not block its line.
 func TestWrongIndexEntryGivesNoLease(t *testing.T) {
 	t.Attr("rules", "A1")
 	run(t, func(r *rig) {

@@ -15,7 +15,8 @@ func (t *tally) add(other tally) {
 	t.parked += other.parked
 }
 
-// recount updates the tally after a change of a task; before and after are how its two versions are counted.
+// recount updates the tally after a change of a task; before and after are how its two versions are
+// counted.
 func (t *tally) recount(c *lease.Change, before, after int) {
 	if before != countNone {
 		t.counts[before]--

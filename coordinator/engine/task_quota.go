@@ -6,10 +6,12 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// The quota of tasks that have not ended (X5). Every change updates tenantTally, and each start counts again from the queues.
+// The quota of tasks that have not ended (X5). Every change updates tenantTally, and each start
+// counts again from the queues.
 
-// submitQuota returns a *TaskLimitError if a submit of the specs into s would give the tenant more tasks than it may have. A submit that makes no task is
-// always allowed, even if the tenant already has more tasks than a lowered limit. The caller must have called expireByKey for the specs.
+// submitQuota returns a *TaskLimitError if a submit of the specs into s would give the tenant more
+// tasks than it may have. A submit that makes no task is always allowed, even if the tenant already
+// has more tasks than a lowered limit. The caller must have called expireByKey for the specs.
 func (e *Engine) submitQuota(s *space, specs []*lease.Spec) error {
 	if e.cfg.MaxTasks == nil {
 		return nil
@@ -24,7 +26,8 @@ func (e *Engine) submitQuota(s *space, specs []*lease.Spec) error {
 	return nil
 }
 
-// newTasks returns how many tasks the specs would make: none for an idempotency key that has made a task already, and one for a key that occurs twice.
+// newTasks returns how many tasks the specs would make: none for an idempotency key that has made a
+// task already, and one for a key that occurs twice.
 func (w *workset) newTasks(space uint32, specs []*lease.Spec) (n uint64) {
 	seen := map[string]bool{}
 	for _, spec := range specs {
@@ -43,8 +46,9 @@ func (w *workset) submitted(space uint32, key string) bool {
 	return found
 }
 
-// retryQuota returns a *TaskLimitError if a command is a retry that would give the tenant more tasks than it may have. Without this check, a tenant could
-// get around the quota by submitting, cancelling and later retrying tasks.
+// retryQuota returns a *TaskLimitError if a command is a retry that would give the tenant more
+// tasks than it may have. Without this check, a tenant could get around the quota by submitting,
+// cancelling and later retrying tasks.
 func (e *Engine) retryQuota(c lease.Command) error {
 	r, ok := c.(lease.Retry)
 	if !ok || e.cfg.MaxTasks == nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// X2, X5: a tenant may have as many tasks that have not ended as its quota allows, and no more: neither by submits nor by retries of tasks that have FAILED or
-// were CANCELLED. Calls that make no task are not refused because of the quota.
+// X2, X5: a tenant may have as many tasks that have not ended as its quota allows, and no more:
+// neither by submits nor by retries of tasks that have FAILED or were CANCELLED. Calls that make no
+// task are not refused because of the quota.
 func TestQuotaOfTasks(t *testing.T) {
 	t.Attr("rules", "X2 X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -81,8 +82,8 @@ func TestQuotaOfTasks(t *testing.T) {
 	})
 }
 
-// X5: a refused submit leaves nothing of its workspace, if that is new: no memory, no number, and no record. The workspace can be used later, also by a worker
-// that waited in it meanwhile.
+// X5: a refused submit leaves nothing of its workspace, if that is new: no memory, no number, and
+// no record. The workspace can be used later, also by a worker that waited in it meanwhile.
 func TestRefusedSubmitMakesNoWorkspace(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -161,7 +162,8 @@ func TestRefusedSubmitMakesNoWorkspace(t *testing.T) {
 	})
 }
 
-// X5: a tenant may have a limited number of workspaces, and another tenant may have as many. What is there already stays in use.
+// X5: a tenant may have a limited number of workspaces, and another tenant may have as many. What
+// is there already stays in use.
 func TestLimitOfWorkspaces(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -209,8 +211,8 @@ func TestLimitOfWorkspaces(t *testing.T) {
 	})
 }
 
-// X5: a tenant may set a limited number of things on its queues, and another tenant as many: settings are never forgotten. What was set can be changed at the
-// limit, too.
+// X5: a tenant may set a limited number of things on its queues, and another tenant as many:
+// settings are never forgotten. What was set can be changed at the limit, too.
 func TestLimitOfSettings(t *testing.T) {
 	t.Attr("rules", "X5 T13")
 	run(t, func(r *rig) {

@@ -21,9 +21,10 @@ func timerLess(a, b timerKey) bool {
 	return a.task.Compare(b.task) < 0
 }
 
-// timeline finds the timer that is due next on one of the two clocks, without a scan of the tasks (T8). The timers of leased tasks change with
-// every heartbeat and are kept in memory only. The timers of tasks at rest are an index on disk; those of tasks that wait come into it by way of package
-// timerindex.
+// timeline finds the timer that is due next on one of the two clocks, without a scan of the tasks
+// (T8). The timers of leased tasks change with every heartbeat and are kept in memory only. The
+// timers of tasks at rest are an index on disk; those of tasks that wait come into it by way of
+// package timerindex.
 type timeline struct {
 	clock  store.Clock
 	leased ordered.Set[timerKey]
@@ -71,7 +72,8 @@ func (t *timeline) add(version *lease.Task, due int64) {
 	}
 }
 
-// drop removes the timer of a version of a task. inTimer reports whether it has to be deleted from keyspace Timer, which nobody else does.
+// drop removes the timer of a version of a task. inTimer reports whether it has to be deleted from
+// keyspace Timer, which nobody else does.
 func (t *timeline) drop(version *lease.Task, due int64) (inTimer bool) {
 	k := timerKey{due, version.ID}
 	switch {
@@ -96,8 +98,8 @@ func (t *timeline) forgetRecent(k timerKey) bool {
 	return true
 }
 
-// dropStale removes a timer that is still first after it was applied: the timer of a ledger, or a timer that changed nothing in its task. Otherwise the loop
-// would apply the timer again and again.
+// dropStale removes a timer that is still first after it was applied: the timer of a ledger, or a
+// timer that changed nothing in its task. Otherwise the loop would apply the timer again and again.
 func (t *timeline) dropStale(k timerKey) {
 	if next, ok := t.next(); !ok || next != k {
 		return

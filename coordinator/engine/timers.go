@@ -11,14 +11,16 @@ import (
 	"github.com/lessor-dev/lessor/store/timerindex"
 )
 
-// dueAtOnce bounds the timers that one round applies, the alarms that it rings, and the changes of these, so that a round and its batch stay bounded.
+// dueAtOnce bounds the timers that one round applies, the alarms that it rings, and the changes of
+// these, so that a round and its batch stay bounded.
 var dueAtOnce = maxBatchOps
 
 // timers has the timers of all tasks, on both clocks. It belongs to the loop.
 type timers struct {
-	serving  *timeline
-	wall     *timeline
-	recent   *timerindex.Index // those of tasks that wait which may not be in order on disk yet; both timelines have it, too
+	serving *timeline
+	wall    *timeline
+	// those of tasks that wait which may not be in order on disk yet; both timelines have it, too
+	recent   *timerindex.Index
 	set      *workset
 	pipeline *pipeline
 }
@@ -83,7 +85,8 @@ func (ts *timers) nowOn(tl *timeline, now lease.Now) int64 {
 	return int64(now.Wall)
 }
 
-// nextServing returns when the first timer on the serving clock is due, as far as timers are in memory.
+// nextServing returns when the first timer on the serving clock is due, as far as timers are in
+// memory.
 func (ts *timers) nextServing() (due lease.Instant, ok bool) {
 	k, ok := ts.serving.next()
 	return lease.Instant(k.due), ok
@@ -117,8 +120,9 @@ func (ts *timers) refill(tl *timeline) {
 	tl.rest.refill(keys, more)
 }
 
-// move lets a batch write what the timers of waiting tasks need, of which there are so many. The batch must not change any further: a timer that its task loses
-// after this would be written to Timer after it was removed from there.
+// move lets a batch write what the timers of waiting tasks need, of which there are so many. The
+// batch must not change any further: a timer that its task loses after this would be written to
+// Timer after it was removed from there.
 func (ts *timers) move(b *batch, tasks uint64) {
 	b.timers = ts.recent.Step(tasks, func(k store.TimerKey) bool {
 		return slices.Contains(records.WaitingTimers(ts.set.task(k.Task)), k)

@@ -33,7 +33,8 @@ func (r *rig) timersIn() (sorted, logged int) {
 	return sorted, logged
 }
 
-// A10: what a start finds in TimerLog of a task that was deleted is not the timer that ends its ledger: the verdict is replayed after that time.
+// A10: what a start finds in TimerLog of a task that was deleted is not the timer that ends its
+// ledger: the verdict is replayed after that time.
 func TestLoggedTimerOfADeletedTaskLeavesItsLedger(t *testing.T) {
 	t.Attr("rules", "A10")
 	run(t, func(r *rig) {
@@ -57,8 +58,9 @@ func TestLoggedTimerOfADeletedTaskLeavesItsLedger(t *testing.T) {
 	})
 }
 
-// T6, T8: a sweep after a start moves the timers of those tasks that still have them: not that of a task which is leased by then, nor that of one which is gone,
-// nor the first of one that has waited twice.
+// T6, T8: a sweep after a start moves the timers of those tasks that still have them: not that of a
+// task which is leased by then, nor that of one which is gone, nor the first of one that has waited
+// twice.
 func TestSweepAfterAStart(t *testing.T) {
 	t.Attr("rules", "T6 T8")
 	run(t, func(r *rig) {
@@ -91,7 +93,8 @@ func TestSweepAfterAStart(t *testing.T) {
 	})
 }
 
-// T9: a task that ends gets the timer of its retention even if it is due when a timer was that the task had while it waited.
+// T9: a task that ends gets the timer of its retention even if it is due when a timer was that the
+// task had while it waited.
 func TestRetentionEndsAtTheDeadline(t *testing.T) {
 	t.Attr("rules", "T9")
 	runWith(t, Config{TimersSwept: 1}, func(r *rig) {
@@ -114,7 +117,8 @@ func TestRetentionEndsAtTheDeadline(t *testing.T) {
 	})
 }
 
-// T6: a task that is retried gets the timer of its deadline even if that is due when its retention would have ended.
+// T6: a task that is retried gets the timer of its deadline even if that is due when its retention
+// would have ended.
 func TestDeadlineWhenRetentionWouldEnd(t *testing.T) {
 	t.Attr("rules", "T6")
 	runWith(t, Config{TimersSwept: 1}, func(r *rig) {
@@ -137,8 +141,8 @@ func TestDeadlineWhenRetentionWouldEnd(t *testing.T) {
 	})
 }
 
-// T8: what a start finds in TimerLog of a task that has no such timer any more is dropped when it is due: otherwise the loop would have no rest, and come to no
-// later timer.
+// T8: what a start finds in TimerLog of a task that has no such timer any more is dropped when it
+// is due: otherwise the loop would have no rest, and come to no later timer.
 func TestLoggedTimerThatItsTaskHasNoMore(t *testing.T) {
 	t.Attr("rules", "T8")
 	run(t, func(r *rig) {

@@ -6,11 +6,13 @@ import (
 	"sync/atomic"
 )
 
-// newsBytes is what is kept of a topic for slow readers: some thousand items of news, several commits. A single item may be larger.
+// newsBytes is what is kept of a topic for slow readers: some thousand items of news, several
+// commits. A single item may be larger.
 var newsBytes = 4 << 20
 
-// topic is a task or a run that somebody watches. All its watchers read the same news, each at its own pace. So an item of news costs the committer the
-// same however many watch: with a copy for each of 10,000 watchers of a run, one tenant could hold up the commits of all.
+// topic is a task or a run that somebody watches. All its watchers read the same news, each at its
+// own pace. So an item of news costs the committer the same however many watch: with a copy for
+// each of 10,000 watchers of a run, one tenant could hold up the commits of all.
 type topic struct {
 	mu       sync.RWMutex
 	news     []*sharedNews // the newest, those first that came first
@@ -32,7 +34,8 @@ type sharedNews struct {
 
 func newTopic() *topic { return &topic{more: make(chan struct{})} }
 
-// add adds an item of news, and forgets the oldest ones beyond newsBytes. It returns true if the watchers must be woken, and does so once until wake is called.
+// add adds an item of news, and forgets the oldest ones beyond newsBytes. It returns true if the
+// watchers must be woken, and does so once until wake is called.
 func (t *topic) add(n News) (first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -93,8 +96,9 @@ type Subscription struct {
 	gone  int // how many deletions of tasks came before it
 }
 
-// Missed counts the items of news that a subscription has missed because it was slow: all, and how many of them said that a task was deleted. The store has
-// what the other ones said, if it is durable.
+// Missed counts the items of news that a subscription has missed because it was slow: all, and how
+// many of them said that a task was deleted. The store has what the other ones said, if it is
+// durable.
 type Missed struct{ All, Gone int }
 
 // subscribe adds a watcher.
@@ -105,8 +109,10 @@ func (t *topic) subscribe(h *hub, w Watching) *Subscription {
 	return &Subscription{hub: h, of: w, topic: t, next: t.count, gone: t.gone}
 }
 
-// Next waits for the next news. It returns the cause if ctx ends before, and ErrStopped when the engine has stopped and no news is left. A subscription that
-// has fallen too far behind goes on with later news, but never misses the last item, because none may follow. The news must not be changed.
+// Next waits for the next news. It returns the cause if ctx ends before, and ErrStopped when the
+// engine has stopped and no news is left. A subscription that has fallen too far behind goes on
+// with later news, but never misses the last item, because none may follow. The news must not be
+// changed.
 func (s *Subscription) Next(ctx context.Context) (*News, Missed, error) {
 	for ctx.Err() == nil {
 		n, missed, more, err := s.read()
@@ -150,7 +156,8 @@ func (s *Subscription) read() (n *News, missed Missed, more <-chan struct{}, err
 	return &at.News, missed, nil, nil
 }
 
-// pass notes that a watcher has passed the news. It reports whether it was the last one to pass any of them.
+// pass notes that a watcher has passed the news. It reports whether it was the last one to pass any
+// of them.
 func pass(news []*sharedNews) (last bool) {
 	for _, n := range news {
 		if n.unread.Add(-1) == 0 {

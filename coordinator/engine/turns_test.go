@@ -20,8 +20,9 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// T12: with random weights, types and takers, keys that always have waiting tasks get grants in proportion to their weights. The single task of a new key
-// waits for at most one turn of each other key, whatever types the takers want.
+// T12: with random weights, types and takers, keys that always have waiting tasks get grants in
+// proportion to their weights. The single task of a new key waits for at most one turn of each
+// other key, whatever types the takers want.
 func TestRandomTurnsMatchTheWeights(t *testing.T) {
 	t.Attr("rules", "T12")
 	for n := range 4 {
@@ -40,8 +41,9 @@ func TestRandomTurnsMatchTheWeights(t *testing.T) {
 	}
 }
 
-// T12: queues that share a taker take turns. The order in which the taker names them and the number of waiting tasks do not matter: the next turn goes to
-// the queue whose last grant is the oldest. A queue that always has tasks does not starve the others.
+// T12: queues that share a taker take turns. The order in which the taker names them and the number
+// of waiting tasks do not matter: the next turn goes to the queue whose last grant is the oldest. A
+// queue that always has tasks does not starve the others.
 func TestQueuesOfATakerTakeTurns(t *testing.T) {
 	t.Attr("rules", "T12")
 	queues := []string{"long", "short", "third"}
@@ -84,7 +86,8 @@ func TestQueuesOfATakerTakeTurns(t *testing.T) {
 	}
 }
 
-// T12: the turn of a queue ends after grantsPerTurn grants, even if its taker has room for more: the other queues of the taker come first.
+// T12: the turn of a queue ends after grantsPerTurn grants, even if its taker has room for more:
+// the other queues of the taker come first.
 func TestTurnOfAQueueEnds(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
@@ -103,8 +106,8 @@ func TestTurnOfAQueueEnds(t *testing.T) {
 	})
 }
 
-// T12: a tenant whose takers have room for all of its tasks, or that has many queues, delays another tenant by one turn at most: grantsPerTurn grants of
-// one queue.
+// T12: a tenant whose takers have room for all of its tasks, or that has many queues, delays
+// another tenant by one turn at most: grantsPerTurn grants of one queue.
 func TestQueuesOfTenantsTakeTurns(t *testing.T) {
 	t.Attr("rules", "T12")
 	var granted []string // tenants, in the order of the grants; the loop's alone
@@ -139,8 +142,9 @@ func TestQueuesOfTenantsTakeTurns(t *testing.T) {
 	}
 }
 
-// T12: while a tenant submits without end, in calls that fill a batch, a call of another tenant that is not its first is durable after five of these calls:
-// that of the commit under way, of the next one, and of the batch that is full, then one turn, and what shares its own commit.
+// T12: while a tenant submits without end, in calls that fill a batch, a call of another tenant
+// that is not its first is durable after five of these calls: that of the commit under way, of the
+// next one, and of the batch that is full, then one turn, and what shares its own commit.
 func TestSubmitWaitsForFewSubmitsOfAnotherTenant(t *testing.T) {
 	t.Attr("rules", "T12")
 	const calls, each, most = 48, 10, 5
@@ -198,7 +202,8 @@ func TestSubmitWaitsForFewSubmitsOfAnotherTenant(t *testing.T) {
 	})
 }
 
-// T12, W12: submits that come without end, so many that they fill each batch, hold up neither grants nor the end of tasks whose worker is gone.
+// T12, W12: submits that come without end, so many that they fill each batch, hold up neither
+// grants nor the end of tasks whose worker is gone.
 func TestFloodOfSubmitsHoldsUpNoOtherWork(t *testing.T) {
 	t.Attr("rules", "T12 W12")
 	synctest.Test(t, func(t *testing.T) {
@@ -228,8 +233,9 @@ func TestFloodOfSubmitsHoldsUpNoOtherWork(t *testing.T) {
 	})
 }
 
-// T12: what one tenant gets without waiting, in every batch to as many calls as a batch hands out tasks to, holds up no grant to another: neither repeats of a
-// request, which get its leases again, nor calls that do not wait.
+// T12: what one tenant gets without waiting, in every batch to as many calls as a batch hands out
+// tasks to, holds up no grant to another: neither repeats of a request, which get its leases again,
+// nor calls that do not wait.
 func TestFloodOfCallsHoldsUpNoGrants(t *testing.T) {
 	t.Attr("rules", "T12 X5")
 	for name, request := range map[string]string{"repeats of a request": "again", "calls that do not wait": ""} {
@@ -264,7 +270,8 @@ func TestFloodOfCallsHoldsUpNoGrants(t *testing.T) {
 	}
 }
 
-// T12: every call waits in the lane of its tenant, so that a flood of calls of one tenant delays no other.
+// T12: every call waits in the lane of its tenant, so that a flood of calls of one tenant delays no
+// other.
 func TestCallsTakeTheTurnOfTheirTenant(t *testing.T) {
 	t.Attr("rules", "T12")
 	tenant := home.Tenant
@@ -374,7 +381,8 @@ func (r *rig) leaseOne(w Wants, wait time.Duration) Granted {
 	return g[0]
 }
 
-// T12, T13: a new weight counts from the next turn on, also for a key that had another weight at its last turn.
+// T12, T13: a new weight counts from the next turn on, also for a key that had another weight at
+// its last turn.
 func TestNewWeightCountsAtOnce(t *testing.T) {
 	t.Attr("rules", "T12 T13")
 	run(t, func(r *rig) {
@@ -425,13 +433,15 @@ func TestNewWeightCountsAtOnce(t *testing.T) {
 	})
 }
 
-// T12: the turns of a queue always move on, even after so many turns of low weights that a turn of a high weight is lost in rounding.
+// T12: the turns of a queue always move on, even after so many turns of low weights that a turn of
+// a high weight is lost in rounding.
 func TestTurnsAfterALongTime(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
 		r.setQueue(func(s *lease.Settings) { s.Weights = map[string]float64{"a": lease.MaxWeight, "b": lease.MaxWeight} })
 		onLoop(r, func() any {
-			r.spaces.named(home).queues["q"].virtual = 1e14 // for example after six years with a thousand turns a second, all of weight 0.001
+			// for example after six years with a thousand turns a second, all of weight 0.001
+			r.spaces.named(home).queues["q"].virtual = 1e14
 			return nil
 		})
 		for _, key := range []string{"a", "b"} {
@@ -491,8 +501,9 @@ func (w *turnsWorld) someTypes() []string {
 	return [][]string{nil, {"a"}, {"b"}, {"a", "b"}}[w.rng.IntN(4)]
 }
 
-// checkShares leases 300 tasks in steps of random size for random types. In the end no key is more than one turn ahead of its share, nor behind it by more
-// than the turns that the others may be ahead.
+// checkShares leases 300 tasks in steps of random size for random types. In the end no key is more
+// than one turn ahead of its share, nor behind it by more than the turns that the others may be
+// ahead.
 func (w *turnsWorld) checkShares() {
 	total, sum := 0, 0.0
 	for _, weight := range w.weights {
@@ -514,7 +525,8 @@ func (w *turnsWorld) checkShares() {
 	}
 }
 
-// checkSingleTask submits one task of a new key. Before it is granted, takers that want its type get at most one task of each other key.
+// checkSingleTask submits one task of a new key. Before it is granted, takers that want its type
+// get at most one task of each other key.
 func (w *turnsWorld) checkSingleTask(i int) {
 	typ := []string{"a", "b"}[w.rng.IntN(2)]
 	spec := work()
@@ -537,8 +549,8 @@ func (w *turnsWorld) checkSingleTask(i int) {
 	}
 }
 
-// Where there are tasks for all, a call that waits gets about as many as it asks for, however many others wait: otherwise each would have to come back for every
-// task.
+// Where there are tasks for all, a call that waits gets about as many as it asks for, however many
+// others wait: otherwise each would have to come back for every task.
 func TestManyCallsGetSeveralTasksEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 10
@@ -564,7 +576,8 @@ func TestManyCallsGetSeveralTasksEach(t *testing.T) {
 	})
 }
 
-// The takers of a queue take turns also where a turn of the queue grants less than the share of one, because of a limit or because few of its tasks suit them.
+// The takers of a queue take turns also where a turn of the queue grants less than the share of
+// one, because of a limit or because few of its tasks suit them.
 func TestTakersTakeTurnsOfOneTask(t *testing.T) {
 	const tasks = 10
 	for name, give := range map[string]func(r *rig){
@@ -608,8 +621,8 @@ func TestTakersTakeTurnsOfOneTask(t *testing.T) {
 	}
 }
 
-// T12, X5: calls and sessions that can all get a task at once get them in several batches: all that get one in a batch become ready with its commit, and everybody
-// else waits for them.
+// T12, X5: calls and sessions that can all get a task at once get them in several batches: all that
+// get one in a batch become ready with its commit, and everybody else waits for them.
 func TestABatchHandsOutToFewTakers(t *testing.T) {
 	t.Attr("rules", "T12 X5")
 	n := 4 * takersPerBatch

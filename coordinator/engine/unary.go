@@ -9,8 +9,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Lease grants waiting tasks. If there are none, it waits for the first one, for at most r.Wait. If ctx ends before the hand-over, or the hand-over
-// fails, the granted tasks are requeued at once (W5).
+// Lease grants waiting tasks. If there are none, it waits for the first one, for at most r.Wait. If
+// ctx ends before the hand-over, or the hand-over fails, the granted tasks are requeued at once
+// (W5).
 func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 	type answer struct {
 		granted []Granted
@@ -30,8 +31,10 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 	if err := e.inbox.put(r.Space.Tenant, t.op(func() { e.beginLease(t, r.Wait > 0) })); err != nil {
 		return nil, err
 	}
-	giveBack := func() { e.inbox.later(r.Space.Tenant, func() { e.abandon(t) }) } // if the engine has stopped, the leases expire after its next start
-	var patience <-chan time.Time                                                 // of a call that does not wait: never; poll answers it
+	// if the engine has stopped, the leases expire after its next start
+	giveBack := func() { e.inbox.later(r.Space.Tenant, func() { e.abandon(t) }) }
+	// of a call that does not wait: never; poll answers it
+	var patience <-chan time.Time
 	if r.Wait > 0 {
 		timer := time.NewTimer(r.Wait)
 		defer timer.Stop()
@@ -58,8 +61,9 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 	}
 }
 
-// beginLease begins a call of a unary request. A repeat gets the live leases that the calls before were granted. If one of them still waits, it is
-// answered at once: its caller has given it up and would not receive its leases.
+// beginLease begins a call of a unary request. A repeat gets the live leases that the calls before
+// were granted. If one of them still waits, it is answered at once: its caller has given it up and
+// would not receive its leases.
 func (e *Engine) beginLease(t *taker, wait bool) {
 	before, leases := e.requests.begin(t)
 	if before != nil {
@@ -79,8 +83,8 @@ func (e *Engine) beginLease(t *taker, wait bool) {
 	}
 }
 
-// stillLive applies the due timers of leased tasks (A3) and returns those tasks whose leases have not ended by that. The end of a lease also removes the task
-// from leases, so it works on a copy.
+// stillLive applies the due timers of leased tasks (A3) and returns those tasks whose leases have
+// not ended by that. The end of a lease also removes the task from leases, so it works on a copy.
 func (e *Engine) stillLive(leases []lease.TaskID) []lease.TaskID {
 	return slices.DeleteFunc(slices.Clone(leases), func(id lease.TaskID) bool {
 		e.step(lease.Expire{Task: id})
@@ -88,8 +92,8 @@ func (e *Engine) stillLive(leases []lease.TaskID) []lease.TaskID {
 	})
 }
 
-// poll answers a call that does not wait with what its queues have for it now. If many tasks must be parked before there is one for it, poll goes on when
-// other operations have had their turn.
+// poll answers a call that does not wait with what its queues have for it now. If many tasks must
+// be parked before there is one for it, poll goes on when other operations have had their turn.
 func (e *Engine) poll(t *taker) {
 	switch {
 	case t.left: // it was answered or abandoned meanwhile
@@ -102,8 +106,8 @@ func (e *Engine) poll(t *taker) {
 	}
 }
 
-// op returns an op of a call that has no answer yet. If it is unknown whether the changes of the op are durable, or the engine stops before the op runs,
-// that is the answer.
+// op returns an op of a call that has no answer yet. If it is unknown whether the changes of the op
+// are durable, or the engine stops before the op runs, that is the answer.
 func (t *taker) op(run func()) op {
 	reply := t.call.reply
 	return op{run: run, after: func(err error) {
@@ -113,8 +117,9 @@ func (t *taker) op(run func()) op {
 	}}
 }
 
-// matchNow matches the queues of a call that does not wait. The queue whose last grant was longest ago comes first. It returns false if all such calls
-// have tried triesPerTurn tasks in this round. Like match, it grants nothing while nothing may be granted.
+// matchNow matches the queues of a call that does not wait. The queue whose last grant was longest
+// ago comes first. It returns false if all such calls have tried triesPerTurn tasks in this round.
+// Like match, it grants nothing while nothing may be granted.
 func (e *Engine) matchNow(t *taker) (done bool) {
 	if e.mayNotGrant() {
 		return true
@@ -122,7 +127,8 @@ func (e *Engine) matchNow(t *taker) (done bool) {
 	slices.SortStableFunc(t.queues, func(a, b *queue) int { return cmp.Compare(a.lastGrant, b.lastGrant) })
 	for _, q := range t.queues {
 		for done := false; !done; {
-			if e.effort.pollsDone() && (q.waiting.Len() > 0 || e.parking.hasWork()) { // otherwise there is nothing to try
+			// otherwise there is nothing to try
+			if e.effort.pollsDone() && (q.waiting.Len() > 0 || e.parking.hasWork()) {
 				return false
 			}
 			e.unpark()
@@ -132,7 +138,8 @@ func (e *Engine) matchNow(t *taker) (done bool) {
 	return true
 }
 
-// answerCaller answers a call with the leases that it has been granted so far. It does nothing if the call no longer waits.
+// answerCaller answers a call with the leases that it has been granted so far. It does nothing if
+// the call no longer waits.
 func (e *Engine) answerCaller(t *taker) {
 	if t.left {
 		return
@@ -142,7 +149,8 @@ func (e *Engine) answerCaller(t *taker) {
 		e.set.hold(id, nil) // the call ends here, so the end of the lease frees no slot
 	}
 	granted, reply := t.call.granted, t.call.reply
-	// Its request keeps the call for as long as a lease of the request is live, but not these versions of the tasks.
+	// Its request keeps the call for as long as a lease of the request is live, but not these
+	// versions of the tasks.
 	t.call.granted, t.call.reply = nil, nil
 	e.batch().addOp(op{after: func(err error) { reply(granted, err) }})
 }
@@ -154,7 +162,8 @@ func (e *Engine) doneWaiting(t *taker) {
 	e.requests.prune(t.requestKey())
 }
 
-// abandon ends a call whose caller has disconnected before the hand-over, and requeues what the call was granted (W5).
+// abandon ends a call whose caller has disconnected before the hand-over, and requeues what the
+// call was granted (W5).
 func (e *Engine) abandon(t *taker) {
 	if !t.left { // if it was granted something, that was in this round, and it was not answered yet
 		e.doneWaiting(t)

@@ -9,10 +9,12 @@ import (
 // unparksPerTurn is how many parked tasks are tried before a queue has its turn.
 var unparksPerTurn = 1000
 
-// unpark puts parked tasks of the keys that may have room back into their lines if they do: the first task of each line, because any of the lines
-// may have no taker at present. When such a task is granted or removed, its key is looked at again. The lines whose turn it is come back first, as
-// many as the key has room for, and then the queues have their turn: otherwise the tasks of all other lines would be parked once more at the end of each
-// lease. unpark also ends after unparksPerTurn tasks: after a recovery there may be room under all keys of a large backlog.
+// unpark puts parked tasks of the keys that may have room back into their lines if they do: the
+// first task of each line, because any of the lines may have no taker at present. When such a task
+// is granted or removed, its key is looked at again. The lines whose turn it is come back first, as
+// many as the key has room for, and then the queues have their turn: otherwise the tasks of all
+// other lines would be parked once more at the end of each lease. unpark also ends after
+// unparksPerTurn tasks: after a recovery there may be room under all keys of a large backlog.
 func (e *Engine) unpark() {
 	end := e.effort.after(unparksPerTurn)
 	for k := range e.parking.toUnpark() {
@@ -27,8 +29,9 @@ func (e *Engine) unpark() {
 	}
 }
 
-// unparkLines unparks the first task of each line of a key. done is false if it has stopped before, because it or unpark has tried enough tasks. If the key
-// still has room then, it tries twice as many the next time.
+// unparkLines unparks the first task of each line of a key. done is false if it has stopped before,
+// because it or unpark has tried enough tasks. If the key still has room then, it tries twice as
+// many the next time.
 func (e *Engine) unparkLines(k *concurrencyKey, end int) (done bool) {
 	r := &k.rota
 	if held := k.state(); held.Count > 0 {

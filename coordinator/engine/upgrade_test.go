@@ -20,15 +20,17 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Leases that a program of format 1 granted in testdata/format1.db.gz, by the sequence number of their task. Task 4 is completed with "out", task 3
-// failed, and task 2 is live with the checkpoint "half". Task 1 waits with the payload "hello", task 5 until the year 2100.
+// Leases that a program of format 1 granted in testdata/format1.db.gz, by the sequence number of
+// their task. Task 4 is completed with "out", task 3 failed, and task 2 is live with the checkpoint
+// "half". Task 1 waits with the payload "hello", task 5 until the year 2100.
 var format1 = map[uint64]string{
 	4: "AAAAAQAAAQAAAAAAAAQAAAABYWh1TR1u6-ZrQx-k01qL7Mnw-XXWqJaO",
 	3: "AAAAAQAAAQAAAAAAAAMAAAABgPFyTGKX-xiYtgfMoAVIJ6IiI17IZgNM",
 	2: "AAAAAQAAAQAAAAAAAAIAAAABPhgiB34g8CFcbYXZAkXBy1y-wa2Ri7vL",
 }
 
-// A store of format 1 is upgraded at the start. Its live lease, verdicts, payloads and retries are kept.
+// A store of format 1 is upgraded at the start. Its live lease, verdicts, payloads and retries are
+// kept.
 func TestUpgradeFromFormat1(t *testing.T) {
 	t.Attr("rules", "A9 A10")
 	runOnOldStore(t, "testdata/format1.db.gz", func(r *rig) {
@@ -70,11 +72,13 @@ func TestUpgradeFromFormat1(t *testing.T) {
 	})
 }
 
-// The lease that a program of format 2 granted in testdata/format2.db.gz: of task 1, with the concurrency key "k", under which task 3 is parked. Task
-// 4 waits in the run "r" with the fairness key "f", task 5 in another line; max_inflight of the queue is 10.
+// The lease that a program of format 2 granted in testdata/format2.db.gz: of task 1, with the
+// concurrency key "k", under which task 3 is parked. Task 4 waits in the run "r" with the fairness
+// key "f", task 5 in another line; max_inflight of the queue is 10.
 const format2 = "AAAAAQAAAQAAAAAAAAEAAAAByLF2MWZ_Fhtb3AUULzfdve6We9BCG3Go"
 
-// A store of format 2 is upgraded at the start: its tasks have no requirements, and are granted in their lines as before.
+// A store of format 2 is upgraded at the start: its tasks have no requirements, and are granted in
+// their lines as before.
 func TestUpgradeFromFormat2(t *testing.T) {
 	t.Attr("rules", "A9 A10 T11 W12")
 	runOnOldStore(t, "testdata/format2.db.gz", func(r *rig) {
@@ -103,11 +107,12 @@ func TestUpgradeFromFormat2(t *testing.T) {
 	})
 }
 
-// The lease that a program of format 3 granted in testdata/format3.db.gz: of task 1, which is mounted on "h". Task 2 requires a "gpu"; its payload
-// is "hello".
+// The lease that a program of format 3 granted in testdata/format3.db.gz: of task 1, which is
+// mounted on "h". Task 2 requires a "gpu"; its payload is "hello".
 const format3 = "AAAAAQAAAQAAAAAAAAEAAAABDu4sshADOnD2i222pz8dEPeHdM7h0g7P"
 
-// A store of format 3, which has no credentials, is upgraded at the start, and can then store a token.
+// A store of format 3, which has no credentials, is upgraded at the start, and can then store a
+// token.
 func TestUpgradeFromFormat3(t *testing.T) {
 	t.Attr("rules", "A9 A10 X1")
 	runOnOldStore(t, "testdata/format3.db.gz", func(r *rig) {
@@ -145,28 +150,31 @@ func storedTokens(r *rig) (n int) {
 
 var updateGolden = flag.Bool("update", false, "make the golden store of the newest format anew; only while no release has it")
 
-// The stores of formats 4 to 10 have records of every keyspace; a file beside each has the lease id of its task 1. Never change these files: a program that
-// writes records in another way must still read all of them, or raise the format and upgrade them.
+// The stores of formats 4 to 10 have records of every keyspace; a file beside each has the lease id
+// of its task 1. Never change these files: a program that writes records in another way must still
+// read all of them, or raise the format and upgrade them.
 const (
 	format9       = "testdata/format9.db.gz"
 	format10      = "testdata/format10.db.gz"
 	format10Lease = "testdata/format10.lease"
 )
 
-// A store of format 4 is upgraded at the start, and its lease stays live. Its specs do not hold the first state of their tasks; each task has a record of
-// its state instead.
+// A store of format 4 is upgraded at the start, and its lease stays live. Its specs do not hold the
+// first state of their tasks; each task has a record of its state instead.
 func TestUpgradeFromFormat4(t *testing.T) {
 	t.Attr("rules", "A9 A10")
 	checkGoldenStore(t, "testdata/format4.db.gz", "testdata/format4.lease", func(*rig) {})
 }
 
-// A store of format 5 is upgraded at the start, and its lease stays live. Its queues do not store how much of their rate limits is used up.
+// A store of format 5 is upgraded at the start, and its lease stays live. Its queues do not store
+// how much of their rate limits is used up.
 func TestUpgradeFromFormat5(t *testing.T) {
 	t.Attr("rules", "A9 A10")
 	checkGoldenStore(t, "testdata/format5.db.gz", "testdata/format5.lease", func(*rig) {})
 }
 
-// A store of format 6 is upgraded at the start; its lease stays live, and its rate limit is still used up. Its sums have no checksum.
+// A store of format 6 is upgraded at the start; its lease stays live, and its rate limit is still
+// used up. Its sums have no checksum.
 func TestUpgradeFromFormat6(t *testing.T) {
 	t.Attr("rules", "A9 A10 T13")
 	checkGoldenStore(t, "testdata/format6.db.gz", "testdata/format6.lease", func(r *rig) {
@@ -175,7 +183,8 @@ func TestUpgradeFromFormat6(t *testing.T) {
 	})
 }
 
-// A store of format 7 is upgraded at the start; its lease stays live, and its rate limit is still used up. Its tasks are not in the index of runs, and are found.
+// A store of format 7 is upgraded at the start; its lease stays live, and its rate limit is still
+// used up. Its tasks are not in the index of runs, and are found.
 func TestUpgradeFromFormat7(t *testing.T) {
 	t.Attr("rules", "A9 A10 T13")
 	checkGoldenStore(t, "testdata/format7.db.gz", "testdata/format7.lease", func(r *rig) {
@@ -187,8 +196,9 @@ func TestUpgradeFromFormat7(t *testing.T) {
 	})
 }
 
-// A store of format 8 is upgraded at the start; its lease stays live, its rate limit is still used up, the task of its run is found, and its idempotency key is known. No task of it requires
-// a package.
+// A store of format 8 is upgraded at the start; its lease stays live, its rate limit is still used
+// up, the task of its run is found, and its idempotency key is known. No task of it requires a
+// package.
 func TestUpgradeFromFormat8(t *testing.T) {
 	t.Attr("rules", "A9 A10 T13")
 	checkGoldenStore(t, "testdata/format8.db.gz", "testdata/format8.lease", func(r *rig) {
@@ -198,14 +208,16 @@ func TestUpgradeFromFormat8(t *testing.T) {
 	})
 }
 
-// A store of format 9 is upgraded at the start; its lease stays live. Its queues do not tell the states of ended tasks: only those of new tasks are counted.
+// A store of format 9 is upgraded at the start; its lease stays live. Its queues do not tell the
+// states of ended tasks: only those of new tasks are counted.
 func TestUpgradeFromFormat9(t *testing.T) {
 	t.Attr("rules", "A9 A10")
 	checkGoldenStore(t, format9, "testdata/format9.lease", func(r *rig) { r.wantEndedCounted(0, 0) })
 }
 
-// A store of format 10, the present one, stays readable; its lease stays live, its rate limit is still used up, the task of its run is found, one of its
-// tasks requires a package, its idempotency keys are known, and its queues tell how many tasks were COMPLETED and FAILED.
+// A store of format 10, the present one, stays readable; its lease stays live, its rate limit is
+// still used up, the task of its run is found, one of its tasks requires a package, its idempotency
+// keys are known, and its queues tell how many tasks were COMPLETED and FAILED.
 func TestStoreOfFormat10(t *testing.T) {
 	t.Attr("rules", "A9 A10 T1 T9 T13 W13")
 	if *updateGolden {
@@ -227,7 +239,8 @@ func TestStoreOfFormat10(t *testing.T) {
 	})
 }
 
-// wantEndedCounted checks how many tasks of a golden store are counted as COMPLETED and FAILED, and that new ones are counted, also after a start.
+// wantEndedCounted checks how many tasks of a golden store are counted as COMPLETED and FAILED, and
+// that new ones are counted, also after a start.
 func (r *rig) wantEndedCounted(completed, failed uint64) {
 	r.Helper()
 	for range 2 {
@@ -283,7 +296,8 @@ func (r *rig) wantKeys(all ...string) {
 	}
 }
 
-// wantRateLimitUsedUp checks that the queue with a rate limit grants nothing, and one task after a minute.
+// wantRateLimitUsedUp checks that the queue with a rate limit grants nothing, and one task after a
+// minute.
 func (r *rig) wantRateLimitUsedUp() {
 	r.Helper()
 	if g := r.leaseFrom("slow"); len(g) != 0 {
@@ -295,8 +309,9 @@ func (r *rig) wantRateLimitUsedUp() {
 	}
 }
 
-// checkGoldenStore starts an engine on a copy of a golden store. It checks that every keyspace has records, that verify finds no fault, and that the lease
-// of task 1 is still live. Then it runs test.
+// checkGoldenStore starts an engine on a copy of a golden store. It checks that every keyspace has
+// records, that verify finds no fault, and that the lease of task 1 is still live. Then it runs
+// test.
 func checkGoldenStore(t *testing.T, file, leaseFile string, test func(*rig)) {
 	t.Helper()
 	id, err := os.ReadFile(leaseFile)
@@ -389,7 +404,8 @@ func makeGolden(t *testing.T) {
 	}
 }
 
-// fillGolden fills the store with records of every keyspace, and returns the id of the live lease of task 1.
+// fillGolden fills the store with records of every keyspace, and returns the id of the live lease
+// of task 1.
 func (r *rig) fillGolden() string {
 	r.Helper()
 	spec := func(change func(*lease.Spec)) *lease.Task {
@@ -460,7 +476,8 @@ func (r *rig) fillGolden() string {
 	return live.LeaseID
 }
 
-// runOnOldStore runs test in a bubble, with an engine over a store that an earlier program wrote. Verify finds nothing in it before its upgrade either.
+// runOnOldStore runs test in a bubble, with an engine over a store that an earlier program wrote.
+// Verify finds nothing in it before its upgrade either.
 func runOnOldStore(t *testing.T, file string, test func(*rig)) {
 	t.Helper()
 	dir := t.TempDir()

@@ -14,7 +14,8 @@ type leaseUsage struct {
 	bytes uint64
 }
 
-// usage is how much all leases of a taker use of its limits. It is empty for a taker without limits.
+// usage is how much all leases of a taker use of its limits. It is empty for a taker without
+// limits.
 type usage struct {
 	leases map[lease.TaskID]leaseUsage
 	types  map[string]uint32
@@ -22,12 +23,14 @@ type usage struct {
 	bytes  uint64
 }
 
-// hasLimits reports whether the taker has limits other than slots. limitsByTask reports whether it has limits that depend on the single task: then
-// it may have room for one task of a line and not for another.
+// hasLimits reports whether the taker has limits other than slots. limitsByTask reports whether it
+// has limits that depend on the single task: then it may have room for one task of a line and not
+// for another.
 func (w *Wants) hasLimits() bool    { return len(w.TypeLimits) > 0 || w.limitsByTask() }
 func (w *Wants) limitsByTask() bool { return w.SingleFlight || w.MaxBytes > 0 }
 
-// takes reports whether the taker wants tasks of a type now: at all, and within its limit for the type.
+// takes reports whether the taker wants tasks of a type now: at all, and within its limit for the
+// type.
 func (t *taker) takes(typ string) bool {
 	if !t.wants.handles(typ) {
 		return false
@@ -42,8 +45,9 @@ func (w *Wants) handles(typ string) bool {
 	return found || len(w.Types) == 0
 }
 
-// sorted returns the wants with the types and capabilities in order: handles is called for each pool that a grant looks at, and there may be a thousand types;
-// and a task is compared with the capabilities of each of thousands of takers. It must not be called on the loop.
+// sorted returns the wants with the types and capabilities in order: handles is called for each
+// pool that a grant looks at, and there may be a thousand types; and a task is compared with the
+// capabilities of each of thousands of takers. It must not be called on the loop.
 func (w Wants) sorted() Wants {
 	for _, names := range []*[]string{&w.Types, &w.Capabilities.Runtimes, &w.Capabilities.Features, &w.Capabilities.Packages} {
 		if !slices.IsSorted(*names) {
@@ -53,8 +57,8 @@ func (w Wants) sorted() Wants {
 	return w
 }
 
-// suits reports whether the taker's concurrency keys and bytes leave room for a task. A task that is larger than MaxBytes suits a taker that holds no
-// other data.
+// suits reports whether the taker's concurrency keys and bytes leave room for a task. A task that
+// is larger than MaxBytes suits a taker that holds no other data.
 func (t *taker) suits(task *lease.Task, bytes uint64) bool {
 	return !t.keyTaken(task.Spec.ConcurrencyKey) && t.hasBytesFor(bytes)
 }
@@ -64,26 +68,30 @@ func (t *taker) hasBytesFor(bytes uint64) bool {
 	return t.wants.MaxBytes == 0 || t.used.bytes == 0 || t.used.bytes+bytes <= t.wants.MaxBytes
 }
 
-// keyTaken reports whether the taker runs tasks of a concurrency key one at a time, and has a task of this key already, as far as the engine or the taker knows.
+// keyTaken reports whether the taker runs tasks of a concurrency key one at a time, and has a task
+// of this key already, as far as the engine or the taker knows.
 func (t *taker) keyTaken(key string) bool {
 	return t.wants.SingleFlight && key != "" && (t.used.keys[key] > 0 || t.refused.has(key))
 }
 
-// passedFor is how long a taker without room for the data of a task is given later tasks instead. Without an end, small tasks would keep a large one waiting for
-// ever (T12).
+// passedFor is how long a taker without room for the data of a task is given later tasks instead.
+// Without an end, small tasks would keep a large one waiting for ever (T12).
 const passedFor = 5 * time.Second
 
-// roomFor is how long a taker that makes room waits for the end of one of its leases, before it is looked at whether it still has to.
+// roomFor is how long a taker that makes room waits for the end of one of its leases, before it is
+// looked at whether it still has to.
 const roomFor = time.Second
 
-// mayPass reports whether a taker that is not suited by a READY task may be given a later one. The time is that of the serving clock: if the wall clock counted,
-// after it was set back the task would be passed over until it is right again.
+// mayPass reports whether a taker that is not suited by a READY task may be given a later one. The
+// time is that of the serving clock: if the wall clock counted, after it was set back the task
+// would be passed over until it is right again.
 func (t *taker) mayPass(task *lease.Task, now lease.Instant) bool {
 	return t.keyTaken(task.Spec.ConcurrencyKey) || now.Sub(task.ReadyAt) < passedFor
 }
 
-// makeRoom is called with the place of the task that a taker gets next. If the data of the task leave no room for it, the taker gets no other one until some of
-// its leases have ended, and makeRoom returns true.
+// makeRoom is called with the place of the task that a taker gets next. If the data of the task
+// leave no room for it, the taker gets no other one until some of its leases have ended, and
+// makeRoom returns true.
 func (e *Engine) makeRoom(t *taker, l *line, at place) bool {
 	task := e.set.task(lease.TaskID{Space: l.queue.space.number, Seq: at.seq})
 	if task == nil || t.hasBytesFor(dataSize(task)) || e.parking.isFull(task) {

@@ -11,8 +11,8 @@ func withKey(name string, limit uint32) func(*lease.Spec) {
 	return func(s *lease.Spec) { s.TaskKey, s.ConcurrencyKey, s.ConcurrencyLimit = name, name, limit }
 }
 
-// W2, W4: a worker holds no more tasks of a type than type_limits allows, and the waiting tasks of that type do not block tasks of other types. A new
-// limit counts at once.
+// W2, W4: a worker holds no more tasks of a type than type_limits allows, and the waiting tasks of
+// that type do not block tasks of other types. A new limit counts at once.
 func TestTypeLimits(t *testing.T) {
 	t.Attr("rules", "W2 W4")
 	run(t, func(r *rig) {
@@ -32,8 +32,9 @@ func TestTypeLimits(t *testing.T) {
 	})
 }
 
-// W4: max_bytes bounds the sum of the payloads that a worker holds. A smaller task that fits goes before a larger one that does not. A task that
-// alone is over max_bytes is granted only to a worker that holds nothing.
+// W4: max_bytes bounds the sum of the payloads that a worker holds. A smaller task that fits goes
+// before a larger one that does not. A task that alone is over max_bytes is granted only to a
+// worker that holds nothing.
 func TestMaxBytes(t *testing.T) {
 	t.Attr("rules", "W4")
 	run(t, func(r *rig) {
@@ -56,14 +57,16 @@ func TestMaxBytes(t *testing.T) {
 	})
 }
 
-// W4: a worker gets the tasks that fit, also if they are only on disk, and the first task of another line is in memory but does not fit.
+// W4: a worker gets the tasks that fit, also if they are only on disk, and the first task of
+// another line is in memory but does not fit.
 func TestMaxBytesWithTasksOnDisk(t *testing.T) {
 	t.Attr("rules", "W4")
 	bound(t, 4, &lineHead)
 	bound(t, 0, &maxReadAheads)
 	run(t, func(r *rig) {
 		const small = 50
-		sized := func(key string, bytes int) { // tasks of both keys go to the same worker: so their lines are in one lineup
+		// tasks of both keys go to the same worker: so their lines are in one lineup
+		sized := func(key string, bytes int) {
 			r.submitWith(func(s *lease.Spec) { s.Affinity, s.Payload = &lease.Affinity{Key: key}, make([]byte, bytes) })
 		}
 		sized("mixed", 1)
@@ -95,8 +98,8 @@ func TestMaxBytesWithTheRestOfALineOnDisk(t *testing.T) {
 	})
 }
 
-// W4: a checkpoint counts in max_bytes, with less than twice the size of the largest that the task has saved: for a task that the worker holds, and for one that
-// it may get.
+// W4: a checkpoint counts in max_bytes, with less than twice the size of the largest that the task
+// has saved: for a task that the worker holds, and for one that it may get.
 func TestCheckpointCountsInMaxBytes(t *testing.T) {
 	t.Attr("rules", "W4")
 	run(t, func(r *rig) {
@@ -123,7 +126,8 @@ func TestCheckpointCountsInMaxBytes(t *testing.T) {
 	})
 }
 
-// T12, W4: a task whose data a worker has no room for is passed over for passedFor. Then the worker gets no other task, of any queue, until it has room for it.
+// T12, W4: a task whose data a worker has no room for is passed over for passedFor. Then the worker
+// gets no other task, of any queue, until it has room for it.
 func TestWorkerMakesRoomForALargeTask(t *testing.T) {
 	t.Attr("rules", "T12 W4")
 	run(t, func(r *rig) {
@@ -195,8 +199,9 @@ func TestWorkerMakesRoomWhenTheWallClockIsSetBack(t *testing.T) {
 	})
 }
 
-// W12: a worker with single_flight holds one task of a concurrency key at a time, even if the key's limit allows more. The next task of the key may
-// go to another worker. A worker that has other limits is not bound by this.
+// W12: a worker with single_flight holds one task of a concurrency key at a time, even if the key's
+// limit allows more. The next task of the key may go to another worker. A worker that has other
+// limits is not bound by this.
 func TestSingleFlight(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -219,8 +224,9 @@ func TestSingleFlight(t *testing.T) {
 	})
 }
 
-// T2: a worker passes over a task for which it has no room, and then takes the task that comes first among the others, whichever line that is in: tasks of
-// different affinity keys are in different lines.
+// T2: a worker passes over a task for which it has no room, and then takes the task that comes
+// first among the others, whichever line that is in: tasks of different affinity keys are in
+// different lines.
 func TestTaskThatIsPassedOverGivesItsPlaceToNoOther(t *testing.T) {
 	t.Attr("rules", "T2 W4")
 	run(t, func(r *rig) {

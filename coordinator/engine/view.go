@@ -2,8 +2,8 @@ package engine
 
 import "github.com/lessor-dev/lessor/lease"
 
-// step decides one command at e.now() and applies its changes to the present batch. The Step that it returns has no Changes any more. A step must not run inside
-// another step.
+// step decides one command at e.now() and applies its changes to the present batch. The Step that
+// it returns has no Changes any more. A step must not run inside another step.
 func (e *Engine) step(c lease.Command) lease.Step {
 	out, _ := e.stepChanging(c)
 	return out

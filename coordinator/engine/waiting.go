@@ -1,8 +1,10 @@
 package engine
 
-// waitingLines are the lines of a queue in which tasks wait, in the order of their last grants, or where there was none, in the order in which they came (or moved
-// to another pool). So the first ones are those in which a task is most likely to have waited the longest: a line that nobody serves, or the oldest of a million.
-// It is a list through the lines themselves, because lines come and go with their tasks.
+// waitingLines are the lines of a queue in which tasks wait, in the order of their last grants, or
+// where there was none, in the order in which they came (or moved to another pool). So the first
+// ones are those in which a task is most likely to have waited the longest: a line that nobody
+// serves, or the oldest of a million. It is a list through the lines themselves, because lines come
+// and go with their tasks.
 type waitingLines struct {
 	first, last *line
 	n           int
@@ -47,8 +49,9 @@ func (ws *waitingLines) granted(l *line) {
 	}
 }
 
-// nameLines adds to what is shown of queues the lines in which their tasks wait, at most as many together as most says. The queues take turns, so that one with
-// many lines takes none away from the others.
+// nameLines adds to what is shown of queues the lines in which their tasks wait, at most as many
+// together as most says. The queues take turns, so that one with many lines takes none away from
+// the others.
 func nameLines(most int, queues []*queue, shown []QueueInfo) {
 	type place struct {
 		shown *QueueInfo

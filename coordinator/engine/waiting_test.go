@@ -14,7 +14,8 @@ func inLine(queue, key string) *lease.Spec {
 	return spec
 }
 
-// wantLines checks which lines of each queue are named, by their fairness keys, if that many may be, and that a queue that has more says so.
+// wantLines checks which lines of each queue are named, by their fairness keys, if that many may
+// be, and that a queue that has more says so.
 func (r *rig) wantLines(most int, want map[string][]string) {
 	r.Helper()
 	all, err := r.Queues(r.Context(), home, "", 100, most)
@@ -38,7 +39,8 @@ func (r *rig) wantLines(most int, want map[string][]string) {
 	}
 }
 
-// The lines of a queue are named in the order in which tasks came or were granted last; after a start, the one first whose next task is the oldest.
+// The lines of a queue are named in the order in which tasks came or were granted last; after a
+// start, the one first whose next task is the oldest.
 func TestLinesInTheOrderOfTheirGrants(t *testing.T) {
 	run(t, func(r *rig) {
 		want := func(keys ...string) {
@@ -72,7 +74,8 @@ func TestLinesInTheOrderOfTheirGrants(t *testing.T) {
 	})
 }
 
-// If there are more lines than may be named, each queue has its share, and those with few leave the rest to the others.
+// If there are more lines than may be named, each queue has its share, and those with few leave the
+// rest to the others.
 func TestQueuesTakeTurnsInNamingLines(t *testing.T) {
 	run(t, func(r *rig) {
 		for _, key := range []string{"a", "b", "c", "d", "e"} {

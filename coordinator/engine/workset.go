@@ -9,26 +9,32 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// maxIdle bounds the number of waiting tasks that stay in memory until their grant. A small payload stays in memory with its task, so that the
-// dispatch need not read it from the store.
+// maxIdle bounds the number of waiting tasks that stay in memory until their grant. A small payload
+// stays in memory with its task, so that the dispatch need not read it from the store.
 var maxIdle = 16_384
 
-// workset holds the newest version of every task that has a live lease, is changed by a batch that is not durable yet, or is about to be granted. All
-// other tasks are read from the store, which has their newest version. It belongs to the loop.
+// workset holds the newest version of every task that has a live lease, is changed by a batch that
+// is not durable yet, or is about to be granted. All other tasks are read from the store, which has
+// their newest version. It belongs to the loop.
 type workset struct {
-	st     store.Store
-	tasks  map[lease.TaskID]*taskEntry
-	latest *taskEntry // the last one that find or add returned: a step reads its task first, and then changes the same task
-	live   int        // number of tasks with a lease
+	st    store.Store
+	tasks map[lease.TaskID]*taskEntry
+	// the last one that find or add returned: a step reads its task first, and then changes the
+	// same task
+	latest *taskEntry
+	live   int // number of tasks with a lease
 
-	// Entries that batches under way have added to the indexes that the rules read; the store has all other entries.
+	// Entries that batches under way have added to the indexes that the rules read; the store has
+	// all other entries.
 	ledger   map[ledgerKey]uncommitted[lease.Committed]
 	keys     map[keyKey]uncommitted[keyTask]
 	discards map[ledgerKey]uncommitted[*lease.Result] // discarded results
 
-	byKey   *keyindex.Index // tasks by idempotency key; an entry counts once its task is in the store
-	unknown keyKey          // a key of no task: the last one that was looked up, since a submit asks for its key several times
-	moved   uint64          // number of the last batch with changes of moveKeys
+	byKey *keyindex.Index // tasks by idempotency key; an entry counts once its task is in the store
+	// a key of no task: the last one that was looked up, since a submit asks for its key several
+	// times
+	unknown keyKey
+	moved   uint64 // number of the last batch with changes of moveKeys
 }
 
 // taskEntry is everything that the loop knows about a task, so that one map look-up is enough.
@@ -38,7 +44,9 @@ type taskEntry struct {
 	batch  uint64      // number of the last batch that changed it
 	change *change     // the change of the task in that batch; nil once the batch is durable
 	holder *taker      // the holder of the live lease; see holderOf
-	onDisk bool        // its place is beyond the head of its line, so it need not stay in memory: a refill of the head reads it again
+	// its place is beyond the head of its line, so it need not stay in memory: a refill of the head
+	// reads it again
+	onDisk bool
 }
 
 type ledgerKey struct {
@@ -121,10 +129,12 @@ func (w *workset) leasedTasks() iter.Seq2[lease.TaskID, *lease.Task] {
 	}
 }
 
-// hold sets the holder of a live lease; see holderOf. The working set has all tasks with a live lease.
+// hold sets the holder of a live lease; see holderOf. The working set has all tasks with a live
+// lease.
 func (w *workset) hold(id lease.TaskID, t *taker) { w.find(id).holder = t }
 
-// holderOf returns the taker that holds the live lease of a task; nil if its session is gone, or it was granted to a unary request that was answered.
+// holderOf returns the taker that holds the live lease of a task; nil if its session is gone, or it
+// was granted to a unary request that was answered.
 func (w *workset) holderOf(id lease.TaskID) *taker {
 	if entry := w.find(id); entry != nil {
 		return entry.holder
@@ -187,9 +197,10 @@ func (w *workset) key(space uint32, key string) (id lease.TaskID, d lease.Digest
 	return id, d, ok
 }
 
-// read reads the store on the loop. If the store cannot be read, or a record fails its checksum, the loop must not decide anything. Therefore read
-// panics with corrupt; Run recovers from the panic and stops the engine. What the loop reads need not be durable yet: it tells what it decides after the commit
-// of the present batch, which comes after all that the store has.
+// read reads the store on the loop. If the store cannot be read, or a record fails its checksum,
+// the loop must not decide anything. Therefore read panics with corrupt; Run recovers from the
+// panic and stops the engine. What the loop reads need not be durable yet: it tells what it decides
+// after the commit of the present batch, which comes after all that the store has.
 func (w *workset) read(fn func(store.Reader) error) {
 	if err := store.Peek(w.st, fn); err != nil {
 		panic(corrupt{err})
@@ -198,7 +209,8 @@ func (w *workset) read(fn func(store.Reader) error) {
 
 type corrupt struct{ err error }
 
-// cache adds a waiting task that was read from the store to the working set, if there is room, so that its grant need not read it again.
+// cache adds a waiting task that was read from the store to the working set, if there is room, so
+// that its grant need not read it again.
 func (w *workset) cache(t *lease.Task) {
 	if w.tasks[t.ID] == nil && w.room() > 0 {
 		w.add(t.ID, t)
@@ -262,8 +274,8 @@ func (w *workset) durable(batch uint64, c *change) {
 	}
 }
 
-// trim removes a durable task from memory if it need not stay there. Of a task that stays, it drops a large payload: the grant that is sent has its own
-// version of the task.
+// trim removes a durable task from memory if it need not stay there. Of a task that stays, it drops
+// a large payload: the grant that is sent has its own version of the task.
 func (w *workset) trim(entry *taskEntry) {
 	t := entry.task
 	waits := t != nil && t.Rest == lease.Ready && !entry.onDisk && len(w.tasks)-w.live <= maxIdle

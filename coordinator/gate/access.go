@@ -25,7 +25,8 @@ const (
 	operators   = auth.Operator
 )
 
-// access says which roles may make each call (X2); docs/security.md has the same table. Nobody may make a call that is not listed.
+// access says which roles may make each call (X2); docs/security.md has the same table. Nobody may
+// make a call that is not listed.
 var access = map[string]auth.Role{
 	lessorv1.WorkerService_Lease_FullMethodName:     workers,
 	lessorv1.WorkerService_Start_FullMethodName:     workers,
@@ -78,7 +79,8 @@ var access = map[string]auth.Role{
 	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: auth.Everybody,
 }
 
-// forHost lists the calls that only the host tenant may make (Deps.Host), because they are about all tenants.
+// forHost lists the calls that only the host tenant may make (Deps.Host), because they are about
+// all tenants.
 var forHost = map[string]bool{
 	lessorv1.AdminService_Backup_FullMethodName:        true,
 	lessorv1.AdminService_ConfirmBackup_FullMethodName: true,
@@ -86,8 +88,8 @@ var forHost = map[string]bool{
 	lessorv1.AdminService_ListTenants_FullMethodName:   true,
 }
 
-// unguarded lists the calls that need no credential. Health probes have no credential, and the answer to a probe says only whether the
-// coordinator serves.
+// unguarded lists the calls that need no credential. Health probes have no credential, and the
+// answer to a probe says only whether the coordinator serves.
 var unguarded = map[string]bool{
 	healthv1.Health_Check_FullMethodName: true,
 	healthv1.Health_List_FullMethodName:  true,
@@ -97,7 +99,8 @@ var unguarded = map[string]bool{
 // NeedsNoCredential reports whether a call needs no credential; see preauth.Gate.
 func (*Gate) NeedsNoCredential(method string) bool { return unguarded[method] }
 
-// admit checks that the caller may make a call. The context that it returns carries the identity of the caller for Identify.
+// admit checks that the caller may make a call. The context that it returns carries the identity of
+// the caller for Identify.
 func (g *Gate) admit(ctx context.Context, method string) (context.Context, Identity, error) {
 	if unguarded[method] {
 		return ctx, Identity{}, nil
@@ -119,21 +122,25 @@ func (g *Gate) admit(ctx context.Context, method string) (context.Context, Ident
 	return withIdentity(ctx, who), who, nil
 }
 
-// Hosts reports whether a caller is of the host tenant. If no credentials are required, everybody is.
+// Hosts reports whether a caller is of the host tenant. If no credentials are required, everybody
+// is.
 func (g *Gate) Hosts(who Identity) bool { return g.Open() || g.host != "" && who.Tenant == g.host }
 
-// SeesAll reports whether a caller may see sums over all tenants: those of the host tenant, and if there is none, everybody.
+// SeesAll reports whether a caller may see sums over all tenants: those of the host tenant, and if
+// there is none, everybody.
 func (g *Gate) SeesAll(who Identity) bool { return g.host == "" || g.Hosts(who) }
 
-// logCaller adds the owner of the call's credential to the log line of the call, if the owner is certain. The credential may be invalid.
+// logCaller adds the owner of the call's credential to the log line of the call, if the owner is
+// certain. The credential may be invalid.
 func logCaller(ctx context.Context, who Identity) {
 	if who.Tenant != "" {
 		logging.AddFields(ctx, logging.Fields{"tenant", who.Tenant, "subject", who.Subject})
 	}
 }
 
-// identify returns who makes a call. If the caller was already identified before the message was read (over gRPC by the tap, over HTTP by Admit),
-// identify checks the credential again, because the credential may have ended while the message was being read.
+// identify returns who makes a call. If the caller was already identified before the message was
+// read (over gRPC by the tap, over HTTP by Admit), identify checks the credential again, because
+// the credential may have ended while the message was being read.
 func (g *Gate) identify(ctx context.Context) (who Identity, err error) {
 	who, seen := ctx.Value(checkedKey{}).(Identity)
 	if !seen {
@@ -151,8 +158,8 @@ func (g *Gate) identify(ctx context.Context) (who Identity, err error) {
 	return who, err
 }
 
-// withdrawn reports whether a caller has a task token whose credential was revoked, or lost its key (X3). If the credential has only expired, the token
-// remains valid: a lease may outlive it.
+// withdrawn reports whether a caller has a task token whose credential was revoked, or lost its key
+// (X3). If the credential has only expired, the token remains valid: a lease may outlive it.
 func (g *Gate) withdrawn(who Identity) bool {
 	return who.heldUnder != "" && !g.Open() && g.keyring.Withdrawn(who.Tenant, who.heldUnder, time.Now())
 }

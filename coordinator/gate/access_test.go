@@ -17,7 +17,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// X2: every served call has a rule, and every rule is for a served call. Operators may make every call that needs a credential.
+// X2: every served call has a rule, and every rule is for a served call. Operators may make every
+// call that needs a credential.
 func TestEveryCallHasARule(t *testing.T) {
 	t.Attr("rules", "X2")
 	var methods []string

@@ -10,8 +10,9 @@ import (
 	"github.com/lessor-dev/lessor/internal/every"
 )
 
-// activeCalls ends calls under way when their credential is revoked or expires (X3). Each call has a timer for the expiry of its credential. When credentials
-// of a tenant may have ended, activeCalls checks the calls of that tenant again, and after a jump of the wall clock all calls.
+// activeCalls ends calls under way when their credential is revoked or expires (X3). Each call has
+// a timer for the expiry of its credential. When credentials of a tenant may have ended,
+// activeCalls checks the calls of that tenant again, and after a jump of the wall clock all calls.
 type activeCalls struct {
 	recheck func(Identity) (time.Time, error)
 
@@ -33,8 +34,8 @@ func newActiveCalls(recheck func(Identity) (time.Time, error)) *activeCalls {
 	return &activeCalls{recheck: recheck, calls: map[*activeCall]struct{}{}}
 }
 
-// track returns a context that is canceled when the credential ends, with an *auth.Error as its cause. done must be called at the end of the
-// call.
+// track returns a context that is canceled when the credential ends, with an *auth.Error as its
+// cause. done must be called at the end of the call.
 func (a *activeCalls) track(ctx context.Context, who Identity) (ends context.Context, done func()) {
 	if who.Until.IsZero() { // the caller has shown no credential that could end
 		return ctx, func() {}
@@ -54,7 +55,8 @@ func (a *activeCalls) track(ctx context.Context, who Identity) (ends context.Con
 	}
 }
 
-// check checks the credential of a call again. If the credential is no longer valid, check ends the call; otherwise it sets the call's timer.
+// check checks the credential of a call again. If the credential is no longer valid, check ends the
+// call; otherwise it sets the call's timer.
 func (a *activeCalls) check(w *activeCall) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,8 +81,8 @@ func (w *activeCall) stop() {
 	}
 }
 
-// Timers run on the monotonic clock, but credentials expire by the wall clock. So a timer fires at the wrong time after a jump of the wall
-// clock or a sleep of the machine.
+// Timers run on the monotonic clock, but credentials expire by the wall clock. So a timer fires at
+// the wrong time after a jump of the wall clock or a sleep of the machine.
 const (
 	jumpLook = time.Second
 	jumpSize = time.Second / 2
@@ -89,7 +91,8 @@ const (
 // start begins to check all calls again whenever the wall clock has jumped. stop ends that.
 func (a *activeCalls) start(wall func() time.Time) (stop func()) {
 	begin := time.Now()
-	ahead := func() time.Duration { return wall().Round(0).Sub(begin.Round(0)) - time.Since(begin) } // Round takes the monotonic clock off
+	// Round takes the monotonic clock off
+	ahead := func() time.Duration { return wall().Round(0).Sub(begin.Round(0)) - time.Since(begin) }
 	last := ahead()
 	return every.Interval(jumpLook, func() {
 		if now := ahead(); (now - last).Abs() > jumpSize {
@@ -99,7 +102,8 @@ func (a *activeCalls) start(wall func() time.Time) (stop func()) {
 	})
 }
 
-// firstEnd returns when the first of the credentials ends with which the calls under way came; the zero Time if there is none.
+// firstEnd returns when the first of the credentials ends with which the calls under way came; the
+// zero Time if there is none.
 func (a *activeCalls) firstEnd() (first time.Time) {
 	type shown struct {
 		caller      quota.Caller
@@ -119,7 +123,8 @@ func (a *activeCalls) firstEnd() (first time.Time) {
 	return first
 }
 
-// recheckOf checks all calls of a tenant again. After it has returned, no handler gets a message of a call whose credential had already ended.
+// recheckOf checks all calls of a tenant again. After it has returned, no handler gets a message of
+// a call whose credential had already ended.
 func (a *activeCalls) recheckOf(tenant string) {
 	a.recheckIf(func(who Identity) bool { return who.Tenant == tenant })
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 )
 
-// X3: a call ends with its credential, even if the wall clock jumps ahead or the machine was asleep, so that a timer would fire too late. A call whose
-// credential is still valid after the jump continues, and ends when the credential expires.
+// X3: a call ends with its credential, even if the wall clock jumps ahead or the machine was
+// asleep, so that a timer would fire too late. A call whose credential is still valid after the
+// jump continues, and ends when the credential expires.
 func TestCallsEndAfterAJumpOfTheClock(t *testing.T) {
 	t.Attr("rules", "X3")
 	synctest.Test(t, func(t *testing.T) {
@@ -47,7 +48,8 @@ func TestCallsEndAfterAJumpOfTheClock(t *testing.T) {
 	})
 }
 
-// X3: a call whose credential ends while the call begins is ended. After its end, a call leaves no timer and takes no memory.
+// X3: a call whose credential ends while the call begins is ended. After its end, a call leaves no
+// timer and takes no memory.
 func TestCallsThatBeginOrEnd(t *testing.T) {
 	t.Attr("rules", "X3")
 	var ended error
@@ -70,8 +72,9 @@ func TestCallsThatBeginOrEnd(t *testing.T) {
 	}
 }
 
-// X3, T12: when credentials of a tenant may have ended, the calls of that tenant are checked again, and not those of others: a tenant that ends credentials
-// all the time must not cost the others anything.
+// X3, T12: when credentials of a tenant may have ended, the calls of that tenant are checked again,
+// and not those of others: a tenant that ends credentials all the time must not cost the others
+// anything.
 func TestCallsOfOtherTenantsAreNotChecked(t *testing.T) {
 	t.Attr("rules", "X3")
 	checked := map[string]int{}
@@ -90,7 +93,8 @@ func TestCallsOfOtherTenantsAreNotChecked(t *testing.T) {
 	}
 }
 
-// The first end is that of a call under way, and not that of a call that has ended, of a credential that has, or of somebody without one.
+// The first end is that of a call under way, and not that of a call that has ended, of a credential
+// that has, or of somebody without one.
 func TestFirstEnd(t *testing.T) {
 	t.Attr("rules", "X3")
 	begin := time.Now()

@@ -17,14 +17,16 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Limits of package preauth: attemptBurst is how many failed attempts of one address are answered without delay, and longestAttempt is the longest delay.
+// Limits of package preauth: attemptBurst is how many failed attempts of one address are answered
+// without delay, and longestAttempt is the longest delay.
 const (
 	attemptBurst   = 1000
 	longestAttempt = 2 * time.Second
 )
 
-// X5: failed attempts of one address are answered at a limited rate. An attempt that would have to wait too long is refused at once, with a wait. Good
-// credentials, also from that address, and other addresses are not delayed.
+// X5: failed attempts of one address are answered at a limited rate. An attempt that would have to
+// wait too long is refused at once, with a wait. Good credentials, also from that address, and
+// other addresses are not delayed.
 func TestFailedAttemptsArePaced(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {

@@ -28,8 +28,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// audited lists the calls that get an entry in the audit, whether they succeed or are refused (X4). Any other call gets an entry only if the
-// gate refused it and knows the owner of its credential.
+// audited lists the calls that get an entry in the audit, whether they succeed or are refused (X4).
+// Any other call gets an entry only if the gate refused it and knows the owner of its credential.
 var audited = map[string]bool{
 	lessorv1.TaskService_CancelTask_FullMethodName:        true,
 	lessorv1.TaskService_RetryTask_FullMethodName:         true,
@@ -52,8 +52,9 @@ var audited = map[string]bool{
 	lessorv1.AuthService_RotateKey_FullMethodName:         true,
 }
 
-// audit runs a call. If the call is audited, its entry is written in the same commit as the change that the call makes, or before a change outside the store;
-// or, if nothing has changed, before the answer is sent.
+// audit runs a call. If the call is audited, its entry is written in the same commit as the change
+// that the call makes, or before a change outside the store; or, if nothing has changed, before the
+// answer is sent.
 func (g *Gate) audit(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if !audited[info.FullMethod] {
 		return next(ctx, req)
@@ -70,8 +71,8 @@ func (g *Gate) audit(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 	return res, err
 }
 
-// recordRefusal records in the audit that a call was refused. It skips status codes after which the call may have had an effect or will be repeated,
-// because such a code does not mean a refusal.
+// recordRefusal records in the audit that a call was refused. It skips status codes after which the
+// call may have had an effect or will be repeated, because such a code does not mean a refusal.
 func (g *Gate) recordRefusal(a records.Audit, err error) {
 	switch status.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Internal, codes.Unknown:
@@ -81,7 +82,8 @@ func (g *Gate) recordRefusal(a records.Audit, err error) {
 	g.trail.Refuse(a)
 }
 
-// refuseByQuota returns the status for a call that a quota has refused. It records the refusal if the call is audited.
+// refuseByQuota returns the status for a call that a quota has refused. It records the refusal if
+// the call is audited.
 func (g *Gate) refuseByQuota(ctx context.Context, who Identity, method string, req any, over error) error {
 	err := refusal.Status(over)
 	if audited[method] {
@@ -97,10 +99,12 @@ func (g *Gate) recordSoon(a records.Audit) {
 	}
 }
 
-// turnAway records a call that the gate refuses, and returns err. A caller whose credential is valid, but who may not make the call, is charged for it, and
-// may get the error of the quota instead. Without a valid credential nothing is charged, or whoever has a revoked token could use up the quota of its tenant;
-// such calls are paced by their address. If the owner of the credential is not known, there is no entry in the audit, because an entry belongs to a
-// tenant. The log has those calls.
+// turnAway records a call that the gate refuses, and returns err. A caller whose credential is
+// valid, but who may not make the call, is charged for it, and may get the error of the quota
+// instead. Without a valid credential nothing is charged, or whoever has a revoked token could use
+// up the quota of its tenant; such calls are paced by their address. If the owner of the credential
+// is not known, there is no entry in the audit, because an entry belongs to a tenant. The log has
+// those calls.
 func (g *Gate) turnAway(ctx context.Context, who Identity, method string, req any, err error) error {
 	if who.Tenant == "" {
 		return err
@@ -114,8 +118,9 @@ func (g *Gate) turnAway(ctx context.Context, who Identity, method string, req an
 	return err
 }
 
-// AuditPackage records what became of a package operation at a worker; the context is that of a stream of it. If the worker was asked, the operation has an entry
-// for each worker. A worker can tell of others as often as it likes, so these are bounded like calls without effect.
+// AuditPackage records what became of a package operation at a worker; the context is that of a
+// stream of it. If the worker was asked, the operation has an entry for each worker. A worker can
+// tell of others as often as it likes, so these are bounded like calls without effect.
 func (g *Gate) AuditPackage(ctx context.Context, worker string, end *lessorv1.PkgEvent, code string, asked bool) {
 	a := newEntry(ctx, Identify(ctx), packageEvent, nil)
 	a.Object, a.Corr, a.Outcome = lease.PackageID(end.GetName(), end.GetVersion()), end.GetOperationId(), cmp.Or(code, records.OutcomeOK)
@@ -127,8 +132,8 @@ func (g *Gate) AuditPackage(ctx context.Context, worker string, end *lessorv1.Pk
 	}
 }
 
-// AuditsRefusal reports whether the refusal of a call whose credential is not valid gets an entry that says what the call asked for. Otherwise nobody
-// needs the message of the call.
+// AuditsRefusal reports whether the refusal of a call whose credential is not valid gets an entry
+// that says what the call asked for. Otherwise nobody needs the message of the call.
 func AuditsRefusal(ctx context.Context, method string) bool {
 	known, _ := ctx.Value(ownerKey{}).(bool)
 	return known && audited[method]
@@ -137,8 +142,8 @@ func AuditsRefusal(ctx context.Context, method string) bool {
 // packageEvent is the action of the entries about what workers tell of package operations.
 const packageEvent = "PkgEvent"
 
-// UnknownAction says what is wrong with a name by which somebody looks for entries; "" if entries may have it as their action. The others begin with a small
-// letter: pages, and the sum of a flood.
+// UnknownAction says what is wrong with a name by which somebody looks for entries; "" if entries
+// may have it as their action. The others begin with a small letter: pages, and the sum of a flood.
 func UnknownAction(name string) string {
 	calls := map[string]bool{packageEvent: true}
 	for method := range access {
@@ -158,7 +163,8 @@ func UnknownAction(name string) string {
 	return fmt.Sprintf("is %q, which is no call; docs/security.md has a list of those that are audited", lease.Clip(name, maxAuditID))
 }
 
-// Limits of the texts of a request that an entry keeps, in bytes. They are needed because a refused request may contain anything.
+// Limits of the texts of a request that an entry keeps, in bytes. They are needed because a refused
+// request may contain anything.
 const (
 	maxAuditID     = 256
 	maxAuditDetail = 1024
@@ -179,12 +185,14 @@ func newEntry(ctx context.Context, who Identity, method string, req any) records
 	return a
 }
 
-// describe adds the subject of the request to an entry. It finds the subject by field names, which have the same meaning in all requests.
+// describe adds the subject of the request to an entry. It finds the subject by field names, which
+// have the same meaning in all requests.
 func describe(a *records.Audit, req proto.Message) {
 	m := excerpt(req.ProtoReflect())
 	take := func(into *string, m protoreflect.Message, name protoreflect.Name) {
 		if f := m.Descriptor().Fields().ByName(name); f != nil && m.Has(f) {
-			*into = lease.Clip(strings.ToValidUTF8(m.Get(f).String(), "\uFFFD"), maxAuditID) // an entry with other text could not be sent
+			// an entry with other text could not be sent
+			*into = lease.Clip(strings.ToValidUTF8(m.Get(f).String(), "\uFFFD"), maxAuditID)
 			m.Clear(f)
 		}
 	}
@@ -197,7 +205,8 @@ func describe(a *records.Audit, req proto.Message) {
 	}
 	take(&a.Corr, m, "request_id")
 	take(new(string), m, "page_token")
-	if f := m.Descriptor().Fields().ByName("source"); f != nil && m.Has(f) { // of a package; what follows the "?" of a URL may be a secret
+	// of a package; what follows the "?" of a URL may be a secret
+	if f := m.Descriptor().Fields().ByName("source"); f != nil && m.Has(f) {
 		where, _, _ := strings.Cut(m.Get(f).String(), "?")
 		if convert.NamesUser(m.Get(f).String()) { // then the call is refused
 			where = "(a URL with a user)"
@@ -207,8 +216,9 @@ func describe(a *records.Audit, req proto.Message) {
 	a.Detail = lease.Clip(words(m.Interface()), maxAuditDetail)
 }
 
-// excerpt returns a copy of a message that begins with the same words as the message, as far as an entry keeps them: of a list or a map it has only the first
-// entries, in the order of words. A request may have thousands.
+// excerpt returns a copy of a message that begins with the same words as the message, as far as an
+// entry keeps them: of a list or a map it has only the first entries, in the order of words. A
+// request may have thousands.
 func excerpt(m protoreflect.Message) protoreflect.Message {
 	const most = maxAuditDetail / 4 // each takes more than 4 bytes in words
 	out := m.New()
@@ -245,8 +255,8 @@ func excerpt(m protoreflect.Message) protoreflect.Message {
 	return out
 }
 
-// words returns a message as one line of text. protobuf on purpose puts one or two spaces between two fields, and not the same number in each build; words
-// makes it one, there and in the values.
+// words returns a message as one line of text. protobuf on purpose puts one or two spaces between
+// two fields, and not the same number in each build; words makes it one, there and in the values.
 func words(m proto.Message) string {
 	text, err := prototext.MarshalOptions{}.Marshal(m)
 	if err != nil {

@@ -43,7 +43,8 @@ func TestTheManualShowsWhatIsAudited(t *testing.T) {
 	}
 }
 
-// X4: of a long list or map, an entry looks only at what it keeps: its text is the same as if it looked at all.
+// X4: of a long list or map, an entry looks only at what it keeps: its text is the same as if it
+// looked at all.
 func TestEntriesOfLongRequests(t *testing.T) {
 	t.Attr("rules", "X4")
 	weights, labels, states := map[string]float64{}, map[string]string{}, make([]lessorv1.TaskState, 5000)
@@ -76,7 +77,8 @@ func TestEntriesOfLongRequests(t *testing.T) {
 	}
 }
 
-// X4: what an entry keeps of a request is UTF-8, even if the request is not. Otherwise the audit could not be read.
+// X4: what an entry keeps of a request is UTF-8, even if the request is not. Otherwise the audit
+// could not be read.
 func TestEntriesAreUTF8(t *testing.T) {
 	t.Attr("rules", "X4")
 	req := &lessorv1.CancelTaskRequest{TaskId: "t\xff", Reason: "r\xff", RequestId: strings.Repeat("\xffc", maxAuditID)}
@@ -91,7 +93,8 @@ func TestEntriesAreUTF8(t *testing.T) {
 	}
 }
 
-// X4, W13: what became of a package is in the audit also if its entry cannot be written at once: the worker has no reason to tell it again.
+// X4, W13: what became of a package is in the audit also if its entry cannot be written at once:
+// the worker has no reason to tell it again.
 func TestEndOfAPackageOperationIsNotLost(t *testing.T) {
 	t.Attr("rules", "X4 W13")
 	g, said, _ := newGate(t, quota.Config{}, false)

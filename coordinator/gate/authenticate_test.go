@@ -25,7 +25,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// certifiedConn returns the state of a connection whose client has a verified certificate with these URIs, valid for an hour.
+// certifiedConn returns the state of a connection whose client has a verified certificate with
+// these URIs, valid for an hour.
 func certifiedConn(t *testing.T, names ...string) *tls.ConnectionState {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -71,8 +72,8 @@ func newKeyedGate(t *testing.T, rules Auth) (g *Gate, token string) {
 	return &Gate{keyring: keyring, rules: rules, attempts: preauth.NewAttempts(), refused: newRefused()}, token
 }
 
-// X1: a certificate identifies its holder by exactly one URI of the documented form. If a token of the same tenant comes with it, the token's identity is
-// used.
+// X1: a certificate identifies its holder by exactly one URI of the documented form. If a token of
+// the same tenant comes with it, the token's identity is used.
 func TestCertificates(t *testing.T) {
 	t.Attr("rules", "X1")
 	optional, token := newKeyedGate(t, Auth{})
@@ -130,8 +131,9 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// X3, X2: a certificate is valid until it expires, or until its own tenant revokes it; another tenant cannot revoke it. After that, the certificate is
-// refused even if a valid token comes with it.
+// X3, X2: a certificate is valid until it expires, or until its own tenant revokes it; another
+// tenant cannot revoke it. After that, the certificate is refused even if a valid token comes with
+// it.
 func TestCertificatesEnd(t *testing.T) {
 	t.Attr("rules", "X3 X2")
 	g, token := newKeyedGate(t, Auth{RequireCertificate: true})
@@ -199,7 +201,8 @@ func TestCertificatesEnd(t *testing.T) {
 	}
 }
 
-// X3: a connection is retired if its certificate names somebody and has expired or was revoked, and for no other reason.
+// X3: a connection is retired if its certificate names somebody and has expired or was revoked, and
+// for no other reason.
 func TestCertificateEnded(t *testing.T) {
 	t.Attr("rules", "X3")
 	synctest.Test(t, func(t *testing.T) {

@@ -8,7 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 )
 
-// An authorization header is accepted in one form: the scheme, one space, and the token. Two headers are refused.
+// An authorization header is accepted in one form: the scheme, one space, and the token. Two
+// headers are refused.
 func FuzzBearer(f *testing.F) {
 	f.Add("Bearer lsr_a.b.c")
 	f.Add("bearer  x")

@@ -26,18 +26,20 @@ import (
 
 // Deps is what the gate needs from the coordinator behind it.
 type Deps struct {
-	Auth   *Auth       // nil: no credentials are required
-	Store  store.Store // holds the credentials that were issued
-	Keep   auth.Keeper // writes changes of the credentials
-	Host   string      // the tenant whose operators run the coordinator itself, and which alone may make calls about all tenants; empty: none
+	Auth  *Auth       // nil: no credentials are required
+	Store store.Store // holds the credentials that were issued
+	Keep  auth.Keeper // writes changes of the credentials
+	// the tenant whose operators run the coordinator itself, and which alone may make calls about
+	// all tenants; empty: none
+	Host   string
 	Quotas *quota.Book
 	Trail  *audit.Trail // takes the audit entries
 	// OpenToken opens task tokens.
 	OpenToken TokenOpener
 }
 
-// TokenOpener opens the task token of a call (H1). It returns what the token says, and a context that carries what the handler needs of it. ok is false
-// if the token is not valid.
+// TokenOpener opens the task token of a call (H1). It returns what the token says, and a context
+// that carries what the handler needs of it. ok is false if the token is not valid.
 type TokenOpener func(ctx context.Context, token string) (in context.Context, said TaskToken, ok bool)
 
 // TaskToken is what the gate needs of a task token.
@@ -47,7 +49,8 @@ type TaskToken struct {
 	Credential string // under which the worker holds the lease; empty: none
 }
 
-// Gate lets calls in, within their quotas, and ends calls under way when their credential ends. It is safe for concurrent use.
+// Gate lets calls in, within their quotas, and ends calls under way when their credential ends. It
+// is safe for concurrent use.
 type Gate struct {
 	keyring   *auth.Keyring // nil: no credentials are required
 	rules     Auth
@@ -79,8 +82,9 @@ func New(d Deps) (*Gate, error) {
 	return g, nil
 }
 
-// keeper returns a Keeper that refuses a change whose caller's credential has ended while the change waited for earlier ones, which may have revoked it.
-// Otherwise whoever holds a stolen credential could issue tokens that survive its revocation (X3).
+// keeper returns a Keeper that refuses a change whose caller's credential has ended while the
+// change waited for earlier ones, which may have revoked it. Otherwise whoever holds a stolen
+// credential could issue tokens that survive its revocation (X3).
 func (g *Gate) keeper(keep auth.Keeper) auth.Keeper {
 	return func(ctx context.Context, tenant, about string, put func(*store.Batch)) error {
 		if who := Identify(ctx); who.Credential != "" {
@@ -92,23 +96,29 @@ func (g *Gate) keeper(keep auth.Keeper) auth.Keeper {
 	}
 }
 
-// UntilEnded returns a context that also ends with the credential of an admitted call, for a call that has to wait. done must be called when it waits no more.
+// UntilEnded returns a context that also ends with the credential of an admitted call, for a call
+// that has to wait. done must be called when it waits no more.
 func (g *Gate) UntilEnded(ctx context.Context) (in context.Context, done func()) {
 	return g.calls.track(ctx, Identify(ctx))
 }
 
-// Keyring returns the keyring, which issues and revokes credentials, or nil if no credentials are required.
+// Keyring returns the keyring, which issues and revokes credentials, or nil if no credentials are
+// required.
 func (g *Gate) Keyring() *auth.Keyring { return g.keyring }
 
-// FirstEnd returns when the first of the credentials ends with which the streams and waiting requests under way came; the zero Time if there is none. A
-// client that reads its credential from a file shows a new one when it opens its stream again, which connections make it do about once an hour.
+// FirstEnd returns when the first of the credentials ends with which the streams and waiting
+// requests under way came; the zero Time if there is none. A client that reads its credential from
+// a file shows a new one when it opens its stream again, which connections make it do about once an
+// hour.
 func (g *Gate) FirstEnd() time.Time { return g.calls.firstEnd() }
 
-// Start starts a goroutine that checks the credentials of all calls under way again whenever the wall clock has jumped. The calls' timers do not notice
-// such a jump. stop ends the goroutine and waits for its end.
+// Start starts a goroutine that checks the credentials of all calls under way again whenever the
+// wall clock has jumped. The calls' timers do not notice such a jump. stop ends the goroutine and
+// waits for its end.
 func (g *Gate) Start() (stop func()) { return g.calls.start(time.Now) }
 
-// endWithCredential lists the unary calls that may take long: a Lease waits for work, and the bulk verbs take many steps. The others do not, or use UntilEnded.
+// endWithCredential lists the unary calls that may take long: a Lease waits for work, and the bulk
+// verbs take many steps. The others do not, or use UntilEnded.
 var endWithCredential = map[string]bool{
 	lessorv1.WorkerService_Lease_FullMethodName:          true,
 	lessorv1.TaskService_BatchCancelTasks_FullMethodName: true,
@@ -117,7 +127,8 @@ var endWithCredential = map[string]bool{
 	lessorv1.AdminService_PurgeQueue_FullMethodName:      true,
 }
 
-// Unary is the interceptor of unary calls. It ends a call that may take long when its credential ends.
+// Unary is the interceptor of unary calls. It ends a call that may take long when its credential
+// ends.
 func (g *Gate) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	in, who, err := g.admit(ctx, info.FullMethod)
 	if err != nil {
@@ -153,7 +164,8 @@ func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	if audited[info.FullMethod] {
 		entry := newEntry(ctx, who, info.FullMethod, nil)
 		in.first = func() error { return refusal.Status(g.trail.Record(entry)) }
-		if info.FullMethod == lessorv1.AdminService_FollowStore_FullMethodName { // the commit of the entry may wait for this very standby
+		// the commit of the entry may wait for this very standby
+		if info.FullMethod == lessorv1.AdminService_FollowStore_FullMethodName {
 			in.first = func() error { go g.recordSoon(entry); return nil }
 		}
 		defer func() {
@@ -167,7 +179,8 @@ func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	} else {
 		err = runUntilRevoked(ctx, func() error { return next(srv, in) })
 	}
-	if ended := auth.Ended(ctx); ended != nil && status.Code(err) != codes.Unauthenticated { // else the handler has said so, and perhaps more
+	// else the handler has said so, and perhaps more
+	if ended := auth.Ended(ctx); ended != nil && status.Code(err) != codes.Unauthenticated {
 		err = refusal.Status(ended)
 	}
 	return err
@@ -176,8 +189,9 @@ func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 // handlerGrace is how long a handler may still take after the credential of its call has ended.
 const handlerGrace = 500 * time.Millisecond
 
-// runUntilRevoked runs a handler and waits for it. After the credential of the call has ended, it waits only for handlerGrace (X3): the handler may be
-// blocked in a send to a client that does not read, and such a send returns only when the call ends.
+// runUntilRevoked runs a handler and waits for it. After the credential of the call has ended, it
+// waits only for handlerGrace (X3): the handler may be blocked in a send to a client that does not
+// read, and such a send returns only when the call ends.
 func runUntilRevoked(ctx context.Context, handle func() error) error {
 	ended := make(chan error, 1)
 	go func() {
@@ -204,7 +218,8 @@ func runUntilRevoked(ctx context.Context, handle func() error) error {
 	}
 }
 
-// panicked carries a panic from the goroutine of the handler to the goroutine that waits for the handler.
+// panicked carries a panic from the goroutine of the handler to the goroutine that waits for the
+// handler.
 type panicked struct {
 	with  any
 	stack []byte
@@ -231,9 +246,10 @@ type admitted struct {
 	sent, received turn.Counter
 }
 
-// perTurn returns admitted.perTurn. A stream whose client always has another message ready waits for nothing by itself, and of many such streams each would
-// keep its processor for 10 ms (package turn). Thousands of watches become ready with the same commit. The other streams carry what others wait for: they give
-// up the processor less often.
+// perTurn returns admitted.perTurn. A stream whose client always has another message ready waits
+// for nothing by itself, and of many such streams each would keep its processor for 10 ms (package
+// turn). Thousands of watches become ready with the same commit. The other streams carry what
+// others wait for: they give up the processor less often.
 func perTurn(info *grpc.StreamServerInfo) int {
 	if watch := !info.IsClientStream || info.FullMethod == lessorv1.TaskService_AwaitTasks_FullMethodName; watch {
 		return 1

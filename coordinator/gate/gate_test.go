@@ -27,7 +27,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// A panic in the handler of a stream reaches the interceptor that recovers panics, with the stack of the handler.
+// A panic in the handler of a stream reaches the interceptor that recovers panics, with the stack
+// of the handler.
 func TestPanicOfAStream(t *testing.T) {
 	defer func() {
 		if p, ok := recover().(string); !ok || !strings.Contains(p, "dropped") || !strings.Contains(p, "TestPanicOfAStream") {
@@ -37,8 +38,8 @@ func TestPanicOfAStream(t *testing.T) {
 	_ = runUntilRevoked(t.Context(), func() error { panic("dropped") })
 }
 
-// If the client leaves, the gate waits for the handler, which must not use the stream after its end. If the credential has ended, the gate waits only
-// for a short time.
+// If the client leaves, the gate waits for the handler, which must not use the stream after its
+// end. If the credential has ended, the gate waits only for a short time.
 func TestGateWaitsForTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for cause, want := range map[error]time.Duration{context.Canceled: time.Minute, &auth.Error{Problem: auth.Revoked}: handlerGrace} {
@@ -70,7 +71,8 @@ func (f *fakeAudit) Record(a records.Audit) error {
 func (*fakeAudit) Keep(context.Context, string, func(*store.Batch)) error { return nil }
 func (*fakeAudit) Now() lease.Now                                         { return lease.Now{} }
 
-// newGate returns a gate with these quotas, and its audit. With credentials, it has a token of a viewer of acme too.
+// newGate returns a gate with these quotas, and its audit. With credentials, it has a token of a
+// viewer of acme too.
 func newGate(t *testing.T, quotas quota.Config, required bool) (g *Gate, said *fakeAudit, token string) {
 	t.Helper()
 	d, said := newDeps(quotas)
@@ -109,8 +111,8 @@ type unread struct{ store.Store }
 
 func (unread) View(func(store.Reader) error) error { return errors.New("damaged") }
 
-// X1: a gate refuses callers without a certificate if its settings say so. If the credentials cannot be read there is no gate, because a gate without
-// them would admit everybody.
+// X1: a gate refuses callers without a certificate if its settings say so. If the credentials
+// cannot be read there is no gate, because a gate without them would admit everybody.
 func TestNewGate(t *testing.T) {
 	t.Attr("rules", "X1")
 	d, _ := newDeps(quota.Config{})
@@ -134,7 +136,8 @@ func TestNewGate(t *testing.T) {
 	}
 }
 
-// X3: the gate watches the credential of a Lease, a stream and a request over HTTP until their end, and no longer.
+// X3: the gate watches the credential of a Lease, a stream and a request over HTTP until their end,
+// and no longer.
 func TestCredentialIsWatchedUntilTheEnd(t *testing.T) {
 	t.Attr("rules", "X3")
 	g, _, _ := newGate(t, quota.Config{}, true)
@@ -180,7 +183,8 @@ func callWith(t *testing.T, token string) context.Context {
 	return metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", "Bearer "+token))
 }
 
-// X4: a call that changed nothing succeeds only if its entry was written. A refusal gets an entry, but an error that is no refusal does not.
+// X4: a call that changed nothing succeeds only if its entry was written. A refusal gets an entry,
+// but an error that is no refusal does not.
 func TestAuditOfACall(t *testing.T) {
 	t.Attr("rules", "X4")
 	info := &grpc.UnaryServerInfo{FullMethod: lessorv1.AdminService_PurgeQueue_FullMethodName}
@@ -215,7 +219,8 @@ func (w *fakeStream) Context() context.Context { return w.ctx }
 func (w *fakeStream) SendMsg(any) error        { w.sent++; return nil }
 func (*fakeStream) RecvMsg(any) error          { return nil }
 
-// X4: nothing of a backup is sent before its entry is written. A backup has one entry, whenever it fails.
+// X4: nothing of a backup is sent before its entry is written. A backup has one entry, whenever it
+// fails.
 func TestAuditOfABackup(t *testing.T) {
 	t.Attr("rules", "X4")
 	denied := refusal.New(codes.NotFound, "E.WHY", "", nil)
@@ -273,8 +278,8 @@ func TestForbiddenCallsCount(t *testing.T) {
 	}
 }
 
-// X3, X5: calls with a revoked token are charged to nobody. So whoever has the token cannot use up the quota of its tenant, and is always told that it was
-// revoked.
+// X3, X5: calls with a revoked token are charged to nobody. So whoever has the token cannot use up
+// the quota of its tenant, and is always told that it was revoked.
 func TestRevokedTokenUsesNoQuota(t *testing.T) {
 	t.Attr("rules", "X3 X5")
 	one := quota.Limits{Calls: quota.Rate{PerSecond: 1.0 / 3600}}
@@ -319,7 +324,8 @@ func TestForbiddenCallOverItsQuotaIsAudited(t *testing.T) {
 	}
 }
 
-// X3, X5: a request over HTTP ends with its credential. Guesses at a task token are paced like those at other credentials.
+// X3, X5: a request over HTTP ends with its credential. Guesses at a task token are paced like
+// those at other credentials.
 func TestRequestsOverHTTP(t *testing.T) {
 	t.Attr("rules", "X3 X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -347,8 +353,9 @@ func TestRequestsOverHTTP(t *testing.T) {
 	})
 }
 
-// H1: a request for a callback without a task token is told which header to send; one with a wrong task token is told that the token is wrong, and one with a
-// credential in its place that it is none, whether the credential is good or not.
+// H1: a request for a callback without a task token is told which header to send; one with a wrong
+// task token is told that the token is wrong, and one with a credential in its place that it is
+// none, whether the credential is good or not.
 func TestTaskTokenIsAskedFor(t *testing.T) {
 	t.Attr("rules", "H1")
 	g, _, _ := newGate(t, quota.Config{}, true)

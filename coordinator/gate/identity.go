@@ -18,9 +18,12 @@ const (
 // Identity is who calls, and what the caller may do.
 type Identity struct {
 	auth.Identity
-	certificate *x509.Certificate // the certificate that names the caller; nil: only a token names the caller, or no credentials are required
-	withToken   bool              // the caller has a token in addition to the certificate; the token decides who the caller is
-	heldUnder   string            // for a caller with a task token: the credential in it, see TaskToken
+	// the certificate that names the caller; nil: only a token names the caller, or no credentials
+	// are required
+	certificate *x509.Certificate
+	// the caller has a token in addition to the certificate; the token decides who the caller is
+	withToken bool
+	heldUnder string // for a caller with a task token: the credential in it, see TaskToken
 }
 
 // HoldsUnder returns the credential for the task tokens that the caller gets; empty: none.
@@ -41,8 +44,9 @@ func withIdentity(ctx context.Context, who Identity) context.Context {
 	return context.WithValue(ctx, identityKey{}, who)
 }
 
-// Identify returns who makes a call. Handlers take the tenant only from Identify, never from a field of a request (S1). For a call that the
-// gate has not admitted, Identify returns the zero Identity, which has no tenant and may do nothing.
+// Identify returns who makes a call. Handlers take the tenant only from Identify, never from a
+// field of a request (S1). For a call that the gate has not admitted, Identify returns the zero
+// Identity, which has no tenant and may do nothing.
 func Identify(ctx context.Context) Identity {
 	who, _ := ctx.Value(identityKey{}).(Identity)
 	return who

@@ -13,8 +13,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// exempt lists the calls that no quota refuses (X5). Some keep a lease alive or end it: if they were refused, the worker would lose its work. The others
-// stop something: a tenant that is flooded with its own work must be able to stop it. docs/decisions/0016-quotas.md has the reasons.
+// exempt lists the calls that no quota refuses (X5). Some keep a lease alive or end it: if they
+// were refused, the worker would lose its work. The others stop something: a tenant that is flooded
+// with its own work must be able to stop it. docs/decisions/0016-quotas.md has the reasons.
 var exempt = map[string]bool{
 	lessorv1.WorkerService_Start_FullMethodName:     true,
 	lessorv1.WorkerService_Heartbeat_FullMethodName: true,
@@ -32,7 +33,8 @@ var exempt = map[string]bool{
 	lessorv1.AuthService_RotateKey_FullMethodName:        true,
 }
 
-// counted lists the long calls, except sessions, with the limits against which each counts while it is open.
+// counted lists the long calls, except sessions, with the limits against which each counts while it
+// is open.
 var counted = map[string][]quota.Limit{
 	lessorv1.WorkerService_Lease_FullMethodName:                            {quota.Streams},
 	lessorv1.TaskService_SubmitStream_FullMethodName:                       {quota.Streams},
@@ -44,13 +46,15 @@ var counted = map[string][]quota.Limit{
 	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: {quota.Streams},
 }
 
-// count charges a call to the quotas of its caller, or refuses it. end must be called at the end of the call.
+// count charges a call to the quotas of its caller, or refuses it. end must be called at the end of
+// the call.
 func (g *Gate) count(ctx context.Context, who Identity, method string) (end func(), err error) {
 	switch {
 	case exempt[method]:
 		return func() {}, nil
 	case unguarded[method]: // no rate refuses a health check
-		if who, _ = ctx.Value(checkedKey{}).(Identity); who.Tenant == "" { // package preauth bounds those without a credential
+		// package preauth bounds those without a credential
+		if who, _ = ctx.Value(checkedKey{}).(Identity); who.Tenant == "" {
 			return func() {}, nil
 		}
 	default:
@@ -75,8 +79,9 @@ func (g *Gate) count(ctx context.Context, who Identity, method string) (end func
 	return end, nil
 }
 
-// delayRefusal delays the refusal of a call if its caller gets many refusals. Without the delay, a caller that ignores the wait in a refusal would cost
-// more than a caller that is served. delayRefusal returns the refusal, with the wait shortened by the delay.
+// delayRefusal delays the refusal of a call if its caller gets many refusals. Without the delay, a
+// caller that ignores the wait in a refusal would cost more than a caller that is served.
+// delayRefusal returns the refusal, with the wait shortened by the delay.
 func (g *Gate) delayRefusal(ctx context.Context, who Identity, err error) error {
 	held := g.refusals.Answer(ctx, who.Caller())
 	if over, ok := errors.AsType[*quota.Error](err); ok && held > 0 {

@@ -32,7 +32,8 @@ func newRefused() *prometheus.CounterVec {
 // Refused returns the metric of the credentials that were refused.
 func (g *Gate) Refused() prometheus.Collector { return g.refused }
 
-// failed counts a call that failed with err because of its credential, and returns the status for it when it may be answered; see preauth.Attempts.
+// failed counts a call that failed with err because of its credential, and returns the status for
+// it when it may be answered; see preauth.Attempts.
 func (g *Gate) failed(ctx context.Context, err error) error {
 	reason := badTaskToken
 	if bad, ok := errors.AsType[*auth.Error](err); ok {

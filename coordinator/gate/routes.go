@@ -48,7 +48,8 @@ var routeAccess = map[string]routeRule{
 	"GET /openapi.json":                  {everyone: true},
 }
 
-// Admit admits or refuses a request by the rule of its route, before the body of the request is read; see httpapi.Door.
+// Admit admits or refuses a request by the rule of its route, before the body of the request is
+// read; see httpapi.Door.
 func (g *Gate) Admit(ctx context.Context, route, task string) (in context.Context, leave func(), err error) {
 	rule := routeAccess[route]
 	switch {
@@ -62,15 +63,16 @@ func (g *Gate) Admit(ctx context.Context, route, task string) (in context.Contex
 	}
 	in, who, err := g.admit(ctx, rule.call)
 	if err != nil {
-		known := &lessorv1.CancelTaskRequest{TaskId: task} // or that of another audited call of a route: an entry has their task ids alike
+		// or that of another audited call of a route: an entry has their task ids alike
+		known := &lessorv1.CancelTaskRequest{TaskId: task}
 		return nil, nil, g.turnAway(ctx, who, rule.call, known, err)
 	}
 	in, leave = g.calls.track(in, who)
 	return in, leave, nil
 }
 
-// admitHolder admits a caller with a valid task token, as a worker of the tenant of that task (H1). The lease of the token may have ended; then the
-// handler says so in its answer.
+// admitHolder admits a caller with a valid task token, as a worker of the tenant of that task (H1).
+// The lease of the token may have ended; then the handler says so in its answer.
 func (g *Gate) admitHolder(ctx context.Context) (context.Context, error) {
 	token, _ := bearer(metadata.ValueFromIncomingContext(ctx, "authorization")) // "" also if the header is malformed
 	if token == "" {
@@ -99,7 +101,8 @@ func holderOf(said TaskToken) Identity {
 	}
 }
 
-// Recheck checks again that the credential or task token with which a request was admitted has not ended. The error is a gRPC status.
+// Recheck checks again that the credential or task token with which a request was admitted has not
+// ended. The error is a gRPC status.
 func (g *Gate) Recheck(ctx context.Context) error {
 	if _, err := g.identify(ctx); err != nil {
 		return g.failed(ctx, err)
@@ -107,10 +110,11 @@ func (g *Gate) Recheck(ctx context.Context) error {
 	return nil
 }
 
-// Request checks an HTTP request for a path that is not a gRPC call, such as /metrics: the caller needs one of the roles in asks (X2). aboutAll means that
-// the path is about all tenants: if there is a host tenant, only its callers are let in. Request reads the credential from the metadata and the peer of ctx.
-// The context that it returns has the caller for Identify, and ends with the credential (X3); leave must be called at the end of the request. The error is
-// a gRPC status.
+// Request checks an HTTP request for a path that is not a gRPC call, such as /metrics: the caller
+// needs one of the roles in asks (X2). aboutAll means that the path is about all tenants: if there
+// is a host tenant, only its callers are let in. Request reads the credential from the metadata and
+// the peer of ctx. The context that it returns has the caller for Identify, and ends with the
+// credential (X3); leave must be called at the end of the request. The error is a gRPC status.
 func (g *Gate) Request(ctx context.Context, path string, asks auth.Role, aboutAll bool) (in context.Context, leave func(), err error) {
 	who, err := g.caller(ctx)
 	logCaller(ctx, who)

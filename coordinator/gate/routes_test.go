@@ -12,7 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/httpapi"
 )
 
-// X2, H1: every HTTP route has one rule, and every rule is for a route. Callbacks are only for the holder of the task token.
+// X2, H1: every HTTP route has one rule, and every rule is for a route. Callbacks are only for the
+// holder of the task token.
 func TestEveryRouteHasARule(t *testing.T) {
 	t.Attr("rules", "X2 H1")
 	if routes, ruled := httpapi.Routes(), slices.Sorted(maps.Keys(routeAccess)); !slices.Equal(routes, ruled) {

@@ -62,8 +62,9 @@ func TestEveryRouteHasARequestAndARule(t *testing.T) {
 	}
 }
 
-// X1, X2, H1: this test tries each route with each credential. A route accepts only a valid credential of a role that may make the call; a callback
-// accepts only the task token. Any other request gets the same refusal whatever its body is, and changes nothing.
+// X1, X2, H1: this test tries each route with each credential. A route accepts only a valid
+// credential of a role that may make the call; a callback accepts only the task token. Any other
+// request gets the same refusal whatever its body is, and changes nothing.
 func TestWhoMayCallEachRoute(t *testing.T) {
 	t.Attr("rules", "X1 X2 H1")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
@@ -135,7 +136,8 @@ func wantAllowed(t *testing.T, r *wiretest.Rig, w *wiretest.HTTPClient) {
 			switch {
 			case strings.HasSuffix(route, "adopt"):
 				id = late.ID
-			case strings.HasSuffix(route, "events"), strings.HasSuffix(route, "retry"): // the stream ends when the task does
+			case strings.HasSuffix(route, "events"), strings.HasSuffix(route, "retry"):
+				// the stream ends when the task does
 				callRoute(w, "POST /v1/tasks/{task_id}:cancel", operator, id).Want(t, http.StatusOK)
 			}
 			if a := callRoute(w, route, token, id); a.StatusCode >= http.StatusBadRequest {
@@ -149,7 +151,8 @@ func wantAllowed(t *testing.T, r *wiretest.Rig, w *wiretest.HTTPClient) {
 	}
 }
 
-// X2, S4: each route answers for a task of another tenant exactly as for a task that does not exist, and does not change the other tenant's tasks.
+// X2, S4: each route answers for a task of another tenant exactly as for a task that does not
+// exist, and does not change the other tenant's tasks.
 func TestOtherTenantsTasksDoNotExistOverHTTP(t *testing.T) {
 	t.Attr("rules", "X2 S4")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
@@ -190,7 +193,8 @@ func TestOtherTenantsTasksDoNotExistOverHTTP(t *testing.T) {
 	})
 }
 
-// X3: when a credential ends, its streams of events and its waiting lease requests end within a second.
+// X3: when a credential ends, its streams of events and its waiting lease requests end within a
+// second.
 func TestHTTPStreamsEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3")
 	for problem, end := range wiretest.CredentialEndings {
@@ -214,7 +218,8 @@ func TestHTTPStreamsEndWithTheirCredential(t *testing.T) {
 					t.Fatal(err)
 				}
 				began := time.Now()
-				time.AfterFunc(time.Minute, func() { _ = events.Body.Close() }) // so that the test fails, instead of hanging, if the stream does not end
+				// so that the test fails, instead of hanging, if the stream does not end
+				time.AfterFunc(time.Minute, func() { _ = events.Body.Close() })
 				if rest, err := io.ReadAll(read); err != nil || strings.Contains(string(rest), "event:") {
 					t.Errorf("the stream sent %s (%v) after the credential had ended, want no event and the end", rest, err)
 				}
@@ -260,7 +265,8 @@ func TestUnreadEventsEndWithTheirCredential(t *testing.T) {
 	})
 }
 
-// X4: requests over HTTP are audited like calls over gRPC, whether they succeed or are refused. The log names the caller, and shows no text of the request.
+// X4: requests over HTTP are audited like calls over gRPC, whether they succeed or are refused. The
+// log names the caller, and shows no text of the request.
 func TestHTTPIsAudited(t *testing.T) {
 	t.Attr("rules", "X4")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
@@ -303,8 +309,8 @@ func TestHTTPIsAudited(t *testing.T) {
 	})
 }
 
-// X2, X4: a path that is not UTF-8 is no route. As the id of a task it would be added to the audit, where protobuf cannot show it: the tenant could not read
-// that entry and all later ones.
+// X2, X4: a path that is not UTF-8 is no route. As the id of a task it would be added to the audit,
+// where protobuf cannot show it: the tenant could not read that entry and all later ones.
 func TestPathsThatAreNotUTF8LeaveTheAuditReadable(t *testing.T) {
 	t.Attr("rules", "X2 X4")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {

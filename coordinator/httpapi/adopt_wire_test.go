@@ -11,8 +11,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// H2, V15: a get shows the results that came too late, a list says only that there are some. An operator adopts one that the body names, or the newest;
-// not while a worker holds the task, and not twice. The audit says who did it, and who tried.
+// H2, V15: a get shows the results that came too late, a list says only that there are some. An
+// operator adopts one that the body names, or the newest; not while a worker holds the task, and
+// not twice. The audit says who did it, and who tried.
 func TestAdoptOverHTTP(t *testing.T) {
 	t.Attr("rules", "H2 V15")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

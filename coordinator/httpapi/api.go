@@ -20,35 +20,43 @@ import (
 type Config struct {
 	// Calls makes calls of the services of lessor.v1 for callers that Door has admitted.
 	Calls grpc.ClientConnInterface
-	// Misread makes a call whose request could not be read, with the part of the request that is known. So the call is counted, audited and logged like any
-	// other refused call. The error is a status: INVALID_ARGUMENT with the given code and what the caller is told, or an earlier refusal of the call, for
-	// example by a quota.
+	// Misread makes a call whose request could not be read, with the part of the request that is
+	// known. So the call is counted, audited and logged like any other refused call. The error is a
+	// status: INVALID_ARGUMENT with the given code and what the caller is told, or an earlier
+	// refusal of the call, for example by a quota.
 	Misread func(ctx context.Context, method string, request proto.Message, code, told string) error
 	// Door admits or refuses requests.
 	Door Door
 	// MaxBody is the longest body that is read, in bytes.
 	MaxBody int64
-	// Open says that no credentials are required. Host is the name by which workers know this machine. For both see asksUs.
+	// Open says that no credentials are required. Host is the name by which workers know this
+	// machine. For both see asksUs.
 	Open bool
 	Host string
-	// Rejected is called for a malformed report before the caller is answered, so that the report is added to the history of the task (T10). Its error is
-	// a status, and means that there is no verdict.
+	// Rejected is called for a malformed report before the caller is answered, so that the report
+	// is added to the history of the task (T10). Its error is a status, and means that there is no
+	// verdict.
 	Rejected func(ctx context.Context, of Holder, said lease.Kind, wrong *lease.FieldError) error
-	// Logger gets a line about each request that is refused before it becomes a call. Bodies and tokens are never logged.
+	// Logger gets a line about each request that is refused before it becomes a call. Bodies and
+	// tokens are never logged.
 	Logger *slog.Logger
-	// Answered is called after every request, with its route as Routes and the mux name it ("" if there is none), and the status of the answer.
+	// Answered is called after every request, with its route as Routes and the mux name it ("" if
+	// there is none), and the status of the answer.
 	Answered func(route string, status int)
 }
 
 // Door decides who may use a route (X2).
 type Door interface {
-	// Admit admits a request for a route, or returns a status as the error. task is the id in its path, "" if the route has none. The caller's credentials
-	// are in the metadata and the peer of ctx, as in a gRPC call. Calls for the caller must use the context in: it is done when the credential ends, and has
-	// a Holder if the route is for holders of task tokens. leave must be called at the end of the request.
+	// Admit admits a request for a route, or returns a status as the error. task is the id in its
+	// path, "" if the route has none. The caller's credentials are in the metadata and the peer of
+	// ctx, as in a gRPC call. Calls for the caller must use the context in: it is done when the
+	// credential ends, and has a Holder if the route is for holders of task tokens. leave must be
+	// called at the end of the request.
 	Admit(ctx context.Context, route, task string) (in context.Context, leave func(), err error)
 }
 
-// Holder is a caller with a valid task token, and the lease of the token, which may have ended (H1).
+// Holder is a caller with a valid task token, and the lease of the token, which may have ended
+// (H1).
 type Holder struct {
 	lease.Holding
 	LeaseID string
@@ -74,7 +82,8 @@ type api struct {
 // handler answers a request that was admitted, or returns the problem to answer with.
 type handler func(w http.ResponseWriter, r *http.Request) *problem
 
-// New adds the routes to mux, and returns the handler for all requests, those for other patterns of mux included.
+// New adds the routes to mux, and returns the handler for all requests, those for other patterns of
+// mux included.
 func New(cfg Config, mux *http.ServeMux) http.Handler {
 	a := &api{
 		Config: cfg, mux: mux, ofTask: map[string]handler{},
@@ -89,7 +98,8 @@ func New(cfg Config, mux *http.ServeMux) http.Handler {
 		mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) { a.answer(w, r, route, handle) })
 	}
 	mux.HandleFunc("/v1/tasks/{id_and_verb}", a.task)
-	// A web page that somebody opens in a browser must not be able to submit tasks to a coordinator on the same machine.
+	// A web page that somebody opens in a browser must not be able to submit tasks to a coordinator
+	// on the same machine.
 	guard := http.NewCrossOriginProtection()
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, errCrossOrigin) }))
 	return a.observed(a.asksUs(guard.Handler(http.HandlerFunc(a.serve))))
@@ -124,8 +134,9 @@ func (a *api) routes() map[string]handler {
 // taskPath is the path of a task. The path of some routes has a verb behind it.
 const taskPath = "/v1/tasks/{task_id}"
 
-// task finds the route of a request for a task, with or without a verb. The mux cannot do it: its patterns do not match a part of a segment, so it could
-// neither cut the verb off the id nor know which methods a path has.
+// task finds the route of a request for a task, with or without a verb. The mux cannot do it: its
+// patterns do not match a part of a segment, so it could neither cut the verb off the id nor know
+// which methods a path has.
 func (a *api) task(w http.ResponseWriter, r *http.Request) {
 	id, verb, cut := strings.Cut(r.PathValue("id_and_verb"), ":")
 	path := taskPath

@@ -38,7 +38,8 @@ func taskTokenOfOtherTenant(t *testing.T, r *wiretest.Rig) (token, id string) {
 	return token, task.ID.String()
 }
 
-// badBody is a body that must be refused. field is the field that the answer must name; "" means none.
+// badBody is a body that must be refused. field is the field that the answer must name; "" means
+// none.
 type badBody struct{ name, body, field string }
 
 // badBodies are bodies that every route must refuse.
@@ -116,12 +117,14 @@ func TestBadCallbacksAreRejected(t *testing.T) {
 		if after := show(); after != before {
 			t.Errorf("bad callbacks changed the task from\n%s\nto\n%s", before, after)
 		}
-		w.Callback("heartbeat", a, `, "newerThanThis": {"any": []}`).Want(t, http.StatusOK) // unknown fields are accepted, because a worker may be newer
+		// unknown fields are accepted, because a worker may be newer
+		w.Callback("heartbeat", a, `, "newerThanThis": {"any": []}`).Want(t, http.StatusOK)
 	})
 }
 
-// T10, V1: the history of a task has each REJECTED callback with the reason, even if the body cannot be read. The same callback again adds nothing to the
-// history. The metrics count every verdict.
+// T10, V1: the history of a task has each REJECTED callback with the reason, even if the body
+// cannot be read. The same callback again adds nothing to the history. The metrics count every
+// verdict.
 func TestBadCallbacksAreInTheHistory(t *testing.T) {
 	t.Attr("rules", "T10 V1")
 	deep := strings.Repeat(`{"a_long_name_that_makes_the_path_of_the_field_long":`, 20) + `{"a": 1, "a": 2}` + strings.Repeat("}", 20)
@@ -160,7 +163,8 @@ func TestBadCallbacksAreInTheHistory(t *testing.T) {
 	})
 }
 
-// H2: a callback whose body was cut off in transfer is no report: the answer has no verdict, and the task does not change.
+// H2: a callback whose body was cut off in transfer is no report: the answer has no verdict, and
+// the task does not change.
 func TestBrokenCallbacksHaveNoVerdict(t *testing.T) {
 	t.Attr("rules", "H2")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -181,7 +185,8 @@ func TestBrokenCallbacksHaveNoVerdict(t *testing.T) {
 	})
 }
 
-// H2: a body with a Content-Encoding is refused, and the answer names that header. "identity" is allowed.
+// H2: a body with a Content-Encoding is refused, and the answer names that header. "identity" is
+// allowed.
 func TestEncodedBodiesAreRefused(t *testing.T) {
 	t.Attr("rules", "H2")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -212,7 +217,8 @@ func TestEncodedBodiesAreRefused(t *testing.T) {
 	})
 }
 
-// H2, V11: an output over the inline limit is REJECTED, and the lease stays live. A body over the limit of bodies is refused without being read.
+// H2, V11: an output over the inline limit is REJECTED, and the lease stays live. A body over the
+// limit of bodies is refused without being read.
 func TestLargeCallbacksAreRefused(t *testing.T) {
 	t.Attr("rules", "H2 V11")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -227,8 +233,9 @@ func TestLargeCallbacksAreRefused(t *testing.T) {
 	})
 }
 
-// H2: the server reads a large request to its end even if it refuses the request. Most clients send the whole request before they read the answer; if
-// the server closed the connection earlier, such a client would not learn the reason and would send the same request again.
+// H2: the server reads a large request to its end even if it refuses the request. Most clients send
+// the whole request before they read the answer; if the server closed the connection earlier, such
+// a client would not learn the reason and would send the same request again.
 func TestLargeRefusedRequestsAreReadToTheEnd(t *testing.T) {
 	t.Attr("rules", "H2")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -264,7 +271,8 @@ func TestLargeRefusedRequestsAreReadToTheEnd(t *testing.T) {
 	})
 }
 
-// H2: a client that sends "Expect: 100-continue" gets the refusal of a too large body at once, and does not have to send the body.
+// H2: a client that sends "Expect: 100-continue" gets the refusal of a too large body at once, and
+// does not have to send the body.
 func TestLargeBodyIsRefusedBeforeItIsSent(t *testing.T) {
 	t.Attr("rules", "H2")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -309,7 +317,8 @@ func TestSlowBodyIsAnsweredWith408(t *testing.T) {
 	})
 }
 
-// H2, X5: the time limit of a body is 10 s for each 4 MiB of its length, so that a slow worker can report a large output. The answer then has its usual time.
+// H2, X5: the time limit of a body is 10 s for each 4 MiB of its length, so that a slow worker can
+// report a large output. The answer then has its usual time.
 func TestTimeLimitOfALongBody(t *testing.T) {
 	t.Attr("rules", "H2 X5")
 	limits := lease.DefaultLimits()
@@ -320,7 +329,8 @@ func TestTimeLimitOfALongBody(t *testing.T) {
 			bytes, perSecond, status int
 			within                   time.Duration
 		}{
-			"long":              {14 << 20, 400 << 10, http.StatusCreated, 40 * time.Second}, // which is longer than an answer may take
+			// which is longer than an answer may take
+			"long":              {14 << 20, 400 << 10, http.StatusCreated, 40 * time.Second},
 			"long and too slow": {14 << 20, 256 << 10, http.StatusRequestTimeout, 41 * time.Second},
 			"short, too slow":   {3 << 20, 256 << 10, http.StatusRequestTimeout, 11 * time.Second},
 		} {
@@ -351,7 +361,8 @@ func TestTimeLimitOfALongBody(t *testing.T) {
 	})
 }
 
-// H2, S4: a request with a bad body is refused, and the answer names the bad field. The log has what the client was told.
+// H2, S4: a request with a bad body is refused, and the answer names the bad field. The log has
+// what the client was told.
 func TestBadRequestsAreRefused(t *testing.T) {
 	t.Attr("rules", "H2 S4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -411,7 +422,9 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		} {
 			for _, c := range append(bodies, badBodies...) {
 				if c.body == "" && strings.Contains(path, "1:") || strings.Contains(c.body, "attempt") && strings.HasSuffix(c.name, "documents") {
-					continue // :cancel, :retry and :adopt may have an empty body; of two documents with an unknown field, the field is reported first
+					// :cancel, :retry and :adopt may have an empty body; of two documents with an
+					// unknown field, the field is reported first
+					continue
 				}
 				refused := w.Send(http.MethodPost, path, "", c.body).Named(c.name)
 				refused.Want(t, http.StatusBadRequest, "error", "invalid_request", "code", "E.REQUEST.INVALID", "verdict", nil)
@@ -425,7 +438,8 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	})
 }
 
-// H2: a path that is similar to a route, but is no route, is answered with 404, and the request changes nothing.
+// H2: a path that is similar to a route, but is no route, is answered with 404, and the request
+// changes nothing.
 func TestPathsSimilarToARouteAreNotFound(t *testing.T) {
 	t.Attr("rules", "H2")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -450,7 +464,8 @@ func TestPathsSimilarToARouteAreNotFound(t *testing.T) {
 		if metrics := w.Send(http.MethodGet, "/metrics", "", "").Text; !strings.Contains(metrics, `{route="none",status="404"}`) || strings.Contains(metrics, "verb") {
 			t.Errorf("requests of no route are not counted as route=\"none\":\n%s", metrics)
 		}
-		for _, name := range []string{"%20ID", "ID%20", "ID.", "ID%2Fevents", "ID;a=b", "*"} { // these are routes, of tasks that do not exist
+		// these are routes, of tasks that do not exist
+		for _, name := range []string{"%20ID", "ID%20", "ID.", "ID%2Fevents", "ID;a=b", "*"} {
 			path := "/v1/tasks/" + strings.ReplaceAll(name, "ID", id)
 			w.Send(http.MethodGet, path, "", "").Want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
 			w.Send(http.MethodPost, path+":cancel", "", "").Want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
@@ -461,8 +476,9 @@ func TestPathsSimilarToARouteAreNotFound(t *testing.T) {
 	})
 }
 
-// H2: a method that a route does not have is answered with 405, and headers do not override the method. A request from a web page of another origin is
-// refused if it could change something. The answer to a GET has no CORS headers, so that the browser does not show it to such a page.
+// H2: a method that a route does not have is answered with 405, and headers do not override the
+// method. A request from a web page of another origin is refused if it could change something. The
+// answer to a GET has no CORS headers, so that the browser does not show it to such a page.
 func TestMethods(t *testing.T) {
 	t.Attr("rules", "H2")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -527,7 +543,8 @@ func TestMethods(t *testing.T) {
 	})
 }
 
-// S4: the error about a number that does not fit its field names the limits that the call behind the route has.
+// S4: the error about a number that does not fit its field names the limits that the call behind
+// the route has.
 func TestLimitsOfNumbersAreThoseOfTheCalls(t *testing.T) {
 	t.Attr("rules", "S4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -556,7 +573,8 @@ func TestLimitsOfNumbersAreThoseOfTheCalls(t *testing.T) {
 	})
 }
 
-// S4: an error about a span names the number that was sent, and limits in the unit of the field, each of which is accepted.
+// S4: an error about a span names the number that was sent, and limits in the unit of the field,
+// each of which is accepted.
 func TestSpansAreNamedInMilliseconds(t *testing.T) {
 	t.Attr("rules", "S4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

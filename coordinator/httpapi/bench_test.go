@@ -42,7 +42,8 @@ func (a fixedHolder) Admit(ctx context.Context, _, _ string) (context.Context, f
 	return WithHolder(ctx, a.holder), func() {}, nil
 }
 
-// BenchmarkCallback measures what a callback costs besides its call and the network: routing, and JSON in and out.
+// BenchmarkCallback measures what a callback costs besides its call and the network: routing, and
+// JSON in and out.
 func BenchmarkCallback(b *testing.B) {
 	h := Holder{LeaseID: "lease"}
 	h.Ticket.Task, h.Ticket.Attempt = lease.TaskID{Space: 1, Seq: 1}, 1

@@ -13,7 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/strictjson"
 )
 
-// contentEncoding is the header of a compressed body. The API refuses compressed bodies, because a few bytes could expand to very many.
+// contentEncoding is the header of a compressed body. The API refuses compressed bodies, because a
+// few bytes could expand to very many.
 const contentEncoding = "Content-Encoding"
 
 // body reads the body of a request.
@@ -33,8 +34,9 @@ func (a *api) body(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
 	return body, nil
 }
 
-// bodyStep is the length of a body, in bytes, for which the server gives each request time to arrive. A longer one gets the same for each bodyStep: with a
-// large --limit-output, a slow worker could otherwise never report.
+// bodyStep is the length of a body, in bytes, for which the server gives each request time to
+// arrive. A longer one gets the same for each bodyStep: with a large --limit-output, a slow worker
+// could otherwise never report.
 const bodyStep = 4 << 20
 
 // giveTime extends the deadlines of an admitted request if its body may be long.
@@ -73,13 +75,16 @@ func tooLong(limit int64) *problem {
 // mostHeardOut is how much of a body that is too large is read and discarded, in bytes.
 const mostHeardOut = 64 << 20
 
-// hearOut reads and discards the rest of the body of a refused request, up to most bytes and within the server's read timeout. Most clients read the
-// answer only after they have sent the whole body. If the connection were closed before that, they would not get the answer and would send the same again.
+// hearOut reads and discards the rest of the body of a refused request, up to most bytes and within
+// the server's read timeout. Most clients read the answer only after they have sent the whole body.
+// If the connection were closed before that, they would not get the answer and would send the same
+// again.
 func hearOut(r *http.Request, most int64) {
 	if r.Method == http.MethodPost && !asksFirst(r) {
 		_, _ = io.CopyN(io.Discard, r.Body, most) // an error does not change the answer
 	}
 }
 
-// asksFirst reports whether a caller waits for permission to send its body (header Expect) and has sent the length of the body.
+// asksFirst reports whether a caller waits for permission to send its body (header Expect) and has
+// sent the length of the body.
 func asksFirst(r *http.Request) bool { return r.Header.Get("Expect") != "" && r.ContentLength >= 0 }

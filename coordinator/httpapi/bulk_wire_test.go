@@ -27,7 +27,8 @@ func wantChanged(w *wiretest.HTTPClient, verb, token, body string, changed, skip
 	got.Named(body).Want(w.T, http.StatusOK, "changed", float64(changed), "skipped", float64(skipped), "nextPageToken", "")
 }
 
-// H2, T9: cancel, retry and delete by a filter change what BatchCancelTasks and the others change, and count it in the same way. A label may have any key.
+// H2, T9: cancel, retry and delete by a filter change what BatchCancelTasks and the others change,
+// and count it in the same way. A label may have any key.
 func TestBulkOverHTTP(t *testing.T) {
 	t.Attr("rules", "H2 T9")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -64,8 +65,9 @@ func TestBulkOverHTTP(t *testing.T) {
 	})
 }
 
-// T9, S4: a body that is not what its caller meant changes nothing, and the answer names what is wrong: no body, no condition, a misspelled or misplaced one, and
-// one that is empty, null or of another type, as from a variable that is not set. It would select more tasks than it should.
+// T9, S4: a body that is not what its caller meant changes nothing, and the answer names what is
+// wrong: no body, no condition, a misspelled or misplaced one, and one that is empty, null or of
+// another type, as from a variable that is not set. It would select more tasks than it should.
 func TestBulkOverHTTPSelectsNoMoreThanMeant(t *testing.T) {
 	t.Attr("rules", "S4 T9")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -140,7 +142,8 @@ func TestBulkOverHTTPSelectsNoMoreThanMeant(t *testing.T) {
 	})
 }
 
-// H2, T9: one request does a part of the work, and the token in its answer leads on, with the same filter only. However slow the disk is, the answer arrives.
+// H2, T9: one request does a part of the work, and the token in its answer leads on, with the same
+// filter only. However slow the disk is, the answer arrives.
 func TestBulkOverHTTPGoesOn(t *testing.T) {
 	t.Attr("rules", "H2 T9")
 	st := memstore.New()
@@ -172,7 +175,8 @@ func TestBulkOverHTTPGoesOn(t *testing.T) {
 	})
 }
 
-// X2, X4: a request to change many tasks changes only those of the caller's tenant, and leaves an entry in its audit.
+// X2, X4: a request to change many tasks changes only those of the caller's tenant, and leaves an
+// entry in its audit.
 func TestBulkOverHTTPStaysInItsTenant(t *testing.T) {
 	t.Attr("rules", "X2 X4")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {

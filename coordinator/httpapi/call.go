@@ -18,8 +18,9 @@ import (
 // passed lists the headers that are copied into the metadata of calls.
 var passed = []string{"Authorization", "Traceparent"}
 
-// AsCall returns the context of a request in the form of a gRPC call's context, with the caller's credentials, address and trace context. Code that
-// gets the context can add fields to the log line of the request (package logging).
+// AsCall returns the context of a request in the form of a gRPC call's context, with the caller's
+// credentials, address and trace context. Code that gets the context can add fields to the log line
+// of the request (package logging).
 func AsCall(r *http.Request) context.Context {
 	md := metadata.MD{}
 	for _, name := range passed {
@@ -34,7 +35,8 @@ func AsCall(r *http.Request) context.Context {
 	return logging.InjectFields(metadata.NewIncomingContext(peer.NewContext(r.Context(), from), md), nil)
 }
 
-// misread reports a request that could not be read, with Config.Misread. It returns the problem to answer with.
+// misread reports a request that could not be read, with Config.Misread. It returns the problem to
+// answer with.
 func (a *api) misread(r *http.Request, method string, request proto.Message, p *problem) *problem {
 	err := a.Misread(r.Context(), method, request, p.body.Code, p.withoutContent())
 	if status.Code(err) != codes.InvalidArgument {

@@ -17,7 +17,8 @@ type claim struct {
 	Traceparent string  `json:"traceparent"`
 }
 
-// callback returns the handler of a callback. It refuses a request if the task in its path is not the task of the task token (H1).
+// callback returns the handler of a callback. It refuses a request if the task in its path is not
+// the task of the task token (H1).
 func (a *api) callback(next func(w http.ResponseWriter, r *http.Request, h Holder) *problem) handler {
 	return func(w http.ResponseWriter, r *http.Request) *problem {
 		h, _ := r.Context().Value(holderKey{}).(Holder)
@@ -34,7 +35,8 @@ func (a *api) callback(next func(w http.ResponseWriter, r *http.Request, h Holde
 	}
 }
 
-// read reads the body of a callback, which is a report of the kind said, and checks that it is about the attempt of the task token.
+// read reads the body of a callback, which is a report of the kind said, and checks that it is
+// about the attempt of the task token.
 func (a *api) read(w http.ResponseWriter, r *http.Request, h Holder, into any, c *claim, said lease.Kind) *problem {
 	if p := a.decode(w, r, into, lenient); p != nil {
 		return rejected(p, said)
@@ -56,7 +58,8 @@ func otherAttempt(field string) *problem {
 	return p
 }
 
-// report makes the call that judges a report, and answers with the verdict. accepted returns the body for COMMITTED.
+// report makes the call that judges a report, and answers with the verdict. accepted returns the
+// body for COMMITTED.
 func report[Req any, Res verdict](
 	w http.ResponseWriter, r *http.Request, h Holder, judge func(context.Context, Req, ...grpc.CallOption) (Res, error), said Req,
 	accepted func(Res) any,

@@ -53,8 +53,9 @@ func TestCallbacksAreCommitted(t *testing.T) {
 	})
 }
 
-// S3: a heartbeat with any part of a progress replaces all of its numbers: progressPct may be 0, and is 0 if only the message is sent. A heartbeat without
-// progress, and one that is refused, changes none of it.
+// S3: a heartbeat with any part of a progress replaces all of its numbers: progressPct may be 0,
+// and is 0 if only the message is sent. A heartbeat without progress, and one that is refused,
+// changes none of it.
 func TestProgressOfHeartbeats(t *testing.T) {
 	t.Attr("rules", "S3")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -84,8 +85,8 @@ func TestProgressOfHeartbeats(t *testing.T) {
 	})
 }
 
-// H2, T4, T7: in the answer to a report, finalState is how the report ended the attempt, and taskState is the state that the task has then. The outcome and the
-// category may come in any case.
+// H2, T4, T7: in the answer to a report, finalState is how the report ended the attempt, and
+// taskState is the state that the task has then. The outcome and the category may come in any case.
 func TestCallbacksTellHowAnAttemptEnded(t *testing.T) {
 	t.Attr("rules", "H2 T4 T7")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -114,7 +115,8 @@ func TestCallbacksTellHowAnAttemptEnded(t *testing.T) {
 	})
 }
 
-// T4: the error of a report that has no category, over HTTP or gRPC, is shown with the category USER_CODE, as it is judged.
+// T4: the error of a report that has no category, over HTTP or gRPC, is shown with the category
+// USER_CODE, as it is judged.
 func TestErrorWithoutCategoryIsShownAsUserCode(t *testing.T) {
 	t.Attr("rules", "T4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -148,7 +150,8 @@ func TestErrorWithoutCategoryIsShownAsUserCode(t *testing.T) {
 	})
 }
 
-// V19, T10: a completed callback with startedAt needs no started before it: the history has the start.
+// V19, T10: a completed callback with startedAt needs no started before it: the history has the
+// start.
 func TestCompletedCallbackThatSaysWhenItBegan(t *testing.T) {
 	t.Attr("rules", "V19 T10")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -165,7 +168,8 @@ func TestCompletedCallbackThatSaysWhenItBegan(t *testing.T) {
 	})
 }
 
-// leaseEnding is a way in which a lease ends. status and want are what later callbacks must be answered.
+// leaseEnding is a way in which a lease ends. status and want are what later callbacks must be
+// answered.
 type leaseEnding struct {
 	name   string
 	spec   func(*lessorv1.TaskSpec)
@@ -229,7 +233,8 @@ var leaseEndings = []leaseEnding{
 // shortLease gives a task a lease of half a second.
 func shortLease(s *lessorv1.TaskSpec) { s.HeartbeatTimeout = durationpb.New(500 * time.Millisecond) }
 
-// H1, H2: after the end of a lease, each callback with its token is refused with the reason for the end.
+// H1, H2: after the end of a lease, each callback with its token is refused with the reason for the
+// end.
 func TestCallbacksAreToldThatTheLeaseHasEnded(t *testing.T) {
 	t.Attr("rules", "H1 H2")
 	for _, c := range leaseEndings {
@@ -254,8 +259,8 @@ func TestCallbacksAreToldThatTheLeaseHasEnded(t *testing.T) {
 	}
 }
 
-// H1, H2, A9: after a restart, a task token and its lease are still valid. After a restart with --recovery=invalidate,
-// and after a restore, the lease has ended, and the log says so.
+// H1, H2, A9: after a restart, a task token and its lease are still valid. After a restart with
+// --recovery=invalidate, and after a restore, the lease has ended, and the log says so.
 func TestTaskTokensSurviveARestart(t *testing.T) {
 	t.Attr("rules", "H1 H2 A9")
 	for _, c := range []struct {
@@ -350,7 +355,8 @@ func altered(token string) string {
 	return token[:at] + "x" + token[at+1:]
 }
 
-// H1: only the key of this store makes its task tokens: the token that another coordinator made for a task with the same id is refused.
+// H1: only the key of this store makes its task tokens: the token that another coordinator made for
+// a task with the same id is refused.
 func TestTaskTokenOfAnotherStoreIsRefused(t *testing.T) {
 	t.Attr("rules", "H1")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -368,7 +374,8 @@ func TestTaskTokenOfAnotherStoreIsRefused(t *testing.T) {
 	})
 }
 
-// H1, H2: a task token that is not renewed expires after its TTL, which is long after the end of its lease.
+// H1, H2: a task token that is not renewed expires after its TTL, which is long after the end of
+// its lease.
 func TestTaskTokensExpire(t *testing.T) {
 	t.Attr("rules", "H1 H2")
 	wiretest.ServeWith(t, nil, coordinator.Config{Callbacks: coordinator.Callbacks{TokenTTL: 20 * time.Minute}}, func(t *testing.T, r *wiretest.Rig) {
@@ -385,8 +392,9 @@ func TestTaskTokensExpire(t *testing.T) {
 	})
 }
 
-// H1, T7: the heartbeat that tells of a cancel renews the task token for as long as the lease may live now, since the attempt timeout no longer applies. So a
-// worker can report until its grace is over, even if it sends no further heartbeat and the grace is longer than the token's TTL.
+// H1, T7: the heartbeat that tells of a cancel renews the task token for as long as the lease may
+// live now, since the attempt timeout no longer applies. So a worker can report until its grace is
+// over, even if it sends no further heartbeat and the grace is longer than the token's TTL.
 func TestTaskTokenIsValidInTheGrace(t *testing.T) {
 	t.Attr("rules", "H1 T7")
 	wiretest.ServeWith(t, nil, coordinator.Config{Callbacks: coordinator.Callbacks{TokenTTL: time.Minute}}, func(t *testing.T, r *wiretest.Rig) {
@@ -408,8 +416,8 @@ func TestTaskTokenIsValidInTheGrace(t *testing.T) {
 	})
 }
 
-// H1, S4: a callback acts for the tenant of its task token, whatever tenant the body names. Without the token, that tenant's task does not exist for the
-// caller.
+// H1, S4: a callback acts for the tenant of its task token, whatever tenant the body names. Without
+// the token, that tenant's task does not exist for the caller.
 func TestTaskTokensActForTheirTenant(t *testing.T) {
 	t.Attr("rules", "H1 S4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

@@ -35,8 +35,8 @@ type completedRequest struct {
 	PartialProgress      json.RawMessage  `json:"partialProgress"`
 }
 
-// completedResponse answers with the verdict COMMITTED. FinalState is the final state of the attempt, not of the task: after a FAILED attempt
-// the task may be SCHEDULED again.
+// completedResponse answers with the verdict COMMITTED. FinalState is the final state of the
+// attempt, not of the task: after a FAILED attempt the task may be SCHEDULED again.
 type completedResponse struct {
 	committed
 	FinalState string  `json:"finalState"`
@@ -73,7 +73,8 @@ func (a *api) completed(w http.ResponseWriter, r *http.Request, h Holder) *probl
 	return judge(w, r, h, &m)
 }
 
-// misplaced returns a field that says something else than the outcome; empty: there is none. The call for the outcome has no place for it.
+// misplaced returns a field that says something else than the outcome; empty: there is none. The
+// call for the outcome has no place for it.
 func (m *completedRequest) misplaced() string {
 	done := m.Outcome == outcomeSucceeded
 	switch {
@@ -105,7 +106,8 @@ func (a *api) succeeded(w http.ResponseWriter, r *http.Request, h Holder, m *com
 	}, func(v *lessorv1.CompleteResponse) any { return m.accepted(v) })
 }
 
-// failedOrCancelled reports a failure. If the outcome is CANCELLED (a cancel stopped the work), the failure has the category CANCELLED (V16).
+// failedOrCancelled reports a failure. If the outcome is CANCELLED (a cancel stopped the work), the
+// failure has the category CANCELLED (V16).
 func (a *api) failedOrCancelled(w http.ResponseWriter, r *http.Request, h Holder, m *completedRequest) *problem {
 	partial, p := bytesOf("partialProgress", m.PartialProgress, nil)
 	if p != nil {
@@ -113,7 +115,8 @@ func (a *api) failedOrCancelled(w http.ResponseWriter, r *http.Request, h Holder
 	}
 	if m.Outcome == outcomeCancelled {
 		if m.Error == nil {
-			m.Error = &taskError{Message: "reported without an error"} // not that a cancel stopped it: perhaps nobody has asked for one
+			// not that a cancel stopped it: perhaps nobody has asked for one
+			m.Error = &taskError{Message: "reported without an error"}
 		}
 		m.Error.Category = outcomeCancelled
 	}
@@ -134,7 +137,8 @@ func (m *completedRequest) accepted(v outcome) completedResponse {
 	}
 }
 
-// finalState returns how the attempt ended: the state of its task if the task has ended, else the reported outcome.
+// finalState returns how the attempt ended: the state of its task if the task has ended, else the
+// reported outcome.
 func (m *completedRequest) finalState(s lessorv1.TaskState) string {
 	if s >= lessorv1.TaskState_TASK_STATE_COMPLETED {
 		return contractState(s)

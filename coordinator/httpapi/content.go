@@ -7,8 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/strictjson"
 )
 
-// bytesOf returns the bytes to store for a value that was sent as JSON or as base64: the text of the JSON without white space, or the
-// decoded base64.
+// bytesOf returns the bytes to store for a value that was sent as JSON or as base64: the text of
+// the JSON without white space, or the decoded base64.
 func bytesOf(field string, value json.RawMessage, raw []byte) ([]byte, *problem) {
 	if !isSent(value) {
 		return raw, nil
@@ -19,7 +19,8 @@ func bytesOf(field string, value json.RawMessage, raw []byte) ([]byte, *problem)
 	return compact(value), nil
 }
 
-// compact returns valid JSON without the white space between its values. It is json.Compact without the check, which takes most of the time.
+// compact returns valid JSON without the white space between its values. It is json.Compact without
+// the check, which takes most of the time.
 func compact(valid []byte) []byte {
 	kept := make([]byte, 0, len(valid))
 	inText := false
@@ -41,8 +42,9 @@ func compact(valid []byte) []byte {
 // isSent reports whether a field with any JSON value was sent. A null counts as absent.
 func isSent(value json.RawMessage) bool { return len(value) > 0 && string(value) != "null" }
 
-// shown returns stored bytes in the form for an answer: as JSON if they are JSON that could have been sent here, else as bytes for base64. Over gRPC a
-// payload may be nested deeper than a worker's JSON parser allows, which then could not read the whole answer.
+// shown returns stored bytes in the form for an answer: as JSON if they are JSON that could have
+// been sent here, else as bytes for base64. Over gRPC a payload may be nested deeper than a
+// worker's JSON parser allows, which then could not read the whole answer.
 func shown(b []byte) (value json.RawMessage, raw []byte) {
 	if len(b) == 0 {
 		return nil, nil

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// A value is stored as the text of its JSON, and shown as JSON only if that makes a valid answer. A null is a value that was not sent.
+// A value is stored as the text of its JSON, and shown as JSON only if that makes a valid answer. A
+// null is a value that was not sent.
 func TestContent(t *testing.T) {
 	for sent, want := range map[string]string{
 		`{"a": [1.50, "<"]}`: `{"a":[1.50,"<"]}`, `null`: ``, ``: ``, `""`: `""`,

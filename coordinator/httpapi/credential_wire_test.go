@@ -28,8 +28,8 @@ import (
 // under is a task token of a lease, and how the worker got it.
 type under struct{ how, id, token string }
 
-// taskTokens leases tasks in every way with the credential of the rig, and renews each lease in every way. It returns all task tokens, one task for each. The leases
-// live for a day.
+// taskTokens leases tasks in every way with the credential of the rig, and renews each lease in
+// every way. It returns all task tokens, one task for each. The leases live for a day.
 func taskTokens(ctx, operator context.Context, t *testing.T, r *wiretest.Rig, w *wiretest.HTTPClient) (all []under) {
 	t.Helper()
 	submit := func(n int) {
@@ -89,7 +89,8 @@ func taskTokens(ctx, operator context.Context, t *testing.T, r *wiretest.Rig, w 
 	return all
 }
 
-// wantEnded checks that every callback with a task token is refused like one that has expired, and has no effect.
+// wantEnded checks that every callback with a task token is refused like one that has expired, and
+// has no effect.
 func wantEnded(viewer context.Context, t *testing.T, r *wiretest.Rig, w *wiretest.HTTPClient, all []under) {
 	t.Helper()
 	for _, c := range all {
@@ -126,8 +127,9 @@ func wantGood(t *testing.T, w *wiretest.HTTPClient, all []under) {
 	}
 }
 
-// X3, H1: when the credential under which a worker holds a lease is revoked or loses its key, the task tokens of the lease end, however the worker got them. That
-// stays so after a restart and after the expiry of the credential. If the credential only expires, they do not end.
+// X3, H1: when the credential under which a worker holds a lease is revoked or loses its key, the
+// task tokens of the lease end, however the worker got them. That stays so after a restart and
+// after the expiry of the credential. If the credential only expires, they do not end.
 func TestTaskTokensEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3 H1")
 	for problem, end := range wiretest.CredentialEndings {
@@ -171,7 +173,8 @@ func TestTaskTokensEndWithTheirCredential(t *testing.T) {
 	}
 }
 
-// X3, H1: the task tokens of a worker with a client certificate end when the certificate is revoked.
+// X3, H1: the task tokens of a worker with a client certificate end when the certificate is
+// revoked.
 func TestTaskTokensEndWithTheirCertificate(t *testing.T) {
 	t.Attr("rules", "X3 H1")
 	wiretest.WithCertificates(t, func(t *testing.T, r *wiretest.Rig, cert *x509.Certificate, _ func()) {
@@ -189,7 +192,8 @@ func TestTaskTokensEndWithTheirCertificate(t *testing.T) {
 	})
 }
 
-// X3: a callback whose body is still under way when the credential of its lease is revoked has no effect, even if it turns out to be malformed.
+// X3: a callback whose body is still under way when the credential of its lease is revoked has no
+// effect, even if it turns out to be malformed.
 func TestRevocationWhileACallbackArrives(t *testing.T) {
 	t.Attr("rules", "X3")
 	for _, body := range []string{`{"attempt": 1, "outcome": "SUCCEEDED"}`, `{"attempt": 1, "outcome": "DONE"}`} {
@@ -221,8 +225,8 @@ func TestRevocationWhileACallbackArrives(t *testing.T) {
 	}
 }
 
-// X3, W8: a worker that resumes its session with a newer credential gets task tokens of that one. So they survive the revocation of the old one, and end with
-// the new one.
+// X3, W8: a worker that resumes its session with a newer credential gets task tokens of that one.
+// So they survive the revocation of the old one, and end with the new one.
 func TestResumedLeaseGetsTaskTokensOfTheNewCredential(t *testing.T) {
 	t.Attr("rules", "X3 W8")
 	cfg := wiretest.NoHeartbeats
@@ -248,7 +252,8 @@ func TestResumedLeaseGetsTaskTokensOfTheNewCredential(t *testing.T) {
 		wiretest.NextPayload[*lessorv1.Verdicts](worker)
 		worker.Cut()
 		synctest.Wait()
-		worker, accepted = r.WithToken(second).OpenSessionWith(t, "w", 4, wiretest.ResumeFrom(accepted, 1)) // the frames after the accept are sent again
+		// the frames after the accept are sent again
+		worker, accepted = r.WithToken(second).OpenSessionWith(t, "w", 4, wiretest.ResumeFrom(accepted, 1))
 		if !accepted.GetResumed() {
 			t.Fatal("the session is not resumed")
 		}
@@ -275,8 +280,8 @@ func TestResumedLeaseGetsTaskTokensOfTheNewCredential(t *testing.T) {
 	})
 }
 
-// H1: a task token that does not say under which credential its lease is held, because an older version issued it, is valid until it expires. The tokens that
-// replace it do not say it either.
+// H1: a task token that does not say under which credential its lease is held, because an older
+// version issued it, is valid until it expires. The tokens that replace it do not say it either.
 func TestTaskTokenWithoutACredentialIsValid(t *testing.T) {
 	t.Attr("rules", "H1")
 	st := memstore.New()

@@ -8,14 +8,16 @@ import (
 	"github.com/lessor-dev/lessor/internal/strictjson"
 )
 
-// A worker may be newer than its coordinator. Unknown fields in its reports are ignored, because the worker would lose its work if the report were
-// refused. In any other request an unknown field is refused, because the coordinator would not do what the field asks for.
+// A worker may be newer than its coordinator. Unknown fields in its reports are ignored, because
+// the worker would lose its work if the report were refused. In any other request an unknown field
+// is refused, because the coordinator would not do what the field asks for.
 const (
 	lenient = strictjson.Lenient
 	strict  = strictjson.Strict
 )
 
-// decode reads the body of a request into a struct. It refuses a body that two programs could read differently (package strictjson).
+// decode reads the body of a request into a struct. It refuses a body that two programs could read
+// differently (package strictjson).
 func (a *api) decode(w http.ResponseWriter, r *http.Request, into any, s strictjson.Strictness) *problem {
 	body, p := a.body(w, r)
 	if p == nil && s == strict {
@@ -39,12 +41,13 @@ func (a *api) decodeIfSent(w http.ResponseWriter, r *http.Request, into any) *pr
 	return a.parse(body, into, strict)
 }
 
-// longBody is from how many bytes on a body is parsed in turn with others, few at a time. Package json reads a string of any length without giving up the
-// processor, which each of many such bodies would keep for 10 ms (docs/decisions/0031-long-calls-yield.md). Short bodies do not wait.
+// longBody is from how many bytes on a body is parsed in turn with others, few at a time. Package
+// json reads a string of any length without giving up the processor, which each of many such bodies
+// would keep for 10 ms (docs/decisions/0031-long-calls-yield.md). Short bodies do not wait.
 const longBody = 64 << 10
 
-// parse parses a body. A long one begins when it is its turn, and after so many values lets those that wait have theirs: they may be of other tenants, and
-// much shorter.
+// parse parses a body. A long one begins when it is its turn, and after so many values lets those
+// that wait have theirs: they may be of other tenants, and much shorter.
 func (a *api) parse(body []byte, into any, s strictjson.Strictness) *problem {
 	if len(body) <= longBody {
 		return parse(body, into, s, runtime.Gosched)

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// A time or bytes with JSON escapes are read like those without; some encoders write "+" as an escape in every string.
+// A time or bytes with JSON escapes are read like those without; some encoders write "+" as an
+// escape in every string.
 func TestEscapedTextsAreRead(t *testing.T) {
 	var m completedRequest
 	body := `{"completedAt": "2026-01-15T10:00:00\u002b02:00", "startedAt": null, "outputBase64": "\u002b\/8\u003d"}`
@@ -22,8 +23,9 @@ func TestEscapedTextsAreRead(t *testing.T) {
 	}
 }
 
-// A null means that the field is not sent. Inside a list or a map a null is refused, because package json would read it as 0 or "". A callback is not
-// refused for a null: an entry that is null is left out.
+// A null means that the field is not sent. Inside a list or a map a null is refused, because
+// package json would read it as 0 or "". A callback is not refused for a null: an entry that is
+// null is left out.
 func TestNullMeansNotSent(t *testing.T) {
 	for body, field := range map[string]string{
 		`{"requirements": {"features": [null]}}`:       "requirements.features[0]",
@@ -52,7 +54,8 @@ func TestNullMeansNotSent(t *testing.T) {
 	}
 }
 
-// S4: a category that must be one is refused with the words that the caller knows, also if it is empty.
+// S4: a category that must be one is refused with the words that the caller knows, also if it is
+// empty.
 func TestEmptyCategoryIsRefusedByItsName(t *testing.T) {
 	t.Attr("rules", "S4")
 	_, p := (&retryPolicy{NonRetryableCategories: []string{"TIMEOUT", ""}}).proto()
@@ -94,7 +97,8 @@ func TestLongBodiesTakeTurns(t *testing.T) {
 	})
 }
 
-// X5: while a long body is parsed, another one waits for a few of its values, not for all of them: it may be that of another tenant.
+// X5: while a long body is parsed, another one waits for a few of its values, not for all of them:
+// it may be that of another tenant.
 func TestLongBodiesDoNotWaitForWholeBodies(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {

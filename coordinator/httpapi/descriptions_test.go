@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// messagesOf has the messages whose fields a schema shows; the first one that has a field describes it. A schema that is not here shows the message
-// of its name.
+// messagesOf has the messages whose fields a schema shows; the first one that has a field describes
+// it. A schema that is not here shows the message of its name.
 var messagesOf = map[string][]string{
 	"Alive": {"HeartbeatResponse"}, "Assignment": {"Assignment", "Task", "TaskSpec"}, "CancelRequest": {"CancelTaskRequest"},
 	"Capabilities": {"Capabilities", "Concurrency"}, "CompletedRequest": {"CompleteRequest", "FailRequest"}, "CompletedResponse": {"CompleteResponse"},
@@ -81,7 +81,8 @@ var ownWords = map[string]string{
 var (
 	protoMessage = regexp.MustCompile(`^message (\w+) \{`)
 	protoField   = regexp.MustCompile(`^(?:optional |repeated )?[\w.<>, ]+ (\w+) = \d+`)
-	// notHere matches what comments say that is not about this API: numbers of rules, and lists of tasks.
+	// notHere matches what comments say that is not about this API: numbers of rules, and lists of
+	// tasks.
 	notHere = regexp.MustCompile(` \([A-Z]\d+(?:, [A-Z]\d+)*\)| Lists leave [a-z ]+ out\.`)
 )
 
@@ -91,7 +92,8 @@ var ofHTTP = strings.NewReplacer("ALREADY_EXISTS", "a conflict", "TaskError.", "
 // ofNumbers says that a 0 is the same as no number. That of a priority is the default itself.
 var ofNumbers = strings.NewReplacer("Default 0.", "Default 0.", "Default ", "Left out or 0: ", "Absent: no limit", "Left out or 0: no limit")
 
-// fieldComments returns the comments of the fields of lessor.v1 as this API speaks of fields, by message and name in JSON: "Task.taskId".
+// fieldComments returns the comments of the fields of lessor.v1 as this API speaks of fields, by
+// message and name in JSON: "Task.taskId".
 func fieldComments(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("../../proto/lessor/v1/*.proto")

@@ -18,17 +18,19 @@ import (
 // lastWords is how long a stream that must end still waits for a client that does not read.
 const lastWords = 500 * time.Millisecond
 
-// writeTimeout is how long a write waits for a slow client. After that a stream of events ends, and the client can resume (S5).
+// writeTimeout is how long a write waits for a slow client. After that a stream of events ends, and
+// the client can resume (S5).
 const writeTimeout = httpserver.WriteTimeout
 
-// On a stream without events a comment is sent from time to time. So the client soon learns that the request has arrived, and no proxy closes the
-// connection as idle.
+// On a stream without events a comment is sent from time to time. So the client soon learns that
+// the request has arrived, and no proxy closes the connection as idle.
 const (
 	firstPing = time.Second
 	pingEvery = 15 * time.Second
 )
 
-// eventStream writes server-sent events. It sends the head with the first event; until then another answer can still be given.
+// eventStream writes server-sent events. It sends the head with the first event; until then another
+// answer can still be given.
 type eventStream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -46,8 +48,10 @@ func newEventStream(w http.ResponseWriter) *eventStream {
 	return &eventStream{w: w, control: http.NewResponseController(w), begun: func() {}}
 }
 
-// endSoonAfter limits the wait for a slow client to lastWords after ctx is done (X3), even for a client that does not send the body that it has announced:
-// the server reads the body before it writes the head. forget must be called at the end of the answer, because the connection is used again.
+// endSoonAfter limits the wait for a slow client to lastWords after ctx is done (X3), even for a
+// client that does not send the body that it has announced: the server reads the body before it
+// writes the head. forget must be called at the end of the answer, because the connection is used
+// again.
 func (s *eventStream) endSoonAfter(ctx context.Context) (forget func()) {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -62,7 +66,8 @@ func (s *eventStream) endSoonAfter(ctx context.Context) (forget func()) {
 	}
 }
 
-// waits sets how long a write waits for the client. After a call with ending, the deadline does not change again.
+// waits sets how long a write waits for the client. After a call with ending, the deadline does not
+// change again.
 func (s *eventStream) waits(d time.Duration, ending bool) {
 	s.clock.Lock()
 	defer s.clock.Unlock()
@@ -120,8 +125,8 @@ func (s *eventStream) ping(ctx context.Context) (stop func()) {
 	return func() { cancel(); pings.Wait() }
 }
 
-// tellAll sends the events of a watch, and comments in between, until the watch or a write ends with an error. After that no more comments are sent, so
-// that the answer can still be another one.
+// tellAll sends the events of a watch, and comments in between, until the watch or a write ends
+// with an error. After that no more comments are sent, so that the answer can still be another one.
 func (s *eventStream) tellAll(ctx context.Context, watch grpc.ServerStreamingClient[lessorv1.WatchTaskResponse]) error {
 	defer s.ping(ctx)()
 	for {

@@ -29,7 +29,8 @@ type stateEvent struct {
 	Deleted  bool          `json:"deleted,omitempty"`
 }
 
-// missed says how many events the client does not get, because the client was too slow or because the events are no longer kept.
+// missed says how many events the client does not get, because the client was too slow or because
+// the events are no longer kept.
 type missed struct {
 	Durable  uint64 `json:"durable,omitempty"`
 	Volatile uint64 `json:"volatile,omitempty"`
@@ -48,8 +49,9 @@ type deltaEvent struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-// events answers GET /v1/tasks/{task_id}/events with the past events of the task and then with new ones, until the task is final. A durable event has an
-// id. A request with this id as its Last-Event-ID resumes after the event (S5).
+// events answers GET /v1/tasks/{task_id}/events with the past events of the task and then with new
+// ones, until the task is final. A durable event has an id. A request with this id as its
+// Last-Event-ID resumes after the event (S5).
 func (a *api) events(w http.ResponseWriter, r *http.Request) *problem {
 	after, p := lastEventID(r)
 	if p != nil {
@@ -68,8 +70,8 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) *problem {
 	return follow(ctx, to, watch)
 }
 
-// follow sends events until there are no more. Before the first event it can still answer with an error, or with 204 if the task is final and the
-// client already has all events.
+// follow sends events until there are no more. Before the first event it can still answer with an
+// error, or with 204 if the task is final and the client already has all events.
 func follow(ctx context.Context, to *eventStream, watch grpc.ServerStreamingClient[lessorv1.WatchTaskResponse]) *problem {
 	defer to.endSoonAfter(ctx)()
 	err := to.tellAll(ctx, watch)

@@ -19,7 +19,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// X3, S5: each write waits for a slow client for at most writeTimeout. When the credential has ended, all further writes together wait for lastWords.
+// X3, S5: each write waits for a slow client for at most writeTimeout. When the credential has
+// ended, all further writes together wait for lastWords.
 func TestWriteDeadlinesOfAStream(t *testing.T) {
 	t.Attr("rules", "S5 X3")
 	synctest.Test(t, func(t *testing.T) {
@@ -46,7 +47,8 @@ func TestWriteDeadlinesOfAStream(t *testing.T) {
 	})
 }
 
-// X3: forget waits until a deadline that is being set is set, because after that the connection may have its next request.
+// X3: forget waits until a deadline that is being set is set, because after that the connection may
+// have its next request.
 func TestForgetWaitsForTheDeadline(t *testing.T) {
 	t.Attr("rules", "X3")
 	synctest.Test(t, func(t *testing.T) {
@@ -70,7 +72,8 @@ func (s *slowDeadlines) SetWriteDeadline(at time.Time) error {
 	return s.deadlineRecorder.SetWriteDeadline(at)
 }
 
-// S5: an idle stream sends a comment after a second, and then every 15 seconds until its stop, so that no proxy closes the connection as idle.
+// S5: an idle stream sends a comment after a second, and then every 15 seconds until its stop, so
+// that no proxy closes the connection as idle.
 func TestIdleStreamSendsComments(t *testing.T) {
 	t.Attr("rules", "S5")
 	for idle, want := range map[time.Duration]int{
@@ -97,7 +100,8 @@ func (s slowWriter) Write(text []byte) (int, error) {
 	return s.ResponseRecorder.Write(text)
 }
 
-// S5: the end of the comments waits for one that is being sent: the writer must not be used after the answer.
+// S5: the end of the comments waits for one that is being sent: the writer must not be used after
+// the answer.
 func TestTheLastCommentIsWaitedFor(t *testing.T) {
 	t.Attr("rules", "S5")
 	synctest.Test(t, func(t *testing.T) {
@@ -112,7 +116,8 @@ func TestTheLastCommentIsWaitedFor(t *testing.T) {
 	})
 }
 
-// S5: only a durable event has an id, from which a reader can resume. The rest of them resumes after the last durable one.
+// S5: only a durable event has an id, from which a reader can resume. The rest of them resumes
+// after the last durable one.
 func TestOnlyDurableEventsHaveAnID(t *testing.T) {
 	t.Attr("rules", "S5")
 	for want, m := range map[string]*lessorv1.WatchTaskResponse{
@@ -163,7 +168,8 @@ type failedWatch struct {
 
 func (failedWatch) Recv() (*lessorv1.WatchTaskResponse, error) { return nil, slowError{} }
 
-// A watch that fails before its first event is answered with a problem: no comment begins a stream in the meantime.
+// A watch that fails before its first event is answered with a problem: no comment begins a stream
+// in the meantime.
 func TestNoCommentBeforeAProblem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := httptest.NewRecorder()
@@ -209,7 +215,8 @@ func TestHeadOfEventsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, _, task := newAPIWithDoor(Config{Calls: watchCalls{began: make(chan struct{})}})
 		began, w := time.Now(), httptest.NewRecorder()
-		ctx, leave := context.WithTimeout(t.Context(), time.Hour) // so that the test fails, instead of hanging, if HEAD does not end
+		// so that the test fails, instead of hanging, if HEAD does not end
+		ctx, leave := context.WithTimeout(t.Context(), time.Hour)
 		defer leave()
 		api.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodHead, task+"/events", nil))
 		if took := time.Since(began); w.Code != http.StatusOK || took > time.Minute {
@@ -227,8 +234,9 @@ func (d endingDoor) Admit(ctx context.Context, _, _ string) (context.Context, fu
 	return in, func() { stop(); leave() }, nil
 }
 
-// X3, X5: a request for events that announces a body and does not send it holds its connection only until the time limit of bodies, or until its credential
-// ends. The server reads a body before it writes the head of the answer.
+// X3, X5: a request for events that announces a body and does not send it holds its connection only
+// until the time limit of bodies, or until its credential ends. The server reads a body before it
+// writes the head of the answer.
 func TestEventsDoNotWaitForABody(t *testing.T) {
 	t.Attr("rules", "X3 X5")
 	for name, c := range map[string]struct {
@@ -261,7 +269,8 @@ func TestEventsDoNotWaitForABody(t *testing.T) {
 				<-began
 				end()
 			}
-			_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second)) // so that the test fails, instead of hanging, if the connection stays open
+			// so that the test fails, instead of hanging, if the connection stays open
+			_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
 			if answer, err := io.ReadAll(conn); err != nil {
 				t.Errorf("the connection stays open (%v); the answer is %q", err, answer)
 			}

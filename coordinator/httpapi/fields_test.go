@@ -26,7 +26,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// filler gives each field of a message a value that no other field has. In a oneof it sets the field with the name in oneof, else the last one.
+// filler gives each field of a message a value that no other field has. In a oneof it sets the
+// field with the name in oneof, else the last one.
 type filler struct {
 	next   int
 	isJSON bool // bytes are JSON
@@ -99,7 +100,8 @@ func (f *filler) value(field protoreflect.FieldDescriptor, given protoreflect.Va
 	return protoreflect.ValueOfUint64(uint64(n))
 }
 
-// messageValues adds all values in a message to all, by the paths and in the forms that they have in this API.
+// messageValues adds all values in a message to all, by the paths and in the forms that they have
+// in this API.
 func messageValues(all map[string]string, path string, m protoreflect.Message) {
 	m.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		at := strings.TrimPrefix(path+"."+jsonName(string(field.Name())), ".")
@@ -120,7 +122,8 @@ func messageValues(all map[string]string, path string, m protoreflect.Message) {
 	})
 }
 
-// enumPrefix matches the part of a value's name that is the name of its enum, for all enums of lessor.v1 that this API shows.
+// enumPrefix matches the part of a value's name that is the name of its enum, for all enums of
+// lessor.v1 that this API shows.
 var enumPrefix = regexp.MustCompile(`^(TASK_STATE|REASON|VERDICT|ERROR_CATEGORY|AFFINITY_MODE|HISTORY_EVENT_TYPE|REFUSED_KIND)_`)
 
 func messageValue(all map[string]string, at string, field protoreflect.FieldDescriptor, v protoreflect.Value) {
@@ -148,7 +151,8 @@ func messageValue(all map[string]string, at string, field protoreflect.FieldDesc
 	}
 }
 
-// jsonValues adds all values in a JSON value to all. A value in base64 gets the path and the text that it has without base64.
+// jsonValues adds all values in a JSON value to all. A value in base64 gets the path and the text
+// that it has without base64.
 func jsonValues(all map[string]string, at string, value any) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -169,8 +173,9 @@ func jsonValues(all map[string]string, at string, value any) {
 	}
 }
 
-// wantSameValues compares the values of a message with those of a JSON text. renamed returns the path in the JSON of a path in the message; "" if the JSON does
-// not have the value. extra lists the paths that only the JSON has.
+// wantSameValues compares the values of a message with those of a JSON text. renamed returns the
+// path in the JSON of a path in the message; "" if the JSON does not have the value. extra lists
+// the paths that only the JSON has.
 func wantSameValues(t *testing.T, what string, m proto.Message, text []byte, renamed func(string) string, extra ...string) {
 	t.Helper()
 	var body any
@@ -201,7 +206,8 @@ func wantSameValues(t *testing.T, what string, m proto.Message, text []byte, ren
 	}
 }
 
-// recordingCalls answers each call with a message that has a value in each field, and keeps the request.
+// recordingCalls answers each call with a message that has a value in each field, and keeps the
+// request.
 type recordingCalls struct {
 	grpc.ClientConnInterface
 	fill     filler
@@ -218,7 +224,8 @@ func (c *recordingCalls) Invoke(_ context.Context, _ string, request, answer any
 	return nil
 }
 
-// H2: each field of a request is in the call that it becomes, and each field of the response is in the answer, with its own value.
+// H2: each field of a request is in the call that it becomes, and each field of the response is in
+// the answer, with its own value.
 func TestEveryFieldIsPassedOn(t *testing.T) {
 	t.Attr("rules", "H2")
 	h := Holder{LeaseID: "lease"}
@@ -294,7 +301,8 @@ var onlyGRPC = regexp.MustCompile(`^task\.(feedback|middlewares)\[|^currentAttem
 var inEnvelope = regexp.MustCompile(`task\.(?:spec\.)?(?:(?:requirements\.)(resources)|` +
 	`(taskId|tenantId|createdAt|workspaceId|queue|type|payload|runId|taskKey|assetId|deadline|labels|resourceRefs|traceMeta))\b`)
 
-// answerPath returns the path in an answer of a path in a response; "" if the answer does not have it.
+// answerPath returns the path in an answer of a path in a response; "" if the answer does not have
+// it.
 func answerPath(at string) string {
 	if onlyGRPC.MatchString(at) {
 		return ""
@@ -313,7 +321,8 @@ func answerPath(at string) string {
 	return assignment + "." + strings.Replace(shown, "createdAt", "enqueuedAt", 1)
 }
 
-// S5: each field of an event is in what its reader gets. Only a durable event has an id, from which the reader can resume.
+// S5: each field of an event is in what its reader gets. Only a durable event has an id, from which
+// the reader can resume.
 func TestEveryFieldOfAnEventIsPassedOn(t *testing.T) {
 	t.Attr("rules", "S5")
 	for _, event := range []string{"history", "progress", "chunk", "missed", "deleted"} {

@@ -9,8 +9,9 @@ import (
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 )
 
-// serve finds the route of a request. Without serve, the mux would redirect a path that is not clean, and would answer a request without a route in
-// plain text. serve answers both with a problem.
+// serve finds the route of a request. Without serve, the mux would redirect a path that is not
+// clean, and would answer a request without a route in plain text. serve answers both with a
+// problem.
 func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	if !straight(r.URL) {
 		a.refuse(w, r, errNoRoute)
@@ -36,8 +37,9 @@ func (a *api) refuseMethod(w http.ResponseWriter, r *http.Request, allowed strin
 	a.refuse(w, r, errNoMethod)
 }
 
-// straight reports whether a path is UTF-8 and clean, that is, without "//", "." and "..". A proxy could read another path as a different one. Over gRPC
-// all texts are UTF-8, so the rest of the coordinator relies on it.
+// straight reports whether a path is UTF-8 and clean, that is, without "//", "." and "..". A proxy
+// could read another path as a different one. Over gRPC all texts are UTF-8, so the rest of the
+// coordinator relies on it.
 func straight(u *url.URL) bool {
 	if !utf8.ValidString(u.Path) {
 		return false
@@ -84,8 +86,8 @@ func (s *statusSeen) WriteHeader(status int) {
 // Unwrap lets http.ResponseController find the writer of the server.
 func (s *statusSeen) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// plainWriter returns the server's own writer. MaxBytesReader needs it to close the connection after an answer that is sent before the end of the
-// body.
+// plainWriter returns the server's own writer. MaxBytesReader needs it to close the connection
+// after an answer that is sent before the end of the body.
 func plainWriter(w http.ResponseWriter) http.ResponseWriter {
 	if seen, ok := w.(*statusSeen); ok {
 		return seen.ResponseWriter

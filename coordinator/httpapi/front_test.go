@@ -18,7 +18,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// countingDoor is a door that counts who is inside, and keeps the credentials and the trace context that it was shown.
+// countingDoor is a door that counts who is inside, and keeps the credentials and the trace context
+// that it was shown.
 type countingDoor struct {
 	fixedHolder
 	inside, admitted int
@@ -33,7 +34,8 @@ func (d *countingDoor) Admit(ctx context.Context, route, task string) (context.C
 	return in, func() { d.inside-- }, err
 }
 
-// newAPIWithDoor returns an API behind a door for the holder of attempt 1 of a task, and the path of the task.
+// newAPIWithDoor returns an API behind a door for the holder of attempt 1 of a task, and the path
+// of the task.
 func newAPIWithDoor(cfg Config) (api http.Handler, door *countingDoor, task string) {
 	door = &countingDoor{}
 	door.holder.Ticket.Task, door.holder.Ticket.Attempt = lease.TaskID{Space: 1, Seq: 1}, 1
@@ -46,8 +48,8 @@ func newAPIWithDoor(cfg Config) (api http.Handler, door *countingDoor, task stri
 	return New(cfg, http.NewServeMux()), door, "/v1/tasks/" + door.holder.Ticket.Task.String()
 }
 
-// H2: the door releases a caller that it has admitted at the end of the request, however the request ends. The door sees the credential, and the call
-// has the trace context of the request.
+// H2: the door releases a caller that it has admitted at the end of the request, however the
+// request ends. The door sees the credential, and the call has the trace context of the request.
 func TestAdmittedCallerIsReleased(t *testing.T) {
 	t.Attr("rules", "H2")
 	api, door, task := newAPIWithDoor(Config{Calls: &recordingCalls{}})
@@ -83,7 +85,8 @@ func TestAdmittedCallerIsReleased(t *testing.T) {
 	}
 }
 
-// H2, T10: if a malformed report cannot be added to the history of its task, the worker gets no verdict.
+// H2, T10: if a malformed report cannot be added to the history of its task, the worker gets no
+// verdict.
 func TestRejectedOnlyIfItIsInTheHistory(t *testing.T) {
 	t.Attr("rules", "H2 T10")
 	for want, err := range map[int]error{400: nil, 503: status.Error(codes.Unavailable, "stopping")} {
@@ -96,8 +99,9 @@ func TestRejectedOnlyIfItIsInTheHistory(t *testing.T) {
 	}
 }
 
-// V16: work that a cancel has stopped fails with the category CANCELLED, whatever category its error has. If the worker sends no error, the message says that,
-// and does not claim a cancel, which perhaps nobody has asked for.
+// V16: work that a cancel has stopped fails with the category CANCELLED, whatever category its
+// error has. If the worker sends no error, the message says that, and does not claim a cancel,
+// which perhaps nobody has asked for.
 func TestOutcomeCancelled(t *testing.T) {
 	t.Attr("rules", "V16")
 	for more, message := range map[string]string{
@@ -132,7 +136,8 @@ func TestLongestBody(t *testing.T) {
 	}
 }
 
-// A task whose requirements name no resources has an empty object of resources, as one without requirements.
+// A task whose requirements name no resources has an empty object of resources, as one without
+// requirements.
 func TestResourcesOfAnAssignment(t *testing.T) {
 	for _, needs := range []*lessorv1.Requirements{nil, {Runtimes: []string{"go"}}} {
 		if g := assignmentOf(&lessorv1.Assignment{Task: &lessorv1.Task{Spec: &lessorv1.TaskSpec{Requirements: needs}}}); g.Resources == nil {

@@ -39,7 +39,8 @@ func (a *api) heartbeat(w http.ResponseWriter, r *http.Request, h Holder) *probl
 	}, func(v *lessorv1.HeartbeatResponse) any { return aliveOf(v) })
 }
 
-// progress returns the progress in the heartbeat, or nil if it has none. A progress without a percentage is 0, as in a Heartbeat over gRPC.
+// progress returns the progress in the heartbeat, or nil if it has none. A progress without a
+// percentage is 0, as in a Heartbeat over gRPC.
 func (m *heartbeatRequest) progress() *lessorv1.Progress {
 	if m.ProgressPct == nil && m.Message == "" && m.Stage == "" {
 		return nil

@@ -8,9 +8,11 @@ import (
 	"strings"
 )
 
-// asksUs protects a coordinator that requires no credentials from other web pages in a browser on the same machine. Such a page can make its own host name
-// resolve to the loopback address (DNS rebinding). Its requests then count as same-origin, and differ from those of local users only in the Host header.
-// So asksUs refuses requests that arrive over the loopback and name another host. Health checks and metrics may use any name.
+// asksUs protects a coordinator that requires no credentials from other web pages in a browser on
+// the same machine. Such a page can make its own host name resolve to the loopback address (DNS
+// rebinding). Its requests then count as same-origin, and differ from those of local users only in
+// the Host header. So asksUs refuses requests that arrive over the loopback and name another host.
+// Health checks and metrics may use any name.
 func (a *api) asksUs(next http.Handler) http.Handler {
 	if !a.Open {
 		return next
@@ -34,8 +36,9 @@ func overLoopback(r *http.Request) bool {
 	return ok && at.IP.IsLoopback()
 }
 
-// ours reports whether the host of a request means this coordinator, so that no foreign DNS entry can be in play. This is so if the host is an address, a
-// name of the loopback, the name by which workers know this machine, or empty.
+// ours reports whether the host of a request means this coordinator, so that no foreign DNS entry
+// can be in play. This is so if the host is an address, a name of the loopback, the name by which
+// workers know this machine, or empty.
 func ours(host, known string) bool {
 	name := host
 	if without, _, err := net.SplitHostPort(host); err == nil {

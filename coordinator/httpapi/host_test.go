@@ -10,8 +10,10 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// X1: if the coordinator requires no credentials, a request over the loopback interface with the name of another host is refused, because it may come from
-// a web page whose name was made to resolve to the loopback address (DNS rebinding). If credentials are required, every host is accepted.
+// X1: if the coordinator requires no credentials, a request over the loopback interface with the
+// name of another host is refused, because it may come from a web page whose name was made to
+// resolve to the loopback address (DNS rebinding). If credentials are required, every host is
+// accepted.
 func TestRequestsOfAnotherHostAreRefused(t *testing.T) {
 	t.Attr("rules", "X1")
 	h := Holder{LeaseID: "lease"}

@@ -34,7 +34,8 @@ type leaseResponse struct {
 	Assignments []assignment `json:"assignments"`
 }
 
-// assignment is the TaskEnvelope of the worker contract: one granted task, with all that its worker needs.
+// assignment is the TaskEnvelope of the worker contract: one granted task, with all that its worker
+// needs.
 type assignment struct {
 	TaskID              string             `json:"taskId"`
 	RunID               string             `json:"runId"`

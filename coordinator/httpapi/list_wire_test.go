@@ -129,7 +129,8 @@ func TestDeleteOverHTTP(t *testing.T) {
 	})
 }
 
-// H2, T1: a batch makes all its tasks or none. The answer has a result for each, also for one that existed.
+// H2, T1: a batch makes all its tasks or none. The answer has a result for each, also for one that
+// existed.
 func TestBatchSubmitOverHTTP(t *testing.T) {
 	t.Attr("rules", "H2 T1")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

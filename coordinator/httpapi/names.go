@@ -17,8 +17,9 @@ var exceptions = map[string]string{
 	"after_sequence": "Last-Event-ID", "expires_in": "expiresInMs", "cancel_grace_left": "cancelGraceLeftMs",
 }
 
-// jsonPath returns the path of a proto field as this API names it: task.retry_policy.max_backoff becomes retryPolicy.maxBackoffMs. The
-// messages task, filter and progress only wrap fields, and have no name here.
+// jsonPath returns the path of a proto field as this API names it: task.retry_policy.max_backoff
+// becomes retryPolicy.maxBackoffMs. The messages task, filter and progress only wrap fields, and
+// have no name here.
 func jsonPath(path string) string {
 	for _, envelope := range []string{"task.", "filter.", "progress."} {
 		path = strings.TrimPrefix(path, envelope)
@@ -52,7 +53,8 @@ func jsonName(name string) string {
 	return strings.Join(words, "")
 }
 
-// quotedOrField matches what a text quotes, which is the caller's own, and the names of proto fields with an underscore.
+// quotedOrField matches what a text quotes, which is the caller's own, and the names of proto
+// fields with an underscore.
 var quotedOrField = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[a-z]+(?:_[a-z]+)+`)
 
 // jsonNames returns a text in which fields have the names of this API.
@@ -68,8 +70,8 @@ func jsonNames(text string) string {
 // quotedOrSpan matches what a text quotes, and the durations that Go writes.
 var quotedOrSpan = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?\b(?:\d+(?:\.\d+)?(?:h|ms|m|s|µs|ns))+\b`)
 
-// inMillis returns a text in which durations are numbers of milliseconds, as the fields of this API are. Least limits below one become 1: 0 is not below the
-// others, but means the default.
+// inMillis returns a text in which durations are numbers of milliseconds, as the fields of this API
+// are. Least limits below one become 1: 0 is not below the others, but means the default.
 func inMillis(text string) string {
 	return quotedOrSpan.ReplaceAllStringFunc(text, func(found string) string {
 		d, err := time.ParseDuration(found)

@@ -5,7 +5,8 @@ import (
 	"net/http"
 )
 
-// document is the OpenAPI description of the routes. A test compares the description with the routes and with the structs of this package.
+// document is the OpenAPI description of the routes. A test compares the description with the
+// routes and with the structs of this package.
 //
 //go:embed openapi.json
 var document []byte

@@ -298,7 +298,8 @@ func (s *schemas) operation(path string, o operation) object {
 // left says of a parameter that is left out what the protos say of a field that is empty or absent.
 var left = strings.NewReplacer("Empty: ", "Left out: ", "Empty means ", "Left out means ", "Absent: ", "Left out: ")
 
-// parameters describes the parameters in the URL that are read into a struct. A list is a parameter that is sent several times.
+// parameters describes the parameters in the URL that are read into a struct. A list is a parameter
+// that is sent several times.
 func (s *schemas) parameters(t reflect.Type) (all []object) {
 	_ = s.component(t)
 	name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
@@ -347,8 +348,8 @@ func (s *schemas) responses(o operation) object {
 	return out
 }
 
-// H2: openapi.json describes the routes and structs of the code, and every field, mostly in the words of the protos. `go test ./coordinator/httpapi
-// -run OpenAPI -update` writes it anew.
+// H2: openapi.json describes the routes and structs of the code, and every field, mostly in the
+// words of the protos. `go test ./coordinator/httpapi -run OpenAPI -update` writes it anew.
 func TestOpenAPIDescribesTheHandlers(t *testing.T) {
 	t.Attr("rules", "H2")
 	want, err := json.MarshalIndent(describeAPI(t), "", "  ")

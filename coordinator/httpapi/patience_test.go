@@ -16,7 +16,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// longCalls take a minute, but for a GetTask, and note the write deadline of the response at that time.
+// longCalls take a minute, but for a GetTask, and note the write deadline of the response at that
+// time.
 type longCalls struct {
 	w      *deadlineRecorder
 	during time.Time
@@ -54,8 +55,8 @@ func (s endlessWait) RecvMsg(any) error {
 	return io.EOF
 }
 
-// H2, X5: a request that waits or makes many steps may take longer than the server gives an answer. Its answer then has the usual time, so that a client that
-// does not read it is cut off.
+// H2, X5: a request that waits or makes many steps may take longer than the server gives an answer.
+// Its answer then has the usual time, so that a client that does not read it is cut off.
 func TestLongRequestsHaveNoWriteDeadline(t *testing.T) {
 	t.Attr("rules", "H2 X5")
 	for _, c := range []struct{ method, path, body string }{
@@ -78,7 +79,8 @@ func TestLongRequestsHaveNoWriteDeadline(t *testing.T) {
 	}
 }
 
-// A caller that leaves or is let in no longer while it waits gets the error of the wait, and no GetTask is made.
+// A caller that leaves or is let in no longer while it waits gets the error of the wait, and no
+// GetTask is made.
 func TestWaitOfACallerWhoIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := &recordingCalls{}

@@ -19,7 +19,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Error codes of the API itself. Codes of the calls are passed on unchanged. docs/errors.md has the table.
+// Error codes of the API itself. Codes of the calls are passed on unchanged. docs/errors.md has the
+// table.
 const (
 	codeInvalid   = "E.REQUEST.INVALID"
 	codeTooLarge  = "E.REQUEST.TOO_LARGE"
@@ -42,7 +43,8 @@ type problem struct {
 	said lease.Kind // the kind of the report, if it is REJECTED for its form; else 0
 }
 
-// problemBody is the body of every error answer. Verdict is null if nothing was decided about the report.
+// problemBody is the body of every error answer. Verdict is null if nothing was decided about the
+// report.
 type problemBody struct {
 	Error           string  `json:"error"`
 	Code            string  `json:"code,omitempty"`
@@ -56,8 +58,9 @@ type problemBody struct {
 	ExpectedAttempt uint32  `json:"expectedAttempt,omitempty"`
 	ReceivedAttempt uint32  `json:"receivedAttempt,omitempty"`
 	RetryAfterMs    int64   `json:"retryAfterMs,omitempty"`
-	TaskID          string  `json:"taskId,omitempty"` // in a conflict: the task that has the idempotency key, or the wrong state
-	ServerTime      instant `json:"serverTime,omitzero"`
+	// in a conflict: the task that has the idempotency key, or the wrong state
+	TaskID     string  `json:"taskId,omitempty"`
+	ServerTime instant `json:"serverTime,omitzero"`
 }
 
 // kind is one kind of problem: its HTTP status and its name for programs.
@@ -121,7 +124,8 @@ func (p *problem) under(prefix string) *problem {
 // freeForm matches the rest of a path below a field whose JSON is the caller's own.
 var freeForm = regexp.MustCompile(`((?:^|\.)(?:payload|output|partialProgress|checkpoint|metadata|labels|resources|metrics))[.[].*`)
 
-// withoutContent returns the message for the log: names within a payload or the like are content, which no log has (X4).
+// withoutContent returns the message for the log: names within a payload or the like are content,
+// which no log has (X4).
 func (p *problem) withoutContent() string {
 	rest, ok := strings.CutPrefix(p.body.Message, p.body.Field)
 	if !ok {
@@ -130,7 +134,8 @@ func (p *problem) withoutContent() string {
 	return freeForm.ReplaceAllString(p.body.Field, "$1") + rest
 }
 
-// failed converts the error status of a call to a problem. The reason, field and wait are in the details of the status (S4).
+// failed converts the error status of a call to a problem. The reason, field and wait are in the
+// details of the status (S4).
 func failed(err error) *problem {
 	st := status.Convert(err)
 	p := newProblem(kinds[httpstatus.Of(st.Code())], codeInternal, st.Message())
@@ -150,8 +155,9 @@ func (p *problem) retryAfter(wait *durationpb.Duration) {
 	p.body.RetryAfterMs = (wait.AsDuration() + time.Millisecond - 1).Milliseconds()
 }
 
-// explained adds the code of the status, and what it says for programs. The status becomes 503 if the coordinator itself lacks a resource, such as disk
-// space. It stays 429 if the caller has used up its own limit.
+// explained adds the code of the status, and what it says for programs. The status becomes 503 if
+// the coordinator itself lacks a resource, such as disk space. It stays 429 if the caller has used
+// up its own limit.
 func (p *problem) explained(info *errdetails.ErrorInfo) {
 	about := info.GetMetadata()
 	p.body.Code, p.body.Reason, p.body.TaskID, p.body.TaskState = about["code"], info.GetReason(), about["task_id"], about["state"]
@@ -160,8 +166,8 @@ func (p *problem) explained(info *errdetails.ErrorInfo) {
 	}
 }
 
-// violated sets the field of the problem. It and other fields that the description mentions get the names that they have in the JSON request,
-// and durations the unit.
+// violated sets the field of the problem. It and other fields that the description mentions get the
+// names that they have in the JSON request, and durations the unit.
 func (p *problem) violated(field, description string) {
 	p.body.Field = jsonPath(field)
 	if strings.HasSuffix(p.body.Field, "Ms") {
@@ -170,14 +176,16 @@ func (p *problem) violated(field, description string) {
 	p.body.Message = p.body.Field + ": " + jsonNames(description)
 }
 
-// fromDoor returns the problem as that of a caller who was not admitted. No call has logged such a problem.
+// fromDoor returns the problem as that of a caller who was not admitted. No call has logged such a
+// problem.
 func (p *problem) fromDoor() *problem {
 	told := *p // a copy, because some problems are shared
 	told.logged, told.atDoor = false, true
 	return &told
 }
 
-// level returns the level of the problem's log line. Problems that anybody can cause at any rate must not fill the log.
+// level returns the level of the problem's log line. Problems that anybody can cause at any rate
+// must not fill the log.
 func (p *problem) level() slog.Level {
 	switch {
 	case p == errNoRoute, p == errNoMethod, p == errCrossOrigin, p == errOtherHost, strings.HasPrefix(p.body.Code, codesOfQuotas):

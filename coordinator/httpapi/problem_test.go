@@ -48,7 +48,8 @@ func TestEveryCodeHasAKind(t *testing.T) {
 	}
 }
 
-// H2: if a limit of the caller is used up, the answer is 429. If the coordinator lacks something, it is 503. Both say when to try again.
+// H2: if a limit of the caller is used up, the answer is 429. If the coordinator lacks something,
+// it is 503. Both say when to try again.
 func TestStatusOfUsedUpLimits(t *testing.T) {
 	t.Attr("rules", "H2")
 	for code, want := range map[string]int{
@@ -68,7 +69,8 @@ func TestStatusOfUsedUpLimits(t *testing.T) {
 	}
 }
 
-// H2: a wait is rounded up to whole milliseconds in the body and to whole seconds in the header, because a repeat that comes too early is refused.
+// H2: a wait is rounded up to whole milliseconds in the body and to whole seconds in the header,
+// because a repeat that comes too early is refused.
 func TestWaitsAreRoundedUp(t *testing.T) {
 	t.Attr("rules", "H2")
 	for wait, want := range map[time.Duration]struct {
@@ -89,7 +91,8 @@ func TestWaitsAreRoundedUp(t *testing.T) {
 	}
 }
 
-// H2: the statuses that mean no verdict are answered with 503, so that a worker makes the call again; what the caller must change is a 4xx.
+// H2: the statuses that mean no verdict are answered with 503, so that a worker makes the call
+// again; what the caller must change is a 4xx.
 func TestStatuses(t *testing.T) {
 	t.Attr("rules", "H2")
 	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
@@ -124,8 +127,8 @@ func (c *deadlineRecorder) WriteHeader(code int) {
 	c.ResponseRecorder.WriteHeader(code)
 }
 
-// X5: after a request that waited for work, the response has the usual write deadline, whether it has tasks or an error, so that a client that does
-// not read it is cut off.
+// X5: after a request that waited for work, the response has the usual write deadline, whether it
+// has tasks or an error, so that a client that does not read it is cut off.
 func TestResponseAfterAWaitHasAWriteDeadline(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -142,8 +145,8 @@ func TestResponseAfterAWaitHasAWriteDeadline(t *testing.T) {
 	})
 }
 
-// H2, X5: a body that may be longer than 4 MiB has 10 s for each 4 MiB, and its answer has the usual time after that. Any other body has the limits of the
-// server.
+// H2, X5: a body that may be longer than 4 MiB has 10 s for each 4 MiB, and its answer has the
+// usual time after that. Any other body has the limits of the server.
 func TestDeadlinesOfLongBodies(t *testing.T) {
 	t.Attr("rules", "H2 X5")
 	const limit = 9 << 20
@@ -190,7 +193,8 @@ func (cancelledCalls) Invoke(_ context.Context, _ string, _, answer any, _ ...gr
 	return nil
 }
 
-// The log has one line about each refused request: a call logs its own verdict or error, and the API the rest.
+// The log has one line about each refused request: a call logs its own verdict or error, and the
+// API the rest.
 func TestRefusedRequestsAreLoggedOnce(t *testing.T) {
 	h := Holder{}
 	h.Ticket.Task, h.Ticket.Attempt = lease.TaskID{Space: 1, Seq: 1}, 1
@@ -214,7 +218,8 @@ func TestRefusedRequestsAreLoggedOnce(t *testing.T) {
 	}
 }
 
-// X5: requests that anybody can make without a credential leave nothing in the log at the default level, and neither do refusals by a quota.
+// X5: requests that anybody can make without a credential leave nothing in the log at the default
+// level, and neither do refusals by a quota.
 func TestUnauthenticatedRequestsAreNotLogged(t *testing.T) {
 	t.Attr("rules", "X5")
 	var said bytes.Buffer

@@ -14,8 +14,10 @@ import (
 	"github.com/lessor-dev/lessor/internal/strictjson"
 )
 
-// query reads the parameters in the URL of a request into a struct. It is as strict as decode, because it parses the body that would have the same fields.
-// A real body is refused: not everything on the way passes on the body of a GET or DELETE, and a list whose filter is ignored has every task.
+// query reads the parameters in the URL of a request into a struct. It is as strict as decode,
+// because it parses the body that would have the same fields. A real body is refused: not
+// everything on the way passes on the body of a GET or DELETE, and a list whose filter is ignored
+// has every task.
 func (a *api) query(w http.ResponseWriter, r *http.Request, into any) *problem {
 	switch body, p := a.body(w, r); {
 	case p != nil:
@@ -34,8 +36,9 @@ func (a *api) query(w http.ResponseWriter, r *http.Request, into any) *problem {
 	return a.parse(body, into, strict)
 }
 
-// asBody returns a body with the given parameters as its fields. A parameter that is sent twice is a list, or a field that is sent twice. An empty one is
-// refused: it may be an unset variable of a script, and would select more than it should.
+// asBody returns a body with the given parameters as its fields. A parameter that is sent twice is
+// a list, or a field that is sent twice. An empty one is refused: it may be an unset variable of a
+// script, and would select more than it should.
 func asBody(sent url.Values, known strictjson.Fields) ([]byte, *problem) {
 	var fields [][]byte
 	for _, name := range slices.Sorted(maps.Keys(sent)) {
@@ -64,7 +67,8 @@ func asBody(sent url.Values, known strictjson.Fields) ([]byte, *problem) {
 	return slices.Concat([]byte("{"), bytes.Join(fields, []byte(",")), []byte("}")), nil
 }
 
-// asValue returns the text of a parameter as a JSON value: for a type that is no text as it is, if it has that form, else as a string.
+// asValue returns the text of a parameter as a JSON value: for a type that is no text as it is, if
+// it has that form, else as a string.
 func asValue(text string, t reflect.Type) []byte {
 	switch strictjson.KindOf(t) {
 	case strictjson.Bool:
@@ -79,7 +83,8 @@ func asValue(text string, t reflect.Type) []byte {
 	return quoted(text)
 }
 
-// noParameters refuses parameters in the URL of a request whose fields are in its body: a deadline there would be ignored.
+// noParameters refuses parameters in the URL of a request whose fields are in its body: a deadline
+// there would be ignored.
 func noParameters(r *http.Request) *problem {
 	if r.URL.RawQuery != "" {
 		return invalid("", "the request has its fields in the body, and no parameters in the URL")

@@ -13,7 +13,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// ask makes a request, and returns the answer and the request of the call that it became; nil if it became none.
+// ask makes a request, and returns the answer and the request of the call that it became; nil if it
+// became none.
 func ask(method, target, body string) (*httptest.ResponseRecorder, proto.Message) {
 	calls := &recordingCalls{}
 	api, _, _ := newAPIWithDoor(Config{Calls: calls})
@@ -58,8 +59,9 @@ func TestEveryParameterIsPassedOn(t *testing.T) {
 	}
 }
 
-// H2, S4: a parameter that is unknown, empty, in another case, of another type, or sent twice is refused, and named; no call is made. So are a body where the
-// parameters are the fields, and parameters where the body has them: what is ignored would not do what was asked for.
+// H2, S4: a parameter that is unknown, empty, in another case, of another type, or sent twice is
+// refused, and named; no call is made. So are a body where the parameters are the fields, and
+// parameters where the body has them: what is ignored would not do what was asked for.
 func TestBadParameters(t *testing.T) {
 	t.Attr("rules", "H2 S4")
 	for _, c := range []struct{ method, target, body, field, says string }{
@@ -117,7 +119,8 @@ func TestBadParameters(t *testing.T) {
 	}
 }
 
-// FuzzQuery reads any query: it becomes a request, or a problem of a field, but no body that package json refuses.
+// FuzzQuery reads any query: it becomes a request, or a problem of a field, but no body that
+// package json refuses.
 func FuzzQuery(f *testing.F) {
 	f.Add("queue=q&states=READY&states=FAILED&pageSize=1&createdAfter=2026-01-01T00:00:00Z")
 	f.Add("pageSize=1e3&labels=%22&queue=%5C")

@@ -16,7 +16,8 @@ import (
 // instant is a wall time; the zero value means no time.
 type instant struct{ time.Time }
 
-// UnmarshalJSON reads a time. That of time.Time does not know the escapes of JSON, and some encoders write "+" as an escape.
+// UnmarshalJSON reads a time. That of time.Time does not know the escapes of JSON, and some
+// encoders write "+" as an escape.
 func (t *instant) UnmarshalJSON(raw []byte) error {
 	var text *string
 	if err := json.Unmarshal(raw, &text); err != nil || text == nil {
@@ -52,7 +53,8 @@ func instantOf(ts *timestamppb.Timestamp) instant {
 // millis is a duration in whole milliseconds.
 type millis int64
 
-// Limits returns the least span, and the greatest number that fits; see strictjson.Limited. The fields have limits of their own, far below that.
+// Limits returns the least span, and the greatest number that fits; see strictjson.Limited. The
+// fields have limits of their own, far below that.
 func (millis) Limits() (least int64, most uint64) { return 0, math.MaxInt64 }
 
 // Numbers of which the gRPC calls accept fewer than fit; see strictjson.Defaulted.
@@ -85,7 +87,8 @@ func (m millis) span() *durationpb.Duration {
 
 func millisOf(d *durationpb.Duration) millis { return millis(d.AsDuration().Milliseconds()) }
 
-// percent converts a fraction back to the percentage that the worker sent: 7 is stored as 0.07, and 0.07 times 100 is 7.000000000000001.
+// percent converts a fraction back to the percentage that the worker sent: 7 is stored as 0.07, and
+// 0.07 times 100 is 7.000000000000001.
 func percent(fraction float64) float64 {
 	const places = 1e10 // a double holds ten decimal places of a percentage
 	return math.Round(fraction*100*places) / places
@@ -98,7 +101,8 @@ func gauges(all map[string]float64) map[string]float64 {
 	return finite
 }
 
-// entries is a map in a callback. An entry that is null is not sent. Package json would read it as 0 or "", and JavaScript writes NaN as null.
+// entries is a map in a callback. An entry that is null is not sent. Package json would read it as
+// 0 or "", and JavaScript writes NaN as null.
 type entries[V any] map[string]V
 
 // UnmarshalJSON reads an object.

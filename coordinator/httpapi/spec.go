@@ -122,8 +122,8 @@ func (s *spec) proto() (*lessorv1.TaskSpec, *problem) {
 	return m, nil
 }
 
-// checkSpans refuses spans that are negative or too long. So does the gRPC call, but one that fits into no time.Duration is cut before, and the error would
-// name another number than was sent.
+// checkSpans refuses spans that are negative or too long. So does the gRPC call, but one that fits
+// into no time.Duration is cut before, and the error would name another number than was sent.
 func (s *spec) checkSpans() *problem {
 	policy, near := cmp.Or(s.RetryPolicy, &retryPolicy{}), cmp.Or(s.Affinity, &affinity{})
 	for _, f := range []struct {

@@ -19,7 +19,8 @@ type batchSubmitResponse struct {
 	Results []submitResult `json:"results"`
 }
 
-// submitResult is one task of a batch. Created is false if the idempotencyKey belongs to a task that was made before.
+// submitResult is one task of a batch. Created is false if the idempotencyKey belongs to a task
+// that was made before.
 type submitResult struct {
 	TaskID  string `json:"taskId"`
 	Created bool   `json:"created"`
@@ -50,7 +51,8 @@ func (a *api) batchSubmit(w http.ResponseWriter, r *http.Request) *problem {
 	return nil
 }
 
-// specsPerTurn is after how many specs the conversion of a batch gives up the processor (package turn).
+// specsPerTurn is after how many specs the conversion of a batch gives up the processor (package
+// turn).
 const specsPerTurn = 32
 
 func (m *batchSubmitRequest) protos() ([]*lessorv1.TaskSpec, *problem) {

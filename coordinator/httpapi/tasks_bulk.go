@@ -12,7 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/detail"
 )
 
-// bulkRequest is what the requests to change many tasks have in common: which tasks, and from where on. Unlike those for one task they must have a body.
+// bulkRequest is what the requests to change many tasks have in common: which tasks, and from where
+// on. Unlike those for one task they must have a body.
 type bulkRequest struct {
 	Filter    *taskFilter `json:"filter"`
 	All       bool        `json:"all"`
@@ -81,7 +82,8 @@ func (a *api) removeMany(w http.ResponseWriter, r *http.Request) *problem {
 	})
 }
 
-// selection reads the body of a request to change many tasks, and returns its filter. m is the part that is in each such body.
+// selection reads the body of a request to change many tasks, and returns its filter. m is the part
+// that is in each such body.
 func (a *api) selection(w http.ResponseWriter, r *http.Request, body any, m *bulkRequest) (*lessorv1.TaskFilter, *problem) {
 	if p := a.decode(w, r, body, strict); p != nil || m.Filter == nil {
 		return nil, p
@@ -102,7 +104,8 @@ func changeMany[Req any, Res interface{ GetResult() *lessorv1.BatchResult }](
 	hurry()
 	if err != nil {
 		p := failed(err)
-		if path, _ := detail.Field(status.Convert(err)); strings.HasPrefix(path, "filter.") { // elsewhere it has no name in JSON
+		// elsewhere it has no name in JSON
+		if path, _ := detail.Field(status.Convert(err)); strings.HasPrefix(path, "filter.") {
 			p = p.under("filter")
 		}
 		return p

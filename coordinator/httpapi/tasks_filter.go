@@ -15,8 +15,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
-// conditions are those of a TaskFilter but the labels, which a URL and a body have in different forms. The times are pointers, so that the zero time is not
-// taken for one that was left out.
+// conditions are those of a TaskFilter but the labels, which a URL and a body have in different
+// forms. The times are pointers, so that the zero time is not taken for one that was left out.
 type conditions struct {
 	WorkspaceID     string   `json:"workspaceId"`
 	Queue           string   `json:"queue"`
@@ -83,7 +83,8 @@ type taskFilter struct {
 // blanks are the values that count as blank.
 var blanks = []string{"null", `""`, "[]", "{}"}
 
-// UnmarshalJSON reads a filter, and notes which conditions are blank: package json cannot tell them from those that were left out.
+// UnmarshalJSON reads a filter, and notes which conditions are blank: package json cannot tell them
+// from those that were left out.
 func (m *taskFilter) UnmarshalJSON(raw []byte) error {
 	type plain taskFilter // without this method
 	if err := json.Unmarshal(raw, (*plain)(m)); err != nil {
@@ -103,7 +104,8 @@ func (m *taskFilter) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// proto converts the filter. A blank condition is refused: it may come from a variable that is not set, and the filter would select more than it should.
+// proto converts the filter. A blank condition is refused: it may come from a variable that is not
+// set, and the filter would select more than it should.
 func (m *taskFilter) proto() (*lessorv1.TaskFilter, *problem) {
 	if len(m.blank) > 0 {
 		return nil, invalid(m.blank[0], "must not be empty or null; leave it out")

@@ -21,7 +21,8 @@ type getRequest struct {
 // longestWait is how long a get waits at most, like a request for work.
 const longestWait millis = 60_000
 
-// get answers GET /v1/tasks/{task_id}: at once, or with a wait when the task has ended or the time is over.
+// get answers GET /v1/tasks/{task_id}: at once, or with a wait when the task has ended or the time
+// is over.
 func (a *api) get(w http.ResponseWriter, r *http.Request) *problem {
 	var m getRequest
 	request := &lessorv1.GetTaskRequest{TaskId: r.PathValue("task_id")}
@@ -52,8 +53,9 @@ func (a *api) get(w http.ResponseWriter, r *http.Request) *problem {
 	return nil
 }
 
-// awaitEnd waits until a task has ended, but not longer than wait, and returns it. It returns neither a task nor a problem where GetTask has the answer: if the
-// time is over, if the task is too large for AwaitTasks, and if it is not there.
+// awaitEnd waits until a task has ended, but not longer than wait, and returns it. It returns
+// neither a task nor a problem where GetTask has the answer: if the time is over, if the task is
+// too large for AwaitTasks, and if it is not there.
 func (a *api) awaitEnd(ctx context.Context, id string, wait time.Duration) (*lessorv1.Task, *problem) {
 	waiting, giveUp := context.WithCancel(ctx) // without a deadline, whose end would be a warning in the log
 	defer giveUp()
@@ -72,7 +74,8 @@ func (a *api) awaitEnd(ctx context.Context, id string, wait time.Duration) (*les
 	return nil, failed(err)
 }
 
-// awaitOne makes an AwaitTasks of one task and returns the answer about it. When it returns, the call has ended.
+// awaitOne makes an AwaitTasks of one task and returns the answer about it. When it returns, the
+// call has ended.
 func (a *api) awaitOne(ctx context.Context, id string) (told *lessorv1.AwaitedTask, err error) {
 	stream, err := a.tasks.AwaitTasks(ctx)
 	if err == nil {

@@ -49,14 +49,17 @@ func (a *api) list(w http.ResponseWriter, r *http.Request) *problem {
 	return nil
 }
 
-// tasksPerTurn is after how many tasks the encoding of a page gives up the processor (package turn).
+// tasksPerTurn is after how many tasks the encoding of a page gives up the processor (package
+// turn).
 const tasksPerTurn = 8
 
-// pageBody encodes a listResponse. It does so task by task: package json would keep the processor for all of a large page, up to 20 ms.
+// pageBody encodes a listResponse. It does so task by task: package json would keep the processor
+// for all of a large page, up to 20 ms.
 func pageBody(page *lessorv1.ListTasksResponse) []byte {
 	var out bytes.Buffer
 	encoder := encoderTo(&out)
-	_ = encoder.Encode(listResponse{Tasks: []task{}, NextPageToken: page.GetNextPageToken()}) // a buffer takes everything
+	// a buffer takes everything
+	_ = encoder.Encode(listResponse{Tasks: []task{}, NextPageToken: page.GetNextPageToken()})
 	head, tail, _ := bytes.Cut(bytes.Clone(out.Bytes()), []byte("]"))
 	out.Reset()
 	out.Write(head)

@@ -12,7 +12,8 @@ type submitRequest struct {
 	RequestID string `json:"requestId"`
 }
 
-// submitResponse has the task, which is durable. Created is false if the idempotencyKey belongs to a task that was made before.
+// submitResponse has the task, which is durable. Created is false if the idempotencyKey belongs to
+// a task that was made before.
 type submitResponse struct {
 	Task    task `json:"task"`
 	Created bool `json:"created"`

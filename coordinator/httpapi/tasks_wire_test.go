@@ -21,7 +21,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// H2, T1: a repeated submit returns the same task, also if it names values as the protos do, and a GET returns its spec as it was sent.
+// H2, T1: a repeated submit returns the same task, also if it names values as the protos do, and a
+// GET returns its spec as it was sent.
 func TestSubmitOverHTTP(t *testing.T) {
 	t.Attr("rules", "H2 T1")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -64,7 +65,8 @@ func asText(v any) string {
 	return string(text)
 }
 
-// T1: white space and the order of fields make no other spec, nor does a null. Within a payload all else counts, and so does a default that is written out.
+// T1: white space and the order of fields make no other spec, nor does a null. Within a payload all
+// else counts, and so does a default that is written out.
 func TestSpecsAreComparedAsTheyWereSent(t *testing.T) {
 	t.Attr("rules", "T1")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -89,8 +91,8 @@ func TestSpecsAreComparedAsTheyWereSent(t *testing.T) {
 	})
 }
 
-// H1, H2, S2: an assignment over HTTP has the fields of docs/http.md. A payload that is not JSON is in base64. A request with the same requestId gets the
-// same leases again.
+// H1, H2, S2: an assignment over HTTP has the fields of docs/http.md. A payload that is not JSON is
+// in base64. A request with the same requestId gets the same leases again.
 func TestLeaseOverHTTP(t *testing.T) {
 	t.Attr("rules", "H1 H2 S2")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -132,8 +134,8 @@ func TestLeaseOverHTTP(t *testing.T) {
 	})
 }
 
-// H2, W5: a lease request may wait longer than the server's usual time limit, and ends as soon as there is a task. A request whose caller has left gets
-// no task.
+// H2, W5: a lease request may wait longer than the server's usual time limit, and ends as soon as
+// there is a task. A request whose caller has left gets no task.
 func TestLongPoll(t *testing.T) {
 	t.Attr("rules", "H2 W5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -190,7 +192,8 @@ func TestCancelOverHTTP(t *testing.T) {
 // sse is a server-sent event.
 type sse struct{ name, id, data string }
 
-// nextEvent reads the next event of a stream. It returns a comment as an event without a name. ok is false at the end of the stream.
+// nextEvent reads the next event of a stream. It returns a comment as an event without a name. ok
+// is false at the end of the stream.
 func nextEvent(from *bufio.Reader) (e sse, ok bool) {
 	for {
 		line, err := from.ReadString('\n')
@@ -224,8 +227,8 @@ func readEvents(body io.Reader) (events []sse) {
 	return events
 }
 
-// H2, S5: the stream of a task has the task's events as they happen, and ends with the task. It can be resumed after any event; after the last event, a
-// resume is answered with 204.
+// H2, S5: the stream of a task has the task's events as they happen, and ends with the task. It can
+// be resumed after any event; after the last event, a resume is answered with 204.
 func TestEventsOverHTTP(t *testing.T) {
 	t.Attr("rules", "H2 S5")
 	wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
@@ -275,7 +278,8 @@ func TestEventsOverHTTP(t *testing.T) {
 	})
 }
 
-// H2, S5: a stream without new events sends a comment within two seconds. A Last-Event-ID of no event is refused.
+// H2, S5: a stream without new events sends a comment within two seconds. A Last-Event-ID of no
+// event is refused.
 func TestIdleEventStreamSendsAComment(t *testing.T) {
 	t.Attr("rules", "H2 S5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -338,7 +342,8 @@ func TestHeadOfEventsHasTheStatusOfGet(t *testing.T) {
 	})
 }
 
-// H2, A6: if the store fails, a report gets no verdict. The answer is 503, and says when to repeat the request.
+// H2, A6: if the store fails, a report gets no verdict. The answer is 503, and says when to repeat
+// the request.
 func TestStoreFailureGivesNoVerdictOverHTTP(t *testing.T) {
 	t.Attr("rules", "H2 A6")
 	st := memstore.New()
@@ -358,8 +363,8 @@ func TestStoreFailureGivesNoVerdictOverHTTP(t *testing.T) {
 	})
 }
 
-// H1, W3: on a stream, a dispatch has the first task token of a lease, and each answer that renews the lease has a new one. The answer to a Complete has
-// none.
+// H1, W3: on a stream, a dispatch has the first task token of a lease, and each answer that renews
+// the lease has a new one. The answer to a Complete has none.
 func TestTaskTokensOnAStream(t *testing.T) {
 	t.Attr("rules", "H1 W3")
 	wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {

@@ -73,7 +73,8 @@ func aliveOf(v renewal) alive {
 	return a
 }
 
-// refused returns the answer to a report that is not COMMITTED, by the table of H2, and nil for one that is.
+// refused returns the answer to a report that is not COMMITTED, by the table of H2, and nil for one
+// that is.
 func refused(v verdict, attempt uint32) *problem {
 	if v.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED {
 		return nil
@@ -130,7 +131,8 @@ func (p *problem) judged(verdict, reason string) {
 	p.body.Code = verdictCodes[reason]
 }
 
-// named takes the field name from the beginning of the detail, and converts it to the name in this API.
+// named takes the field name from the beginning of the detail, and converts it to the name in this
+// API.
 func (p *problem) named() {
 	field, rest, ok := strings.Cut(p.body.Message, ": ")
 	if ok && !strings.Contains(field, " ") {
@@ -138,7 +140,8 @@ func (p *problem) named() {
 	}
 }
 
-// rejected turns a problem into the verdict REJECTED on a malformed report (V1). A body that did not arrive completely is not a report.
+// rejected turns a problem into the verdict REJECTED on a malformed report (V1). A body that did
+// not arrive completely is not a report.
 func rejected(p *problem, said lease.Kind) *problem {
 	if p.status != kindInvalid.status || p == errBroken {
 		return p
@@ -162,7 +165,8 @@ func reasonName(v verdict) string  { return enum(v.GetReason(), "REASON_") }
 
 func stateName(s lessorv1.TaskState) string { return enum(s, "TASK_STATE_") }
 
-// contractState returns a state in the words of the worker contract, which says SUCCEEDED for COMPLETED.
+// contractState returns a state in the words of the worker contract, which says SUCCEEDED for
+// COMPLETED.
 func contractState(s lessorv1.TaskState) string {
 	if s == lessorv1.TaskState_TASK_STATE_COMPLETED {
 		return outcomeSucceeded

@@ -27,8 +27,9 @@ func taskState(a wiretest.HTTPResponse) string {
 // later does something after a time, while requests wait.
 func later(d time.Duration, do func()) { go func() { time.Sleep(d); do() }() }
 
-// H2: a get with a wait is answered as soon as the task has ended, or with the task as it is when the time is over, which is a minute at most; with 200 each
-// time. The wait may be longer than the server's usual time limit. The answer is that of a get without a wait.
+// H2: a get with a wait is answered as soon as the task has ended, or with the task as it is when
+// the time is over, which is a minute at most; with 200 each time. The wait may be longer than the
+// server's usual time limit. The answer is that of a get without a wait.
 func TestWaitForTheEndOfATask(t *testing.T) {
 	t.Attr("rules", "H2")
 	wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
@@ -67,7 +68,8 @@ func TestWaitForTheEndOfATask(t *testing.T) {
 	})
 }
 
-// H2, T9: a cancel and a deletion end a wait. A task that does not exist is not waited for, and the answer is that of a get without a wait.
+// H2, T9: a cancel and a deletion end a wait. A task that does not exist is not waited for, and the
+// answer is that of a get without a wait.
 func TestWaitForATaskThatIsGone(t *testing.T) {
 	t.Attr("rules", "H2")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -94,7 +96,8 @@ func TestWaitForATaskThatIsGone(t *testing.T) {
 	})
 }
 
-// H2, S4: what is wrong with the parameters of a get is refused with the name of the parameter, also on a task that does not exist.
+// H2, S4: what is wrong with the parameters of a get is refused with the name of the parameter,
+// also on a task that does not exist.
 func TestBadWaits(t *testing.T) {
 	t.Attr("rules", "H2 S4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -165,8 +168,9 @@ func TestWaitEndsWithItsCredential(t *testing.T) {
 	}
 }
 
-// X5: a wait counts in the quotas of waits and streams while it lasts, and no longer: not after its end, nor after its caller has left. Without room it is
-// refused at once, with a wait; a task that has ended is told all the same.
+// X5: a wait counts in the quotas of waits and streams while it lasts, and no longer: not after its
+// end, nor after its caller has left. Without room it is refused at once, with a wait; a task that
+// has ended is told all the same.
 func TestQuotaOfWaitsOverHTTP(t *testing.T) {
 	t.Attr("rules", "X5")
 	wiretest.WithQuotas(t, quota.Limits{Waits: 1}, func(t *testing.T, r *wiretest.Rig) {

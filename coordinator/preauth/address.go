@@ -17,8 +17,9 @@ func addressOf(ctx context.Context) string {
 	return addressKey(p.Addr)
 }
 
-// addressKey returns the key under which connections and calls from an address are counted. For IPv6 the key is the /64 network, because one
-// host can use any address of its network. The key is empty if addr is not a TCP address.
+// addressKey returns the key under which connections and calls from an address are counted. For
+// IPv6 the key is the /64 network, because one host can use any address of its network. The key is
+// empty if addr is not a TCP address.
 func addressKey(addr net.Addr) string {
 	ip := ipOf(addr)
 	switch {
@@ -30,8 +31,8 @@ func addressKey(addr net.Addr) string {
 	return ip.String()
 }
 
-// networkKey returns the key of what one owner may have, which is more than addressKey says: of IPv4 the /24 network, of IPv6 the /48 network. The key is
-// empty if addr is not a TCP address.
+// networkKey returns the key of what one owner may have, which is more than addressKey says: of
+// IPv4 the /24 network, of IPv6 the /48 network. The key is empty if addr is not a TCP address.
 func networkKey(addr net.Addr) string {
 	ip := ipOf(addr)
 	switch {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// X5: the addresses of one IPv6 network of 64 bits count as one, because one host can use all of them. An IPv4 address is the same if it is written as
-// one of IPv6.
+// X5: the addresses of one IPv6 network of 64 bits count as one, because one host can use all of
+// them. An IPv4 address is the same if it is written as one of IPv6.
 func TestAddressKey(t *testing.T) {
 	t.Attr("rules", "X5")
 	for _, tt := range []struct {

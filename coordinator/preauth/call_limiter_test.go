@@ -16,8 +16,9 @@ import (
 	"google.golang.org/grpc/tap"
 )
 
-// X5: the number of calls without a good credential is limited for each address and in total. A call that ends makes room for exactly one other, even if
-// leave is called twice. When all calls have ended, nothing is counted for any address.
+// X5: the number of calls without a good credential is limited for each address and in total. A
+// call that ends makes room for exactly one other, even if leave is called twice. When all calls
+// have ended, nothing is counted for any address.
 func TestCallCounter(t *testing.T) {
 	t.Attr("rules", "X5")
 	p := newCallCounter(3, 2)
@@ -62,7 +63,8 @@ func (g *testGate) CheckCredential(ctx context.Context) (context.Context, error)
 func (g *testGate) NeedsNoCredential(string) bool         { return g.free }
 func (g *testGate) CertificateEnded(context.Context) bool { return g.certEnded }
 
-// X5: refused calls of all addresses together have a limit, too. Health checks go on when it is used up, so that nobody can make a coordinator look dead.
+// X5: refused calls of all addresses together have a limit, too. Health checks go on when it is
+// used up, so that nobody can make a coordinator look dead.
 func TestHealthChecksHaveTheirOwnLimit(t *testing.T) {
 	t.Attr("rules", "X5")
 	gate := &testGate{refusal: errors.New("refused")}
@@ -91,10 +93,12 @@ func TestHealthChecksHaveTheirOwnLimit(t *testing.T) {
 	end()
 }
 
-// X3: a call closes its connection if the client certificate of the connection has ended, but not before answers under way have had their time. If the
-// certificate was valid on this connection, the call is not made; otherwise it is refused like any other, and the connection is closed after its end, since
-// only a new one can show a new certificate. A health check closes nothing, nor does a call that is refused for another reason, such as a bad token: other
-// callers may use the same connection.
+// X3: a call closes its connection if the client certificate of the connection has ended, but not
+// before answers under way have had their time. If the certificate was valid on this connection,
+// the call is not made; otherwise it is refused like any other, and the connection is closed after
+// its end, since only a new one can show a new certificate. A health check closes nothing, nor does
+// a call that is refused for another reason, such as a bad token: other callers may use the same
+// connection.
 func TestConnectionEndsWithItsCertificate(t *testing.T) {
 	t.Attr("rules", "X3")
 	for _, wasGood := range []bool{false, true} {

@@ -15,15 +15,18 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Connections limits the connections that may be open (X5), at a time when the callers are not known yet. A field that is 0 takes its default.
+// Connections limits the connections that may be open (X5), at a time when the callers are not
+// known yet. A field that is 0 takes its default.
 type Connections struct {
-	// Most is how many connections may be open at once, on both listeners together. Further ones are closed at once, or take the place of one on which
-	// no valid credential was shown. Default: DefaultConnections.
+	// Most is how many connections may be open at once, on both listeners together. Further ones
+	// are closed at once, or take the place of one on which no valid credential was shown. Default:
+	// DefaultConnections.
 	Most int
-	// MostOfPeer is how many of them may come from one address, or for IPv6 from one /64 network. Default: half of Most.
+	// MostOfPeer is how many of them may come from one address, or for IPv6 from one /64 network.
+	// Default: half of Most.
 	MostOfPeer int
-	// HandshakesOfPeer is how many TLS handshakes over gRPC one address, or one /64 network, may have under way. gRPC ends each after its connection timeout.
-	// Default: DefaultHandshakes.
+	// HandshakesOfPeer is how many TLS handshakes over gRPC one address, or one /64 network, may
+	// have under way. gRPC ends each after its connection timeout. Default: DefaultHandshakes.
 	HandshakesOfPeer int
 }
 
@@ -51,7 +54,8 @@ func (c *Connections) Validate() error {
 	return nil
 }
 
-// ConnLimiter limits open connections and the TLS handshakes under way. It is safe for concurrent use.
+// ConnLimiter limits open connections and the TLS handshakes under way. It is safe for concurrent
+// use.
 type ConnLimiter struct {
 	Connections
 	credentials bool
@@ -68,8 +72,9 @@ type ConnLimiter struct {
 	handshakes map[string]int
 }
 
-// NewConnLimiter returns a limiter. The settings must be filled and valid. credentials says whether callers must show one; then a connection on which
-// none was shown makes room for another when a limit is reached.
+// NewConnLimiter returns a limiter. The settings must be filled and valid. credentials says whether
+// callers must show one; then a connection on which none was shown makes room for another when a
+// limit is reached.
 func NewConnLimiter(c Connections, credentials bool, log *slog.Logger) *ConnLimiter {
 	turnedAway := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lessor_connections_refused_total", Help: "Connections that were closed because there were too many, by limit.",
@@ -104,9 +109,10 @@ type limitedListener struct {
 	limiter *ConnLimiter
 }
 
-// Accept returns the next connection that is within the limits, or for which another one makes room. It closes connections that are not. It gives up the
-// processor before each: while connections come in faster than they are served, the goroutines of those before would otherwise queue up by the hundreds, and
-// everybody else would wait behind them (package turn).
+// Accept returns the next connection that is within the limits, or for which another one makes
+// room. It closes connections that are not. It gives up the processor before each: while
+// connections come in faster than they are served, the goroutines of those before would otherwise
+// queue up by the hundreds, and everybody else would wait behind them (package turn).
 func (l limitedListener) Accept() (net.Conn, error) {
 	for {
 		runtime.Gosched()
@@ -136,7 +142,8 @@ func (l limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// tell logs that a connection is closed because of a limit: the caller sees only that it ends, and no call of it is ever counted.
+// tell logs that a connection is closed because of a limit: the caller sees only that it ends, and
+// no call of it is ever counted.
 func (lim *ConnLimiter) tell(message, limit string, conn net.Conn) {
 	value, flag := lim.Most, "--max-connections"
 	switch limit {
@@ -149,8 +156,9 @@ func (lim *ConnLimiter) tell(message, limit string, conn net.Conn) {
 		slog.String("peer.address", conn.RemoteAddr().String()), slog.String("limit", limit), slog.Int("value", value), slog.String("flag", flag))
 }
 
-// enter counts a connection until it is closed. If a limit is reached, full is its name, and out is a connection that is counted no longer and has to be
-// closed. If there is none that makes room, the new one is not counted.
+// enter counts a connection until it is closed. If a limit is reached, full is its name, and out is
+// a connection that is counted no longer and has to be closed. If there is none that makes room,
+// the new one is not counted.
 func (lim *ConnLimiter) enter(c *countedConn) (full string, out *countedConn) {
 	lim.mu.Lock()
 	defer lim.mu.Unlock()
@@ -198,14 +206,15 @@ func (lim *ConnLimiter) Handshakes(of credentials.TransportCredentials) credenti
 	return handshakes{of, lim}
 }
 
-// handshakes are credentials that limit the handshakes of each address, because one handshake may cost more than all later traffic of the
-// caller.
+// handshakes are credentials that limit the handshakes of each address, because one handshake may
+// cost more than all later traffic of the caller.
 type handshakes struct {
 	credentials.TransportCredentials
 	limiter *ConnLimiter
 }
 
-// ServerHandshake fails, so that the connection is closed, if its address has too many handshakes under way.
+// ServerHandshake fails, so that the connection is closed, if its address has too many handshakes
+// under way.
 func (h handshakes) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	peer := addressKey(conn.RemoteAddr())
 	if !h.limiter.begin(peer) {

@@ -47,8 +47,9 @@ func (l connListener) Accept() (net.Conn, error) {
 func (connListener) Close() error   { return nil }
 func (connListener) Addr() net.Addr { return nil }
 
-// X5: the number of open connections is limited in total and for each address. A connection over the limit is closed. A closed connection makes room for
-// exactly one other, even if it is closed twice.
+// X5: the number of open connections is limited in total and for each address. A connection over
+// the limit is closed. A closed connection makes room for exactly one other, even if it is closed
+// twice.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	d := NewConnLimiter(Connections{Most: 3, MostOfPeer: 2}, false, slog.New(slog.DiscardHandler))
@@ -103,8 +104,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// X5: the log names the limit and the address of a connection that is closed because there are too many, since its caller sees only that it ends. Once in ten
-// seconds for each limit is enough: anybody can cause that at any rate.
+// X5: the log names the limit and the address of a connection that is closed because there are too
+// many, since its caller sees only that it ends. Once in ten seconds for each limit is enough:
+// anybody can cause that at any rate.
 func TestConnectionsOverTheLimitsAreInTheLog(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -153,7 +155,8 @@ func TestConnectionsOverTheLimitsAreInTheLog(t *testing.T) {
 	})
 }
 
-// X5: a connection that does not use TCP, such as that of a unix socket, has no address. So no limit of an address applies to it or to its handshake.
+// X5: a connection that does not use TCP, such as that of a unix socket, has no address. So no
+// limit of an address applies to it or to its handshake.
 func TestConnectionsWithoutAddress(t *testing.T) {
 	t.Attr("rules", "X5")
 	const mostHandshakes = 3
@@ -176,7 +179,8 @@ func TestConnectionsWithoutAddress(t *testing.T) {
 	}
 }
 
-// If the process has too many open files, Accept returns the error, so that the servers try again later; a metric counts it, and the log says what to do.
+// If the process has too many open files, Accept returns the error, so that the servers try again
+// later; a metric counts it, and the log says what to do.
 func TestTooManyOpenFiles(t *testing.T) {
 	for err, counted := range map[error]bool{syscall.EMFILE: true, syscall.ENFILE: true, syscall.ECONNABORTED: false} {
 		var log bytes.Buffer
@@ -289,8 +293,9 @@ func (b failingHandshake) ServerHandshake(net.Conn) (net.Conn, credentials.AuthI
 	return nil, nil, b.err
 }
 
-// X1: the log and a metric tell of failed TLS handshakes, because the caller may see only that its connection ends: at once, then once in ten seconds for each
-// reason, and of all at level debug. A connection that is closed before its first byte, as by a port check, counts as none.
+// X1: the log and a metric tell of failed TLS handshakes, because the caller may see only that its
+// connection ends: at once, then once in ten seconds for each reason, and of all at level debug. A
+// connection that is closed before its first byte, as by a port check, counts as none.
 func TestHandshakesThatFailAreInTheLog(t *testing.T) {
 	t.Attr("rules", "X1 X5")
 	untrusted := &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}
@@ -336,7 +341,8 @@ func TestHandshakesThatFailAreInTheLog(t *testing.T) {
 	}
 }
 
-// X5: the number of TLS handshakes that one address may have at the same time is limited. Other addresses are not affected.
+// X5: the number of TLS handshakes that one address may have at the same time is limited. Other
+// addresses are not affected.
 func TestHandshakesAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {

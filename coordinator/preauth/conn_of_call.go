@@ -14,7 +14,8 @@ type plainConn struct {
 	counted *countedConn
 }
 
-// callerInfo returns what the calls of a gRPC connection know of it: info, and the connection if it is counted.
+// callerInfo returns what the calls of a gRPC connection know of it: info, and the connection if it
+// is counted.
 func callerInfo(info credentials.AuthInfo, conn net.Conn) credentials.AuthInfo {
 	counted := countedOf(conn)
 	switch state, secure := info.(credentials.TLSInfo); {
@@ -44,7 +45,8 @@ func (p plain) Clone() credentials.TransportCredentials { return plain{p.Transpo
 
 type connKey struct{}
 
-// WithConn returns a context for the requests of an HTTP connection, so that CredentialShown knows the connection.
+// WithConn returns a context for the requests of an HTTP connection, so that CredentialShown knows
+// the connection.
 func WithConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, countedOf(conn))
 }

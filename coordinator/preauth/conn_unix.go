@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// readyConn takes a read buffer only when data has arrived, so an idle connection holds no buffer. gRPC does the same for a *net.TCPConn, and
-// for any connection that has the method ReadOnReady.
+// readyConn takes a read buffer only when data has arrived, so an idle connection holds no buffer.
+// gRPC does the same for a *net.TCPConn, and for any connection that has the method ReadOnReady.
 type readyConn struct {
 	*countedConn
 	raw  syscall.RawConn
@@ -41,8 +41,8 @@ func (c *countedConn) lean() net.Conn {
 	return r
 }
 
-// ReadOnReady waits until data has arrived, and reads it into a buffer of size bytes from the pool. Two goroutines must not call ReadOnReady
-// at the same time.
+// ReadOnReady waits until data has arrived, and reads it into a buffer of size bytes from the pool.
+// Two goroutines must not call ReadOnReady at the same time.
 func (r *readyConn) ReadOnReady(size int, pool mem.BufferPool) (buf *[]byte, n int, err error) {
 	r.size, r.pool = size, pool
 	err = r.raw.Read(r.read)

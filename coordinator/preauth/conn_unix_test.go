@@ -26,7 +26,8 @@ func (p *countingPool) Get(size int) *[]byte {
 
 func (p *countingPool) Put(*[]byte) { p.inUse-- }
 
-// A connection takes a buffer from the pool only when there are bytes to read. It holds no buffer while it waits, or when a read returns an error or EOF.
+// A connection takes a buffer from the pool only when there are bytes to read. It holds no buffer
+// while it waits, or when a read returns an error or EOF.
 func TestConnectionsBorrowBuffers(t *testing.T) {
 	t.Run("closed", func(t *testing.T) {
 		r := newPooledConn(t)

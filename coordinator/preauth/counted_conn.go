@@ -50,8 +50,8 @@ func countedOf(conn net.Conn) *countedConn {
 	return nil
 }
 
-// CredentialShown notes that a call or an HTTP request has shown a valid credential, so that its connection does not make room for others from then on,
-// even if the credential ends.
+// CredentialShown notes that a call or an HTTP request has shown a valid credential, so that its
+// connection does not make room for others from then on, even if the credential ends.
 func CredentialShown(ctx context.Context) {
 	c := connOf(ctx)
 	if c == nil || c.good.Load() {

@@ -6,12 +6,15 @@ import (
 	"time"
 )
 
-// introduction is how long a connection has to show a valid credential, unless it is one of a flood.
+// introduction is how long a connection has to show a valid credential, unless it is one of a
+// flood.
 const introduction = 2 * time.Second
 
-// crowd is a set of open connections on which no valid credential was shown yet: all of them, those from a network, or those from an address. All of them are
-// a crowd of networks, and a network is a crowd of addresses. So whoever opens many connections is known by the size of a crowd, even with many addresses of
-// a network, and its neighbors are told from it. A crowd is not safe for concurrent use.
+// crowd is a set of open connections on which no valid credential was shown yet: all of them, those
+// from a network, or those from an address. All of them are a crowd of networks, and a network is a
+// crowd of addresses. So whoever opens many connections is known by the size of a crowd, even with
+// many addresses of a network, and its neighbors are told from it. A crowd is not safe for
+// concurrent use.
 type crowd struct {
 	in    *crowd // what this is a part of; nil for all connections
 	name  string // of the network or the address
@@ -54,7 +57,8 @@ func remove(conn *countedConn) {
 	}
 }
 
-// grow changes the size of a crowd, and of those that it is part of. It removes parts that are empty then.
+// grow changes the size of a crowd, and of those that it is part of. It removes parts that are
+// empty then.
 func (c *crowd) grow(by int) {
 	for c.size += by; c.in != nil; c.size += by {
 		if c.size == 0 {
@@ -67,8 +71,9 @@ func (c *crowd) grow(by int) {
 	}
 }
 
-// yields returns the connection that makes room for a newcomer from anywhere, or nil if none has to: the first, if its introduction is over; else one of a
-// crowd that outnumbers the newcomer's, because a flood that replaces its connections fast must not keep others out.
+// yields returns the connection that makes room for a newcomer from anywhere, or nil if none has
+// to: the first, if its introduction is over; else one of a crowd that outnumbers the newcomer's,
+// because a flood that replaces its connections fast must not keep others out.
 func (c *crowd) yields(to origin) *countedConn {
 	if first := c.overdue(); first != nil {
 		return first
@@ -94,7 +99,8 @@ func (c *crowd) part(address origin) *crowd {
 	return c
 }
 
-// first returns the oldest connection of the largest address of the largest network, or nil if there are no connections.
+// first returns the oldest connection of the largest address of the largest network, or nil if
+// there are no connections.
 func (c *crowd) first() *countedConn {
 	if c == nil || c.size == 0 {
 		return nil
@@ -105,9 +111,10 @@ func (c *crowd) first() *countedConn {
 	return c.conns.Front().Value.(*countedConn)
 }
 
-// outnumbering returns the first connection of the largest network, if that is larger than the network of a newcomer and would not be smaller if the newcomer
-// took the place of the connection; otherwise newcomers could throw each other out again and again. If it is not, the same is asked of the addresses in the
-// newcomer's network. It returns nil if no crowd outnumbers the newcomer's.
+// outnumbering returns the first connection of the largest network, if that is larger than the
+// network of a newcomer and would not be smaller if the newcomer took the place of the connection;
+// otherwise newcomers could throw each other out again and again. If it is not, the same is asked
+// of the addresses in the newcomer's network. It returns nil if no crowd outnumbers the newcomer's.
 func (c *crowd) outnumbering(newcomer origin) *countedConn {
 	for _, name := range newcomer {
 		if c.size == 0 {
@@ -125,7 +132,8 @@ func (c *crowd) outnumbering(newcomer origin) *countedConn {
 	return nil
 }
 
-// parts is a heap: the largest part first, and of those of equal size the one whose first connection is the oldest.
+// parts is a heap: the largest part first, and of those of equal size the one whose first
+// connection is the oldest.
 type parts []*crowd
 
 func (h parts) Len() int { return len(h) }

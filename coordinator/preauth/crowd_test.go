@@ -19,7 +19,8 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// guests opens connections through a limiter with this configuration, whose callers must show credentials.
+// guests opens connections through a limiter with this configuration, whose callers must show
+// credentials.
 type guests struct {
 	t       *testing.T
 	limiter *ConnLimiter
@@ -108,8 +109,9 @@ func closed(all []*guest) (at []int) {
 	return at
 }
 
-// X5: a flood that fills the table from two addresses keeps nobody else out, however fast it replaces its connections: an honest caller gets in at once, in
-// the place of the oldest connection of the flood, and stays.
+// X5: a flood that fills the table from two addresses keeps nobody else out, however fast it
+// replaces its connections: an honest caller gets in at once, in the place of the oldest connection
+// of the flood, and stays.
 func TestFloodMakesRoom(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -175,7 +177,8 @@ func TestShownCredentialKeepsThePlace(t *testing.T) {
 	}
 }
 
-// X5: a flood is told by the network that its addresses are in, and within that network by the address.
+// X5: a flood is told by the network that its addresses are in, and within that network by the
+// address.
 func TestFloodOfANetworkMakesRoom(t *testing.T) {
 	t.Attr("rules", "X5")
 	for what, tt := range map[string]struct {
@@ -214,7 +217,8 @@ func numbered(form string) func(i int) string {
 	return func(i int) string { return fmt.Sprintf(form, i) }
 }
 
-// X5: newcomers do not throw each other out before they could show a credential; or else none would get in where only one place is left.
+// X5: newcomers do not throw each other out before they could show a credential; or else none would
+// get in where only one place is left.
 func TestNewcomersHaveTime(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -240,7 +244,8 @@ func TestNewcomersHaveTime(t *testing.T) {
 	})
 }
 
-// X5: there are never more connections than allowed, not even while one that makes room is being closed.
+// X5: there are never more connections than allowed, not even while one that makes room is being
+// closed.
 func TestOneThatMakesRoomIsNotCounted(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -284,7 +289,8 @@ func TestWithoutCredentialsNobodyMakesRoom(t *testing.T) {
 	})
 }
 
-// Whatever comes and goes: the connection that makes room is the one that a plain search finds, and nothing is kept of connections that are gone.
+// Whatever comes and goes: the connection that makes room is the one that a plain search finds, and
+// nothing is kept of connections that are gone.
 func TestCrowdsAgreeWithASearch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seed := rand.Uint64()
@@ -352,8 +358,8 @@ func searchAll(all []*countedConn, to origin) *countedConn {
 	return nil
 }
 
-// oldestOfLargest returns the oldest connection of the largest address of the largest network, or of the one whose is older if two are equal. Level 0
-// compares networks, level 1 addresses.
+// oldestOfLargest returns the oldest connection of the largest address of the largest network, or
+// of the one whose is older if two are equal. Level 0 compares networks, level 1 addresses.
 func oldestOfLargest(all []*countedConn, level int) (oldest *countedConn) {
 	if level == len(origin{}) {
 		return all[0]

@@ -1,6 +1,8 @@
-// Package preauth limits what callers can use of a coordinator before their identity is known (X5): how many connections are open, how many
-// handshakes and calls without a valid credential are under way, and how fast guesses at a credential are answered. All of this is counted by
-// address, because nothing else is known of such a caller. The gate (package gate) decides whether a credential is valid.
+// Package preauth limits what callers can use of a coordinator before their identity is known (X5):
+// how many connections are open, how many handshakes and calls without a valid credential are under
+// way, and how fast guesses at a credential are answered. All of this is counted by address,
+// because nothing else is known of such a caller. The gate (package gate) decides whether a
+// credential is valid.
 //
 // # Where things are
 //

@@ -28,7 +28,8 @@ type told struct {
 
 func newPacedLog(log *slog.Logger) *pacedLog { return &pacedLog{log: log, told: map[event]told{}} }
 
-// tell logs an event if it is the first of its kind for a while, with how many before it were left out.
+// tell logs an event if it is the first of its kind for a while, with how many before it were left
+// out.
 func (p *pacedLog) tell(level slog.Level, message, kind string, attrs ...slog.Attr) {
 	leftOut, tell := p.turn(event{message, kind})
 	if !tell {

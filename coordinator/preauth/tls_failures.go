@@ -9,11 +9,13 @@ import (
 
 // Why TLS handshakes fail, as far as it is told apart.
 const (
-	badClientCertificate = "client_certificate" // it is missing, or its authority is not one of those that are trusted, or it has expired
+	// it is missing, or its authority is not one of those that are trusted, or it has expired
+	badClientCertificate = "client_certificate"
 	otherFailure         = "other"
 )
 
-// tlsFailures counts the TLS handshakes that fail, and logs some of them: the caller may see only that its connection ends, and no call of it is ever counted.
+// tlsFailures counts the TLS handshakes that fail, and logs some of them: the caller may see only
+// that its connection ends, and no call of it is ever counted.
 type tlsFailures struct {
 	total *prometheus.CounterVec
 	log   *pacedLog
@@ -32,7 +34,8 @@ func newTLSFailures(log *pacedLog) *tlsFailures {
 // HandshakesFailed returns the metric of the TLS handshakes that failed.
 func (lim *ConnLimiter) HandshakesFailed() prometheus.Collector { return lim.failures.total }
 
-// HandshakeFailed is called when a TLS handshake has failed, with the address and the text of the error.
+// HandshakeFailed is called when a TLS handshake has failed, with the address and the text of the
+// error.
 func (lim *ConnLimiter) HandshakeFailed(from, problem string) { lim.failures.add(from, problem) }
 
 func (f *tlsFailures) add(from, problem string) {

@@ -20,7 +20,8 @@ const (
 	tellEvery   = time.Minute
 )
 
-// touch returns the accounts of a caller: first that of the tenant, then that of the credential, if there is one. The caller holds mu.
+// touch returns the accounts of a caller: first that of the tenant, then that of the credential, if
+// there is one. The caller holds mu.
 func (b *Book) touch(who Caller, now time.Time) []*account {
 	if len(b.accounts) >= b.sweepAt {
 		maps.DeleteFunc(b.accounts, func(_ Caller, a *account) bool { return a.idle(now) })

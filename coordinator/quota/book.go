@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Caller names whose limits apply: those of the tenant and, if Credential is not empty, those of the credential too.
+// Caller names whose limits apply: those of the tenant and, if Credential is not empty, those of
+// the credential too.
 type Caller struct{ Tenant, Credential string }
 
 // Book counts what all tenants and credentials use. It is safe for concurrent use.
@@ -19,8 +20,8 @@ type Book struct {
 	sweepAt  int                 // at this number of accounts, those that use nothing are removed
 }
 
-// New returns a book. It calls refused at each refusal; refused must not block. news is true for the first refusal of an account by a limit, and then
-// at most once a minute.
+// New returns a book. It calls refused at each refusal; refused must not block. news is true for
+// the first refusal of an account by a limit, and then at most once a minute.
 func New(cfg Config, refused func(who Caller, e *Error, news bool)) *Book {
 	return &Book{limits: cfg.resolve(), refused: refused, accounts: map[Caller]*account{}, sweepAt: fewAccounts}
 }
@@ -47,7 +48,8 @@ func (b *Book) Spend(who Caller, l Limit, n int) error {
 	return nil
 }
 
-// Charge takes n from a rate for a call that must not be refused here. Later calls of the caller then have to wait longer.
+// Charge takes n from a rate for a call that must not be refused here. Later calls of the caller
+// then have to wait longer.
 func (b *Book) Charge(who Caller, l Limit, n int) {
 	if !b.limited(who, l) {
 		return
@@ -69,13 +71,14 @@ func (b *Book) charge(all []*account, l Limit, n int, now time.Time) {
 	}
 }
 
-// limited reports whether a rate limits the caller at all. If none does, nobody needs to wait for the lock of the book.
+// limited reports whether a rate limits the caller at all. If none does, nobody needs to wait for
+// the lock of the book.
 func (b *Book) limited(who Caller, l Limit) bool {
 	return b.limits.of(who).rate(l).limits() || b.limits.of(Caller{Tenant: who.Tenant}).rate(l).limits()
 }
 
-// Enter adds one to a count until leave is called. With must, it refuses only when twice as many as the limit are under way. The error is an *Error;
-// then nothing was counted.
+// Enter adds one to a count until leave is called. With must, it refuses only when twice as many as
+// the limit are under way. The error is an *Error; then nothing was counted.
 func (b *Book) Enter(who Caller, l Limit, must bool) (leave func(), err error) {
 	now := time.Now()
 	b.mu.Lock()
@@ -100,7 +103,8 @@ func (b *Book) leave(all []*account, l Limit, n int) {
 	}
 }
 
-// EnterSome adds up to n to a count, as many as there is room for, until Leave takes them back. If these are fewer than n, the error is an *Error.
+// EnterSome adds up to n to a count, as many as there is room for, until Leave takes them back. If
+// these are fewer than n, the error is an *Error.
 func (b *Book) EnterSome(who Caller, l Limit, n int) (entered int, err error) {
 	now := time.Now()
 	b.mu.Lock()
@@ -129,14 +133,16 @@ func (b *Book) Leave(who Caller, l Limit, n int) {
 	b.leave(all, l, n)
 }
 
-// Exceeds reports whether more than the limit are under way, which is possible if Enter was called with must.
+// Exceeds reports whether more than the limit are under way, which is possible if Enter was called
+// with must.
 func (b *Book) Exceeds(who Caller, l Limit) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.ContainsFunc(b.touch(who, time.Now()), func(a *account) bool { return a.exceeds(l) })
 }
 
-// RefuseTasks returns the error for a caller whose tenant has used of its Tasks, and no room for as many more as it asked for. They are counted elsewhere.
+// RefuseTasks returns the error for a caller whose tenant has used of its Tasks, and no room for as
+// many more as it asked for. They are counted elsewhere.
 func (b *Book) RefuseTasks(who Caller, used, asked uint64) error {
 	now := time.Now()
 	b.mu.Lock()

@@ -2,12 +2,15 @@ package quota
 
 import "fmt"
 
-// Config says what tenants and credentials may use. The zero value has only limits that are far beyond what a single user needs.
+// Config says what tenants and credentials may use. The zero value has only limits that are far
+// beyond what a single user needs.
 type Config struct {
-	// Tenant holds the limits of each tenant. Credential holds those of each credential, which apply in addition to those of its tenant.
+	// Tenant holds the limits of each tenant. Credential holds those of each credential, which
+	// apply in addition to those of its tenant.
 	Tenant, Credential Limits
-	// Tenants holds other limits for single tenants, by tenant. Credentials holds other limits for each credential of single tenants, by
-	// tenant. What they leave zero is taken from Tenant and Credential.
+	// Tenants holds other limits for single tenants, by tenant. Credentials holds other limits for
+	// each credential of single tenants, by tenant. What they leave zero is taken from Tenant and
+	// Credential.
 	Tenants, Credentials map[string]Limits
 }
 

@@ -2,7 +2,8 @@ package quota
 
 import "time"
 
-// Debt is what is still owed of costs that add up. A cost is a span of time, and is paid back as time passes. The zero value owes nothing.
+// Debt is what is still owed of costs that add up. A cost is a span of time, and is paid back as
+// time passes. The zero value owes nothing.
 type Debt struct{ paid time.Time } // when all is paid back
 
 // Owed returns how long it takes until all is paid back; it is never negative.

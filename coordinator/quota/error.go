@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// countWait is the wait in a refusal by a count. It is only a guess, because nobody knows when one of those under way will end.
+// countWait is the wait in a refusal by a count. It is only a guess, because nobody knows when one
+// of those under way will end.
 const countWait = time.Second
 
 // Error says that a tenant or a credential may not use more.

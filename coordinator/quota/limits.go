@@ -43,14 +43,15 @@ func (l Limit) IsRate() bool { return int(l) < numRates }
 // Unlimited is a count without a limit.
 const Unlimited = math.MaxInt
 
-// Limits are the limits of a tenant, or of each of its credentials. A field that is zero takes its default.
+// Limits are the limits of a tenant, or of each of its credentials. A field that is zero takes its
+// default.
 type Limits struct {
 	Calls, Submits, Frames                   Rate
 	Sessions, Streams, Watches, Waits, Tasks int
 }
 
-// Defaults for a tenant. Rates and Tasks have no default limit, because the right one depends on the machine and its disk. Single credentials
-// have none.
+// Defaults for a tenant. Rates and Tasks have no default limit, because the right one depends on
+// the machine and its disk. Single credentials have none.
 const (
 	defaultSessions = 20_000
 	defaultStreams  = 20_000

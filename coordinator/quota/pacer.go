@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Pacer limits the rate of events that should be rare, separately for each of many keys: each event gets a turn, which may be in the future. It is safe
-// for concurrent use.
+// Pacer limits the rate of events that should be rare, separately for each of many keys: each event
+// gets a turn, which may be in the future. It is safe for concurrent use.
 type Pacer struct {
 	rate Rate
 	most time.Duration
@@ -18,7 +18,8 @@ type Pacer struct {
 	swept time.Time // when keys that owe nothing were last removed
 }
 
-// Bounds of the keys that a pacer remembers. From fewKeys on it removes keys that owe nothing. Beyond mostKeys all further keys share one.
+// Bounds of the keys that a pacer remembers. From fewKeys on it removes keys that owe nothing.
+// Beyond mostKeys all further keys share one.
 const (
 	fewKeys    = 4096
 	mostKeys   = 65536
@@ -30,8 +31,8 @@ func NewPacer(r Rate, most time.Duration) *Pacer {
 	return &Pacer{rate: r, most: most, debts: map[string]Debt{}}
 }
 
-// Turn takes the next turn of a key and returns the time until that turn. If this time would be too long, ok is false and no turn is taken; wait is then
-// the time until the turn would have come.
+// Turn takes the next turn of a key and returns the time until that turn. If this time would be too
+// long, ok is false and no turn is taken; wait is then the time until the turn would have come.
 func (p *Pacer) Turn(key string) (wait time.Duration, ok bool) {
 	now := time.Now()
 	p.mu.Lock()

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// X5: the turns of a key come at the rate. A turn that is too far in the future is refused. Other keys are not affected.
+// X5: the turns of a key come at the rate. A turn that is too far in the future is refused. Other
+// keys are not affected.
 func TestPacer(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {

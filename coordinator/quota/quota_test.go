@@ -26,7 +26,8 @@ func refusedBy(t *testing.T, err error) *Error {
 	return e
 }
 
-// X5: a rate allows its burst at once. Each refusal has the exact wait after which one more call is allowed.
+// X5: a rate allows its burst at once. Each refusal has the exact wait after which one more call is
+// allowed.
 func TestRate(t *testing.T) {
 	t.Attr("rules", "X5")
 	for _, r := range []Rate{{PerSecond: 10, Burst: 4}, {PerSecond: 3}, {PerSecond: 0.5}, {PerSecond: 1.0 / 60, Burst: 2}} {
@@ -57,8 +58,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// X5: in any time, no more is allowed than the rate gives, plus one burst and the largest single request. A caller that asks all the time gets not much
-// less than the rate.
+// X5: in any time, no more is allowed than the rate gives, plus one burst and the largest single
+// request. A caller that asks all the time gets not much less than the rate.
 func TestRateOverTime(t *testing.T) {
 	t.Attr("rules", "X5")
 	for seed := range uint64(5) {
@@ -84,7 +85,8 @@ func TestRateOverTime(t *testing.T) {
 	}
 }
 
-// X5: a request for more than the burst is allowed if the caller has no debt. The next request is refused until the debt is paid back.
+// X5: a request for more than the burst is allowed if the caller has no debt. The next request is
+// refused until the debt is paid back.
 func TestMoreThanTheBurst(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -101,7 +103,8 @@ func TestMoreThanTheBurst(t *testing.T) {
 	})
 }
 
-// X5: a tenant and its credentials have separate limits. A call that one of the two refuses counts for neither. Other tenants are not affected.
+// X5: a tenant and its credentials have separate limits. A call that one of the two refuses counts
+// for neither. Other tenants are not affected.
 func TestTenantAndCredential(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -139,8 +142,8 @@ func TestTenantAndCredential(t *testing.T) {
 	})
 }
 
-// X5: Enter counts what is open now, and refuses what is over the limit. A second call of leave changes nothing. With must, Enter refuses nothing, but
-// counts.
+// X5: Enter counts what is open now, and refuses what is over the limit. A second call of leave
+// changes nothing. With must, Enter refuses nothing, but counts.
 func TestCounts(t *testing.T) {
 	t.Attr("rules", "X5")
 	b := newBook(Config{Tenant: Limits{Sessions: 2}, Credential: Limits{Sessions: 1}})
@@ -187,7 +190,8 @@ func TestCounts(t *testing.T) {
 // errorOf returns the error of Enter.
 func errorOf(_ func(), err error) error { return err }
 
-// X5: of many at once as many enter as both the tenant and the credential have room for, and all leave together.
+// X5: of many at once as many enter as both the tenant and the credential have room for, and all
+// leave together.
 func TestSomeEnter(t *testing.T) {
 	t.Attr("rules", "X5")
 	refused := 0
@@ -218,7 +222,8 @@ func TestSomeEnter(t *testing.T) {
 	}
 }
 
-// X5: the zero configuration has no limits of rates and tasks, and high limits of sessions, streams, watches and waits.
+// X5: the zero configuration has no limits of rates and tasks, and high limits of sessions,
+// streams, watches and waits.
 func TestDefaults(t *testing.T) {
 	t.Attr("rules", "X5")
 	b := newBook(Config{})
@@ -241,8 +246,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// X5: what the own limits of a tenant, or of its credentials, leave open is taken from the limits of the other tenants, or of their credentials. Only
-// tenants have a limit of tasks.
+// X5: what the own limits of a tenant, or of its credentials, leave open is taken from the limits
+// of the other tenants, or of their credentials. Only tenants have a limit of tasks.
 func TestOwnLimits(t *testing.T) {
 	t.Attr("rules", "X5")
 	b := newBook(Config{
@@ -260,7 +265,8 @@ func TestOwnLimits(t *testing.T) {
 	}
 }
 
-// The slowest rate allows the most that may be taken at once only after years: this must not look like no wait.
+// The slowest rate allows the most that may be taken at once only after years: this must not look
+// like no wait.
 func TestLongestSpan(t *testing.T) {
 	now := time.Now()
 	r := Rate{PerSecond: leastRate}
@@ -278,7 +284,8 @@ func TestRefundOfTheLongestSpan(t *testing.T) {
 	}
 }
 
-// X5: answers that nobody needs are slowed down for the credential that causes them, not for others of the tenant.
+// X5: answers that nobody needs are slowed down for the credential that causes them, not for others
+// of the tenant.
 func TestRejectsOfOneCredential(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -292,7 +299,8 @@ func TestRejectsOfOneCredential(t *testing.T) {
 	})
 }
 
-// X5: an account is forgotten when it has no debt and counts nothing. Other accounts are not forgotten.
+// X5: an account is forgotten when it has no debt and counts nothing. Other accounts are not
+// forgotten.
 func TestAccountsAreForgotten(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {

@@ -8,7 +8,8 @@ type Use struct {
 	Used  int    // for a count; 0 for a rate, and for Tasks, which the engine counts
 }
 
-// Usage returns the limits of a caller and of its tenant, those of the tenant first. It makes no account: the caller may be one of many that use nothing.
+// Usage returns the limits of a caller and of its tenant, those of the tenant first. It makes no
+// account: the caller may be one of many that use nothing.
 func (b *Book) Usage(who Caller) []Use {
 	all := b.usage(Caller{Tenant: who.Tenant})
 	if who.Credential != "" {

@@ -22,7 +22,8 @@ type message struct {
 	since time.Time
 }
 
-// conn is a connection of a client. The goroutine that reads it follows the client's frames, and the one that writes to it the server's.
+// conn is a connection of a client. The goroutine that reads it follows the client's frames, and
+// the one that writes to it the server's.
 type conn struct {
 	net.Conn
 	limiter *Limiter
@@ -30,9 +31,11 @@ type conn struct {
 	mu       sync.Mutex
 	in, out  frames
 	messages map[uint32]*message // by stream; a stream between two messages has none; nil until there is one
-	ended    map[uint32]bool     // streams that the server has ended in the middle of a message: what still comes is thrown away; nil until there is one
-	bytes    int                 // how many count
-	closed   bool
+	// streams that the server has ended in the middle of a message: what still comes is thrown
+	// away; nil until there is one
+	ended  map[uint32]bool
+	bytes  int // how many count
+	closed bool
 }
 
 // Read implements net.Conn.
@@ -112,7 +115,8 @@ func (c *conn) sent(p []byte) {
 	}
 }
 
-// contentLocked follows the messages in the content of a stream. It returns by how many the bytes that count have grown.
+// contentLocked follows the messages in the content of a stream. It returns by how many the bytes
+// that count have grown.
 func (c *conn) contentLocked(id uint32, p []byte) (grown int) {
 	if c.ended[id] {
 		return 0
@@ -161,7 +165,8 @@ func (c *conn) contentLocked(id uint32, p []byte) (grown int) {
 	return grown + counts(m.have)
 }
 
-// forgetLocked forgets the message of a stream. It returns by how many the bytes that count have grown: 0 or less.
+// forgetLocked forgets the message of a stream. It returns by how many the bytes that count have
+// grown: 0 or less.
 func (c *conn) forgetLocked(id uint32) (grown int) {
 	m := c.messages[id]
 	if m == nil {
@@ -171,18 +176,21 @@ func (c *conn) forgetLocked(id uint32) (grown int) {
 	return -counts(m.have)
 }
 
-// Window is how many bytes of a stream gRPC takes in although nobody reads it. Only what comes beyond counts: gRPC asks for that, because a handler waits for the
-// message. Other messages may have to wait until it is their turn, for as long as it takes.
+// Window is how many bytes of a stream gRPC takes in although nobody reads it. Only what comes
+// beyond counts: gRPC asks for that, because a handler waits for the message. Other messages may
+// have to wait until it is their turn, for as long as it takes.
 const Window = 64 << 10
 
-// mostStreams is for how many streams of a connection something is remembered: more than it can have at a time. Beyond that they are streams on which something
-// came after the server had ended them, and is thrown away.
+// mostStreams is for how many streams of a connection something is remembered: more than it can
+// have at a time. Beyond that they are streams on which something came after the server had ended
+// them, and is thrown away.
 const mostStreams = 2048
 
 // counts returns how many bytes of a message count, given how many have come.
 func counts(have int) int { return max(have-Window, 0) }
 
-// countLocked changes how many bytes of the connection count. It reports whether all connections together have too many now.
+// countLocked changes how many bytes of the connection count. It reports whether all connections
+// together have too many now.
 func (c *conn) countLocked(grown int) (over bool) {
 	if grown == 0 {
 		return false
@@ -192,7 +200,8 @@ func (c *conn) countLocked(grown int) (over bool) {
 	return c.limiter.count(c, grown, before == 0, c.bytes == 0)
 }
 
-// oldest returns when the oldest message of which bytes count has begun; the zero time if there is none.
+// oldest returns when the oldest message of which bytes count has begun; the zero time if there is
+// none.
 func (c *conn) oldest() (since time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

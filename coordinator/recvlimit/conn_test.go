@@ -64,7 +64,8 @@ func (x *client) feed() {
 	}
 }
 
-// message sends the first n bytes of a message of the given size on a stream, in frames of 10,000 bytes.
+// message sends the first n bytes of a message of the given size on a stream, in frames of 10,000
+// bytes.
 func (x *client) message(stream uint32, size, n int, end bool) {
 	x.t.Helper()
 	all := append([]byte{0, byte(size >> 24), byte(size >> 16), byte(size >> 8), byte(size)}, make([]byte, n)...)
@@ -88,7 +89,8 @@ func wantBytes(t *testing.T, what string, l *Limiter, want int64) {
 
 func quiet(most int64) *Limiter { return New(most, slog.New(slog.DiscardHandler)) }
 
-// X5: the bytes of messages that have begun count beyond the window, and no longer when the message is complete, or its stream has ended from either side.
+// X5: the bytes of messages that have begun count beyond the window, and no longer when the message
+// is complete, or its stream has ended from either side.
 func TestUnfinishedMessagesCount(t *testing.T) {
 	t.Attr("rules", "X5")
 	for name, pieces := range map[string]*rand.Rand{"in one piece": nil, "in pieces": rand.New(rand.NewPCG(1, 2))} {
@@ -177,7 +179,8 @@ func TestMessagesInFrames(t *testing.T) {
 	}
 }
 
-// X5: beyond the bound, the connection with the oldest unfinished message is closed, and the next one, until the rest is within the bound.
+// X5: beyond the bound, the connection with the oldest unfinished message is closed, and the next
+// one, until the rest is within the bound.
 func TestOldestIsClosed(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {

@@ -18,7 +18,8 @@ const headSize = 9
 // prefaceSize is the size of what a client sends before its first frame.
 const prefaceSize = 24
 
-// frames follows the frames in one direction of a connection. The bytes may come in pieces of any size.
+// frames follows the frames in one direction of a connection. The bytes may come in pieces of any
+// size.
 type frames struct {
 	skip  int // bytes before the first frame
 	begun int // bytes of head that have come
@@ -38,8 +39,9 @@ func (f *frames) endsStream() bool {
 	return f.kind() == typeRSTStream || (f.kind() == typeData || f.kind() == typeHeaders) && f.has(flagEndStream)
 }
 
-// next takes bytes from the front of p. It returns the content that they are of a frame of DATA, without padding, and the rest of p. ended reports whether the
-// frame, of whatever type, ends with them.
+// next takes bytes from the front of p. It returns the content that they are of a frame of DATA,
+// without padding, and the rest of p. ended reports whether the frame, of whatever type, ends with
+// them.
 func (f *frames) next(p []byte) (content, rest []byte, ended bool) {
 	switch {
 	case f.skip > 0:

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// FuzzReceived: whatever a client sends, and in whatever pieces, the same messages have begun, and no bytes count when the connection is closed.
+// FuzzReceived: whatever a client sends, and in whatever pieces, the same messages have begun, and
+// no bytes count when the connection is closed.
 func FuzzReceived(f *testing.F) {
 	var b bytes.Buffer
 	out := http2.NewFramer(&b, nil)

@@ -13,7 +13,8 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Limiter bounds what all connections together have of unfinished messages. It is safe for concurrent use.
+// Limiter bounds what all connections together have of unfinished messages. It is safe for
+// concurrent use.
 type Limiter struct {
 	most   int64 // bytes
 	log    *slog.Logger
@@ -36,7 +37,8 @@ func New(most int64, log *slog.Logger) *Limiter {
 // Closed counts the connections that were closed.
 func (l *Limiter) Closed() prometheus.Collector { return l.closed }
 
-// Handshakes returns credentials for a listener of gRPC, given others, whose connections are counted.
+// Handshakes returns credentials for a listener of gRPC, given others, whose connections are
+// counted.
 func (l *Limiter) Handshakes(of credentials.TransportCredentials) credentials.TransportCredentials {
 	return handshakes{of, l}
 }
@@ -69,7 +71,8 @@ func (l *Limiter) follow(of net.Conn) net.Conn {
 	return c
 }
 
-// count changes how many bytes count. first and none say whether the connection had none before, or has none now. It reports whether there are too many.
+// count changes how many bytes count. first and none say whether the connection had none before, or
+// has none now. It reports whether there are too many.
 func (l *Limiter) count(c *conn, grown int, first, none bool) (over bool) {
 	if first != none {
 		l.mu.Lock()
@@ -83,7 +86,8 @@ func (l *Limiter) count(c *conn, grown int, first, none bool) (over bool) {
 	return l.bytes.Add(int64(grown)) > l.most
 }
 
-// relieve closes connections until what is left is within the bound: always the one with the oldest message.
+// relieve closes connections until what is left is within the bound: always the one with the oldest
+// message.
 func (l *Limiter) relieve() {
 	l.relieving.Lock()
 	defer l.relieving.Unlock()
@@ -99,7 +103,8 @@ func (l *Limiter) relieve() {
 	}
 }
 
-// oldest returns the connection with the oldest message, and when this has begun; nil if there is none.
+// oldest returns the connection with the oldest message, and when this has begun; nil if there is
+// none.
 func (l *Limiter) oldest() (found *conn, since time.Time) {
 	l.mu.Lock()
 	all := slices.Collect(maps.Keys(l.have))

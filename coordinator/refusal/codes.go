@@ -6,7 +6,8 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/quota"
 )
 
-// Error codes. A status has the code in metadata["code"], and as its reason the code without "E." and with underscores.
+// Error codes. A status has the code in metadata["code"], and as its reason the code without "E."
+// and with underscores.
 const (
 	CodeInvalid    = "E.REQUEST.INVALID"
 	CodeNotFound   = "E.TASK.NOT_FOUND"
@@ -36,7 +37,8 @@ const (
 	CodeNoToken     = "E.AUTH.NOT_FOUND"
 )
 
-// Codes of refusals by quotas (X5): nothing was changed, and a repeat may succeed after the wait that is told.
+// Codes of refusals by quotas (X5): nothing was changed, and a repeat may succeed after the wait
+// that is told.
 const (
 	CodeQuotaCalls    = "E.QUOTA.CALLS"
 	CodeQuotaSubmits  = "E.QUOTA.SUBMITS"
@@ -62,7 +64,8 @@ func IsQuotaCode(code string) bool {
 	return code == CodeQuotaAttempts || slices.Contains(quotaCodes[:], code)
 }
 
-// Codes that only error and reset frames have, which may also have those above. docs/errors.md has all codes, docs/protocol.md those of frames (W14).
+// Codes that only error and reset frames have, which may also have those above. docs/errors.md has
+// all codes, docs/protocol.md those of frames (W14).
 const (
 	CodeDenied       = "E.SESSION.DENIED"
 	CodeStaleBinding = "E.SESSION.STALE_BINDING"

@@ -11,8 +11,9 @@ import (
 
 // The errors of single items of a request or frame, of which other items may have succeeded.
 
-// ItemError returns the error of an item that got no verdict, with the same code and message as the status of a call that fails so, and with the wait after
-// which to repeat the item. It returns nil if err is nil.
+// ItemError returns the error of an item that got no verdict, with the same code and message as the
+// status of a call that fails so, and with the wait after which to repeat the item. It returns nil
+// if err is nil.
 func ItemError(err error) *lessorv1.ItemError {
 	if err == nil {
 		return nil
@@ -21,7 +22,8 @@ func ItemError(err error) *lessorv1.ItemError {
 	return &lessorv1.ItemError{Code: CodeOf(st.Err()), RetryAfter: WaitOf(st.Err()), Message: st.Message()}
 }
 
-// SubmitError returns the error for one spec, with the same code, message and metadata as the status of a SubmitTask with that spec.
+// SubmitError returns the error for one spec, with the same code, message and metadata as the
+// status of a SubmitTask with that spec.
 func SubmitError(err error) *lessorv1.SubmitError {
 	st := status.Convert(Status(err))
 	field, _ := detail.Field(st)
@@ -33,7 +35,8 @@ func SubmitError(err error) *lessorv1.SubmitError {
 	}
 }
 
-// AwaitError returns the error for one task of an AwaitTasks, with the same code and message as the status of a GetTask of that task.
+// AwaitError returns the error for one task of an AwaitTasks, with the same code and message as the
+// status of a GetTask of that task.
 func AwaitError(err error) *lessorv1.AwaitError {
 	st := status.Convert(Status(err))
 	return &lessorv1.AwaitError{Status: int32(st.Code()), Code: CodeOf(st.Err()), Message: st.Message(), RetryAfter: WaitOf(st.Err())}

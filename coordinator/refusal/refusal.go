@@ -66,7 +66,8 @@ func (e *RoleError) Error() string {
 	return fmt.Sprintf("%s requires the role %v; the credential has the role %v", e.What, e.Asks, e.Has)
 }
 
-// HostError refuses a call that is about all tenants to a caller that is not of the host tenant. It does not say which tenant that is (X2).
+// HostError refuses a call that is about all tenants to a caller that is not of the host tenant. It
+// does not say which tenant that is (X2).
 type HostError struct {
 	What   string // the call, or the path of the page
 	NoHost bool   // there is no host tenant
@@ -83,15 +84,16 @@ func (e *HostError) Error() string {
 	return about + " (serve --host-tenant), and the credential is of another one"
 }
 
-// AnsweredError ends a stream after the answers to all messages that were taken on it: one without an answer has had no effect.
+// AnsweredError ends a stream after the answers to all messages that were taken on it: one without
+// an answer has had no effect.
 type AnsweredError struct{ Cause *auth.Error }
 
 func (e *AnsweredError) Error() string { return e.Cause.Error() }
 
 func (e *AnsweredError) Unwrap() error { return e.Cause }
 
-// Status converts an error of the engine, a parser or the gate to a gRPC status; no other place does (S4). An error that is a status
-// already is returned as it is; nil stays nil.
+// Status converts an error of the engine, a parser or the gate to a gRPC status; no other place
+// does (S4). An error that is a status already is returned as it is; nil stays nil.
 func Status(err error) error {
 	if err == nil {
 		return nil
@@ -134,7 +136,9 @@ func Status(err error) error {
 		return New(codes.Unavailable, CodeStoreGone, err.Error(), nil, RetryIn(retryDiskFull))
 	case errors.Is(err, engine.ErrDiskFull):
 		return New(codes.ResourceExhausted, CodeDiskFull, err.Error(), nil, RetryIn(retryDiskFull))
-	case errors.Is(err, engine.ErrStore), errors.As(err, &failed): // CommitError: from a read after a commit has failed. The cause is only for the operator's log
+	case errors.Is(err, engine.ErrStore), errors.As(err, &failed):
+		// CommitError: from a read after a commit has failed. The cause is only for the operator's
+		// log
 		return New(codes.Unavailable, CodeStore, engine.ErrStore.Error(), nil, RetryIn(retryStopped))
 	case errors.Is(err, ErrBackupBusy):
 		return New(codes.ResourceExhausted, CodeBackupBusy, err.Error(), nil, RetryIn(retryBackup))
@@ -202,7 +206,8 @@ func existing(err *lease.ExistsError) map[string]string {
 	return metadata
 }
 
-// New returns a status with an error code (see codes.go), metadata for programs, and further details.
+// New returns a status with an error code (see codes.go), metadata for programs, and further
+// details.
 func New(c codes.Code, code, message string, metadata map[string]string, more ...protoadapt.MessageV1) error {
 	info := detail.ErrorInfo(code)
 	maps.Copy(info.Metadata, metadata)
@@ -214,7 +219,8 @@ func New(c codes.Code, code, message string, metadata map[string]string, more ..
 	return detailed.Err()
 }
 
-// After is Status for a call that had changed so many tasks before err cut it off. It tells programs their number, as "changed": these changes stay.
+// After is Status for a call that had changed so many tasks before err cut it off. It tells
+// programs their number, as "changed": these changes stay.
 func After(changed uint64, err error) error {
 	st := status.Convert(Status(err)).Proto()
 	for _, of := range st.GetDetails() {

@@ -21,7 +21,8 @@ import (
 	"github.com/lessor-dev/lessor/store/standby"
 )
 
-// S4: every error has a gRPC code, a reason, a code in its metadata, and RetryInfo if waiting helps.
+// S4: every error has a gRPC code, a reason, a code in its metadata, and RetryInfo if waiting
+// helps.
 func TestErrorsBecomeStatuses(t *testing.T) {
 	t.Attr("rules", "S4")
 	id := lease.TaskID{Space: 1, Seq: 7}
@@ -86,8 +87,8 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 	}
 }
 
-// S4: the error of one spec among others says the same as the status that SubmitTask would have: its code, its field if one is to blame, its wait if
-// waiting helps, and what else programs learn.
+// S4: the error of one spec among others says the same as the status that SubmitTask would have:
+// its code, its field if one is to blame, its wait if waiting helps, and what else programs learn.
 func TestSubmitErrorIsThatOfTheCall(t *testing.T) {
 	t.Attr("rules", "S4")
 	for _, tt := range []struct {
@@ -126,7 +127,8 @@ func TestSubmitErrorIsThatOfTheCall(t *testing.T) {
 	}
 }
 
-// W14: an item of a frame that got no verdict has the code and the wait of a call that fails so, and does not contain an internal cause.
+// W14: an item of a frame that got no verdict has the code and the wait of a call that fails so,
+// and does not contain an internal cause.
 func TestItemErrorsHaveTheirWaits(t *testing.T) {
 	t.Attr("rules", "W14")
 	for _, tt := range []struct {
@@ -147,7 +149,8 @@ func TestItemErrorsHaveTheirWaits(t *testing.T) {
 	}
 }
 
-// X5: the error of a call that was cut off after it had changed tasks says how many, beside all that it says otherwise.
+// X5: the error of a call that was cut off after it had changed tasks says how many, beside all
+// that it says otherwise.
 func TestErrorOfACallThatHasChangedTasks(t *testing.T) {
 	plain, after := status.Convert(Status(engine.ErrStopped)), status.Convert(After(600, engine.ErrStopped))
 	info := detail.Of[*errdetails.ErrorInfo](after)
@@ -173,7 +176,8 @@ func TestCodesOfOthersAreNotRead(t *testing.T) {
 	}
 }
 
-// X5: a refusal for too many failed attempts is one by a quota, like those of all other limits; a full disk is not.
+// X5: a refusal for too many failed attempts is one by a quota, like those of all other limits; a
+// full disk is not.
 func TestQuotaCodes(t *testing.T) {
 	t.Attr("rules", "X5")
 	for code, want := range map[string]bool{CodeQuotaAttempts: true, CodeQuotaTasks: true, CodeQuotaCalls: true, CodeDiskFull: false, "": false} {
@@ -204,7 +208,8 @@ func TestInternalCausesStayInside(t *testing.T) {
 	}
 }
 
-// Status keeps nil and statuses as they are, and gives the errors of ended contexts their own codes.
+// Status keeps nil and statuses as they are, and gives the errors of ended contexts their own
+// codes.
 func TestStatusesAndEndedContextsPass(t *testing.T) {
 	if Status(nil) != nil {
 		t.Error("Status(nil) is an error, want nil")

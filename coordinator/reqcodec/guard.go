@@ -13,9 +13,10 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Asking tells requests that ask for something (true) from reports of workers (false). An unknown field in a request is refused, because the coordinator
-// would not do what the field asks for. An unknown field in a report is ignored, because the worker would lose its work if the report were refused
-// (docs/decisions/0022-unknown-fields.md).
+// Asking tells requests that ask for something (true) from reports of workers (false). An unknown
+// field in a request is refused, because the coordinator would not do what the field asks for. An
+// unknown field in a report is ignored, because the worker would lose its work if the report were
+// refused (docs/decisions/0022-unknown-fields.md).
 type Asking bool
 
 // Answer answers a request that could not be decoded, with a response or a status.
@@ -26,8 +27,8 @@ func refuseMalformed(_ context.Context, err *lease.FieldError) (any, error) {
 	return nil, refusal.Status(err)
 }
 
-// Guard returns desc with every handler wrapped, except that of a Session: package session answers malformed frames itself. answers has the methods that
-// answer a malformed request with a response.
+// Guard returns desc with every handler wrapped, except that of a Session: package session answers
+// malformed frames itself. answers has the methods that answer a malformed request with a response.
 func Guard(desc *grpc.ServiceDesc, asks Asking, answers map[string]Answer) *grpc.ServiceDesc {
 	out := *desc
 	if asks {
@@ -58,7 +59,8 @@ func guard(next grpc.MethodHandler, method string, asks Asking, answer Answer) g
 			}
 			return decode(&r)
 		}
-		// The interceptors come first, so that a caller who may not make the call does not learn what is wrong with the request.
+		// The interceptors come first, so that a caller who may not make the call does not learn
+		// what is wrong with the request.
 		judged := func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 			switch {
 			case r.skipped:
@@ -72,8 +74,9 @@ func guard(next grpc.MethodHandler, method string, asks Asking, answer Answer) g
 	}
 }
 
-// guardedStream is a stream on which a message that cannot be decoded is refused like a request of a unary call. If the codec returned the error to grpc, grpc
-// would end the stream at once, and answers to earlier messages would be lost. The handlers look for unknown fields.
+// guardedStream is a stream on which a message that cannot be decoded is refused like a request of
+// a unary call. If the codec returned the error to grpc, grpc would end the stream at once, and
+// answers to earlier messages would be lost. The handlers look for unknown fields.
 type guardedStream struct{ grpc.ServerStream }
 
 // RecvMsg reads the next message.

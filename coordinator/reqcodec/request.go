@@ -12,8 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Request is a request that was decoded, or the reason why it cannot be decoded. A handler of a stream that has to know the size of a message receives it into
-// a Request.
+// Request is a request that was decoded, or the reason why it cannot be decoded. A handler of a
+// stream that has to know the size of a message receives it into a Request.
 type Request struct {
 	Into    proto.Message
 	asks    Asking
@@ -35,10 +35,12 @@ func (r *Request) Memory() int {
 	return n
 }
 
-// codec is a codec that returns no error when it decodes a Request: it stores the error in the Request.
+// codec is a codec that returns no error when it decodes a Request: it stores the error in the
+// Request.
 type codec struct{ encoding.CodecV2 }
 
-// NewCodec returns a codec that decodes as inner does, but refuses messages that are too large, and puts what is wrong with a Request into that.
+// NewCodec returns a codec that decodes as inner does, but refuses messages that are too large, and
+// puts what is wrong with a Request into that.
 func NewCodec(inner encoding.CodecV2) encoding.CodecV2 { return codec{boundedCodec{inner}} }
 
 // Unmarshal reads a message.

@@ -1,9 +1,11 @@
 // Package sendlimit bounds the answers that gRPC keeps until their client reads them (X5).
 //
-// A handler returns as soon as gRPC has its answer. gRPC then keeps the answer in memory until flow control lets it send the answer. A client that never reads
-// could make a thousand calls on each connection, and the coordinator would have to keep all the answers. So each connection has a fixed number of places for
-// answers that can be large. A call that only reads takes a place before it reads the store, and so does an AwaitTasks before each answer. A Lease takes a
-// place when it has granted tasks, see PlaceOf. The place is free again when gRPC has sent the whole answer.
+// A handler returns as soon as gRPC has its answer. gRPC then keeps the answer in memory until flow
+// control lets it send the answer. A client that never reads could make a thousand calls on each
+// connection, and the coordinator would have to keep all the answers. So each connection has a
+// fixed number of places for answers that can be large. A call that only reads takes a place before
+// it reads the store, and so does an AwaitTasks before each answer. A Lease takes a place when it
+// has granted tasks, see PlaceOf. The place is free again when gRPC has sent the whole answer.
 package sendlimit
 
 import (
@@ -20,13 +22,15 @@ import (
 	"github.com/lessor-dev/lessor/internal/wire"
 )
 
-// maxAnswers is how many large answers a connection may have at a time, including those that are still being made.
+// maxAnswers is how many large answers a connection may have at a time, including those that are
+// still being made.
 var maxAnswers = 16
 
 // answers holds the places of one connection: a semaphore.
 type answers chan struct{}
 
-// reads are the calls that only read, and whose answers can be large because they hold payloads or lists.
+// reads are the calls that only read, and whose answers can be large because they hold payloads or
+// lists.
 var reads = map[string]bool{
 	lessorv1.TaskService_GetTask_FullMethodName:          true,
 	lessorv1.TaskService_ListTasks_FullMethodName:        true,
@@ -47,12 +51,14 @@ type largeAnswer struct {
 	sent func() // gives the place back
 }
 
-// Limiter is an interceptor that bounds the answers of each connection. UntilEnded is that of the gate.
+// Limiter is an interceptor that bounds the answers of each connection. UntilEnded is that of the
+// gate.
 type Limiter struct {
 	UntilEnded func(context.Context) (in context.Context, done func())
 }
 
-// Unary delays a call while too many answers of its connection wait to be sent. A call from within the process has no connection and is not delayed.
+// Unary delays a call while too many answers of its connection wait to be sent. A call from within
+// the process has no connection and is not delayed.
 func (l Limiter) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	places, _ := ctx.Value(answersKey{}).(answers)
 	read, leases := reads[info.FullMethod], info.FullMethod == lessorv1.WorkerService_Lease_FullMethodName
@@ -63,7 +69,9 @@ func (l Limiter) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	if err := l.take(ctx, p); err != nil {
 		return nil, refusal.Status(err)
 	}
-	if leases { // a client that does not read its answers gets no work, but a Lease that waits for work must not hold a place
+	// a client that does not read its answers gets no work, but a Lease that waits for work must
+	// not hold a place
+	if leases {
 		p.free()
 		ctx = context.WithValue(ctx, placeKey{}, p)
 	}
@@ -81,7 +89,8 @@ func (l Limiter) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	return &largeAnswer{m.(proto.Message), p.free}, nil
 }
 
-// take takes a place. If it has to wait for one, it waits only until the credential of the call ends (X3).
+// take takes a place. If it has to wait for one, it waits only until the credential of the call
+// ends (X3).
 func (l Limiter) take(ctx context.Context, p *Place) error {
 	if ctx.Err() == nil && p.takeNow() {
 		return nil
@@ -132,8 +141,9 @@ func (p *Place) Free() {
 	}
 }
 
-// Take waits for a free place. It returns the cause if ctx ends before, or has ended already, even if the answer needs no place: the answer would not be
-// received, and so the tasks of a Lease must be given back (W5).
+// Take waits for a free place. It returns the cause if ctx ends before, or has ended already, even
+// if the answer needs no place: the answer would not be received, and so the tasks of a Lease must
+// be given back (W5).
 func (p *Place) Take(ctx context.Context) error {
 	if ctx.Err() != nil { // the select below would choose at random if a place is free, too
 		return context.Cause(ctx)
@@ -182,7 +192,8 @@ func (Handler) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context 
 // HandleRPC does nothing.
 func (Handler) HandleRPC(context.Context, stats.RPCStats) {}
 
-// sentFrom is a buffer pool that calls sent when gRPC gives a buffer back, which it does after it has sent the buffer.
+// sentFrom is a buffer pool that calls sent when gRPC gives a buffer back, which it does after it
+// has sent the buffer.
 type sentFrom struct {
 	mem.BufferPool
 	sent func()
@@ -194,7 +205,8 @@ func (p sentFrom) Put(b *[]byte) {
 	p.sent()
 }
 
-// Encode encodes a message into a buffer. For a largeAnswer, the place becomes free when gRPC has sent the buffer.
+// Encode encodes a message into a buffer. For a largeAnswer, the place becomes free when gRPC has
+// sent the buffer.
 func Encode(v any) (mem.BufferSlice, error) {
 	m, pool, sent := v, wire.Buffers, func() {}
 	if large, ok := v.(*largeAnswer); ok {

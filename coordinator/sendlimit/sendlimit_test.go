@@ -18,8 +18,9 @@ import (
 // noCredential limits calls that have shown no credential that could end.
 var noCredential = Limiter{func(ctx context.Context) (context.Context, func()) { return ctx, func() {} }}
 
-// X5: a connection may have only a limited number of large answers that are not sent yet. Further calls wait until one of them is sent. A call that has
-// ended does not wait. Answers that were sent, small answers, failed calls and panics do not count.
+// X5: a connection may have only a limited number of large answers that are not sent yet. Further
+// calls wait until one of them is sent. A call that has ended does not wait. Answers that were
+// sent, small answers, failed calls and panics do not count.
 func TestAnswersAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -89,7 +90,8 @@ func TestAnswersAreBounded(t *testing.T) {
 	})
 }
 
-// X5: a lease request does not count while it waits for a task. It gets no task while its connection has too many unsent answers.
+// X5: a lease request does not count while it waits for a task. It gets no task while its
+// connection has too many unsent answers.
 func TestLeaseWaitsForAnswers(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -133,7 +135,8 @@ func TestLeaseWaitsForAnswers(t *testing.T) {
 	})
 }
 
-// W5: a caller that has left takes no place, even if one is free, so that its task is requeued at once. A call that needs no place ends in the same way.
+// W5: a caller that has left takes no place, even if one is free, so that its task is requeued at
+// once. A call that needs no place ends in the same way.
 func TestCallerThatHasLeftTakesNoPlace(t *testing.T) {
 	t.Attr("rules", "W5")
 	gone, cancel := context.WithCancel(t.Context())
@@ -149,8 +152,9 @@ func TestCallerThatHasLeftTakesNoPlace(t *testing.T) {
 	}
 }
 
-// Encode writes the same bytes as proto.Marshal, for all sizes, with buffers from the pool and without. The buffer is at most four times as large as the
-// message. The place of a large answer is released exactly once.
+// Encode writes the same bytes as proto.Marshal, for all sizes, with buffers from the pool and
+// without. The buffer is at most four times as large as the message. The place of a large answer is
+// released exactly once.
 func TestEncode(t *testing.T) {
 	for _, size := range []int{0, 10, 1000, 1024, 5000, 33 << 10, 100 << 10, 600 << 10, 3 << 20} {
 		m := &lessorv1.GetTaskResponse{Task: &lessorv1.Task{Output: make([]byte, size)}}

@@ -68,7 +68,8 @@ func (s *adminService) addHosting(m *lessorv1.GetStatusResponse, host string) {
 	}
 }
 
-// quotasProto converts limits and their use. unended is how many tasks of the tenant have not ended.
+// quotasProto converts limits and their use. unended is how many tasks of the tenant have not
+// ended.
 func quotasProto(all []quota.Use, unended uint64) []*lessorv1.Quota {
 	shown := make([]*lessorv1.Quota, len(all))
 	for i, u := range all {

@@ -15,7 +15,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// outcomes matches what an outcome may begin with. Workers choose some of the codes, those of packages.
+// outcomes matches what an outcome may begin with. Workers choose some of the codes, those of
+// packages.
 var outcomes = regexp.MustCompile(`^(|O|OK|E|E\.[A-Z0-9_.]*)$`)
 
 // ListAuditEvents lists the audit of the caller's tenant, oldest first (X4).
@@ -25,7 +26,8 @@ func (s *adminService) ListAuditEvents(ctx context.Context, req *lessorv1.ListAu
 		Subject: f.ID("subject", req.GetSubject()), Action: f.ID("action", req.GetAction()), Outcome: f.ID("outcome", req.GetOutcome()),
 		Since: req.GetSince(), Until: req.GetUntil(),
 	}
-	if wrong := gate.UnknownAction(want.GetAction()); wrong != "" { // else the answer would be empty, as if nobody had done it
+	// else the answer would be empty, as if nobody had done it
+	if wrong := gate.UnknownAction(want.GetAction()); wrong != "" {
 		f.Fail("action", "%s", wrong)
 	}
 	if outcome := want.GetOutcome(); !outcomes.MatchString(outcome) {
@@ -63,7 +65,8 @@ type auditPage struct {
 	more    bool
 }
 
-// take scans an entry and returns whether the scan goes on. If it returns false, it has not scanned the entry: the next page begins with this entry.
+// take scans an entry and returns whether the scan goes on. If it returns false, it has not scanned
+// the entry: the next page begins with this entry.
 func (p *auditPage) take(a *records.Audit) bool {
 	switch {
 	case p.until != 0 && a.At >= p.until:
@@ -85,7 +88,8 @@ func (p *auditPage) matches(a *records.Audit) bool {
 	return (subject == "" || subject == a.Subject) && (action == "" || action == a.Action) && strings.HasPrefix(a.Outcome, p.want.GetOutcome())
 }
 
-// auditProto converts an entry. Earlier versions could write an object that is not UTF-8, and protobuf would fail to send the whole page with it.
+// auditProto converts an entry. Earlier versions could write an object that is not UTF-8, and
+// protobuf would fail to send the whole page with it.
 func auditProto(a *records.Audit) *lessorv1.AuditEvent {
 	return &lessorv1.AuditEvent{
 		At: convert.Stamp(a.At), Tenant: a.Tenant, Subject: a.Subject, CredentialId: a.Credential, Role: a.Role, Peer: a.Peer,

@@ -22,7 +22,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// X4, X2: an operator reads only the audit of its own tenant, and a page token is valid only for its tenant.
+// X4, X2: an operator reads only the audit of its own tenant, and a page token is valid only for
+// its tenant.
 func TestAuditBelongsToItsTenant(t *testing.T) {
 	t.Attr("rules", "X4 X2")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
@@ -55,7 +56,8 @@ func TestAuditBelongsToItsTenant(t *testing.T) {
 	})
 }
 
-// X4: the audit can be filtered by subject, call, outcome and time. A name that no entry can have is refused: an empty answer would say that nobody did it.
+// X4: the audit can be filtered by subject, call, outcome and time. A name that no entry can have
+// is refused: an empty answer would say that nobody did it.
 func TestAuditFilter(t *testing.T) {
 	t.Attr("rules", "X4")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
@@ -120,7 +122,8 @@ func TestAuditFilter(t *testing.T) {
 	})
 }
 
-// One call of ListAuditEvents reads no more than maxScan entries, so a page may be empty and still have a token for the next page.
+// One call of ListAuditEvents reads no more than maxScan entries, so a page may be empty and still
+// have a token for the next page.
 func TestAuditScansABoundedNumber(t *testing.T) {
 	st := memstore.New()
 	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
@@ -148,7 +151,8 @@ func TestAuditScansABoundedNumber(t *testing.T) {
 	})
 }
 
-// X4: an entry whose object is not UTF-8 is shown with U+FFFD instead. Otherwise neither its page nor any later one could be read.
+// X4: an entry whose object is not UTF-8 is shown with U+FFFD instead. Otherwise neither its page
+// nor any later one could be read.
 func TestAuditEntryThatIsNotUTF8IsShown(t *testing.T) {
 	t.Attr("rules", "X4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

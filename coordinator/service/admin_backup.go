@@ -50,7 +50,8 @@ func (b *backups) fail() (untold bool) {
 	return !b.told
 }
 
-// confirm notes that the client of a backup has said what became of it. known is false if it is not the last one; first is false if it is a repeat.
+// confirm notes that the client of a backup has said what became of it. known is false if it is not
+// the last one; first is false if it is a repeat.
 func (b *backups) confirm(id string) (known, first bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -113,8 +114,9 @@ func (s *adminService) ConfirmBackup(ctx context.Context, req *lessorv1.ConfirmB
 	return &lessorv1.ConfirmBackupResponse{}, nil
 }
 
-// cutIfDiskFills cuts a backup off when the disk is full and the store has grown since the backup began: if it went on growing, it would use up the disk
-// reserve too, and then no verdict could be committed. A backup during which the store need not grow goes on. stop ends the watch.
+// cutIfDiskFills cuts a backup off when the disk is full and the store has grown since the backup
+// began: if it went on growing, it would use up the disk reserve too, and then no verdict could be
+// committed. A backup during which the store need not grow goes on. stop ends the watch.
 func (s *adminService) cutIfDiskFills(cut context.CancelCauseFunc) (stop func()) {
 	before := s.Store.Stats().FileBytes
 	stopWatch := every.Interval(backupDiskCheck, func() {
@@ -128,7 +130,8 @@ func (s *adminService) cutIfDiskFills(cut context.CancelCauseFunc) (stop func())
 	}
 }
 
-// keepTime notes that a backup has ended, for the metrics and for those of later starts. If the time cannot be stored, only a restart loses it.
+// keepTime notes that a backup has ended, for the metrics and for those of later starts. If the
+// time cannot be stored, only a restart loses it.
 func (s *adminService) keepTime(done bool) {
 	s.backups.mu.Lock()
 	defer s.backups.mu.Unlock()
@@ -154,7 +157,8 @@ func lastBackups(st store.Store) (times records.Backups, err error) {
 	return times, err
 }
 
-// copyTo sends all parts of a backup. It releases the snapshot when it returns, even if the client has stopped reading.
+// copyTo sends all parts of a backup. It releases the snapshot when it returns, even if the client
+// has stopped reading.
 func (s *adminService) copyTo(out *backupWriter, id string) error {
 	begin := &lessorv1.BackupBegin{
 		BackupId: id, Format: store.Current().Format(), Epoch: s.Engine.Epoch(), TakenAt: convert.Stamp(s.Engine.Now().Wall), StoreBytes: uint64(s.Store.Stats().FileBytes),
@@ -173,7 +177,8 @@ func (s *adminService) copyTo(out *backupWriter, id string) error {
 	return out.pass(&lessorv1.BackupResponse{Part: &lessorv1.BackupResponse_End{End: end}})
 }
 
-// backupWriter sends the bytes written to it as responses. It returns an error when one send takes longer than stall. That send ends with the call.
+// backupWriter sends the bytes written to it as responses. It returns an error when one send takes
+// longer than stall. That send ends with the call.
 type backupWriter struct {
 	ctx   context.Context //nolint:containedctx // the context of the call; a backupWriter serves only one call
 	stall time.Duration
@@ -182,7 +187,8 @@ type backupWriter struct {
 	bytes uint64
 }
 
-// Write sends a copy of p, because a send that stalls may still read the copy after Write has returned.
+// Write sends a copy of p, because a send that stalls may still read the copy after Write has
+// returned.
 func (w *backupWriter) Write(p []byte) (int, error) {
 	_, _ = w.sum.Write(p) // never fails
 	w.bytes += uint64(len(p))
@@ -197,7 +203,8 @@ func (w *backupWriter) pass(part *lessorv1.BackupResponse) error {
 	return sendWithin(w.ctx, w.stall, refusal.ErrBackupStall, func() error { return w.send(part) })
 }
 
-// sendWithin sends a message of a stream. It returns late when that takes longer than stall, and the cause when ctx ends. The send then ends with the call.
+// sendWithin sends a message of a stream. It returns late when that takes longer than stall, and
+// the cause when ctx ends. The send then ends with the call.
 func sendWithin(ctx context.Context, stall time.Duration, late error, send func() error) error {
 	sent := make(chan error, 1)
 	go func() { sent <- send() }()

@@ -28,8 +28,9 @@ import (
 	"github.com/lessor-dev/lessor/store/verify"
 )
 
-// serveOnDisk runs a test against a coordinator with a store on disk. A backup of that store is larger than the buffers between the coordinator and
-// a reader, so that a backup stops if its reader does not read.
+// serveOnDisk runs a test against a coordinator with a store on disk. A backup of that store is
+// larger than the buffers between the coordinator and a reader, so that a backup stops if its
+// reader does not read.
 func serveOnDisk(t *testing.T, cfg coordinator.Config, test func(t *testing.T, r *wiretest.Rig)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -54,7 +55,8 @@ func serveOnDisk(t *testing.T, cfg coordinator.Config, test func(t *testing.T, r
 	})
 }
 
-// A11: a backup is a complete store that passes verify and has everything that was acknowledged before.
+// A11: a backup is a complete store that passes verify and has everything that was acknowledged
+// before.
 func TestBackup(t *testing.T) {
 	t.Attr("rules", "A11")
 	serveOnDisk(t, coordinator.Config{}, func(t *testing.T, r *wiretest.Rig) {
@@ -106,8 +108,8 @@ func verifyBackup(t *testing.T, data []byte) (sum verify.Summary) {
 	return sum
 }
 
-// A backup ends if its reader stops reading, is too slow or goes away, because a backup keeps the store from reusing its pages. Then another backup may
-// begin; until then a second one is refused.
+// A backup ends if its reader stops reading, is too slow or goes away, because a backup keeps the
+// store from reusing its pages. Then another backup may begin; until then a second one is refused.
 func TestBackupEndsIfItsReaderStops(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cfg  coordinator.Backup
@@ -159,8 +161,8 @@ func TestBackupEndsIfItsReaderStops(t *testing.T) {
 	}
 }
 
-// During a backup the store cannot reuse its pages. If it grows while the disk is full, the backup ends, so that the disk reserve is left for verdicts. If it
-// need not grow, the backup goes on.
+// During a backup the store cannot reuse its pages. If it grows while the disk is full, the backup
+// ends, so that the disk reserve is left for verdicts. If it need not grow, the backup goes on.
 func TestBackupEndsWhenTheDiskFills(t *testing.T) {
 	var full atomic.Bool
 	serveOnDisk(t, coordinator.Config{DiskFull: full.Load}, func(t *testing.T, r *wiretest.Rig) {
@@ -189,8 +191,9 @@ func TestBackupEndsWhenTheDiskFills(t *testing.T) {
 	})
 }
 
-// A11: a backup that lacks something has no last frame: not if the store cannot be read to its end, and not if a frame could not be sent. Otherwise the
-// checksum of the last frame would say that the backup is complete.
+// A11: a backup that lacks something has no last frame: not if the store cannot be read to its end,
+// and not if a frame could not be sent. Otherwise the checksum of the last frame would say that the
+// backup is complete.
 func TestIncompleteBackupHasNoEnd(t *testing.T) {
 	t.Attr("rules", "A11")
 	t.Run("the store cannot be read", func(t *testing.T) {
@@ -238,7 +241,8 @@ func TestStopEndsABackup(t *testing.T) {
 	})
 }
 
-// X2: a backup contains the data of all tenants, so only operators of the host tenant may take it; nobody may if there is none.
+// X2: a backup contains the data of all tenants, so only operators of the host tenant may take it;
+// nobody may if there is none.
 func TestWhoMayTakeABackup(t *testing.T) {
 	t.Attr("rules", "X2")
 	for _, host := range []string{"host", ""} {

@@ -21,14 +21,16 @@ import (
 	"github.com/lessor-dev/lessor/store/standby"
 )
 
-// followFrame is how many bytes of changes a response has at most, unless a single change is larger.
+// followFrame is how many bytes of changes a response has at most, unless a single change is
+// larger.
 const followFrame = 256 << 10
 
 // errLeft ends the call of a standby that has closed its side.
 var errLeft = errors.New("it was stopped")
 
-// FollowStore sends a standby what it lacks of the store, and then each commit. It lasts until the standby leaves or is cut off, or until the coordinator has
-// stopped and the standby has its last commit.
+// FollowStore sends a standby what it lacks of the store, and then each commit. It lasts until the
+// standby leaves or is cut off, or until the coordinator has stopped and the standby has its last
+// commit.
 func (s *adminService) FollowStore(stream grpc.BidiStreamingServer[lessorv1.FollowStoreRequest, lessorv1.FollowStoreResponse]) error {
 	start, err := s.readStart(stream)
 	if err == nil && s.Stopping.Err() != nil {
@@ -226,7 +228,8 @@ func (f *followSink) Mark(m standby.Mark) error {
 	return f.pass(&lessorv1.FollowStoreResponse{Part: &lessorv1.FollowStoreResponse_Mark{Mark: mark}}, 0)
 }
 
-// pass sends a response with so many bytes of changes. gRPC takes it when the standby has read most of the one before, which may need longer if it was large.
+// pass sends a response with so many bytes of changes. gRPC takes it when the standby has read most
+// of the one before, which may need longer if it was large.
 func (f *followSink) pass(part *lessorv1.FollowStoreResponse, size int) error {
 	stall := f.stall * time.Duration(cmp.Or((f.last+followFrame-1)/followFrame, 1))
 	f.last = size

@@ -32,7 +32,8 @@ import (
 	"github.com/lessor-dev/lessor/store/standby"
 )
 
-// How long a stop gives the last commits to reach the standbys, and the last answer to reach its client.
+// How long a stop gives the last commits to reach the standbys, and the last answer to reach its
+// client.
 const (
 	lastCommits = 3 * time.Second
 	lastWords   = 500 * time.Millisecond
@@ -204,7 +205,8 @@ func standbys(ctx context.Context, t *testing.T, r *wiretest.Rig) []*lessorv1.St
 	return s.GetStandbys()
 }
 
-// A standby gets the whole store and then each commit. GetStatus, the metrics and the log say how far it is.
+// A standby gets the whole store and then each commit. GetStatus, the metrics and the log say how
+// far it is.
 func TestFollowStore(t *testing.T) {
 	st := memstore.New()
 	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
@@ -282,8 +284,8 @@ func TestStandbyComesBack(t *testing.T) {
 	})
 }
 
-// Commits wait for a standby, if they are to. A standby that comes back at once finds them waiting still: what its own call commits, an entry in the audit, does
-// not keep it from following.
+// Commits wait for a standby, if they are to. A standby that comes back at once finds them waiting
+// still: what its own call commits, an entry in the audit, does not keep it from following.
 func TestCommitsWaitForAStandbyThatComesBack(t *testing.T) {
 	st := memstore.New()
 	wiretest.ServeWith(t, st, coordinator.Config{Standbys: standby.Options{Wait: 10 * time.Second}}, func(t *testing.T, r *wiretest.Rig) {
@@ -316,7 +318,8 @@ func TestCommitsWaitForAStandbyThatComesBack(t *testing.T) {
 	})
 }
 
-// A copy that was cut off goes on where it was, also with what has changed since then, and sends nothing twice.
+// A copy that was cut off goes on where it was, also with what has changed since then, and sends
+// nothing twice.
 func TestCopyGoesOn(t *testing.T) {
 	st := memstore.New()
 	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
@@ -349,7 +352,8 @@ func TestCopyGoesOn(t *testing.T) {
 	})
 }
 
-// A standby says first who it is, and then only what it has. Anything else is refused, with the field.
+// A standby says first who it is, and then only what it has. Anything else is refused, with the
+// field.
 func TestWhatAStandbySays(t *testing.T) {
 	start := func(name string, at *lessorv1.StorePosition) *lessorv1.FollowStoreRequest {
 		return &lessorv1.FollowStoreRequest{Part: &lessorv1.FollowStoreRequest_Start{Start: &lessorv1.FollowStart{Name: name, InstanceId: "instance", Position: at}}}
@@ -408,7 +412,8 @@ func TestWhatAStandbySays(t *testing.T) {
 	})
 }
 
-// A standby is cut off if it has come again, if it reads nothing for too long, or if commits that it lacks are kept no longer. Then it may call again.
+// A standby is cut off if it has come again, if it reads nothing for too long, or if commits that
+// it lacks are kept no longer. Then it may call again.
 func TestStandbyIsCutOff(t *testing.T) {
 	large := func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) }
 	for name, tt := range map[string]struct {
@@ -420,7 +425,9 @@ func TestStandbyIsCutOff(t *testing.T) {
 		"reads nothing": {
 			coordinator.Config{Backup: coordinator.Backup{Stall: 2 * time.Second}}, func(t *testing.T, r *wiretest.Rig) {
 				r.Submit(t, large)
-				time.Sleep(13 * time.Second) // the stream has room for one large frame of 5, which may take 5 times as long, and not for another
+				// the stream has room for one large frame of 5, which may take 5 times as long, and
+				// not for another
+				time.Sleep(13 * time.Second)
 			}, refusal.CodeStandbyBehind,
 		},
 		"is too slow": {
@@ -447,13 +454,16 @@ func TestStandbyIsCutOff(t *testing.T) {
 	}
 }
 
-// A stop sends the standbys that keep up all that was committed, also what was committed during the stop, before it ends them with UNAVAILABLE.
+// A stop sends the standbys that keep up all that was committed, also what was committed during the
+// stop, before it ends them with UNAVAILABLE.
 func TestStopLetsStandbysFollow(t *testing.T) {
 	st := memstore.New()
 	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
 		s := followWhole(t, r, "b")
-		slow := follow(t.Context(), t, r, "slow", nil)                              // which is still being copied to, and reads nothing
-		r.Submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) }) // which is not sent as a whole until the standby reads
+		// which is still being copied to, and reads nothing
+		slow := follow(t.Context(), t, r, "slow", nil)
+		// which is not sent as a whole until the standby reads
+		r.Submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
 		release := r.SubmitAndBlockCommit(t, st)
 		time.AfterFunc(2*time.Second, release)
 		began := time.Now()
@@ -501,7 +511,8 @@ func TestStopDoesNotWaitForSlowStandbys(t *testing.T) {
 	})
 }
 
-// X2: a standby has the data of all tenants, so only operators of the host tenant may run one. Only callers of that tenant see the standbys.
+// X2: a standby has the data of all tenants, so only operators of the host tenant may run one. Only
+// callers of that tenant see the standbys.
 func TestWhoMayFollow(t *testing.T) {
 	t.Attr("rules", "X2")
 	wiretest.ServeWith(t, memstore.New(), coordinator.Config{Auth: &gate.Auth{}, HostTenant: "host"}, func(t *testing.T, r *wiretest.Rig) {
@@ -522,7 +533,8 @@ func TestWhoMayFollow(t *testing.T) {
 	})
 }
 
-// A response has at most followFrame bytes, or one change. The standby gets the more time for the next one the larger it was.
+// A response has at most followFrame bytes, or one change. The standby gets the more time for the
+// next one the larger it was.
 func TestFramesOfChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b store.Batch

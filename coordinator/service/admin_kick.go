@@ -30,7 +30,8 @@ type kick struct {
 	all      bool           // all leases of the instances of the sessions have ended
 }
 
-// KickWorker ends sessions of a worker, and with requeue also the leases that workers of this name hold.
+// KickWorker ends sessions of a worker, and with requeue also the leases that workers of this name
+// hold.
 func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerRequest) (*lessorv1.KickWorkerResponse, error) {
 	f := s.fields()
 	reason := f.Text("reason", req.GetReason(), convert.MaxReason)
@@ -61,8 +62,9 @@ func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerR
 	return res, nil
 }
 
-// revoke ends the leases that workers of a name hold: those of its sessions, and those without an open session, such as of a process that has died.
-// If the name has a session, it ends only the leases of that one's instance. It returns the sessions to end.
+// revoke ends the leases that workers of a name hold: those of its sessions, and those without an
+// open session, such as of a process that has died. If the name has a session, it ends only the
+// leases of that one's instance. It returns the sessions to end.
 func (s *adminService) revoke(ctx context.Context, name workerName, reason string) (k kick, err error) {
 	tenant := gate.Identify(ctx).Tenant
 	why := "an operator revoked the worker's leases"
@@ -72,7 +74,8 @@ func (s *adminService) revoke(ctx context.Context, name workerName, reason strin
 	if k.held, err = s.Engine.LeasesBySession(ctx, tenant); err != nil {
 		return k, err
 	}
-	// Before the sessions: the leases of one that is opened or ends meanwhile must be here or there.
+	// Before the sessions: the leases of one that is opened or ends meanwhile must be here or
+	// there.
 	held, err := s.leasesNamed(tenant, name)
 	if err != nil {
 		return k, err
@@ -101,8 +104,9 @@ func notHeld(name workerName) error {
 	return fmt.Errorf("%w, and none holds a lease", refusal.ErrNoWorker)
 }
 
-// leasesNamed finds the leases that were granted to workers of a name; if the name has a session, only those that its instance had last. It reads
-// them from the store, so that many leases do not hold up the engine: no worker knows of one that is not there yet.
+// leasesNamed finds the leases that were granted to workers of a name; if the name has a session,
+// only those that its instance had last. It reads them from the store, so that many leases do not
+// hold up the engine: no worker knows of one that is not there yet.
 func (s *adminService) leasesNamed(tenant string, name workerName) (held []engine.LeaseRef, err error) {
 	instance := lease.InstanceOf(name.session)
 	err = s.longView(func(r store.Reader) error {
@@ -121,9 +125,11 @@ func (s *adminService) leasesNamed(tenant string, name workerName) (held []engin
 	return held, err
 }
 
-// revokeSessions ends the leases of the instances of the sessions of k, before these sessions are ended, so that no report of the worker can arrive
-// in between. It adds the sessions that have taken leases over from the given ones meanwhile. If one session is named by its id and has not taken
-// over the leases of its instance yet, they stay with the session that has them; otherwise all of them have ended.
+// revokeSessions ends the leases of the instances of the sessions of k, before these sessions are
+// ended, so that no report of the worker can arrive in between. It adds the sessions that have
+// taken leases over from the given ones meanwhile. If one session is named by its id and has not
+// taken over the leases of its instance yet, they stay with the session that has them; otherwise
+// all of them have ended.
 func (s *adminService) revokeSessions(ctx context.Context, k kick, byID bool, why string) (kick, error) {
 	joined, ending := false, map[*session.Session]bool{}
 	instances := make([]string, len(k.sessions))

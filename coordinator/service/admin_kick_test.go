@@ -16,7 +16,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// openInstance opens a session of an instance of worker w, which has a task under a lease that it has started.
+// openInstance opens a session of an instance of worker w, which has a task under a lease that it
+// has started.
 func openInstance(t *testing.T, r *wiretest.Rig, instance string) (s *wiretest.Worker, a *lessorv1.Assignment, session string) {
 	t.Helper()
 	s, session = unregistered(t, r, "w", instance)
@@ -27,7 +28,8 @@ func openInstance(t *testing.T, r *wiretest.Rig, instance string) (s *wiretest.W
 	return s, a, session
 }
 
-// wantKicked kicks with requeue, and checks how many leases and sessions the answer says were ended.
+// wantKicked kicks with requeue, and checks how many leases and sessions the answer says were
+// ended.
 func wantKicked(t *testing.T, r *wiretest.Rig, session string, leases, sessions uint32) {
 	t.Helper()
 	res, err := r.Admin.KickWorker(t.Context(), &lessorv1.KickWorkerRequest{WorkerId: "w", SessionId: session, Requeue: true, Reason: "gone"})
@@ -36,7 +38,8 @@ func wantKicked(t *testing.T, r *wiretest.Rig, session string, leases, sessions 
 	}
 }
 
-// wantRevoked checks that the first lease of a task was revoked, which counts in no budget, and that another worker may have the task.
+// wantRevoked checks that the first lease of a task was revoked, which counts in no budget, and
+// that another worker may have the task.
 func wantRevoked(t *testing.T, r *wiretest.Rig, all ...*lessorv1.Assignment) {
 	t.Helper()
 	for _, a := range all {
@@ -50,8 +53,9 @@ func wantRevoked(t *testing.T, r *wiretest.Rig, all ...*lessorv1.Assignment) {
 	}
 }
 
-// W10: a kick with requeue also ends the leases of processes of the name that are gone, whether or not one of that name is connected again, and those
-// from calls of Lease. Without requeue they live on, and are no worker to kick.
+// W10: a kick with requeue also ends the leases of processes of the name that are gone, whether or
+// not one of that name is connected again, and those from calls of Lease. Without requeue they live
+// on, and are no worker to kick.
 func TestKickOfAProcessThatIsGone(t *testing.T) {
 	t.Attr("rules", "W10")
 	for _, back := range []bool{true, false} {
@@ -79,8 +83,8 @@ func TestKickOfAProcessThatIsGone(t *testing.T) {
 	}
 }
 
-// W10: a kick with requeue of a session that is gone ends what its process still holds, and leaves another process of the name alone. It finds
-// nothing once the process has a session again.
+// W10: a kick with requeue of a session that is gone ends what its process still holds, and leaves
+// another process of the name alone. It finds nothing once the process has a session again.
 func TestKickOfASessionThatIsGone(t *testing.T) {
 	t.Attr("rules", "W10")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -109,7 +113,8 @@ func TestKickOfASessionThatIsGone(t *testing.T) {
 	})
 }
 
-// W10: a name without a session and without leases is not found, and a kick that is repeated finds nothing more. It ends no lease of another name.
+// W10: a name without a session and without leases is not found, and a kick that is repeated finds
+// nothing more. It ends no lease of another name.
 func TestKickFindsNothing(t *testing.T) {
 	t.Attr("rules", "W10")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

@@ -55,7 +55,8 @@ type ordersPackage interface {
 	GetRequestId() string
 }
 
-// orderPackage reads the rest of a request, gives the order to the workers, and waits for their results.
+// orderPackage reads the rest of a request, gives the order to the workers, and waits for their
+// results.
 func (s *adminService) orderPackage(ctx context.Context, f *convert.Fields, o session.PackageOrder, req ordersPackage) (*lessorv1.PackageOperation, error) {
 	o.Name, o.Version, o.Operation = req.GetName(), req.GetVersion(), f.ID("request_id", req.GetRequestId())
 	f.Package("", o.Name, o.Version)
@@ -115,7 +116,8 @@ func operationProto(id string, results []*lessorv1.PackageResult) *lessorv1.Pack
 	return m
 }
 
-// parseSource reads where a package is. A URL must not have a password in it, because the audit and logs of workers keep it.
+// parseSource reads where a package is. A URL must not have a password in it, because the audit and
+// logs of workers keep it.
 func parseSource(f *convert.Fields, source string) string {
 	if strings.ContainsFunc(source, unicode.IsControl) {
 		f.Fail("source", "has a control character")
@@ -134,7 +136,8 @@ func parseSHA256(f *convert.Fields, sum string) string {
 	return strings.ToLower(sum)
 }
 
-// parseWorkerFilter reads which sessions a call is about. It must be said, if only by an empty filter.
+// parseWorkerFilter reads which sessions a call is about. It must be said, if only by an empty
+// filter.
 func parseWorkerFilter(f *convert.Fields, m *lessorv1.WorkerFilter) session.Filter {
 	if m == nil {
 		f.Fail("workers", "must be set; an empty filter selects all open sessions")

@@ -140,7 +140,9 @@ func (s *adminService) PurgeQueue(ctx context.Context, req *lessorv1.PurgeQueueR
 	if f.Err != nil {
 		return nil, refusal.Status(f.Err)
 	}
-	if req.GetPageToken() == "" { // when the first calls have deleted all tasks of a queue, it may be forgotten before the last call
+	// when the first calls have deleted all tasks of a queue, it may be forgotten before the last
+	// call
+	if req.GetPageToken() == "" {
 		switch _, found, err := s.Engine.Queue(ctx, space, name, 0); {
 		case err != nil:
 			return nil, refusal.Status(err)
@@ -178,7 +180,8 @@ func queueProto(workspace string, q *engine.QueueInfo) *lessorv1.Queue {
 	return m
 }
 
-// queueWithAges is queueProto with the oldest READY task of the queue and its oldest blocker, and for how long they have been so.
+// queueWithAges is queueProto with the oldest READY task of the queue and its oldest blocker, and
+// for how long they have been so.
 func (s *adminService) queueWithAges(workspace string, q *engine.QueueInfo, oldest map[string]waiting) *lessorv1.Queue {
 	m := queueProto(workspace, q)
 	if w, ok := oldest[q.Name]; ok {

@@ -16,7 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/detail"
 )
 
-// T13: UpdateQueue changes only the fields that the request has. A zero or an empty message resets a field.
+// T13: UpdateQueue changes only the fields that the request has. A zero or an empty message resets
+// a field.
 func TestUpdateQueueChangesOnlyItsFields(t *testing.T) {
 	t.Attr("rules", "T13")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -50,7 +51,8 @@ func TestUpdateQueueChangesOnlyItsFields(t *testing.T) {
 	})
 }
 
-// T13, S4: a queue exists from its first submit or update on, and is NOT_FOUND before. A lease request for its tasks does not create it.
+// T13, S4: a queue exists from its first submit or update on, and is NOT_FOUND before. A lease
+// request for its tasks does not create it.
 func TestUnknownQueueIsNotFound(t *testing.T) {
 	t.Attr("rules", "T13 S4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -102,8 +104,9 @@ func TestPurgeDeletesWaitingTasks(t *testing.T) {
 	})
 }
 
-// T13, S4: one call looks at 10,000 tasks at most. The next call continues with the page token, and leaves tasks that were submitted since the first
-// call. The token is valid only for the same queue.
+// T13, S4: one call looks at 10,000 tasks at most. The next call continues with the page token, and
+// leaves tasks that were submitted since the first call. The token is valid only for the same
+// queue.
 func TestPurgeContinuesWithAPageToken(t *testing.T) {
 	t.Attr("rules", "T13 S4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -180,7 +183,8 @@ func TestBadQueueSettings(t *testing.T) {
 	})
 }
 
-// T13: a purge in several calls goes on to its end also if the queue is forgotten meanwhile, because the first calls have deleted its last task.
+// T13: a purge in several calls goes on to its end also if the queue is forgotten meanwhile,
+// because the first calls have deleted its last task.
 func TestPurgeGoesOnWhenTheQueueIsForgotten(t *testing.T) {
 	t.Attr("rules", "T13")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

@@ -54,8 +54,9 @@ func (s *adminService) othersOf(sessions map[string]int) []string {
 	return others
 }
 
-// withOthers adds those to the tenants that the engine has counted of which it knows nothing, and returns the first ones after a name, at most limit. counted
-// has the first ones of the engine, at most limit, so that those behind the last one of them are not needed if there are so many.
+// withOthers adds those to the tenants that the engine has counted of which it knows nothing, and
+// returns the first ones after a name, at most limit. counted has the first ones of the engine, at
+// most limit, so that those behind the last one of them are not needed if there are so many.
 func withOthers(counted []engine.TenantCounts, others []string, after string, limit int) []engine.TenantCounts {
 	known := make(map[string]bool, len(counted))
 	for i := range counted {

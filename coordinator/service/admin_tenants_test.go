@@ -38,7 +38,8 @@ func tenantsOf(ctx context.Context, t *testing.T, r *wiretest.Rig, size uint32) 
 	}
 }
 
-// X2, X5: the host sees of each tenant its tasks, sessions, tokens and quotas, whatever the size of the pages. Tenants that have only tokens are there, too.
+// X2, X5: the host sees of each tenant its tasks, sessions, tokens and quotas, whatever the size of
+// the pages. Tenants that have only tokens are there, too.
 func TestTenantsAreListedWithWhatTheyHave(t *testing.T) {
 	t.Attr("rules", "X2 X5")
 	quotas := quota.Config{Tenants: map[string]quota.Limits{"busy": {Tasks: 100, Sessions: 7}}}
@@ -105,8 +106,9 @@ func TestTenantsAreListedWithWhatTheyHave(t *testing.T) {
 	})
 }
 
-// X2: the size of the store is about all tenants: if there is a host tenant, its callers alone see it, and that their tenant is the host. Without one every tenant
-// sees the size, as it sees the metrics. How much room there is and is missing is for callers of the host tenant only.
+// X2: the size of the store is about all tenants: if there is a host tenant, its callers alone see
+// it, and that their tenant is the host. Without one every tenant sees the size, as it sees the
+// metrics. How much room there is and is missing is for callers of the host tenant only.
 func TestWhoSeesTheSizeOfTheStore(t *testing.T) {
 	t.Attr("rules", "X2")
 	for _, host := range []string{"host", ""} {
@@ -137,8 +139,9 @@ func TestWhoSeesTheSizeOfTheStore(t *testing.T) {
 	})
 }
 
-// X2: only viewers and operators of the host tenant list tenants, and nobody does if there is none. What others are told says which flag it is about, and
-// not which tenants there are. Without credentials everybody does.
+// X2: only viewers and operators of the host tenant list tenants, and nobody does if there is none.
+// What others are told says which flag it is about, and not which tenants there are. Without
+// credentials everybody does.
 func TestWhoMayListTenants(t *testing.T) {
 	t.Attr("rules", "X2")
 	for _, host := range []string{"host", ""} {

@@ -50,8 +50,8 @@ func (s *adminService) ListWorkers(ctx context.Context, req *lessorv1.ListWorker
 	return res, nil
 }
 
-// workerKey returns a key that sorts sessions in the order of the list: by worker, then by session. The separator works because names hold no control
-// characters.
+// workerKey returns a key that sorts sessions in the order of the list: by worker, then by session.
+// The separator works because names hold no control characters.
 func workerKey(w *lessorv1.Worker) string { return w.GetWorkerId() + "\x00" + w.GetSessionId() }
 
 func takesFrom(w *lessorv1.Worker, queue string) bool {
@@ -119,7 +119,8 @@ type namesWorker interface {
 // workerName is the worker, and if it is not empty the session, that a request names.
 type workerName struct{ worker, session string }
 
-// parseWorkerName reads the name in a request. The caller has read the other fields with f; parseWorkerName returns their error too.
+// parseWorkerName reads the name in a request. The caller has read the other fields with f;
+// parseWorkerName returns their error too.
 func parseWorkerName(ctx context.Context, f *convert.Fields, req namesWorker) (workerName, error) {
 	name := workerName{f.Required("worker_id", req.GetWorkerId()), f.ID("session_id", req.GetSessionId())}
 	if f.Err != nil {
@@ -141,9 +142,11 @@ func (s *adminService) sessionsNamed(ctx context.Context, name workerName) ([]*s
 	return nil, refusal.ErrNoWorker
 }
 
-// sessionsToChange returns the sessions of that name, and how many leases each session of the tenant holds. What the caller does to the sessions next is in
-// the audit (X4): sessionsToChange commits the entry before. It asks for the leases first: if the caller leaves meanwhile, nothing has changed yet, and there is
-// no entry. While it waits for the engine, a worker may open another session, which must be among those found.
+// sessionsToChange returns the sessions of that name, and how many leases each session of the
+// tenant holds. What the caller does to the sessions next is in the audit (X4): sessionsToChange
+// commits the entry before. It asks for the leases first: if the caller leaves meanwhile, nothing
+// has changed yet, and there is no entry. While it waits for the engine, a worker may open another
+// session, which must be among those found.
 func (s *adminService) sessionsToChange(ctx context.Context, name workerName) (found []*session.Session, held map[string]int, err error) {
 	if held, err = s.Engine.LeasesBySession(ctx, gate.Identify(ctx).Tenant); err != nil {
 		return nil, nil, err
@@ -154,13 +157,15 @@ func (s *adminService) sessionsToChange(ctx context.Context, name workerName) (f
 	if err := s.auditFirst(ctx); err != nil {
 		return nil, nil, err
 	}
-	if now, err := s.sessionsNamed(ctx, name); err == nil { // else those found have ended, after the entry said what is done to them
+	// else those found have ended, after the entry said what is done to them
+	if now, err := s.sessionsNamed(ctx, name); err == nil {
 		found = now
 	}
 	return found, held, nil
 }
 
-// auditFirst makes the audit entry of a call durable, before the call takes effect outside the store (X4).
+// auditFirst makes the audit entry of a call durable, before the call takes effect outside the
+// store (X4).
 func (s *adminService) auditFirst(ctx context.Context) error {
 	return s.Engine.Keep(ctx, gate.Identify(ctx).Tenant, func(*store.Batch) {})
 }

@@ -24,8 +24,8 @@ import (
 // drainMemory is how long package session remembers a drain.
 const drainMemory = time.Hour
 
-// W10: when an operator drains a worker, the worker gets a drain frame and no new tasks. It may finish its tasks and gets their verdicts. An undo ends
-// the drain.
+// W10: when an operator drains a worker, the worker gets a drain frame and no new tasks. It may
+// finish its tasks and gets their verdicts. An undo ends the drain.
 func TestOperatorDrainsAWorker(t *testing.T) {
 	t.Attr("rules", "W10")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -42,7 +42,8 @@ func TestOperatorDrainsAWorker(t *testing.T) {
 			t.Errorf("the drain frame is %v, want the reason and the deadline of the call", d)
 		}
 		wiretest.WantContains(t, "the log", r.Log.String(), `"by":"anonymous","drain":true,"reason":"new kernel"`)
-		r.Drain(t, &lessorv1.DrainWorkerRequest{WorkerId: "w", Reason: "new kernel", Deadline: deadline}) // a repeated drain is not sent again
+		// a repeated drain is not sent again
+		r.Drain(t, &lessorv1.DrainWorkerRequest{WorkerId: "w", Reason: "new kernel", Deadline: deadline})
 		r.SubmitAll(t, 1)
 		worker.WantNoFrame()
 		wiretest.WantCommitted(t, worker.Report(wiretest.Started(a), wiretest.Completed(a, "")))
@@ -74,8 +75,8 @@ func TestOperatorDrainsAWorkerThatHasNotRegistered(t *testing.T) {
 	})
 }
 
-// W10: a drain is for one instance of a worker. The coordinator remembers it for an hour after the instance's stream has ended. Another instance of the
-// same worker gets tasks.
+// W10: a drain is for one instance of a worker. The coordinator remembers it for an hour after the
+// instance's stream has ended. Another instance of the same worker gets tasks.
 func TestDrainOutlastsAReconnect(t *testing.T) {
 	t.Attr("rules", "W10")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -117,7 +118,8 @@ func TestDrainOutlastsAReconnect(t *testing.T) {
 	})
 }
 
-// W10: a kick ends the session, and its reset says after which time the worker may connect again. The worker keeps its leases until they expire.
+// W10: a kick ends the session, and its reset says after which time the worker may connect again.
+// The worker keeps its leases until they expire.
 func TestOperatorKicksAWorker(t *testing.T) {
 	t.Attr("rules", "W10")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -158,7 +160,8 @@ func TestOperatorKicksAWorker(t *testing.T) {
 	})
 }
 
-// W10: a kick with requeue ends the worker's leases at once, and other workers get their tasks. Reports under these leases do not count any more.
+// W10: a kick with requeue ends the worker's leases at once, and other workers get their tasks.
+// Reports under these leases do not count any more.
 func TestKickGivesLeasesToOthers(t *testing.T) {
 	t.Attr("rules", "W10")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -188,8 +191,9 @@ func TestKickGivesLeasesToOthers(t *testing.T) {
 	})
 }
 
-// W10: a kick with requeue also ends the leases, and the session, of a stream that takes over from one of the kicked ones before the kick comes to it: with
-// the token of the session or as a new one.
+// W10: a kick with requeue also ends the leases, and the session, of a stream that takes over from
+// one of the kicked ones before the kick comes to it: with the token of the session or as a new
+// one.
 func TestKickBesideANewSession(t *testing.T) {
 	t.Attr("rules", "W10")
 	const sessions = 101 // one more than the engine revokes at once
@@ -248,7 +252,8 @@ func TestKickBesideANewSession(t *testing.T) {
 	}
 }
 
-// unregistered opens a stream of the instance that openSession uses for a worker, or of another one, up to its accept.
+// unregistered opens a stream of the instance that openSession uses for a worker, or of another
+// one, up to its accept.
 func unregistered(t *testing.T, r *wiretest.Rig, worker, instance string) (s *wiretest.Worker, session string) {
 	t.Helper()
 	s = r.OpenStream(t, worker)
@@ -256,7 +261,8 @@ func unregistered(t *testing.T, r *wiretest.Rig, worker, instance string) (s *wi
 	return s, wiretest.NextPayload[*lessorv1.Accept](s).GetSessionId()
 }
 
-// W10: a kick of one session that has not taken over the leases of its instance yet leaves them to the session that has them.
+// W10: a kick of one session that has not taken over the leases of its instance yet leaves them to
+// the session that has them.
 func TestKickOfASessionWithoutLeases(t *testing.T) {
 	t.Attr("rules", "W10")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -308,7 +314,8 @@ func TestKickBesideARegistration(t *testing.T) {
 	})
 }
 
-// W10: a kick that waits for the engine before it begins also ends the sessions that are opened meanwhile.
+// W10: a kick that waits for the engine before it begins also ends the sessions that are opened
+// meanwhile.
 func TestKickThatWaits(t *testing.T) {
 	t.Attr("rules", "W10")
 	st := &wiretest.SlowStore{Store: memstore.New()}
@@ -355,8 +362,8 @@ func TestGetWorkerShowsItsTasks(t *testing.T) {
 	})
 }
 
-// X5, W10: a worker with very many sessions makes no answer that is too large to send. The answer has some of the sessions, and the number of all, and all are
-// drained or ended.
+// X5, W10: a worker with very many sessions makes no answer that is too large to send. The answer
+// has some of the sessions, and the number of all, and all are drained or ended.
 func TestManySessionsOfAWorker(t *testing.T) {
 	t.Attr("rules", "X5 W10")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -441,7 +448,8 @@ var changesOfWorker = map[string]func(context.Context, lessorv1.AdminServiceClie
 	},
 }
 
-// X4: a worker is drained or kicked if and only if the audit has an entry about it, also if the caller does not wait for the answer.
+// X4: a worker is drained or kicked if and only if the audit has an entry about it, also if the
+// caller does not wait for the answer.
 func TestAbandonedCallsAboutWorkersAreAudited(t *testing.T) {
 	t.Attr("rules", "X4")
 	for name, call := range changesOfWorker {
@@ -472,7 +480,8 @@ func TestAbandonedCallsAboutWorkersAreAudited(t *testing.T) {
 	}
 }
 
-// X4: before a worker learns of a drain or a kick, the audit entry about it is durable, also if the caller does not wait for that.
+// X4: before a worker learns of a drain or a kick, the audit entry about it is durable, also if the
+// caller does not wait for that.
 func TestChangesOfWorkersAreAuditedFirst(t *testing.T) {
 	t.Attr("rules", "X4")
 	const commit = 3 * time.Second
@@ -506,8 +515,8 @@ func TestChangesOfWorkersAreAuditedFirst(t *testing.T) {
 	}
 }
 
-// DrainWorker, KickWorker and GetWorker answer NOT_FOUND for a worker that is not connected. They refuse bad fields with the name, and such a call has no
-// effect.
+// DrainWorker, KickWorker and GetWorker answer NOT_FOUND for a worker that is not connected. They
+// refuse bad fields with the name, and such a call has no effect.
 func TestWorkerCallsRefuse(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		r.OpenSession(t, "w", 1)

@@ -19,7 +19,9 @@ import (
 type authService struct {
 	lessorv1.UnimplementedAuthServiceServer
 	*shared
-	keyring *auth.Keyring // nil if the coordinator requires no credentials; the gate then refuses all calls of this service
+	// nil if the coordinator requires no credentials; the gate then refuses all calls of this
+	// service
+	keyring *auth.Keyring
 }
 
 // CreateToken issues a token for the caller's tenant.

@@ -27,8 +27,9 @@ func asOperator(t *testing.T, test func(ctx context.Context, t *testing.T, r *wi
 	})
 }
 
-// X1: a token has the role, the subject and the life that CreateToken asks for, 24 h if it asks for none, and names the credential that has asked. A life out of
-// range gives no token, in particular not one of 24 h for a life of 0.
+// X1: a token has the role, the subject and the life that CreateToken asks for, 24 h if it asks for
+// none, and names the credential that has asked. A life out of range gives no token, in particular
+// not one of 24 h for a life of 0.
 func TestCreateTokenGivesWhatItIsAskedFor(t *testing.T) {
 	t.Attr("rules", "X1")
 	asOperator(t, func(ctx context.Context, t *testing.T, r *wiretest.Rig, service lessorv1.AuthServiceClient) {
@@ -69,7 +70,8 @@ func TestCreateTokenGivesWhatItIsAskedFor(t *testing.T) {
 	})
 }
 
-// X1: after RotateKey, older tokens stay valid until they expire. With retire_after, they stay valid for at most that long; 0 ends them at once.
+// X1: after RotateKey, older tokens stay valid until they expire. With retire_after, they stay
+// valid for at most that long; 0 ends them at once.
 func TestRotateKeyRetiresTheOlderKeys(t *testing.T) {
 	t.Attr("rules", "X1")
 	for _, tt := range []struct {
@@ -112,7 +114,8 @@ func TestRotateKeyRetiresTheOlderKeys(t *testing.T) {
 	}
 }
 
-// X1: a RotateKey that cannot make a key says so, so that no operator believes that new tokens have a new key.
+// X1: a RotateKey that cannot make a key says so, so that no operator believes that new tokens have
+// a new key.
 func TestRotateKeyBeyondTheLimitFails(t *testing.T) {
 	t.Attr("rules", "X1")
 	asOperator(t, func(ctx context.Context, t *testing.T, r *wiretest.Rig, service lessorv1.AuthServiceClient) {
@@ -132,7 +135,8 @@ func TestRotateKeyBeyondTheLimitFails(t *testing.T) {
 	})
 }
 
-// ListKeys counts the tokens of a key that are valid now: not those that have expired or that were revoked, and none of a key that has retired.
+// ListKeys counts the tokens of a key that are valid now: not those that have expired or that were
+// revoked, and none of a key that has retired.
 func TestListKeysCountsValidTokens(t *testing.T) {
 	asOperator(t, func(ctx context.Context, t *testing.T, r *wiretest.Rig, service lessorv1.AuthServiceClient) {
 		count := func(want uint32) {

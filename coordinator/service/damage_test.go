@@ -18,7 +18,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// damagedStore is a store in memory. Of the values that are read after damage(n), the one after the first n is damaged.
+// damagedStore is a store in memory. Of the values that are read after damage(n), the one after the
+// first n is damaged.
 type damagedStore struct {
 	*memstore.Store
 	left atomic.Int64
@@ -58,7 +59,8 @@ func (r damagedReader) pass(value []byte) []byte {
 	return value
 }
 
-// taskWithAllRecords makes a task that failed once, lost a lease whose result was discarded, and completed, and a task that is mounted on it.
+// taskWithAllRecords makes a task that failed once, lost a lease whose result was discarded, and
+// completed, and a task that is mounted on it.
 func taskWithAllRecords(t *testing.T, r *wiretest.Rig) (id string) {
 	t.Helper()
 	host := r.Submit(t, func(s *lessorv1.TaskSpec) {
@@ -90,7 +92,8 @@ func taskWithAllRecords(t *testing.T, r *wiretest.Rig) (id string) {
 	return id
 }
 
-// A call that reads a damaged record of the store fails with INTERNAL. It does not answer that a task does not exist, and leaves nothing out.
+// A call that reads a damaged record of the store fails with INTERNAL. It does not answer that a
+// task does not exist, and leaves nothing out.
 func TestDamagedRecordGivesAnError(t *testing.T) {
 	st := &damagedStore{Store: memstore.New()}
 	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
@@ -105,7 +108,8 @@ func TestDamagedRecordGivesAnError(t *testing.T) {
 		watch := func(req *lessorv1.WatchTaskRequest) error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			if err := wiretest.ErrOf(wiretest.WatchAll(ctx, r, req)); status.Code(err) != codes.DeadlineExceeded { // the watch of a run has no end
+			// the watch of a run has no end
+			if err := wiretest.ErrOf(wiretest.WatchAll(ctx, r, req)); status.Code(err) != codes.DeadlineExceeded {
 				return err
 			}
 			return nil

@@ -1,12 +1,16 @@
-// Package service has the gRPC services: what producers, workers and operators call. New makes them from what they need (Deps); package coordinator
-// registers them with its gRPC server, and the JSON API and the page are their clients in the same process.
+// Package service has the gRPC services: what producers, workers and operators call. New makes them
+// from what they need (Deps); package coordinator registers them with its gRPC server, and the JSON
+// API and the page are their clients in the same process.
 //
 // # A handler
 //
-// A call has passed the gate when it arrives, and gate.Identify says who makes it. Its handler reads the request field by field (package convert), sends
-// one command to the engine, waits until the effects are durable, and writes the answer. It holds no state and takes no decision, and each error that it
-// returns has passed refusal.Status. What a call shows of tasks it reads from the store: callers may see only committed state. A call that reads or
-// answers much gives up the processor often (docs/decisions/0031-long-calls-yield.md), and one that waits ends when the coordinator begins to stop.
+// A call has passed the gate when it arrives, and gate.Identify says who makes it. Its handler
+// reads the request field by field (package convert), sends one command to the engine, waits until
+// the effects are durable, and writes the answer. It holds no state and takes no decision, and each
+// error that it returns has passed refusal.Status. What a call shows of tasks it reads from the
+// store: callers may see only committed state. A call that reads or answers much gives up the
+// processor often (docs/decisions/0031-long-calls-yield.md), and one that waits ends when the
+// coordinator begins to stop.
 //
 // The stream of a worker is served by package session.
 //

@@ -16,7 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/store/standby"
 )
 
-// What the tests of package service_test need of the inside. They are not in this package, because they use whole coordinators.
+// What the tests of package service_test need of the inside. They are not in this package, because
+// they use whole coordinators.
 const (
 	BackupDiskCheck = backupDiskCheck
 	FollowFrame     = followFrame

@@ -17,8 +17,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// A page token is valid for one list, and no other text is accepted instead of it. With a token that has an arbitrary cursor, the lists answer or refuse
-// the token with INVALID_ARGUMENT.
+// A page token is valid for one list, and no other text is accepted instead of it. With a token
+// that has an arbitrary cursor, the lists answer or refuse the token with INVALID_ARGUMENT.
 func FuzzPageToken(f *testing.F) {
 	list := service.NewListing("tasks", "default", &lessorv1.TaskFilter{})
 	f.Add(list.Token([]byte("12345678")), []byte("12345678"))

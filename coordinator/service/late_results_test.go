@@ -16,7 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/store/boltstore"
 )
 
-// V15: the first late result of each lease is kept, and can be adopted, also after two starts with --recovery=invalidate.
+// V15: the first late result of each lease is kept, and can be adopted, also after two starts with
+// --recovery=invalidate.
 func TestLateResultsOfOlderEpochsAreKept(t *testing.T) {
 	t.Attr("rules", "V15")
 	dir := t.TempDir()
@@ -43,8 +44,10 @@ func TestLateResultsOfOlderEpochsAreKept(t *testing.T) {
 	})
 }
 
-// V15: an attempt that a restore has lost may have the number of one since. Its result must not be taken for a result of that one, so what comes under a
-// lease from before the restore is kept for the last attempt in the backup only. A later start with --recovery=invalidate makes no difference.
+// V15: an attempt that a restore has lost may have the number of one since. Its result must not be
+// taken for a result of that one, so what comes under a lease from before the restore is kept for
+// the last attempt in the backup only. A later start with --recovery=invalidate makes no
+// difference.
 func TestLateResultsFromBeforeARestoreAreNotKept(t *testing.T) {
 	t.Attr("rules", "V15")
 	dir, backup, restored := t.TempDir(), filepath.Join(t.TempDir(), "backup.db"), t.TempDir()
@@ -82,7 +85,8 @@ func TestLateResultsFromBeforeARestoreAreNotKept(t *testing.T) {
 	})
 }
 
-// serveDir runs a part of a test against a coordinator with the store in a directory, in the bubble of the caller.
+// serveDir runs a part of a test against a coordinator with the store in a directory, in the bubble
+// of the caller.
 func serveDir(t *testing.T, dir string, recovery engine.Recovery, test func(*wiretest.Rig, *boltstore.Store)) {
 	t.Helper()
 	st, err := boltstore.Open(dir, boltstore.Options{})
@@ -107,8 +111,8 @@ func outputOf(a *lessorv1.Assignment) string {
 	return fmt.Sprintf("of attempt %d, %s", a.GetAttempt(), a.GetLeaseId())
 }
 
-// wantKept reports late results under all leases, and checks that each is CANCELLED with COORDINATOR_RECOVERED, and that the results of kept are all that the
-// task keeps.
+// wantKept reports late results under all leases, and checks that each is CANCELLED with
+// COORDINATOR_RECOVERED, and that the results of kept are all that the task keeps.
 func wantKept(t *testing.T, r *wiretest.Rig, leases []*lessorv1.Assignment, kept ...*lessorv1.Assignment) {
 	t.Helper()
 	for _, a := range leases {

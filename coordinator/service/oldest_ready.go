@@ -12,14 +12,17 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// mostHeads is how many tasks one scrape, and one call about queues, looks at: those in front of their lines. Producers may make any number of lines, and any
-// number of tasks may have had an attempt. A variable so that tests can make it small.
+// mostHeads is how many tasks one scrape, and one call about queues, looks at: those in front of
+// their lines. Producers may make any number of lines, and any number of tasks may have had an
+// attempt. A variable so that tests can make it small.
 var mostHeads = 2000
 
-// afterTask returns the place after which to look for the next task that may have been READY the longest, once the task at a place was looked at.
+// afterTask returns the place after which to look for the next task that may have been READY the
+// longest, once the task at a place was looked at.
 //
-// A task that was never granted has been READY for longer than all behind it, as places are given in that order: the next one is of another line or priority.
-// But a task that is READY again after an attempt has its old place (T2), so the one behind it may have been READY for longer.
+// A task that was never granted has been READY for longer than all behind it, as places are given
+// in that order: the next one is of another line or priority. But a task that is READY again after
+// an attempt has its old place (T2), so the one behind it may have been READY for longer.
 func afterTask(at store.ReadyKey, t *lease.Task) store.ReadyKey {
 	if t.Attempts == 0 {
 		at.Place, at.Seq = math.MaxUint64, math.MaxUint64
@@ -27,8 +30,9 @@ func afterTask(at store.ReadyKey, t *lease.Task) store.ReadyKey {
 	return at
 }
 
-// OldestReady measures how long tasks have been READY. It reads the first tasks of each line and priority from the store, so it does not need the engine, and
-// costs no more than mostHeads tasks do, however many wait.
+// OldestReady measures how long tasks have been READY. It reads the first tasks of each line and
+// priority from the store, so it does not need the engine, and costs no more than mostHeads tasks
+// do, however many wait.
 type OldestReady struct {
 	store store.Store
 	now   func() lease.Now
@@ -43,8 +47,8 @@ func NewOldestReady(st store.Store, now func() lease.Now, log *slog.Logger) *Old
 	return &OldestReady{store: st, now: now, log: log}
 }
 
-// Seconds returns for how long the task has been READY that has been so the longest, among those that it looks at; 0 if no task is READY, NaN if the store
-// cannot be read.
+// Seconds returns for how long the task has been READY that has been so the longest, among those
+// that it looks at; 0 if no task is READY, NaN if the store cannot be read.
 func (o *OldestReady) Seconds() float64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -75,7 +79,8 @@ func (o *OldestReady) Seconds() float64 {
 	return now.Sub(since).Seconds()
 }
 
-// waiting is a READY task, and for how long it has been so. atLeast says that another one may have been so for longer.
+// waiting is a READY task, and for how long it has been so. atLeast says that another one may have
+// been so for longer.
 type waiting struct {
 	found   bool
 	task    lease.TaskID
@@ -91,8 +96,8 @@ type searched struct {
 	oldest waiting          // so far
 }
 
-// look looks at the next task of the queue, of its lines in turn. It returns false if there is none. If there is one that it may not look at, it notes that
-// there are more.
+// look looks at the next task of the queue, of its lines in turn. It returns false if there is
+// none. If there is one that it may not look at, it notes that there are more.
 func (q *searched) look(r store.Reader, now lease.Instant, may bool) (found bool, err error) {
 	for ; len(q.lines) > 0; q.lines = q.lines[1:] {
 		after := q.lines[0]
@@ -120,9 +125,10 @@ func (q *searched) look(r store.Reader, now lease.Instant, may bool) (found bool
 	return false, nil
 }
 
-// oldestOfQueues returns the task of each of some queues of a workspace that has been READY the longest, among those that it looks at: of the lines
-// that the engine has named. The queues take turns, so that one with many lines takes none away from the others; and in a queue its lines: first the
-// first task of each, then the second, and so on.
+// oldestOfQueues returns the task of each of some queues of a workspace that has been READY the
+// longest, among those that it looks at: of the lines that the engine has named. The queues take
+// turns, so that one with many lines takes none away from the others; and in a queue its lines:
+// first the first task of each, then the second, and so on.
 func (sh *shared) oldestOfQueues(space engine.Space, queues []engine.QueueInfo) (map[string]waiting, error) {
 	number, _ := sh.Engine.SpaceNumber(space)
 	turns := make([]*searched, len(queues))

@@ -16,8 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// The age of the oldest READY task does not depend on its place: a newer task of a higher priority, another line or a restart does not hide it. Leased,
-// parked and scheduled tasks do not count.
+// The age of the oldest READY task does not depend on its place: a newer task of a higher priority,
+// another line or a restart does not hide it. Leased, parked and scheduled tasks do not count.
 func TestAgeOfTheOldestReadyTask(t *testing.T) {
 	st := memstore.New()
 	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
@@ -51,7 +51,8 @@ func TestAgeOfTheOldestReadyTask(t *testing.T) {
 	})
 }
 
-// Each queue of a workspace shows its oldest READY task, and for how long it has been so. Leased, parked and scheduled tasks do not count, nor do other workspaces.
+// Each queue of a workspace shows its oldest READY task, and for how long it has been so. Leased,
+// parked and scheduled tasks do not count, nor do other workspaces.
 func TestAgeOfTheOldestReadyTaskOfAQueue(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		first := map[string]string{} // the first tasks of the queues that have one READY
@@ -103,8 +104,9 @@ func TestAgeOfTheOldestReadyTaskOfAQueue(t *testing.T) {
 	})
 }
 
-// Tasks that are READY again after an attempt have their old places in front of others, and do not hide one that has been READY for longer. If there are more of
-// them than one scrape looks at, the next scrapes look at those behind.
+// Tasks that are READY again after an attempt have their old places in front of others, and do not
+// hide one that has been READY for longer. If there are more of them than one scrape looks at, the
+// next scrapes look at those behind.
 func TestRetriedTasksDoNotHideOlderOnes(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		const retried = 100
@@ -143,7 +145,8 @@ func TestAgeOfTheOldestReadyTaskOfManyLines(t *testing.T) {
 	})
 }
 
-// If not all tasks of a queue were looked at that may have been READY the longest, it says that its age may be too low: also if these are tasks of one line.
+// If not all tasks of a queue were looked at that may have been READY the longest, it says that its
+// age may be too low: also if these are tasks of one line.
 func TestAgeThatMayBeTooLow(t *testing.T) {
 	defer func(most int) { *service.MostHeads = most }(*service.MostHeads)
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -160,7 +163,8 @@ func TestAgeThatMayBeTooLow(t *testing.T) {
 	})
 }
 
-// A queue with many lines takes nothing away from one with few: of that, all tasks are looked at that may be the oldest.
+// A queue with many lines takes nothing away from one with few: of that, all tasks are looked at
+// that may be the oldest.
 func TestManyLinesDoNotHideTheOldestTaskOfAnotherQueue(t *testing.T) {
 	defer func(most int) { *service.MostHeads = most }(*service.MostHeads)
 	*service.MostHeads = 10
@@ -197,8 +201,9 @@ func threeScrapes(t *testing.T, r *wiretest.Rig) map[string]bool {
 	return found
 }
 
-// A queue shows its oldest READY task however many lines other queues have. If it has more lines than one call looks at, it shows the oldest of those from which
-// no task was granted for the longest, and says that there may be an older one.
+// A queue shows its oldest READY task however many lines other queues have. If it has more lines
+// than one call looks at, it shows the oldest of those from which no task was granted for the
+// longest, and says that there may be an older one.
 func TestOldestReadyTaskOfAQueueBesideManyLines(t *testing.T) {
 	defer func(most int) { *service.MostHeads = most }(*service.MostHeads)
 	*service.MostHeads = 5 // as many tasks as each of the small queues has

@@ -44,8 +44,8 @@ func TestPageTokenBelongsToItsList(t *testing.T) {
 	}
 }
 
-// X2: in every list, and in every call that continues with a page token, a page token of another tenant is refused. Otherwise the pages would leave
-// out items.
+// X2: in every list, and in every call that continues with a page token, a page token of another
+// tenant is refused. Otherwise the pages would leave out items.
 func TestPageTokensBelongToTheirTenant(t *testing.T) {
 	t.Attr("rules", "X2")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
@@ -119,7 +119,8 @@ func wantBadToken(t *testing.T, name string, l service.Listing, token string) {
 	}
 }
 
-// S7: a page of queues with many weights, or of workers with many types, ends early, so that it fits into a message. The pages together have all items.
+// S7: a page of queues with many weights, or of workers with many types, ends early, so that it
+// fits into a message. The pages together have all items.
 func TestPagesOfLargeItemsFitIntoAMessage(t *testing.T) {
 	t.Attr("rules", "S7")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

@@ -25,8 +25,8 @@ func wantQueue(t *testing.T, r *wiretest.Rig) *lessorv1.Queue {
 	return one.GetQueue()
 }
 
-// A queue shows the age and the task of the oldest lease for which its blocked tasks wait, while the worker sends heartbeats, and over a restart, whose downtime
-// counts.
+// A queue shows the age and the task of the oldest lease for which its blocked tasks wait, while
+// the worker sends heartbeats, and over a restart, whose downtime counts.
 func TestAgeOfTheOldestBlocker(t *testing.T) {
 	st := memstore.New()
 	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
@@ -71,7 +71,8 @@ func TestAgeOfTheOldestBlocker(t *testing.T) {
 	})
 }
 
-// A paused queue shows since when it is, over other updates and a restart; one that is resumed does not.
+// A paused queue shows since when it is, over other updates and a restart; one that is resumed does
+// not.
 func TestQueueShowsSinceWhenItIsPaused(t *testing.T) {
 	st := memstore.New()
 	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {

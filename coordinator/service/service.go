@@ -20,12 +20,13 @@ import (
 
 // Deps is what the services need from the coordinator around them.
 type Deps struct {
-	Engine        *engine.Engine
-	Store         store.Store // only to read: the engine writes
-	Gate          *gate.Gate
-	Quotas        *quota.Book
-	SubmitLimiter *submitlimit.Limiter // for the frames of SubmitStream; what is around the unary calls takes the room for them
-	Sessions      *session.Registry    // the sessions whose streams are open
+	Engine *engine.Engine
+	Store  store.Store // only to read: the engine writes
+	Gate   *gate.Gate
+	Quotas *quota.Book
+	// for the frames of SubmitStream; what is around the unary calls takes the room for them
+	SubmitLimiter *submitlimit.Limiter
+	Sessions      *session.Registry // the sessions whose streams are open
 	Assigner      *convert.Assigner
 	Feed          *standby.Feed // the store as standbys follow it
 
@@ -40,17 +41,20 @@ type Deps struct {
 
 	// DiskFull, DiskSpent and StoreGone report why no tasks are accepted or granted at present.
 	DiskFull, DiskSpent, StoreGone func() bool
-	// DiskRoom returns the free space of the disk of the store, in bytes, how much of it new tasks need, and how much room inside the store instead. nil: unknown.
+	// DiskRoom returns the free space of the disk of the store, in bytes, how much of it new tasks
+	// need, and how much room inside the store instead. nil: unknown.
 	DiskRoom func() (free, needed, inside int64)
 	// ShowBackups is told when the last backups ended: first by New, then after each.
 	ShowBackups func(records.Backups)
-	// Stopping is done when the coordinator begins to stop: then streams end, and unary calls that wait for work return.
+	// Stopping is done when the coordinator begins to stop: then streams end, and unary calls that
+	// wait for work return.
 	Stopping context.Context
 	// Following is done when no standby need follow any more: a stop has committed everything.
 	Following context.Context
 }
 
-// Services are the gRPC services of a coordinator. Who registers them also decides which calls pass the gate, the room for submits and reqcodec.Guard.
+// Services are the gRPC services of a coordinator. Who registers them also decides which calls pass
+// the gate, the room for submits and reqcodec.Guard.
 type Services struct {
 	Tasks   lessorv1.TaskServiceServer
 	Workers lessorv1.WorkerServiceServer

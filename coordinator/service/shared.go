@@ -55,8 +55,8 @@ func (sh *shared) untilStop(ctx context.Context) (context.Context, context.Cance
 // errPanic ends a stream whose reader has panicked. Its status is INTERNAL.
 var errPanic = errors.New("the reader of a stream panicked")
 
-// recovered calls fn, for a handler that has more than one goroutine: the interceptors recover only panics of the one that called the handler. It returns
-// errPanic if fn panics, and the log tells.
+// recovered calls fn, for a handler that has more than one goroutine: the interceptors recover only
+// panics of the one that called the handler. It returns errPanic if fn panics, and the log tells.
 func (sh *shared) recovered(ctx context.Context, fn func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -70,7 +70,8 @@ func (sh *shared) recovered(ctx context.Context, fn func() error) (err error) {
 // logFields adds fields such as sender, id and corr to the log line of the call.
 func logFields(ctx context.Context, keysAndValues ...any) { logging.AddFields(ctx, keysAndValues) }
 
-// readTask reads a task from the store. It returns lease.ErrNotFound if there is none, or if it belongs to another tenant.
+// readTask reads a task from the store. It returns lease.ErrNotFound if there is none, or if it
+// belongs to another tenant.
 func readTask(r store.Reader, tenant string, id lease.TaskID) (*lease.Task, error) {
 	t, err := records.Task(r, id)
 	if err != nil {
@@ -82,7 +83,8 @@ func readTask(r store.Reader, tenant string, id lease.TaskID) (*lease.Task, erro
 	return t, nil
 }
 
-// assignments returns the assignments for new leases, for a worker with this credential. An assignment holds everything that a worker needs to run the task.
+// assignments returns the assignments for new leases, for a worker with this credential. An
+// assignment holds everything that a worker needs to run the task.
 func (sh *shared) assignments(credential string, granted []engine.Granted) ([]*lessorv1.Assignment, error) {
 	var all []*lessorv1.Assignment
 	now := sh.Engine.Now()
@@ -93,7 +95,8 @@ func (sh *shared) assignments(credential string, granted []engine.Granted) ([]*l
 	return all, err
 }
 
-// sweep runs the part of a sweep that fits into one call. An error says how much was changed before it.
+// sweep runs the part of a sweep that fits into one call. An error says how much was changed before
+// it.
 func (sh *shared) sweep(ctx context.Context, list listing, sw engine.Sweep) (*lessorv1.BatchResult, error) {
 	done, err := sh.Engine.Sweep(ctx, sw)
 	switch {

@@ -12,7 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// A10: if the engine has stopped, every call that needs the engine gets UNAVAILABLE. No call answers as if it had done or seen something.
+// A10: if the engine has stopped, every call that needs the engine gets UNAVAILABLE. No call
+// answers as if it had done or seen something.
 func TestCallsWithoutAnEngineFail(t *testing.T) {
 	t.Attr("rules", "A10")
 	s, ctx := wiretest.Stopped(t).Services, wiretest.ContextAfterGate(t.Context(), t)

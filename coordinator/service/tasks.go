@@ -39,11 +39,13 @@ func (s *taskService) SubmitTask(ctx context.Context, req *lessorv1.SubmitTaskRe
 	return &lessorv1.SubmitTaskResponse{Task: m, Created: done[0].Created}, err
 }
 
-// maxMessage is how many bytes of the message of an error are in the answer to a submit or a change.
+// maxMessage is how many bytes of the message of an error are in the answer to a submit or a
+// change.
 const maxMessage = 1 << 10
 
-// answer returns a task for the answer to a submit or a change: as it is listed, but of its error only the beginning, because the number of such answers that wait
-// for a client to read them has no bound of its own (package sendlimit).
+// answer returns a task for the answer to a submit or a change: as it is listed, but of its error
+// only the beginning, because the number of such answers that wait for a client to read them has no
+// bound of its own (package sendlimit).
 func (s *taskService) answer(t *lease.Task) (*lessorv1.Task, error) {
 	m := convert.TaskProto(s.Engine.Now(), t)
 	if !t.HasFailure() {
@@ -138,8 +140,9 @@ func (s *taskService) GetTask(ctx context.Context, req *lessorv1.GetTaskRequest)
 	return &lessorv1.GetTaskResponse{Task: m}, nil
 }
 
-// parseTaskID reads the task id of a request. The caller has read the other fields with f; parseTaskID returns their error too. An id that
-// this coordinator cannot have made gives lease.ErrNotFound.
+// parseTaskID reads the task id of a request. The caller has read the other fields with f;
+// parseTaskID returns their error too. An id that this coordinator cannot have made gives
+// lease.ErrNotFound.
 func parseTaskID(ctx context.Context, f *convert.Fields, sent string) (lease.TaskID, error) {
 	id, known := f.TaskID(sent)
 	switch {

@@ -23,13 +23,16 @@ import (
 
 // Bounds of AwaitTasks.
 var (
-	mostAwaited     = 100_000 // tasks of a stream
-	maxAwaitedBytes = 1 << 20 // of a task that is sent whole: with maxPageBytes it bounds an answer well below what clients accept
+	mostAwaited = 100_000 // tasks of a stream
+	// of a task that is sent whole: with maxPageBytes it bounds an answer well below what clients
+	// accept
+	maxAwaitedBytes = 1 << 20
 )
 
-// AwaitTasks tells the ends of the tasks that a client adds. One goroutine has all of the stream but its reading: it takes a request only when the answers
-// to the one before are sent, so a client that does not read them adds nothing. Of the tasks it keeps the ids; what to send it reads from the store when the
-// client takes it. The engine never waits for it.
+// AwaitTasks tells the ends of the tasks that a client adds. One goroutine has all of the stream
+// but its reading: it takes a request only when the answers to the one before are sent, so a client
+// that does not read them adds nothing. Of the tasks it keeps the ids; what to send it reads from
+// the store when the client takes it. The engine never waits for it.
 func (s *taskService) AwaitTasks(stream grpc.BidiStreamingServer[lessorv1.AwaitTasksRequest, lessorv1.AwaitTasksResponse]) error {
 	if err := stream.SendHeader(nil); err != nil { // see SubmitStream
 		return err
@@ -54,7 +57,8 @@ type awaiter struct {
 	requests uint64       // taken so far
 }
 
-// readAll reads requests until the client closes its side of the stream. It refuses those that are too large before it waits for the one before.
+// readAll reads requests until the client closes its side of the stream. It refuses those that are
+// too large before it waits for the one before.
 func (a *awaiter) readAll(stream grpc.BidiStreamingServer[lessorv1.AwaitTasksRequest, lessorv1.AwaitTasksResponse], requests chan<- *lessorv1.AwaitTasksRequest) error {
 	for {
 		req, err := stream.Recv()
@@ -76,7 +80,8 @@ func (a *awaiter) readAll(stream grpc.BidiStreamingServer[lessorv1.AwaitTasksReq
 	}
 }
 
-// run serves the stream until it ends, or until the ends of all tasks have been reported after the client has closed its side.
+// run serves the stream until it ends, or until the ends of all tasks have been reported after the
+// client has closed its side.
 func (a *awaiter) run(requests <-chan *lessorv1.AwaitTasksRequest, read <-chan error) error {
 	var err error
 	for closed := false; err == nil && (!closed || a.ends.Len() > 0); {
@@ -115,8 +120,9 @@ func (a *awaiter) take(req *lessorv1.AwaitTasksRequest) error {
 	return a.add(req.GetAdd())
 }
 
-// check checks a list of ids as a whole. What is wrong with a single id is answered for that alone, unless the id is too long to be sent back. Clients that
-// share the stream between callers do not know the limit that an operator set, so a lower one does not end it.
+// check checks a list of ids as a whole. What is wrong with a single id is answered for that alone,
+// unless the id is too long to be sent back. Clients that share the stream between callers do not
+// know the limit that an operator set, so a lower one does not end it.
 func (a *awaiter) check(f *convert.Fields, field string, ids []string) {
 	f.Count(field, len(ids), a.Limits.MaxFrameItems())
 	for i, id := range ids {
@@ -159,7 +165,8 @@ func (a *awaiter) add(sent []string) error {
 	return a.keep(ids)
 }
 
-// keep counts the added ids that have not ended against the quota, as far as there is room, and refuses the others.
+// keep counts the added ids that have not ended against the quota, as far as there is room, and
+// refuses the others.
 func (a *awaiter) keep(ids []lease.TaskID) error {
 	room := max(mostAwaited-a.counted, 0)
 	var err error
@@ -182,7 +189,8 @@ func (a *awaiter) leave() {
 	}
 }
 
-// tell answers those tasks that the engine says have ended. One may have been retried since; then it is waited for again.
+// tell answers those tasks that the engine says have ended. One may have been retried since; then
+// it is waited for again.
 func (a *awaiter) tell(ids []lease.TaskID) error {
 	left, err := a.answer(ids)
 	if err != nil || len(left) == 0 {
@@ -197,7 +205,8 @@ func (a *awaiter) tell(ids []lease.TaskID) error {
 	return err
 }
 
-// answer answers those of the tasks that have ended or are not there, and forgets them. It returns the others.
+// answer answers those of the tasks that have ended or are not there, and forgets them. It returns
+// the others.
 func (a *awaiter) answer(ids []lease.TaskID) (left []lease.TaskID, err error) {
 	for len(ids) > 0 {
 		place := sendlimit.OfStream(a.ctx)
@@ -217,7 +226,8 @@ func (a *awaiter) answer(ids []lease.TaskID) (left []lease.TaskID, err error) {
 	return left, nil
 }
 
-// look reads the first of the tasks, until they fill a page: looked is how many. It forgets those that have ended or are not there, and returns the others.
+// look reads the first of the tasks, until they fill a page: looked is how many. It forgets those
+// that have ended or are not there, and returns the others.
 func (a *awaiter) look(ids []lease.TaskID) (page []*lessorv1.AwaitedTask, others []lease.TaskID, looked int, err error) {
 	err = a.longView(func(r store.Reader) error {
 		for bytes := 0; looked < len(ids) && bytes < maxPageBytes; looked++ {
@@ -235,7 +245,8 @@ func (a *awaiter) look(ids []lease.TaskID) (page []*lessorv1.AwaitedTask, others
 	return page, others, looked, err
 }
 
-// lookAt returns the answer about a task; nil if it has not ended. A damaged record is an answer about its task, not the end of the stream for all.
+// lookAt returns the answer about a task; nil if it has not ended. A damaged record is an answer
+// about its task, not the end of the stream for all.
 func (a *awaiter) lookAt(r store.Reader, id lease.TaskID) *lessorv1.AwaitedTask {
 	t, err := readTask(r, a.who.Tenant, id)
 	if err == nil && !t.State().Final() {

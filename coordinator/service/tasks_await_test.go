@@ -71,7 +71,8 @@ func (a *awaits) send(req *lessorv1.AwaitTasksRequest) {
 	synctest.Wait()
 }
 
-// want checks the answers since the last want: words like "t1:COMPLETED t2:E.TASK.NOT_FOUND", without the numbers of ids.
+// want checks the answers since the last want: words like "t1:COMPLETED t2:E.TASK.NOT_FOUND",
+// without the numbers of ids.
 func (a *awaits) want(what string, want map[string]string) {
 	a.t.Helper()
 	synctest.Wait()
@@ -95,8 +96,9 @@ func retryTask(t *testing.T, r *wiretest.Rig, id string) {
 	}
 }
 
-// A task is told when it has ended, at once if it had before, as GetTask shows it; an id of no task, or of one that is deleted meanwhile, has an error as
-// from GetTask. When the client has closed its side, the stream ends with the last answer.
+// A task is told when it has ended, at once if it had before, as GetTask shows it; an id of no
+// task, or of one that is deleted meanwhile, has an error as from GetTask. When the client has
+// closed its side, the stream ends with the last answer.
 func TestAwaitTasks(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		done := r.Submit(t, func(s *lessorv1.TaskSpec) { s.Payload = []byte("in") }).GetTaskId()
@@ -134,8 +136,9 @@ func TestAwaitTasks(t *testing.T) {
 	})
 }
 
-// The ends of one commit come in one answer. What is forgotten is told no more. An answer says how many requests were taken before it, so that a client knows
-// an older end, and a task that is added again is told again.
+// The ends of one commit come in one answer. What is forgotten is told no more. An answer says how
+// many requests were taken before it, so that a client knows an older end, and a task that is added
+// again is told again.
 func TestAwaitTasksInFrames(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		var ids []string
@@ -179,7 +182,8 @@ func (s *hookedStore) View(fn func(store.Reader) error) error {
 	return err
 }
 
-// A task that ended and was retried before the coordinator looked is waited for further, also if it ends again right after the look.
+// A task that ended and was retried before the coordinator looked is waited for further, also if it
+// ends again right after the look.
 func TestAwaitTasksOfARetriedTask(t *testing.T) {
 	st := &hookedStore{Store: memstore.New()}
 	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
@@ -224,7 +228,8 @@ func TestAwaitTasksOfARetriedTask(t *testing.T) {
 	})
 }
 
-// S7: what a request may have is bounded, and the refusal names the field and the limit. It ends the stream after the answers to the request before.
+// S7: what a request may have is bounded, and the refusal names the field and the limit. It ends
+// the stream after the answers to the request before.
 func TestAwaitTasksRefuses(t *testing.T) {
 	t.Attr("rules", "S7")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -251,8 +256,8 @@ func TestAwaitTasksRefuses(t *testing.T) {
 	})
 }
 
-// Programs share the stream between their callers and know only the default limit of ids: an id above a lower one ends the wait for that id, not those of
-// the others.
+// Programs share the stream between their callers and know only the default limit of ids: an id
+// above a lower one ends the wait for that id, not those of the others.
 func TestAwaitTasksBelowTheDefaultLimitOfIDs(t *testing.T) {
 	cfg := coordinator.Config{}
 	cfg.Limits = lease.DefaultLimits()
@@ -265,8 +270,9 @@ func TestAwaitTasksBelowTheDefaultLimitOfIDs(t *testing.T) {
 	})
 }
 
-// X5: a stream, a tenant and a rate bound how many tasks may be waited for. What has no room gets an error with a wait, unless it has ended; what is told,
-// forgotten or of a stream that has ended makes room.
+// X5: a stream, a tenant and a rate bound how many tasks may be waited for. What has no room gets
+// an error with a wait, unless it has ended; what is told, forgotten or of a stream that has ended
+// makes room.
 func TestQuotaOfWaits(t *testing.T) {
 	t.Attr("rules", "X5")
 	defer func(n int) { *service.MostAwaited = n }(*service.MostAwaited)
@@ -362,8 +368,9 @@ func TestAwaitTasksOfLargeTasks(t *testing.T) {
 	})
 }
 
-// X5: an answer holds a place of its connection until its client has read it. So streams that nobody reads hold up the reads of their own connection, and no
-// others, and their memory is bounded. The tasks that they do not read about are told to others.
+// X5: an answer holds a place of its connection until its client has read it. So streams that
+// nobody reads hold up the reads of their own connection, and no others, and their memory is
+// bounded. The tasks that they do not read about are told to others.
 func TestAwaitTasksThatNobodyReads(t *testing.T) {
 	t.Attr("rules", "X5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

@@ -12,8 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// The bulk verbs of TaskService (T9). The filter selects each task by its newest version. The command that changes the task is the same as that of the
-// verb for a single task.
+// The bulk verbs of TaskService (T9). The filter selects each task by its newest version. The
+// command that changes the task is the same as that of the verb for a single task.
 
 // BatchCancelTasks cancels the tasks that a filter selects.
 func (s *taskService) BatchCancelTasks(ctx context.Context, req *lessorv1.BatchCancelTasksRequest) (*lessorv1.BatchCancelTasksResponse, error) {
@@ -69,8 +69,8 @@ type bulkRequest interface {
 	GetRequestId() string
 }
 
-// bulk runs a command on each task that a request selects. If command returns nil, bulk skips the task. The caller has read the other fields with f;
-// bulk returns their error too.
+// bulk runs a command on each task that a request selects. If command returns nil, bulk skips the
+// task. The caller has read the other fields with f; bulk returns their error too.
 func (s *taskService) bulk(ctx context.Context, f *convert.Fields, verb string, req bulkRequest, command func(*lease.Task) lease.Command) (*lessorv1.BatchResult, error) {
 	logRequestID(ctx, f, req.GetRequestId())
 	want := convert.ParseFilter(f, req.GetFilter())

@@ -15,7 +15,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/detail"
 )
 
-// T9: cancel, retry and delete by a filter change the selected tasks that can be changed, count them, and count the other selected ones as skipped.
+// T9: cancel, retry and delete by a filter change the selected tasks that can be changed, count
+// them, and count the other selected ones as skipped.
 func TestBulkCallsChangeTheSelectedTasks(t *testing.T) {
 	t.Attr("rules", "T9")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -58,7 +59,8 @@ func TestBulkCallsChangeTheSelectedTasks(t *testing.T) {
 	})
 }
 
-// T9, S4: one call changes at most 10,000 tasks. The next call continues with the page token, which is valid only for the same call and filter.
+// T9, S4: one call changes at most 10,000 tasks. The next call continues with the page token, which
+// is valid only for the same call and filter.
 func TestBulkCallContinuesWithAPageToken(t *testing.T) {
 	t.Attr("rules", "T9 S4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -95,7 +97,8 @@ func TestBulkCallContinuesWithAPageToken(t *testing.T) {
 	})
 }
 
-// T9, S4: a bulk retry sets the new deadline. A deadline in the past is refused, instead of skipping every task.
+// T9, S4: a bulk retry sets the new deadline. A deadline in the past is refused, instead of
+// skipping every task.
 func TestDeadlineOfABulkRetry(t *testing.T) {
 	t.Attr("rules", "T9 S4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -118,8 +121,8 @@ func TestDeadlineOfABulkRetry(t *testing.T) {
 	})
 }
 
-// T9, S4: a filter without a condition is refused as a probable mistake, unless all is set. So is one with a state that was not set: it does not select
-// every state.
+// T9, S4: a filter without a condition is refused as a probable mistake, unless all is set. So is
+// one with a state that was not set: it does not select every state.
 func TestBulkCallsNeedACondition(t *testing.T) {
 	t.Attr("rules", "T9 S4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

@@ -61,7 +61,8 @@ func addError(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 	return err
 }
 
-// addFailure adds all fields of the last Fail. If the task is COMPLETED, m keeps the metrics of the result instead of those of the Fail.
+// addFailure adds all fields of the last Fail. If the task is COMPLETED, m keeps the metrics of the
+// result instead of those of the Fail.
 func addFailure(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 	f, err := lastFailure(r, t)
 	if f == nil {
@@ -81,7 +82,8 @@ func lastFailure(r store.Reader, t *lease.Task) (*lease.Failure, error) {
 	return records.Failure(r, t.ID)
 }
 
-// addLiveFeedback replaces the progress and output of an earlier attempt by those of the running one, if there is one.
+// addLiveFeedback replaces the progress and output of an earlier attempt by those of the running
+// one, if there is one.
 func (s *taskService) addLiveFeedback(m *lessorv1.Task, id lease.TaskID) {
 	if m.GetLease() != nil {
 		addFeedback(m, s.Engine.LiveFeedback(id))

@@ -16,7 +16,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// list returns the task keys of the tasks that a filter selects, in one page that must be the last one.
+// list returns the task keys of the tasks that a filter selects, in one page that must be the last
+// one.
 func list(t *testing.T, r *wiretest.Rig, filter *lessorv1.TaskFilter) string {
 	t.Helper()
 	res, err := r.Tasks.ListTasks(t.Context(), &lessorv1.ListTasksRequest{Filter: filter})
@@ -30,8 +31,8 @@ func list(t *testing.T, r *wiretest.Rig, filter *lessorv1.TaskFilter) string {
 	return strings.Join(keys, " ")
 }
 
-// A list, a cancel, a retry and a delete of the task with an idempotency key look at no other tasks, however many there are, and find the task that has
-// the key now.
+// A list, a cancel, a retry and a delete of the task with an idempotency key look at no other
+// tasks, however many there are, and find the task that has the key now.
 func TestTaskOfAnIdempotencyKeyIsFoundWithoutOthers(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		ctx := t.Context()
@@ -77,7 +78,8 @@ func TestTaskOfAnIdempotencyKeyIsFoundWithoutOthers(t *testing.T) {
 	})
 }
 
-// A filter by worker selects the tasks that the worker holds, and those that no worker holds now and that it held last.
+// A filter by worker selects the tasks that the worker holds, and those that no worker holds now
+// and that it held last.
 func TestFilterByWorker(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		ctx := t.Context()
@@ -115,8 +117,9 @@ func TestFilterByWorker(t *testing.T) {
 	})
 }
 
-// A filter by category selects the tasks whose last failed attempt had such an error, whatever became of them, also in bulk. An error without a category is
-// USER_CODE, and that of an attempt that took too long TIMEOUT.
+// A filter by category selects the tasks whose last failed attempt had such an error, whatever
+// became of them, also in bulk. An error without a category is USER_CODE, and that of an attempt
+// that took too long TIMEOUT.
 func TestFilterByErrorCategory(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		by := func(categories ...lessorv1.ErrorCategory) *lessorv1.TaskFilter {
@@ -159,7 +162,8 @@ func TestFilterByErrorCategory(t *testing.T) {
 	})
 }
 
-// A filter by time selects what was created from its first instant on, and before its last. A page token is only for the same instants.
+// A filter by time selects what was created from its first instant on, and before its last. A page
+// token is only for the same instants.
 func TestFilterByTime(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		ctx := t.Context()
@@ -204,7 +208,8 @@ func TestFilterByTime(t *testing.T) {
 	})
 }
 
-// S4: a bulk call with a condition that was left unset, or is impossible, is refused with its field, and changes nothing.
+// S4: a bulk call with a condition that was left unset, or is impossible, is refused with its
+// field, and changes nothing.
 func TestBadConditionsOfABulkCall(t *testing.T) {
 	t.Attr("rules", "S4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

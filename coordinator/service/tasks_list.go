@@ -15,11 +15,12 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// maxScan is how many items of a list one call reads at most. If the call has not filled its page by then, it returns a shorter page and a token for
-// the next one.
+// maxScan is how many items of a list one call reads at most. If the call has not filled its page
+// by then, it returns a shorter page and a token for the next one.
 var maxScan = 10_000
 
-// ListTasks lists the tasks of a workspace that a filter selects, in the order of their submit or the reverse one.
+// ListTasks lists the tasks of a workspace that a filter selects, in the order of their submit or
+// the reverse one.
 func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequest) (*lessorv1.ListTasksResponse, error) {
 	f := s.fields()
 	want := convert.ParseFilter(f, req.GetFilter())
@@ -45,8 +46,8 @@ func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequ
 	return res, nil
 }
 
-// fill fills a page with the tasks of a space that come behind the one with a sequence number; 0 is before all. What has an idempotency key is one task, so there
-// is no page after its page.
+// fill fills a page with the tasks of a space that come behind the one with a sequence number; 0 is
+// before all. What has an idempotency key is one task, so there is no page after its page.
 func (s *taskService) fill(ctx context.Context, p *taskPage, space engine.Space, from uint64) error {
 	number, ok := s.Engine.SpaceNumber(space)
 	if !ok {
@@ -69,7 +70,8 @@ func (s *taskService) fill(ctx context.Context, p *taskPage, space engine.Space,
 	})
 }
 
-// seqCursor returns the sequence number in a cursor, which is of the last task before the page; 0 without one.
+// seqCursor returns the sequence number in a cursor, which is of the last task before the page; 0
+// without one.
 func seqCursor(cursor []byte) uint64 {
 	if len(cursor) != 8 {
 		return 0
@@ -93,7 +95,8 @@ type taskPage struct {
 	more    bool   // the scan stopped before the end
 }
 
-// scan reads the tasks of a space that the filter may select, from behind a sequence number on. It may set p.err.
+// scan reads the tasks of a space that the filter may select, from behind a sequence number on. It
+// may set p.err.
 func (p *taskPage) scan(space uint32, from uint64) error {
 	held := p.want.OnlyHeld() // they are few, however many tasks there are
 	switch {
@@ -107,7 +110,8 @@ func (p *taskPage) scan(space uint32, from uint64) error {
 	return records.Tasks(p.r, space, p.want.Run, from, p.take)
 }
 
-// take scans a task and returns whether the scan goes on. If it returns false, it has not scanned the task: the next page begins with this task.
+// take scans a task and returns whether the scan goes on. If it returns false, it has not scanned
+// the task: the next page begins with this task.
 func (p *taskPage) take(t *lease.Task) bool {
 	if p.full() || p.scanned >= maxScan {
 		p.more = true

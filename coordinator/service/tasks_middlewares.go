@@ -11,8 +11,9 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// middlewares returns the tasks that are mounted on a host task, either by its id or by its key within the run. Tasks with a chain index come
-// first, in the order of the index; then come the others.
+// middlewares returns the tasks that are mounted on a host task, either by its id or by its key
+// within the run. Tasks with a chain index come first, in the order of the index; then come the
+// others.
 func middlewares(r store.Reader, host *lease.Task) (all []*lessorv1.Middleware, err error) {
 	find := func(node string) error {
 		return records.Mounted(r, host.ID.Space, host.Spec.RunID, node, func(t *lease.Task) bool {
@@ -23,7 +24,8 @@ func middlewares(r store.Reader, host *lease.Task) (all []*lessorv1.Middleware, 
 		})
 	}
 	err = find(host.ID.String())
-	if key := host.Spec.TaskKey; key != "" && host.Spec.RunID != "" && len(all) < lease.MaxMiddlewares { // a key identifies a task only within a run
+	// a key identifies a task only within a run
+	if key := host.Spec.TaskKey; key != "" && host.Spec.RunID != "" && len(all) < lease.MaxMiddlewares {
 		err = errors.Join(err, find(key))
 	}
 	slices.SortStableFunc(all, func(a, b *lessorv1.Middleware) int {

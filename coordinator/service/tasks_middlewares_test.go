@@ -30,7 +30,8 @@ func taskKeys(all []*lessorv1.Middleware) string {
 	return strings.Join(keys, " ")
 }
 
-// S1: GetTask of a host shows the tasks that are mounted on it, in the order of the chain. A task of the same run names its host by task_key or by id.
+// S1: GetTask of a host shows the tasks that are mounted on it, in the order of the chain. A task
+// of the same run names its host by task_key or by id.
 func TestHostShowsItsMiddlewares(t *testing.T) {
 	t.Attr("rules", "S1")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -59,7 +60,8 @@ func TestHostShowsItsMiddlewares(t *testing.T) {
 	})
 }
 
-// Without a run, a task must name its host by id, because a task_key is unique only within a run. A host shows at most 64 middlewares.
+// Without a run, a task must name its host by id, because a task_key is unique only within a run. A
+// host shows at most 64 middlewares.
 func TestMiddlewaresAreBounded(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		host := r.Submit(t, func(s *lessorv1.TaskSpec) { s.TaskKey = "host" })

@@ -18,8 +18,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// Whatever a filter selects and however it is divided into pages, the list with the newest task first is the other one in reverse. A page token of one of them is
-// refused for the other.
+// Whatever a filter selects and however it is divided into pages, the list with the newest task
+// first is the other one in reverse. A page token of one of them is refused for the other.
 func TestNewestFirstIsTheReverse(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -74,7 +74,8 @@ func TestNewestFirstIsTheReverse(t *testing.T) {
 	})
 }
 
-// listInPages returns the ids of the tasks of a list, in the order of its pages, which have a random size.
+// listInPages returns the ids of the tasks of a list, in the order of its pages, which have a
+// random size.
 func listInPages(t *testing.T, rnd *rand.Rand, r *wiretest.Rig, req *lessorv1.ListTasksRequest) (ids []string) {
 	t.Helper()
 	req.PageSize = []uint32{1, 3, 1000}[rnd.IntN(3)]
@@ -97,7 +98,8 @@ func listInPages(t *testing.T, rnd *rand.Rand, r *wiretest.Rig, req *lessorv1.Li
 	}
 }
 
-// listedWorld is a coordinator with tasks of all kinds, and conditions that select some of them, by the names of their fields.
+// listedWorld is a coordinator with tasks of all kinds, and conditions that select some of them, by
+// the names of their fields.
 type listedWorld struct {
 	tasks      []*lessorv1.Task // those of the default workspace
 	failed     bool             // one of these has an error

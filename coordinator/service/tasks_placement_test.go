@@ -16,7 +16,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// W12, S1: GetTask and the assignment show the requirements, affinity and resources of a task as they were submitted, with their defaults.
+// W12, S1: GetTask and the assignment show the requirements, affinity and resources of a task as
+// they were submitted, with their defaults.
 func TestPlacementIsKept(t *testing.T) {
 	t.Attr("rules", "W12 S1")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -68,7 +69,8 @@ func TestExpiredResourceFailsTheTask(t *testing.T) {
 	})
 }
 
-// W12: a task whose resources are held by a worker that is not connected is FAILED after the configured time.
+// W12: a task whose resources are held by a worker that is not connected is FAILED after the
+// configured time.
 func TestResourceWaitIsConfigured(t *testing.T) {
 	t.Attr("rules", "W12")
 	const wait = 10 * time.Second
@@ -86,7 +88,8 @@ func TestResourceWaitIsConfigured(t *testing.T) {
 	})
 }
 
-// W12, S4: a bad field of the placement is refused with its name. The resources of a task must all be of one worker.
+// W12, S4: a bad field of the placement is refused with its name. The resources of a task must all
+// be of one worker.
 func TestBadPlacementIsRefused(t *testing.T) {
 	t.Attr("rules", "W12 S4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

@@ -23,14 +23,17 @@ import (
 	"github.com/lessor-dev/lessor/internal/turn"
 )
 
-// submitWindow is how many frames of a stream may wait for their answers. The next frame is read only when one of these is answered.
+// submitWindow is how many frames of a stream may wait for their answers. The next frame is read
+// only when one of these is answered.
 var submitWindow = 8
 
-// SubmitStream makes the tasks of each frame. It reads a frame and hands it to the engine while earlier frames are still being committed. The answers
-// come in the order of the frames. When the coordinator begins to stop, or the credential expires, the stream takes no more frames, and ends after the answers
-// to those taken.
+// SubmitStream makes the tasks of each frame. It reads a frame and hands it to the engine while
+// earlier frames are still being committed. The answers come in the order of the frames. When the
+// coordinator begins to stop, or the credential expires, the stream takes no more frames, and ends
+// after the answers to those taken.
 func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
-	// The headers tell the producer that the stream was accepted. If its credential ends before the first answer, the producer can tell that from a refusal.
+	// The headers tell the producer that the stream was accepted. If its credential ends before the
+	// first answer, the producer can tell that from a refusal.
 	if err := stream.SendHeader(nil); err != nil {
 		return err
 	}
@@ -66,8 +69,9 @@ func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.Subm
 	}
 }
 
-// untilAborted returns a context for the wait for answers. It ends with the stream and with its credential, but goes on if that has only expired: the producer,
-// which may have a new one, is to know what became of its frames. For how long, package gate says.
+// untilAborted returns a context for the wait for answers. It ends with the stream and with its
+// credential, but goes on if that has only expired: the producer, which may have a new one, is to
+// know what became of its frames. For how long, package gate says.
 func untilAborted(stream context.Context) (context.Context, context.CancelCauseFunc) {
 	ctx, abort := context.WithCancelCause(context.WithoutCancel(stream))
 	unhook := context.AfterFunc(stream, func() {
@@ -78,7 +82,8 @@ func untilAborted(stream context.Context) (context.Context, context.CancelCauseF
 	return ctx, func(cause error) { unhook(); abort(cause) }
 }
 
-// endInOrder returns the error for the end of a stream after the answers to all frames that were taken. If that is the expiry of the credential, it says so.
+// endInOrder returns the error for the end of a stream after the answers to all frames that were
+// taken. If that is the expiry of the credential, it says so.
 func endInOrder(stream context.Context, err error) error {
 	if bad := expired(stream); bad != nil && status.Code(refusal.Status(err)) == codes.Unauthenticated {
 		return &refusal.AnsweredError{Cause: bad}
@@ -94,8 +99,10 @@ func expired(stream context.Context) *auth.Error {
 	return nil
 }
 
-// nextAnswer waits for the next answer, in the order of the frames. It returns io.EOF when all frames are answered and no more come, and the cause of the
-// end of taking when the frames that were taken before are answered. If ctx ends, it does not wait for them. A frame leaves the window when its turn has come.
+// nextAnswer waits for the next answer, in the order of the frames. It returns io.EOF when all
+// frames are answered and no more come, and the cause of the end of taking when the frames that
+// were taken before are answered. If ctx ends, it does not wait for them. A frame leaves the window
+// when its turn has come.
 func nextAnswer(ctx, taking context.Context, window <-chan struct{}, answers <-chan chan submitAnswer) (*lessorv1.SubmitStreamResponse, error) {
 	var answer chan submitAnswer
 	more := true
@@ -126,10 +133,11 @@ type submitAnswer struct {
 	err      error
 }
 
-// readSubmits reads frames until the producer closes its side of the stream. For each frame it puts a channel into answers. The answer to the frame
-// arrives on that channel. readSubmits submits no frame after the end of ctx. It checks that after it has put the channel into answers, so that nextAnswer
-// misses no frame that is submitted. It reads a frame only when the window and then the room have a place for it: a producer that does not read its answers
-// must not keep room.
+// readSubmits reads frames until the producer closes its side of the stream. For each frame it puts
+// a channel into answers. The answer to the frame arrives on that channel. readSubmits submits no
+// frame after the end of ctx. It checks that after it has put the channel into answers, so that
+// nextAnswer misses no frame that is submitted. It reads a frame only when the window and then the
+// room have a place for it: a producer that does not read its answers must not keep room.
 func (s *taskService) readSubmits(ctx context.Context, stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse],
 	window chan<- struct{}, answers chan<- chan submitAnswer,
 ) error {
@@ -154,7 +162,8 @@ func (s *taskService) readSubmits(ctx context.Context, stream grpc.BidiStreaming
 	}
 }
 
-// readSubmit reads one frame for readSubmits and submits it. It returns how many bytes the frame takes.
+// readSubmit reads one frame for readSubmits and submits it. It returns how many bytes the frame
+// takes.
 func (s *taskService) readSubmit(ctx context.Context, stream grpc.ServerStream, place *submitlimit.Place, answers chan<- chan submitAnswer) (size int, err error) {
 	submitted := false
 	defer func() {
@@ -183,7 +192,8 @@ func (s *taskService) readSubmit(ctx context.Context, stream grpc.ServerStream, 
 	return size, nil
 }
 
-// submitFrame submits the valid specs of a frame. An error that concerns the whole frame ends the stream.
+// submitFrame submits the valid specs of a frame. An error that concerns the whole frame ends the
+// stream.
 func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStreamRequest, answer func(submitAnswer)) {
 	f := s.fields()
 	f.Err = convert.UnknownItself(req)
@@ -220,8 +230,8 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 	}
 }
 
-// submissions reads the specs of a frame and returns the valid ones. at holds the index of each of them in the frame. The results of invalid specs are
-// set at once in res.
+// submissions reads the specs of a frame and returns the valid ones. at holds the index of each of
+// them in the frame. The results of invalid specs are set at once in res.
 func (s *taskService) submissions(ctx context.Context, req *lessorv1.SubmitStreamRequest, res *lessorv1.SubmitStreamResponse) (
 	all []engine.Submission, at []int, spans submitSpans,
 ) {

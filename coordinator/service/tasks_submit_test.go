@@ -29,8 +29,9 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// S1, T1: the coordinator answers the frames in order, with a result for each spec. A bad spec gets an error and does not affect the others. A repeated
-// spec gets the existing task. The headers say that it accepted the stream, before any frame.
+// S1, T1: the coordinator answers the frames in order, with a result for each spec. A bad spec gets
+// an error and does not affect the others. A repeated spec gets the existing task. The headers say
+// that it accepted the stream, before any frame.
 func TestSubmitStream(t *testing.T) {
 	t.Attr("rules", "S1 T1")
 	wiretest.ServeWith(t, nil, coordinator.Config{Limits: lease.Limits{Batch: 1}}, func(t *testing.T, r *wiretest.Rig) {
@@ -80,7 +81,8 @@ func wantMixed(t *testing.T, got []*lessorv1.SubmitResult) {
 	}
 }
 
-// S7, S4: a frame that is bad as a whole ends the stream with INVALID_ARGUMENT, after the answers to the frames before it.
+// S7, S4: a frame that is bad as a whole ends the stream with INVALID_ARGUMENT, after the answers
+// to the frames before it.
 func TestBadFrameEndsTheSubmitStream(t *testing.T) {
 	t.Attr("rules", "S7 S4")
 	for name, frame := range map[string]*lessorv1.SubmitStreamRequest{
@@ -108,7 +110,8 @@ func TestBadFrameEndsTheSubmitStream(t *testing.T) {
 	}
 }
 
-// A6: a producer that sends many frames before it reads the answers has to wait, and other callers do not. All tasks that were answered are stored.
+// A6: a producer that sends many frames before it reads the answers has to wait, and other callers
+// do not. All tasks that were answered are stored.
 func TestSubmitStreamWindow(t *testing.T) {
 	t.Attr("rules", "A6")
 	st := memstore.New()
@@ -175,7 +178,8 @@ func (s *orderStore) Commit(ctx context.Context, b *store.Batch) error {
 	return s.Store.Commit(ctx, b)
 }
 
-// T12: while frames of two tenants wait for the engine, the tenants take turns: a frame does not wait for all frames that another tenant has sent before.
+// T12: while frames of two tenants wait for the engine, the tenants take turns: a frame does not
+// wait for all frames that another tenant has sent before.
 func TestSubmitStreamsOfTenantsTakeTurns(t *testing.T) {
 	t.Attr("rules", "T12")
 	st := &orderStore{Store: memstore.New()}
@@ -246,8 +250,8 @@ func (h *hooks) AfterFunc(fn func()) (stop func() bool) {
 	}
 }
 
-// A call that ends when the coordinator stops leaves nothing behind when it ends before that. Otherwise the memory of the coordinator would grow with each
-// such call.
+// A call that ends when the coordinator stops leaves nothing behind when it ends before that.
+// Otherwise the memory of the coordinator would grow with each such call.
 func TestEndedCallsDoNotWaitForTheStop(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		shared := r.Services.Shared()
@@ -338,7 +342,8 @@ func TestStopEndsTheSubmitStream(t *testing.T) {
 	})
 }
 
-// A6: a stop ends the stream only after the answers to the frames that it has taken. Otherwise a producer would not know of tasks that were made.
+// A6: a stop ends the stream only after the answers to the frames that it has taken. Otherwise a
+// producer would not know of tasks that were made.
 func TestStopAnswersTheFramesOfASubmitStream(t *testing.T) {
 	t.Attr("rules", "A6")
 	st := &wiretest.SlowStore{Store: memstore.New()}

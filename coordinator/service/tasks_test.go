@@ -26,7 +26,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// V4, V5, V12: unary calls take a task from its submit to its result. The same Complete again is replayed, and another Complete is refused.
+// V4, V5, V12: unary calls take a task from its submit to its result. The same Complete again is
+// replayed, and another Complete is refused.
 func TestTaskLifeByUnaryCalls(t *testing.T) {
 	t.Attr("rules", "V4 V5 V12")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -88,8 +89,9 @@ func TestTaskLifeByUnaryCalls(t *testing.T) {
 	})
 }
 
-// T1: a submit with the same idempotency key and the same spec returns the first task. With another spec it is refused, and the error has the path of
-// the spec. A batch with such a spec makes no task.
+// T1: a submit with the same idempotency key and the same spec returns the first task. With another
+// spec it is refused, and the error has the path of the spec. A batch with such a spec makes no
+// task.
 func TestSubmitIsIdempotent(t *testing.T) {
 	t.Attr("rules", "T1")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -117,7 +119,8 @@ func TestSubmitIsIdempotent(t *testing.T) {
 	})
 }
 
-// T1, S1: what a submit of a task that has failed already, and a retry of it, answer shows why it failed, as the task itself does, without the stack and with the beginning of a long message.
+// T1, S1: what a submit of a task that has failed already, and a retry of it, answer shows why it
+// failed, as the task itself does, without the stack and with the beginning of a long message.
 func TestAnswersShowTheError(t *testing.T) {
 	t.Attr("rules", "T1")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -155,8 +158,8 @@ func TestAnswersShowTheError(t *testing.T) {
 	})
 }
 
-// Every way to submit makes the task in the workspace of its spec, and returns its id and its state. The history names who cancelled and who retried a
-// task, also if that was by a filter.
+// Every way to submit makes the task in the workspace of its spec, and returns its id and its
+// state. The history names who cancelled and who retried a task, also if that was by a filter.
 func TestSubmitsNameTheTask(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		ctx, spec := t.Context(), &lessorv1.TaskSpec{Queue: "q", WorkspaceId: "ws"}
@@ -271,7 +274,8 @@ func TestBadRequests(t *testing.T) {
 	})
 }
 
-// S4: every call about a task answers NOT_FOUND for an unknown id, and also for an id of a wrong form.
+// S4: every call about a task answers NOT_FOUND for an unknown id, and also for an id of a wrong
+// form.
 func TestUnknownTasksAreNotFound(t *testing.T) {
 	t.Attr("rules", "S4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -299,7 +303,8 @@ func TestUnknownTasksAreNotFound(t *testing.T) {
 	})
 }
 
-// T9: a command that the task's state does not allow is refused with FAILED_PRECONDITION, and the error names the state.
+// T9: a command that the task's state does not allow is refused with FAILED_PRECONDITION, and the
+// error names the state.
 func TestWrongStatesAreNamed(t *testing.T) {
 	t.Attr("rules", "T9")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -323,7 +328,8 @@ func TestWrongStatesAreNamed(t *testing.T) {
 	})
 }
 
-// T7, T9: a task can be cancelled (also twice), retried with a new deadline, and deleted by force while it is leased.
+// T7, T9: a task can be cancelled (also twice), retried with a new deadline, and deleted by force
+// while it is leased.
 func TestCancelRetryDelete(t *testing.T) {
 	t.Attr("rules", "T7 T9")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -421,7 +427,8 @@ func submitLabelled(ctx context.Context, t *testing.T, r *wiretest.Rig, total in
 	}
 }
 
-// The pages of ListTasks have every matching task once, oldest first. A page token is valid only for the same filter.
+// The pages of ListTasks have every matching task once, oldest first. A page token is valid only
+// for the same filter.
 func TestListTasksInPages(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		submitLabelled(t.Context(), t, r, 250)
@@ -508,7 +515,8 @@ func TestListTasksShowsErrors(t *testing.T) {
 	})
 }
 
-// One call of ListTasks looks at no more than maxScan tasks, so a page may be empty and still have a token for the next page.
+// One call of ListTasks looks at no more than maxScan tasks, so a page may be empty and still have
+// a token for the next page.
 func TestListTasksScansABoundedNumber(t *testing.T) {
 	st := memstore.New()
 	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
@@ -541,7 +549,8 @@ func TestListTasksScansABoundedNumber(t *testing.T) {
 	})
 }
 
-// A list of tasks that workers hold looks at no other tasks, however many there are, and has them in the order of other lists.
+// A list of tasks that workers hold looks at no other tasks, however many there are, and has them
+// in the order of other lists.
 func TestListOfHeldTasksLooksAtNoOthers(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		var all []string

@@ -12,8 +12,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// traceHeader returns the W3C trace context in the header of a call, or "" if there is none or it is malformed. A malformed trace header is ignored, as
-// the W3C recommendation asks, so it never causes the refusal of a submit.
+// traceHeader returns the W3C trace context in the header of a call, or "" if there is none or it
+// is malformed. A malformed trace header is ignored, as the W3C recommendation asks, so it never
+// causes the refusal of a submit.
 func traceHeader(ctx context.Context) string {
 	v := metadata.ValueFromIncomingContext(ctx, "traceparent")
 	if len(v) != 1 {
@@ -33,7 +34,8 @@ type submitSpans struct {
 	all    []trace.Span
 }
 
-// submitSpans returns the spans of a call that submits n tasks. If the call belongs to no trace, each of several tasks begins a trace of its own.
+// submitSpans returns the spans of a call that submits n tasks. If the call belongs to no trace,
+// each of several tasks begins a trace of its own.
 func (sh *shared) submitSpans(ctx context.Context, n int) submitSpans {
 	s := submitSpans{tracer: sh.Assigner.Tracer, ctx: ctx, header: traceHeader(ctx)}
 	if s.tracer != nil && n > 1 && s.header == "" {
@@ -42,7 +44,8 @@ func (sh *shared) submitSpans(ctx context.Context, n int) submitSpans {
 	return s
 }
 
-// begin gives the next spec the trace of the call if it has none of its own, and begins the span of its submit.
+// begin gives the next spec the trace of the call if it has none of its own, and begins the span of
+// its submit.
 func (s *submitSpans) begin(spec *lease.Spec) {
 	if s.tracer != nil {
 		s.all = append(s.all, s.tracer.Submit(s.ctx, spec, s.header))

@@ -36,7 +36,8 @@ func traced(options ...sdktrace.TracerProviderOption) (coordinator.Config, *trac
 	return coordinator.Config{TracerProvider: sdktrace.NewTracerProvider(options...)}, spans
 }
 
-// tree draws spans: each as its name after the names of its parents, from the caller's trace on, with the named attributes and an ! if it is an error.
+// tree draws spans: each as its name after the names of its parents, from the caller's trace on,
+// with the named attributes and an ! if it is an error.
 func tree(spans *tracetest.InMemoryExporter, attributes ...attribute.Key) (all []string) {
 	got := spans.GetSpans()
 	names := map[string]string{"b7ad6b7169203331": "caller"}
@@ -70,8 +71,8 @@ func inTrace(ctx context.Context, trace string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "traceparent", trace)
 }
 
-// One trace joins the submit, each attempt and its verdict, and the assignment names the span of its attempt. A lost attempt, one that failed, and a report that
-// came too late are errors.
+// One trace joins the submit, each attempt and its verdict, and the assignment names the span of
+// its attempt. A lost attempt, one that failed, and a report that came too late are errors.
 func TestTraceOfATask(t *testing.T) {
 	cfg, spans := traced()
 	wiretest.ServeWith(t, nil, cfg, func(t *testing.T, r *wiretest.Rig) {
@@ -133,15 +134,16 @@ func TestTraceOfATask(t *testing.T) {
 	})
 }
 
-// All ways to submit begin a trace, or go on with the one that is named: in the spec, or else in the header. A trace that is not sampled has no spans, and
-// passes to the worker as it is.
+// All ways to submit begin a trace, or go on with the one that is named: in the spec, or else in
+// the header. A trace that is not sampled has no spans, and passes to the worker as it is.
 func TestTraceOfSubmits(t *testing.T) {
 	stream := func(ctx context.Context, t *testing.T, r *wiretest.Rig, spec *lessorv1.TaskSpec) {
 		s, err := r.Tasks.SubmitStream(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{{}, spec}}); err != nil { // the first is refused
+		// the first is refused
+		if err := s.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{{}, spec}}); err != nil {
 			t.Fatal(err)
 		}
 		if res, err := s.Recv(); err != nil || res.GetResults()[1].GetTaskId() == "" {
@@ -234,8 +236,9 @@ func TestTraceOfSubmits(t *testing.T) {
 	}
 }
 
-// A coordinator that samples nothing makes no spans, and does not cut the trace of a producer and a worker that do: the worker's span is a child of
-// the caller's. That was decided with the submit: it is so after a start with another sampler, too.
+// A coordinator that samples nothing makes no spans, and does not cut the trace of a producer and a
+// worker that do: the worker's span is a child of the caller's. That was decided with the submit:
+// it is so after a start with another sampler, too.
 func TestTraceOfOthersPasses(t *testing.T) {
 	st := memstore.New()
 	for _, sampler := range []sdktrace.Sampler{sdktrace.NeverSample(), sdktrace.AlwaysSample()} {
@@ -268,7 +271,8 @@ func TestTraceOfOthersPasses(t *testing.T) {
 	}
 }
 
-// A restart between the grant and the verdict changes nothing: the ids of spans follow from the task and the lease.
+// A restart between the grant and the verdict changes nothing: the ids of spans follow from the
+// task and the lease.
 func TestTraceSurvivesARestart(t *testing.T) {
 	cfg, spans := traced()
 	st := memstore.New()
@@ -331,7 +335,8 @@ func TestTraceOfDeletedAndRetriedTasks(t *testing.T) {
 	})
 }
 
-// The span of a FAILED task is an error, and that of the next round begins with the RetryTask. A submit that is refused has a span that is an error.
+// The span of a FAILED task is an error, and that of the next round begins with the RetryTask. A
+// submit that is refused has a span that is an error.
 func TestTraceOfFailures(t *testing.T) {
 	cfg, spans := traced()
 	wiretest.ServeWith(t, nil, cfg, func(t *testing.T, r *wiretest.Rig) {

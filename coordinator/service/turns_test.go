@@ -72,8 +72,8 @@ func (endlessListener) Accept() (net.Conn, error) {
 // listOfFailed reads all tasks, but returns none.
 var listOfFailed = &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_FAILED}}}
 
-// X5: a call that reads or answers much, streams that send or receive much, many tasks or calls or connections at once, and a long body let others have the processor in
-// between.
+// X5: a call that reads or answers much, streams that send or receive much, many tasks or calls or
+// connections at once, and a long body let others have the processor in between.
 func TestLongCallsYield(t *testing.T) {
 	t.Attr("rules", "X5")
 	const tasks, values, tokens, calls = 1000, 10_000, 1000, 1000
@@ -228,7 +228,8 @@ func submitToRun(t testing.TB, client lessorv1.TaskServiceClient, n int) {
 	}
 }
 
-// BenchmarkBesideLongCalls measures what callers wait while others keep the processors busy. One operation is a submit of a hundred tasks of a run.
+// BenchmarkBesideLongCalls measures what callers wait while others keep the processors busy. One
+// operation is a submit of a hundred tasks of a run.
 func BenchmarkBesideLongCalls(b *testing.B) {
 	for name, c := range map[string]struct {
 		calls int

@@ -15,9 +15,10 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// WatchTask streams the events of a task or run (S5). It first subscribes to the engine's news, then sends the events in the store, then the news. An
-// event that is in both is sent once: its second copy has a sequence number that was sent already. Send blocks while the client is slow. The engine
-// never waits for a watch: a watch that is too slow misses news, and is told how many.
+// WatchTask streams the events of a task or run (S5). It first subscribes to the engine's news,
+// then sends the events in the store, then the news. An event that is in both is sent once: its
+// second copy has a sequence number that was sent already. Send blocks while the client is slow.
+// The engine never waits for a watch: a watch that is too slow misses news, and is told how many.
 func (s *taskService) WatchTask(req *lessorv1.WatchTaskRequest, stream grpc.ServerStreamingServer[lessorv1.WatchTaskResponse]) error {
 	ctx, cancel := s.untilStop(stream.Context())
 	defer cancel()
@@ -40,8 +41,9 @@ type watcher interface {
 	catchUp() error
 	// tell sends what the news has and was not sent yet.
 	tell(n *engine.News) error
-	// skipped tells the client that n items of news were dropped because the client was slow. Of these, gone were about deleted tasks. It also sends the durable
-	// events of the dropped items, unless the next item has them.
+	// skipped tells the client that n items of news were dropped because the client was slow. Of
+	// these, gone were about deleted tasks. It also sends the durable events of the dropped items,
+	// unless the next item has them.
 	skipped(n, gone int) error
 }
 
@@ -81,9 +83,10 @@ func (s *taskService) newWatcher(ctx context.Context, req *lessorv1.WatchTaskReq
 	return s.newRunWatcher(ctx, f, req, to)
 }
 
-// resumable refuses an after_sequence that no event of this store has. It may come from another coordinator, or from an event that was undone when the
-// store was restored from a backup. If the watch resumed there, it would leave out new events as already sent, or the client would keep believing the
-// undone events. space is 0 before the first task of the workspace.
+// resumable refuses an after_sequence that no event of this store has. It may come from another
+// coordinator, or from an event that was undone when the store was restored from a backup. If the
+// watch resumed there, it would leave out new events as already sent, or the client would keep
+// believing the undone events. space is 0 before the first task of the workspace.
 func (s *taskService) resumable(ctx context.Context, space uint32, req *lessorv1.WatchTaskRequest) error {
 	after := req.GetAfterSequence()
 	if after == 0 {
@@ -99,7 +102,8 @@ func (s *taskService) resumable(ctx context.Context, space uint32, req *lessorv1
 		return err
 	case after > all.Last():
 		return &lease.FieldError{Field: "after_sequence", Problem: fmt.Sprintf("is %d; the last one of the workspace is %d", after, all.Last())}
-	case all.Lost(after) && all.Lost(after+2): // the two before the first event since the restore come from this store: see runWatcher
+	case all.Lost(after) && all.Lost(after+2):
+		// the two before the first event since the restore come from this store: see runWatcher
 		return &lease.FieldError{Field: "after_sequence", Problem: fmt.Sprintf("is %d, which no event has: the store was restored from a backup that is older than that event", after)}
 	}
 	return nil

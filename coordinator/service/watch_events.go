@@ -7,7 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// durableEvent is an event with a sequence number: an event of a task's history, or a note that earlier events are no longer kept.
+// durableEvent is an event with a sequence number: an event of a task's history, or a note that
+// earlier events are no longer kept.
 type durableEvent struct {
 	task   lease.TaskID
 	seq    uint64
@@ -15,8 +16,9 @@ type durableEvent struct {
 	missed uint32 // how many events are no longer kept; if it is not 0, event is not set
 }
 
-// unsentEvents returns the events of a task after a sequence number. If events in between may no longer be kept, a note with their number comes first.
-// The number is an upper bound, because some of these events may have been sent before they were dropped.
+// unsentEvents returns the events of a task after a sequence number. If events in between may no
+// longer be kept, a note with their number comes first. The number is an upper bound, because some
+// of these events may have been sent before they were dropped.
 func unsentEvents(t *lease.Task, after uint64) []durableEvent {
 	events := t.Events()
 	var all []durableEvent
@@ -51,7 +53,8 @@ func (s *eventSender) durable(e *durableEvent) error {
 	return s.send(m)
 }
 
-// volatile sends an event that has no sequence number of its own. The event gets that of the last durable event, and a sub-sequence number.
+// volatile sends an event that has no sequence number of its own. The event gets that of the last
+// durable event, and a sub-sequence number.
 func (s *eventSender) volatile(m *lessorv1.WatchTaskResponse) error {
 	s.sub++
 	m.Sequence, m.SubSequence = s.sequence, s.sub
@@ -64,8 +67,9 @@ func (s *eventSender) deleted(id lease.TaskID) error {
 	})
 }
 
-// missed tells the client that n items of news were dropped. Of these, gone were about deleted tasks, and count as durable. The rest count as volatile, because
-// a durable event among them is in the store and is sent after this.
+// missed tells the client that n items of news were dropped. Of these, gone were about deleted
+// tasks, and count as durable. The rest count as volatile, because a durable event among them is in
+// the store and is sent after this.
 func (s *eventSender) missed(taskID string, n, gone int) error {
 	return s.volatile(&lessorv1.WatchTaskResponse{
 		TaskId: taskID, Event: &lessorv1.WatchTaskResponse_Missed{Missed: &lessorv1.Missed{Durable: uint64(gone), Volatile: uint64(n - gone)}},

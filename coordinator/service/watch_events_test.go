@@ -41,8 +41,9 @@ func TestDroppedEventsAreReportedAsMissed(t *testing.T) {
 	}
 }
 
-// A watch of a run sends the changes of one commit task by task, so that the sequences of their events may interleave. It sends no event twice, and no
-// event has a sequence from which a resume would skip another event of the commit.
+// A watch of a run sends the changes of one commit task by task, so that the sequences of their
+// events may interleave. It sends no event twice, and no event has a sequence from which a resume
+// would skip another event of the commit.
 func TestEventsOfOneCommitMayInterleave(t *testing.T) {
 	var got []string
 	w := &runWatcher{toldOf: map[lease.TaskID]uint64{}, caughtUp: 1, eventSender: &eventSender{send: func(m *lessorv1.WatchTaskResponse) error {
@@ -62,7 +63,8 @@ func TestEventsOfOneCommitMayInterleave(t *testing.T) {
 		{version(2, 1, 4), version(0, 2, 3)},
 		{version(6, 1, 4, 7), version(0, 2, 3, 6)},
 		{version(0, 1, 4, 7, 8, 9)},
-		{version(10, 1, 4, 7, 8, 9, 11), progress, version(0, 2, 3, 6, 10)}, // the progress of a task comes before its event
+		// the progress of a task comes before its event
+		{version(10, 1, 4, 7, 8, 9, 11), progress, version(0, 2, 3, 6, 10)},
 		{progress},
 	} {
 		for _, n := range commit {
@@ -100,8 +102,9 @@ func TestWatchSaysThatEventsAreMissing(t *testing.T) {
 	}
 }
 
-// S5: each event of a watch names its task. An event without a sequence number of its own has that of the last durable event and its place after it, and
-// those of an attempt have the state of the task, and the number of the attempt.
+// S5: each event of a watch names its task. An event without a sequence number of its own has that
+// of the last durable event and its place after it, and those of an attempt have the state of the
+// task, and the number of the attempt.
 func TestEventsOfAWatchNameTheirTask(t *testing.T) {
 	t.Attr("rules", "S5")
 	task := &lease.Task{

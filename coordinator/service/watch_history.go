@@ -12,19 +12,24 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// watchStep bounds a step of runHistory: it has up to twice as many events, and each of its transactions reads as many tasks.
+// watchStep bounds a step of runHistory: it has up to twice as many events, and each of its
+// transactions reads as many tasks.
 var watchStep = 10_000
 
-// runHistory reads the events of a run from the store for catchUp, in steps, in the order of their sequence numbers.
+// runHistory reads the events of a run from the store for catchUp, in steps, in the order of their
+// sequence numbers.
 //
-// The store has the events by task. A run may have millions of tasks, so their events do not fit into memory, and each step must not read all tasks again.
-// So runHistory divides the tasks, in the order of their ids, into parts of a few, and notes of each part what its next event is. A step then reads only the
-// parts whose next event is among the first of all. It finds the parts as it goes: no event is older than its task, so that the tasks that no step has come to
-// are one part, whose next event is the submit of the first of them.
+// The store has the events by task. A run may have millions of tasks, so their events do not fit
+// into memory, and each step must not read all tasks again. So runHistory divides the tasks, in the
+// order of their ids, into parts of a few, and notes of each part what its next event is. A step
+// then reads only the parts whose next event is among the first of all. It finds the parts as it
+// goes: no event is older than its task, so that the tasks that no step has come to are one part,
+// whose next event is the submit of the first of them.
 //
-// A step reads the store in short transactions, and what one of them finds may have changed before the next. That does no harm, because events up to last are
-// neither made nor changed any more. They may only be gone: a history keeps no more than lease.MaxHistory events, then a note comes in their place, and of a
-// deleted task the watch is told.
+// A step reads the store in short transactions, and what one of them finds may have changed before
+// the next. That does no harm, because events up to last are neither made nor changed any more.
+// They may only be gone: a history keeps no more than lease.MaxHistory events, then a note comes in
+// their place, and of a deleted task the watch is told.
 type runHistory struct {
 	*runWatcher
 	number uint32        // of the space
@@ -45,14 +50,19 @@ type runEvent struct {
 // part is a range of tasks of a run.
 type part struct {
 	first, last uint64 // sequences of the ids of the tasks
-	next        uint64 // the lowest number of an event that is neither sent nor in runHistory.events, or a lower number; none if there is none
-	held        int    // number of its events in runHistory.events, and 1 while it is being read; if it is 0, the part is in the heap
+	// the lowest number of an event that is neither sent nor in runHistory.events, or a lower
+	// number; none if there is none
+	next uint64
+	// number of its events in runHistory.events, and 1 while it is being read; if it is 0, the part
+	// is in the heap
+	held int
 }
 
 const none = math.MaxUint64
 
-// partSize returns how many tasks a new part has. The more parts there are, the larger it is, so that the number of parts grows only with the logarithm of the
-// number of tasks: to some 60,000 for a million tasks, in 3 MB.
+// partSize returns how many tasks a new part has. The more parts there are, the larger it is, so
+// that the number of parts grows only with the logarithm of the number of tasks: to some 60,000 for
+// a million tasks, in 3 MB.
 func (h *runHistory) partSize() int { return 8 << min(len(h.parts)/(2*watchStep), 20) }
 
 // begin finds out how far the history goes.
@@ -65,8 +75,8 @@ func (h *runHistory) begin(r store.Reader) error {
 	return err
 }
 
-// read sets events and bound to those of the next step. If the call ends meanwhile, read returns an error: events of tasks that it has not read could come
-// before those that it has found.
+// read sets events and bound to those of the next step. If the call ends meanwhile, read returns an
+// error: events of tasks that it has not read could come before those that it has found.
 func (h *runHistory) read() error {
 	h.bound = h.last
 	for h.due() {
@@ -78,8 +88,9 @@ func (h *runHistory) read() error {
 	return nil
 }
 
-// readInTurn is a transaction of read. Those of watches that have fallen behind come one after the other: each may read a whole run to send a few events to a
-// client that does not take them, and hundreds at once would leave little of the processors to the work that they watch (W11).
+// readInTurn is a transaction of read. Those of watches that have fallen behind come one after the
+// other: each may read a whole run to send a few events to a client that does not take them, and
+// hundreds at once would leave little of the processors to the work that they watch (W11).
 func (h *runHistory) readInTurn() error {
 	if h.turn != nil {
 		select {
@@ -92,7 +103,8 @@ func (h *runHistory) readInTurn() error {
 	return h.longView(h.readParts)
 }
 
-// inOrder compares the numbers of events. Notes come before the event of another task with the same number.
+// inOrder compares the numbers of events. Notes come before the event of another task with the same
+// number.
 func inOrder(a, b runEvent) int {
 	return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(b.missed, a.missed))
 }
@@ -112,7 +124,8 @@ func (h *runHistory) readParts(r store.Reader) error {
 	return nil
 }
 
-// readPart reads the tasks of a part, at most a number of them, and divides them into new parts. It returns how many tasks it has read.
+// readPart reads the tasks of a part, at most a number of them, and divides them into new parts. It
+// returns how many tasks it has read.
 func (h *runHistory) readPart(r store.Reader, p *part, most int) (n int, err error) {
 	var now *part // the new part
 	size := 0     // how many tasks it may still have
@@ -161,7 +174,8 @@ func (h *runHistory) take(t *lease.Task, of *part) {
 	}
 }
 
-// shrink leaves the first watchStep events in events, and those with the number of the last of them: an event, and notes of other tasks.
+// shrink leaves the first watchStep events in events, and those with the number of the last of
+// them: an event, and notes of other tasks.
 func (h *runHistory) shrink() {
 	slices.SortFunc(h.events, inOrder)
 	n := watchStep

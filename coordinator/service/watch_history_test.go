@@ -24,7 +24,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// pastWorld is a store with tasks of a run and of others, which have histories, and a watch of the run. Each View of the store calls before.
+// pastWorld is a store with tasks of a run and of others, which have histories, and a watch of the
+// run. Each View of the store calls before.
 type pastWorld struct {
 	testing.TB
 	*rand.Rand
@@ -93,7 +94,8 @@ func (w *pastWorld) submit(run string) {
 	w.tell(t, &engine.News{ID: t.ID, Task: t})
 }
 
-// happen adds an event to a task, and makes it forget all but some of its events; a negative number: none.
+// happen adds an event to a task, and makes it forget all but some of its events; a negative
+// number: none.
 func (w *pastWorld) happen(id lease.TaskID, kept int) {
 	old := w.tasks[id]
 	t := *old
@@ -143,8 +145,9 @@ func (w *pastWorld) live() {
 	}
 }
 
-// S5: a watch of a run that catches up, in however many steps, sends each event that it has not sent, once and in order, while tasks change, forget
-// events, and are deleted. With the news of that it has sent all events. A client may resume after any of them.
+// S5: a watch of a run that catches up, in however many steps, sends each event that it has not
+// sent, once and in order, while tasks change, forget events, and are deleted. With the news of
+// that it has sent all events. A client may resume after any of them.
 func TestCatchUpSendsEveryEventOnceAndInOrder(t *testing.T) {
 	t.Attr("rules", "S5 T10")
 	for seed := range uint64(300) {
@@ -221,8 +224,8 @@ func (w *pastWorld) checkOrder(seed uint64, sent []*lessorv1.WatchTaskResponse) 
 	}
 }
 
-// checkWhole checks that each event that is wanted was sent once, and no other. One up to end may have come too late: its task was deleted, or a note says
-// that it has no longer been kept.
+// checkWhole checks that each event that is wanted was sent once, and no other. One up to end may
+// have come too late: its task was deleted, or a note says that it has no longer been kept.
 func (w *pastWorld) checkWhole(seed uint64, sent []*lessorv1.WatchTaskResponse, end uint64, want map[string]bool) {
 	w.Helper()
 	noted := map[string]bool{}
@@ -282,8 +285,9 @@ func (w *pastWorld) run(order []int) {
 	w.commit()
 }
 
-// A watch of a run that catches up reads each task about as often as it has events to send, in whatever order the tasks ran, and in short transactions. If it
-// read all tasks for each step, a run of a million tasks would take half an hour.
+// A watch of a run that catches up reads each task about as often as it has events to send, in
+// whatever order the tasks ran, and in short transactions. If it read all tasks for each step, a
+// run of a million tasks would take half an hour.
 func TestCatchUpReadsATaskOnlyForItsEvents(t *testing.T) {
 	const tasks, step = 2000, 50
 	setWatchStep(t, step)
@@ -316,8 +320,8 @@ func (s *viewsAtOnce) View(fn func(store.Reader) error) error {
 	return s.Store.View(fn)
 }
 
-// W11: watches of a run that have fallen behind read the store one after the other, but do not wait for a client that takes nothing. Watches that begin do not
-// wait for them.
+// W11: watches of a run that have fallen behind read the store one after the other, but do not wait
+// for a client that takes nothing. Watches that begin do not wait for them.
 func TestWatchesThatFellBehindReadInTurn(t *testing.T) {
 	t.Attr("rules", "W11")
 	synctest.Test(t, func(t *testing.T) {
@@ -364,7 +368,8 @@ func TestWatchesThatFellBehindReadInTurn(t *testing.T) {
 	})
 }
 
-// BenchmarkCatchUp is a watch of a run of 50,000 tasks with four events each, from its beginning, without the sending.
+// BenchmarkCatchUp is a watch of a run of 50,000 tasks with four events each, from its beginning,
+// without the sending.
 func BenchmarkCatchUp(b *testing.B) {
 	const tasks = 50_000
 	for name, order := range orders(tasks) {
@@ -382,7 +387,8 @@ func BenchmarkCatchUp(b *testing.B) {
 	}
 }
 
-// A watch of a run that resumes after all tasks were submitted keeps few parts, however many tasks there are.
+// A watch of a run that resumes after all tasks were submitted keeps few parts, however many tasks
+// there are.
 func TestCatchUpKeepsFewParts(t *testing.T) {
 	setWatchStep(t, 40)
 	w := newPastWorld(t, 1)
@@ -402,7 +408,8 @@ func TestCatchUpKeepsFewParts(t *testing.T) {
 	if err := h.read(); err != nil {
 		t.Fatal(err)
 	}
-	if n, most := len(h.parts), 300; n > most { // 80 of 8 tasks, 80 of 16, and the rest of 32; of 8 each, it were 500 and more
+	// 80 of 8 tasks, 80 of 16, and the rest of 32; of 8 each, it were 500 and more
+	if n, most := len(h.parts), 300; n > most {
 		t.Errorf("%d parts, want at most %d", n, most)
 	}
 }

@@ -15,8 +15,9 @@ import (
 
 // runWatcher watches the tasks of a run until the client ends the call.
 //
-// Sequence numbers rise with every commit, so the events in the store can be sent in the order of their numbers. Within one commit, the news come task
-// by task, in the order in which the commit first changed the tasks. So the numbers of two tasks may interleave.
+// Sequence numbers rise with every commit, so the events in the store can be sent in the order of
+// their numbers. Within one commit, the news come task by task, in the order in which the commit
+// first changed the tasks. So the numbers of two tasks may interleave.
 type runWatcher struct {
 	*shared
 	*eventSender
@@ -24,10 +25,12 @@ type runWatcher struct {
 	space engine.Space
 	run   string
 
-	told     uint64                  // every event up to this sequence number was sent
-	toldOf   map[lease.TaskID]uint64 // for each of these tasks, every event up to its number was sent too: news of a commit of which more is to come
-	newest   uint64                  // the greatest number in toldOf since told was raised
-	caughtUp uint64                  // how far catchUp has sent events, until the news has a later one
+	told uint64 // every event up to this sequence number was sent
+	// for each of these tasks, every event up to its number was sent too: news of a commit of which
+	// more is to come
+	toldOf   map[lease.TaskID]uint64
+	newest   uint64 // the greatest number in toldOf since told was raised
+	caughtUp uint64 // how far catchUp has sent events, until the news has a later one
 }
 
 func (s *taskService) newRunWatcher(ctx context.Context, f *convert.Fields, req *lessorv1.WatchTaskRequest, to *eventSender) (watcher, engine.Watching, error) {
@@ -47,11 +50,13 @@ func (s *taskService) newRunWatcher(ctx context.Context, f *convert.Fields, req 
 	return w, engine.Watching{Space: w.space, Run: w.run}, nil
 }
 
-// catchUp sends the events that the store has when catchUp begins. Later ones come with news, for which the watch has subscribed before. The store also holds
-// the events that came with news; catchUp does not send them again.
+// catchUp sends the events that the store has when catchUp begins. Later ones come with news, for
+// which the watch has subscribed before. The store also holds the events that came with news;
+// catchUp does not send them again.
 func (w *runWatcher) catchUp() error { return w.sendStored(nil) }
 
-// sendStored is catchUp. For each of its transactions, it puts a token into turn unless that is nil.
+// sendStored is catchUp. For each of its transactions, it puts a token into turn unless that is
+// nil.
 func (w *runWatcher) sendStored(turn chan struct{}) error {
 	h := runHistory{runWatcher: w, turn: turn}
 	if err := w.view(h.begin); err != nil {
@@ -99,7 +104,8 @@ func (w *runWatcher) tell(n *engine.News) error {
 	return w.feed(n, state)
 }
 
-// endCommit notes the end of a commit, after the last of its news that has events. News of progress does not tell of an end: the event of their task may follow.
+// endCommit notes the end of a commit, after the last of its news that has events. News of progress
+// does not tell of an end: the event of their task may follow.
 func (w *runWatcher) endCommit(n *engine.News) {
 	if n.Later == 0 && w.newest > w.told {
 		w.told, w.caughtUp = w.newest, 0
@@ -107,8 +113,9 @@ func (w *runWatcher) endCommit(n *engine.News) {
 	}
 }
 
-// stateOf returns the state that goes with volatile news of a task, of which t is the version at that time. If catchUp has sent a later event of the task
-// meanwhile, it is the state after that event, because the news of the event will send nothing that corrects an older state.
+// stateOf returns the state that goes with volatile news of a task, of which t is the version at
+// that time. If catchUp has sent a later event of the task meanwhile, it is the state after that
+// event, because the news of the event will send nothing that corrects an older state.
 func (w *runWatcher) stateOf(t *lease.Task) (lease.State, error) {
 	if t.LastSeq() >= w.caughtUp || w.toldOf[t.ID] != 0 {
 		return t.State(), nil
@@ -130,8 +137,9 @@ func (w *runWatcher) stateOf(t *lease.Task) (lease.State, error) {
 	return t.State(), nil
 }
 
-// version sends those events of the version of a task in an item of news that were not sent yet. Other tasks of the same commit may follow, and their sequence
-// numbers may be lower. So the client may resume only before the lowest of these.
+// version sends those events of the version of a task in an item of news that were not sent yet.
+// Other tasks of the same commit may follow, and their sequence numbers may be lower. So the client
+// may resume only before the lowest of these.
 func (w *runWatcher) version(n *engine.News) error {
 	t := n.Task
 	fresh := unsentEvents(t, max(w.told, w.toldOf[t.ID]))

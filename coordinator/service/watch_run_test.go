@@ -9,7 +9,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// commitNews commits what has happened, and returns the news of that as the engine sends it: one item for each task, in the order in which they first changed.
+// commitNews commits what has happened, and returns the news of that as the engine sends it: one
+// item for each task, in the order in which they first changed.
 func (w *pastWorld) commitNews() (news []*engine.News) {
 	first := map[lease.TaskID]uint64{} // the first event of each task in the commit
 	for _, n := range w.news {
@@ -45,7 +46,8 @@ type watchModel struct {
 	at    uint64            // where it may resume
 }
 
-// receive checks a message: no event comes twice, those of a task come in order, and all events up to the sequence of the message have come.
+// receive checks a message: no event comes twice, those of a task come in order, and all events up
+// to the sequence of the message have come.
 func (w *watchModel) receive(m *lessorv1.WatchTaskResponse) {
 	if m.GetSequence() < w.at {
 		w.Errorf("seed %d: the sequence falls from %d to %d", w.seed, w.at, m.GetSequence())
@@ -76,8 +78,8 @@ func (w *watchModel) wantSent(upTo uint64) {
 	}
 }
 
-// S5: a watch of a run sends each event once, whatever the commits have in common, and however much news it misses because its client is slow. The client may
-// resume after any message.
+// S5: a watch of a run sends each event once, whatever the commits have in common, and however much
+// news it misses because its client is slow. The client may resume after any message.
 func TestWatchOfARunSendsEveryEventOnce(t *testing.T) {
 	t.Attr("rules", "S5 T10")
 	for seed := range uint64(200) {

@@ -23,7 +23,8 @@ func (s *taskService) newTaskWatcher(ctx context.Context, f *convert.Fields, req
 	tenant := gate.Identify(ctx).Tenant
 	id, err := parseTaskID(ctx, f, req.GetTaskId())
 	if err == nil && req.GetAfterSequence() != 0 {
-		err = s.view(func(r store.Reader) error { // before resumable: a task of another tenant is refused just like a missing one (X2)
+		// before resumable: a task of another tenant is refused just like a missing one (X2)
+		err = s.view(func(r store.Reader) error {
 			_, err := readTask(r, tenant, id)
 			return err
 		})
@@ -72,11 +73,13 @@ func (w *taskWatcher) gone() error {
 	return errWatchOver
 }
 
-// skipped leaves the durable events to the next news: each has the whole task, and the last one, of the final state or the deletion, is never dropped. If it
-// called catchUp and the task was final by now, the watch would end before the news that waits, and nobody would count it.
+// skipped leaves the durable events to the next news: each has the whole task, and the last one, of
+// the final state or the deletion, is never dropped. If it called catchUp and the task was final by
+// now, the watch would end before the news that waits, and nobody would count it.
 func (w *taskWatcher) skipped(n, _ int) error { return w.missed(w.id.String(), n, 0) }
 
-// version sends those events of a version of the task that were not sent yet. It sends none if the version is older than the last one sent.
+// version sends those events of a version of the task that were not sent yet. It sends none if the
+// version is older than the last one sent.
 func (w *taskWatcher) version(t *lease.Task) error {
 	for _, e := range unsentEvents(t, w.sequence) {
 		w.sequence = e.seq

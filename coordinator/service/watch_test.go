@@ -44,7 +44,8 @@ func runTask(t *testing.T, r *wiretest.Rig) {
 	r.Complete(t, a, "")
 }
 
-// S5: a watch sends past and new events, and ends with the task. A watch that begins later sends only the durable events.
+// S5: a watch sends past and new events, and ends with the task. A watch that begins later sends
+// only the durable events.
 func TestWatchFollowsATaskToItsEnd(t *testing.T) {
 	t.Attr("rules", "S5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -88,7 +89,8 @@ func TestWatchResumesAfterASequence(t *testing.T) {
 	})
 }
 
-// S5, S4: after_sequence above the newest event is refused, because such a watch would wait for ever.
+// S5, S4: after_sequence above the newest event is refused, because such a watch would wait for
+// ever.
 func TestWatchRefusesASequenceAboveTheNewest(t *testing.T) {
 	t.Attr("rules", "S5 S4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -117,8 +119,9 @@ func TestWatchRefusesASequenceAboveTheNewest(t *testing.T) {
 	})
 }
 
-// S5, A11: after a restore, a watch is refused if it resumes after an event that happened after the backup and so was lost, even if the workspace has had
-// more events since the restore than were lost. A watch that resumes after an event of the backup gets all events after that one.
+// S5, A11: after a restore, a watch is refused if it resumes after an event that happened after the
+// backup and so was lost, even if the workspace has had more events since the restore than were
+// lost. A watch that resumes after an event of the backup gets all events after that one.
 func TestWatchAfterARestore(t *testing.T) {
 	t.Attr("rules", "S5 A11")
 	st := memstore.New()
@@ -151,8 +154,9 @@ func TestWatchAfterARestore(t *testing.T) {
 	})
 }
 
-// S5, A11: after a restore, a watch resumes after every sequence that it has sent, also after one just below the first that was given out since. No event has it,
-// like those of the lost ones, but it is that of a note about events that are no longer kept.
+// S5, A11: after a restore, a watch resumes after every sequence that it has sent, also after one
+// just below the first that was given out since. No event has it, like those of the lost ones, but
+// it is that of a note about events that are no longer kept.
 func TestWatchAfterARestoreResumesAfterANote(t *testing.T) {
 	t.Attr("rules", "S5 A11")
 	st := memstore.New()
@@ -217,7 +221,8 @@ func TestWatchEndsWithADeletedTask(t *testing.T) {
 	})
 }
 
-// S5: the watch of a run has the events of all its tasks and of no others, and resumes without a gap. Some of the tasks are older than the index of runs.
+// S5: the watch of a run has the events of all its tasks and of no others, and resumes without a
+// gap. Some of the tasks are older than the index of runs.
 func TestWatchRun(t *testing.T) {
 	t.Attr("rules", "S5")
 	st := memstore.New()
@@ -248,8 +253,9 @@ func TestWatchRun(t *testing.T) {
 	})
 }
 
-// S5: the watch of a run resumes without a gap after each event, also if several tasks change in one commit, and the first change of one of them makes
-// no event: its events may then have higher sequences than those of the tasks that follow.
+// S5: the watch of a run resumes without a gap after each event, also if several tasks change in
+// one commit, and the first change of one of them makes no event: its events may then have higher
+// sequences than those of the tasks that follow.
 func TestWatchOfARunResumesAfterEachEventOfACommit(t *testing.T) {
 	t.Attr("rules", "S5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -260,7 +266,8 @@ func TestWatchOfARunResumesAfterEachEventOfACommit(t *testing.T) {
 		work := worker.ReceiveAssignments(2)
 		worker.Report(wiretest.Started(work[0]), wiretest.Started(work[1]))
 		stop := wiretest.WatchInBackground(t, r, &lessorv1.WatchTaskRequest{RunId: "run"})
-		worker.Report(wiretest.Started(work[0]), wiretest.Completed(work[1], ""), wiretest.Completed(work[0], "")) // one frame is one batch
+		// one frame is one batch
+		worker.Report(wiretest.Started(work[0]), wiretest.Completed(work[1], ""), wiretest.Completed(work[0], ""))
 		live := stop()
 		for i, e := range live {
 			got := map[uint64]bool{}
@@ -279,8 +286,9 @@ func TestWatchOfARunResumesAfterEachEventOfACommit(t *testing.T) {
 	})
 }
 
-// S5: a watch of a run that resumes after the note about events that are no longer kept gets all events of other tasks. The number before that of the first
-// event that a task keeps is that of another task's event.
+// S5: a watch of a run that resumes after the note about events that are no longer kept gets all
+// events of other tasks. The number before that of the first event that a task keeps is that of
+// another task's event.
 func TestWatchOfARunResumesAfterANote(t *testing.T) {
 	t.Attr("rules", "S5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -325,8 +333,9 @@ func (s stoppingStore) View(fn func(store.Reader) error) error {
 	return s.Store.View(fn)
 }
 
-// S5: if the coordinator stops while a watch reads the history of a run, the watch sends no event. If it sent those of the tasks that it has read, the
-// client would resume after them, and miss earlier events of other tasks.
+// S5: if the coordinator stops while a watch reads the history of a run, the watch sends no event.
+// If it sent those of the tasks that it has read, the client would resume after them, and miss
+// earlier events of other tasks.
 func TestWatchOfARunDuringAStopLeavesNoEventOut(t *testing.T) {
 	t.Attr("rules", "S5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -344,7 +353,8 @@ func TestWatchOfARunDuringAStopLeavesNoEventOut(t *testing.T) {
 	})
 }
 
-// S5: the headers of a watch come once it has begun, even if there is no event to send. So a client that lists the tasks after that misses no deletion.
+// S5: the headers of a watch come once it has begun, even if there is no event to send. So a client
+// that lists the tasks after that misses no deletion.
 func TestHeadersOfAWatchComeOnceItHasBegun(t *testing.T) {
 	t.Attr("rules", "S5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -384,7 +394,8 @@ func TestWatchNeedsOneTarget(t *testing.T) {
 	})
 }
 
-// S5: a watch of a run waits for its first task, also in a workspace that has none yet. Such a workspace has no event after which a watch could resume.
+// S5: a watch of a run waits for its first task, also in a workspace that has none yet. Such a
+// workspace has no event after which a watch could resume.
 func TestWatchBeginsBeforeTheFirstTask(t *testing.T) {
 	t.Attr("rules", "S5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -408,7 +419,8 @@ func TestWatchBeginsBeforeTheFirstTask(t *testing.T) {
 	})
 }
 
-// S5: a watch of a run that was told of dropped news sends no event again that came with earlier news.
+// S5: a watch of a run that was told of dropped news sends no event again that came with earlier
+// news.
 func TestCatchUpOfARunSendsNothingTwice(t *testing.T) {
 	t.Attr("rules", "S5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -438,8 +450,8 @@ func TestCatchUpOfARunSendsNothingTwice(t *testing.T) {
 	})
 }
 
-// S5: when a watch of a run has caught up, news may wait that is older than what it has sent. Progress in it has the state that was sent last: no later
-// event would correct it.
+// S5: when a watch of a run has caught up, news may wait that is older than what it has sent.
+// Progress in it has the state that was sent last: no later event would correct it.
 func TestProgressThatWasOvertakenHasTheLatestState(t *testing.T) {
 	t.Attr("rules", "S5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -486,8 +498,8 @@ func TestProgressThatWasOvertakenHasTheLatestState(t *testing.T) {
 	})
 }
 
-// S5: a watch that has missed news sends the durable events of these before those of the next news, so that a client which resumes after one of them
-// misses none.
+// S5: a watch that has missed news sends the durable events of these before those of the next news,
+// so that a client which resumes after one of them misses none.
 func TestWatchOfARunSendsMissedEventsFirst(t *testing.T) {
 	t.Attr("rules", "S5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -520,7 +532,8 @@ func TestWatchOfARunSendsMissedEventsFirst(t *testing.T) {
 	})
 }
 
-// S5: a watch of a run has every event of a run that is too long for one read of the store, once and in order.
+// S5: a watch of a run has every event of a run that is too long for one read of the store, once
+// and in order.
 func TestWatchOfALongRun(t *testing.T) {
 	t.Attr("rules", "S5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -554,7 +567,8 @@ func TestWatchOfALongRun(t *testing.T) {
 	})
 }
 
-// S5: a watch of a task that has ended ends at once, also if it resumes after a later event of another task.
+// S5: a watch of a task that has ended ends at once, also if it resumes after a later event of
+// another task.
 func TestWatchAfterTheLastEventEnds(t *testing.T) {
 	t.Attr("rules", "S5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -570,8 +584,9 @@ func TestWatchAfterTheLastEventEnds(t *testing.T) {
 	})
 }
 
-// S5: a watcher that does not read for a while delays nobody. When it reads again, it gets the number of volatile events that it missed, every durable
-// event, the newest volatile events, and the end.
+// S5: a watcher that does not read for a while delays nobody. When it reads again, it gets the
+// number of volatile events that it missed, every durable event, the newest volatile events, and
+// the end.
 func TestSlowWatcherIsToldWhatItMissed(t *testing.T) {
 	t.Attr("rules", "S5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -621,8 +636,8 @@ func TestSlowWatcherIsToldWhatItMissed(t *testing.T) {
 	})
 }
 
-// S5: a watcher of a run that did not read for a while gets the deletion of each task, or the deletion is counted as a missed durable event, because no
-// later event would show it.
+// S5: a watcher of a run that did not read for a while gets the deletion of each task, or the
+// deletion is counted as a missed durable event, because no later event would show it.
 func TestSlowWatcherOfARunIsToldOfDeletedTasks(t *testing.T) {
 	t.Attr("rules", "S5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -670,7 +685,8 @@ func TestSlowWatcherOfARunIsToldOfDeletedTasks(t *testing.T) {
 	})
 }
 
-// S5: a watcher of a run that did not read for a while gets every durable event exactly once; events that were sent to it before are not sent again.
+// S5: a watcher of a run that did not read for a while gets every durable event exactly once;
+// events that were sent to it before are not sent again.
 func TestSlowWatcherOfARunGetsNothingTwice(t *testing.T) {
 	t.Attr("rules", "S5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

@@ -71,7 +71,8 @@ func (s *workerService) Start(ctx context.Context, req *lessorv1.StartRequest) (
 	return judged(ctx, s.shared, convert.ParseStart(req, s.intake()), s.tokens(ctx).StartResponse)
 }
 
-// Heartbeat renews a lease. When the call returns, the progress in the heartbeat can be read. Unlike the renewal, the progress is not durable.
+// Heartbeat renews a lease. When the call returns, the progress in the heartbeat can be read.
+// Unlike the renewal, the progress is not durable.
 func (s *workerService) Heartbeat(ctx context.Context, req *lessorv1.HeartbeatRequest) (*lessorv1.HeartbeatResponse, error) {
 	var news []engine.Feed
 	if progress, ok := convert.HeartbeatFeed(req); ok {
@@ -95,8 +96,9 @@ func (s *workerService) Release(ctx context.Context, req *lessorv1.ReleaseReques
 	return judged(ctx, s.shared, convert.ParseRelease(req, s.intake()), convert.ReleaseResponse)
 }
 
-// judged lets the engine judge one report, with the news that comes with it, and returns the verdict as a normal answer. If it returns an error, there is
-// no verdict, and the worker may send the report again.
+// judged lets the engine judge one report, with the news that comes with it, and returns the
+// verdict as a normal answer. If it returns an error, there is no verdict, and the worker may send
+// the report again.
 func judged[Res any](ctx context.Context, sh *shared, r *lease.Report, form func(lease.Now, *lease.Answer) *Res, news ...engine.Feed) (*Res, error) {
 	noteReport(ctx, r)
 	answers, err := sh.Engine.Judge(ctx, gate.Identify(ctx).Tenant, []*lease.Report{r}, news...)
@@ -111,7 +113,8 @@ func judged[Res any](ctx context.Context, sh *shared, r *lease.Report, form func
 	return form(sh.Engine.Now(), a), nil
 }
 
-// noteReport adds what a report says of itself to the log line of the call. It leaves out a field that is malformed.
+// noteReport adds what a report says of itself to the log line of the call. It leaves out a field
+// that is malformed.
 func noteReport(ctx context.Context, r *lease.Report) {
 	logFields(ctx, convert.LogFields(r)...)
 	if r.Invalid == nil && r.Worker != "" {
@@ -119,11 +122,13 @@ func noteReport(ctx context.Context, r *lease.Report) {
 	}
 }
 
-// maxFaultText bounds each text that the engine keeps about a malformed report, in bytes. It is needed because the worker chooses the names of fields.
+// maxFaultText bounds each text that the engine keeps about a malformed report, in bytes. It is
+// needed because the worker chooses the names of fields.
 const maxFaultText = 256
 
-// RejectMalformed lets the engine judge a report over HTTP whose body cannot be converted to a request. The verdict is REJECTED. It counts for the lease,
-// which the caller holds by its task token, and is added to the history of the task.
+// RejectMalformed lets the engine judge a report over HTTP whose body cannot be converted to a
+// request. The verdict is REJECTED. It counts for the lease, which the caller holds by its task
+// token, and is added to the history of the task.
 func (s *Services) RejectMalformed(ctx context.Context, task lease.TaskID, leaseID string, said lease.Kind, wrong *lease.FieldError) error {
 	who := gate.Identify(ctx)
 	wrong = &lease.FieldError{Field: lease.Clip(wrong.Field, maxFaultText), Problem: lease.Clip(wrong.Problem, maxFaultText)}
@@ -135,7 +140,8 @@ func (s *Services) RejectMalformed(ctx context.Context, task lease.TaskID, lease
 	return nil
 }
 
-// MalformedReports returns, for each method of WorkerService that takes a report, the function that answers a report that cannot be decoded.
+// MalformedReports returns, for each method of WorkerService that takes a report, the function that
+// answers a report that cannot be decoded.
 func (s *Services) MalformedReports() map[string]reqcodec.Answer {
 	sh := s.shared
 	return map[string]reqcodec.Answer{
@@ -147,7 +153,8 @@ func (s *Services) MalformedReports() map[string]reqcodec.Answer {
 	}
 }
 
-// rejecting returns a function that lets the engine judge a report that cannot be decoded (V1). Only the kind of the report and its fault are known.
+// rejecting returns a function that lets the engine judge a report that cannot be decoded (V1).
+// Only the kind of the report and its fault are known.
 func rejecting[Res any](sh *shared, said lease.Kind, form func(lease.Now, *lease.Answer) *Res) reqcodec.Answer {
 	return func(ctx context.Context, err *lease.FieldError) (any, error) {
 		return judged(ctx, sh, &lease.Report{Kind: said, Invalid: err}, form)

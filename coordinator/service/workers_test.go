@@ -86,14 +86,16 @@ func TestNextAttemptGetsTheCheckpoint(t *testing.T) {
 	})
 }
 
-// T5: a started task whose leases expired three times is FAILED and quarantined. A task that no worker started in time is FAILED, but not quarantined.
+// T5: a started task whose leases expired three times is FAILED and quarantined. A task that no
+// worker started in time is FAILED, but not quarantined.
 func TestPoisonTaskIsQuarantined(t *testing.T) {
 	t.Attr("rules", "T5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		id := r.Submit(t, nil).GetTaskId()
 		for range lease.DefaultMaxLosses {
 			r.Start(t, r.Lease(t))
-			time.Sleep(lease.DefaultHeartbeatTimeout + 2*time.Second) // the 2 s are for the backoff after the second loss
+			// the 2 s are for the backoff after the second loss
+			time.Sleep(lease.DefaultHeartbeatTimeout + 2*time.Second)
 		}
 		task := r.Get(t, id)
 		if task.GetReason() != lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT || !task.GetQuarantined() || task.GetLosses() != 3 || task.GetFailures() != 0 {
@@ -144,7 +146,8 @@ func TestReportsGetVerdicts(t *testing.T) {
 	})
 }
 
-// T7: a worker that uses unary calls gets should_cancel with its next heartbeat. Its Fail then makes the task CANCELLED.
+// T7: a worker that uses unary calls gets should_cancel with its next heartbeat. Its Fail then
+// makes the task CANCELLED.
 func TestCancelReachesTheWorker(t *testing.T) {
 	t.Attr("rules", "T7")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -202,8 +205,8 @@ func TestTaskHasTheMetricsOfItsResult(t *testing.T) {
 	})
 }
 
-// The response to Lease fits into a message of gRPC's default size, however large the tasks are, and whatever makes them large. A caller that could not
-// read the response would lose its leases.
+// The response to Lease fits into a message of gRPC's default size, however large the tasks are,
+// and whatever makes them large. A caller that could not read the response would lose its leases.
 func TestLeaseFitsIntoAMessage(t *testing.T) {
 	long := func(kind string) string { return kind + strings.Repeat("x", 256-len(kind)) }
 	for name, c := range map[string]struct {

@@ -16,8 +16,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// X5, X3, W5: a lease request ends with CANCELLED if its caller leaves while the answer waits because of too many unsent answers, and with UNAUTHENTICATED
-// if its credential ends in that time. Its task is requeued at once.
+// X5, X3, W5: a lease request ends with CANCELLED if its caller leaves while the answer waits
+// because of too many unsent answers, and with UNAUTHENTICATED if its credential ends in that time.
+// Its task is requeued at once.
 func TestLeaseOfACallerThatHasLeft(t *testing.T) {
 	t.Attr("rules", "X5 X3 W5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

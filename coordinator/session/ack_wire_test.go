@@ -16,7 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// wantLeaseEnded checks that the next frame is a cancel which says that the lease of a has ended for this reason.
+// wantLeaseEnded checks that the next frame is a cancel which says that the lease of a has ended
+// for this reason.
 func wantLeaseEnded(worker *wiretest.Worker, a *lessorv1.Assignment, reason lessorv1.Reason) {
 	worker.T.Helper()
 	m := worker.NextFrame()
@@ -27,8 +28,9 @@ func wantLeaseEnded(worker *wiretest.Worker, a *lessorv1.Assignment, reason less
 	wiretest.WantEqual(worker.T, "corr", m.GetCorr(), c.GetTaskId())
 }
 
-// W5: a dispatch that is not acknowledged within 5 s is taken back, and counts neither as a loss nor as a failure. The session gets no tasks until it
-// sends a frame. A late acknowledgement is answered with a cancel.
+// W5: a dispatch that is not acknowledged within 5 s is taken back, and counts neither as a loss
+// nor as a failure. The session gets no tasks until it sends a frame. A late acknowledgement is
+// answered with a cancel.
 func TestUnacknowledgedDispatchIsTakenBack(t *testing.T) {
 	t.Attr("rules", "W5")
 	wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
@@ -58,7 +60,8 @@ func TestUnacknowledgedDispatchIsTakenBack(t *testing.T) {
 	})
 }
 
-// W5: if the task has been granted to another worker in the meantime, a late acknowledgement is answered with SUPERSEDED.
+// W5: if the task has been granted to another worker in the meantime, a late acknowledgement is
+// answered with SUPERSEDED.
 func TestLateAckOfATaskThatAnotherWorkerHas(t *testing.T) {
 	t.Attr("rules", "W5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -76,8 +79,8 @@ func TestLateAckOfATaskThatAnotherWorkerHas(t *testing.T) {
 	})
 }
 
-// W5: if a late acknowledgement comes in the frame of a Start that is REJECTED, the worker also gets a cancel, because the verdict does not say that the
-// lease has ended.
+// W5: if a late acknowledgement comes in the frame of a Start that is REJECTED, the worker also
+// gets a cancel, because the verdict does not say that the lease has ended.
 func TestLateAckBesideARefusedStart(t *testing.T) {
 	t.Attr("rules", "W5")
 	for name, spoil := range map[string]func(*lessorv1.StartRequest){
@@ -122,7 +125,8 @@ func lateAckBesideARefusedStart(t *testing.T, r *wiretest.Rig, spoil func(*lesso
 	}
 }
 
-// W5: a dispatch is acknowledged by an ack, by a Start, or by a heartbeat that names the lease. None of them is answered with a cancel.
+// W5: a dispatch is acknowledged by an ack, by a Start, or by a heartbeat that names the lease.
+// None of them is answered with a cancel.
 func TestWhatAcknowledgesADispatch(t *testing.T) {
 	t.Attr("rules", "W5")
 	for name, acknowledge := range map[string]func(*wiretest.Worker, *lessorv1.SessionResponse, *lessorv1.Assignment){
@@ -206,7 +210,8 @@ func TestWhatAcknowledgesADispatch(t *testing.T) {
 	}
 }
 
-// W5: a lease that is shorter than the time for an acknowledgement expires first. The session then also gets no tasks until it sends a frame.
+// W5: a lease that is shorter than the time for an acknowledgement expires first. The session then
+// also gets no tasks until it sends a frame.
 func TestShortLeaseRunsOutUnacknowledged(t *testing.T) {
 	t.Attr("rules", "W5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -225,7 +230,8 @@ func TestShortLeaseRunsOutUnacknowledged(t *testing.T) {
 	})
 }
 
-// W5, T5: so it is if attempt_timeout is shorter: a worker that stands still takes one task, and the task is not at fault.
+// W5, T5: so it is if attempt_timeout is shorter: a worker that stands still takes one task, and
+// the task is not at fault.
 func TestShortAttemptRunsOutUnacknowledged(t *testing.T) {
 	t.Attr("rules", "W5 T5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -244,7 +250,8 @@ func TestShortAttemptRunsOutUnacknowledged(t *testing.T) {
 	})
 }
 
-// An acknowledgement that comes after the report of its task is not late, and is not answered with a cancel.
+// An acknowledgement that comes after the report of its task is not late, and is not answered with
+// a cancel.
 func TestAckAfterTheReport(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		worker := r.OpenSession(t, "w", 1)
@@ -275,7 +282,8 @@ func TestSixUnacknowledgedDispatchesFailTheTask(t *testing.T) {
 	})
 }
 
-// T10: if a Start comes in the frame that acknowledges its dispatch, the history has only the event STARTED, not ACKNOWLEDGED.
+// T10: if a Start comes in the frame that acknowledges its dispatch, the history has only the event
+// STARTED, not ACKNOWLEDGED.
 func TestStartThatAcknowledgesIsOneEvent(t *testing.T) {
 	t.Attr("rules", "T10")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -295,8 +303,9 @@ func TestStartThatAcknowledgesIsOneEvent(t *testing.T) {
 	})
 }
 
-// V19, T10: an outcome with started_at is all that the coordinator hears of a short attempt: it acknowledges the dispatch, and the history has the event
-// STARTED before that of the outcome, and none for the acknowledgement.
+// V19, T10: an outcome with started_at is all that the coordinator hears of a short attempt: it
+// acknowledges the dispatch, and the history has the event STARTED before that of the outcome, and
+// none for the acknowledgement.
 func TestOutcomeThatSaysWhenItBegan(t *testing.T) {
 	t.Attr("rules", "V19 T10")
 	at := timestamppb.New(time.Date(2001, 2, 3, 4, 5, 6, 7, time.UTC)) // of the worker's clock, which decides nothing
@@ -355,9 +364,10 @@ func TestOutcomeWithABadStart(t *testing.T) {
 	})
 }
 
-// W9: a worker whose lease has expired may be a process that stands still, long before it has missed a heartbeat of its session. It gets no tasks
-// until it sends a frame, so that the task is free for another worker at once. A worker that lives acknowledges the cancel, and gets the next task
-// without a pause.
+// W9: a worker whose lease has expired may be a process that stands still, long before it has
+// missed a heartbeat of its session. It gets no tasks until it sends a frame, so that the task is
+// free for another worker at once. A worker that lives acknowledges the cancel, and gets the next
+// task without a pause.
 func TestWorkerWithAnExpiredLeaseGetsNoWork(t *testing.T) {
 	t.Attr("rules", "W9")
 	wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {

@@ -10,7 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// A verdict needs one allocation, for its task token. The limit may only go down, because a frame may have hundreds of verdicts.
+// A verdict needs one allocation, for its task token. The limit may only go down, because a frame
+// may have hundreds of verdicts.
 func TestAllocationsOfVerdicts(t *testing.T) {
 	const items = 100
 	tokens := convert.Tokens{Signer: tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}
@@ -35,7 +36,8 @@ func TestAllocationsOfVerdicts(t *testing.T) {
 	}
 }
 
-// Every heartbeat asks for the slots of its worker. As long as it takes work, that allocates nothing.
+// Every heartbeat asks for the slots of its worker. As long as it takes work, that allocates
+// nothing.
 func TestAllocationsOfOfferedSlots(t *testing.T) {
 	ss := &Session{view: view{slots: 1}}
 	ss.health.limits.Missed = 3

@@ -44,7 +44,8 @@ func errorFrame(corr string, e *lessorv1.Error) *lessorv1.SessionResponse {
 	return &lessorv1.SessionResponse{Corr: corr, Payload: &lessorv1.SessionResponse_Error{Error: e}}
 }
 
-// verdicts answers a reports frame. If err is not nil, there are no verdicts, and every item carries err.
+// verdicts answers a reports frame. If err is not nil, there are no verdicts, and every item
+// carries err.
 func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, answers []lease.Answer, err error) {
 	strip(reports)
 	o.put(waitingFrame{reserved: bytes, bytes: len(reports) * answerSize, make: func(now lease.Now, tokens convert.Tokens) *lessorv1.SessionResponse {
@@ -66,8 +67,9 @@ func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, answe
 	}})
 }
 
-// renewals answers a heartbeat frame. If err is not nil, there are no verdicts, and every item carries err. noNewWork says why the worker gets
-// no new work; it is empty if the worker may get work.
+// renewals answers a heartbeat frame. If err is not nil, there are no verdicts, and every item
+// carries err. noNewWork says why the worker gets no new work; it is empty if the worker may get
+// work.
 func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answers []lease.Answer, noNewWork string, err error) {
 	strip(reports)
 	o.put(waitingFrame{reserved: bytes, bytes: len(reports) * answerSize, make: func(now lease.Now, tokens convert.Tokens) *lessorv1.SessionResponse {
@@ -89,15 +91,16 @@ func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answe
 	}})
 }
 
-// strip drops the parts of judged reports that the answers do not need, because the reports stay in memory until the answers are sent.
+// strip drops the parts of judged reports that the answers do not need, because the reports stay in
+// memory until the answers are sent.
 func strip(reports []*lease.Report) {
 	for _, r := range reports {
 		r.Result, r.Failure, r.Checkpoint = nil, nil, nil
 	}
 }
 
-// cancelLate answers acknowledgements of dispatches. An acknowledgement in time needs no answer. For one that came too late, the worker gets a
-// cancel of the lease (W5).
+// cancelLate answers acknowledgements of dispatches. An acknowledgement in time needs no answer.
+// For one that came too late, the worker gets a cancel of the lease (W5).
 func (o *outbox) cancelLate(reports []*lease.Report, answers []lease.Answer) {
 	for i, a := range answers {
 		if a.Verdict == lease.VerdictCancelled && a.Reason != lease.AlreadyReported {
@@ -108,8 +111,9 @@ func (o *outbox) cancelLate(reports []*lease.Report, answers []lease.Answer) {
 	}
 }
 
-// cancel queues a frame that tells the worker to stop the task of a lease by graceEnds; 0: the lease is lost. The frame may wait for a stream, and be sent
-// again: its grace is what is left when it is sent (T7).
+// cancel queues a frame that tells the worker to stop the task of a lease by graceEnds; 0: the
+// lease is lost. The frame may wait for a stream, and be sent again: its grace is what is left when
+// it is sent (T7).
 func (o *outbox) cancel(c *lessorv1.Cancel, graceEnds lease.Instant) {
 	o.push(func(now lease.Now, _ convert.Tokens) *lessorv1.SessionResponse {
 		m := proto.CloneOf(c) // a stream that is stuck may still be sending an earlier one
@@ -120,7 +124,8 @@ func (o *outbox) cancel(c *lessorv1.Cancel, graceEnds lease.Instant) {
 	})
 }
 
-// leastGrace is what a cancel that is sent after the end of the grace has: without a grace it would say that the lease is lost, which may not be decided yet.
+// leastGrace is what a cancel that is sent after the end of the grace has: without a grace it would
+// say that the lease is lost, which may not be decided yet.
 const leastGrace = time.Millisecond
 
 // drain queues a frame that tells the worker that it will get no more work (W10).

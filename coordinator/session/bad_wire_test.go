@@ -18,7 +18,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// W1, W14: a stream without a handshake is reset after handshakeWithin, even if the worker sends other frames.
+// W1, W14: a stream without a handshake is reset after handshakeWithin, even if the worker sends
+// other frames.
 func TestStreamWithoutAHandshake(t *testing.T) {
 	t.Attr("rules", "W1 W14")
 	for _, sendsFrames := range []bool{false, true} {
@@ -40,7 +41,8 @@ func TestStreamWithoutAHandshake(t *testing.T) {
 	}
 }
 
-// A number of slots out of range is refused with the name of the field. 0 slots mean no new tasks. Other workers are not affected.
+// A number of slots out of range is refused with the name of the field. 0 slots mean no new tasks.
+// Other workers are not affected.
 func TestSlotsAtTheirLimits(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		worker, other := r.OpenSession(t, "w", 1), r.OpenSession(t, "other", 1)
@@ -55,7 +57,8 @@ func TestSlotsAtTheirLimits(t *testing.T) {
 	})
 }
 
-// V2, V3: a report under a lease of another task or under a forged lease is REJECTED. The holder of the lease can still report.
+// V2, V3: a report under a lease of another task or under a forged lease is REJECTED. The holder of
+// the lease can still report.
 func TestReportsUnderForeignLeases(t *testing.T) {
 	t.Attr("rules", "V2 V3")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -79,8 +82,9 @@ func TestReportsUnderForeignLeases(t *testing.T) {
 	})
 }
 
-// W11: a worker that sends heartbeats without a pause, and reads the answers, delays only its own stream. The coordinator handles heartbeats at a limited
-// rate, its memory does not grow, and other workers do not wait.
+// W11: a worker that sends heartbeats without a pause, and reads the answers, delays only its own
+// stream. The coordinator handles heartbeats at a limited rate, its memory does not grow, and other
+// workers do not wait.
 func TestFloodOfHeartbeats(t *testing.T) {
 	t.Attr("rules", "W11")
 	const duration = 2 * time.Second
@@ -115,7 +119,8 @@ func TestFloodOfHeartbeats(t *testing.T) {
 	}
 }
 
-// W8, W11: if a stream is lost while a heartbeat waits for room for its answer, the heartbeats of the session's next stream do not wait for it.
+// W8, W11: if a stream is lost while a heartbeat waits for room for its answer, the heartbeats of
+// the session's next stream do not wait for it.
 func TestNewStreamDoesNotWaitForHeartbeatsOfTheOld(t *testing.T) {
 	t.Attr("rules", "W8 W11")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -127,7 +132,8 @@ func TestNewStreamDoesNotWaitForHeartbeatsOfTheOld(t *testing.T) {
 		}
 		slow.Send(wiretest.Registration(1))
 		go func() {
-			for slow.Stream.Send(slow.NewFrame(manyBeats(100, strings.Repeat("x", 200)))) == nil { // until the stream is cut
+			// until the stream is cut
+			for slow.Stream.Send(slow.NewFrame(manyBeats(100, strings.Repeat("x", 200)))) == nil {
 			}
 		}()
 		synctest.Wait()
@@ -151,7 +157,8 @@ func manyBeats(leases int, id string) *lessorv1.WorkerHeartbeat {
 	return beat
 }
 
-// floodHeartbeats sends up to most heartbeats without a pause, each with this number of leases. answered counts the answers.
+// floodHeartbeats sends up to most heartbeats without a pause, each with this number of leases.
+// answered counts the answers.
 func floodHeartbeats(worker *wiretest.Worker, leases int, most int64) (answered *atomic.Int64) {
 	go func() {
 		for range most {
@@ -183,7 +190,8 @@ func heapBytes() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// frozenConn is a connection that can be frozen. While it is frozen, it loses all bytes in both directions and returns no error.
+// frozenConn is a connection that can be frozen. While it is frozen, it loses all bytes in both
+// directions and returns no error.
 type frozenConn struct {
 	net.Conn
 	frozen atomic.Bool
@@ -205,7 +213,8 @@ func (c *frozenConn) Read(b []byte) (int, error) {
 	}
 }
 
-// W8: the coordinator notices by its pings that a connection is dead, and ends the stream. The worker can continue on a new stream.
+// W8: the coordinator notices by its pings that a connection is dead, and ends the stream. The
+// worker can continue on a new stream.
 func TestDeadConnectionIsNoticed(t *testing.T) {
 	t.Attr("rules", "W8")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

@@ -12,8 +12,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// T7: when a task is cancelled, its worker gets a cancel frame with the grace at once. The answer to each heartbeat of the lease repeats it, and the
-// worker's report ends the cancelling.
+// T7: when a task is cancelled, its worker gets a cancel frame with the grace at once. The answer
+// to each heartbeat of the lease repeats it, and the worker's report ends the cancelling.
 func TestCancelReachesTheStream(t *testing.T) {
 	t.Attr("rules", "T7")
 	wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
@@ -42,8 +42,9 @@ func TestCancelReachesTheStream(t *testing.T) {
 	})
 }
 
-// T7, W8: a cancel that is sent again on the next stream of its session has the grace that is left then: workers count it from its arrival. After the end
-// of the grace, it still has a grace, because without one it would say that the lease is lost.
+// T7, W8: a cancel that is sent again on the next stream of its session has the grace that is left
+// then: workers count it from its arrival. After the end of the grace, it still has a grace,
+// because without one it would say that the lease is lost.
 func TestCancelThatIsSentAgainHasTheRestOfTheGrace(t *testing.T) {
 	t.Attr("rules", "T7 W8")
 	const grace = 30 * time.Second
@@ -121,7 +122,8 @@ func TestWorkerIsToldThatItsLeaseIsLost(t *testing.T) {
 				})
 				a := worker.ReceiveAssignments(1)[0]
 				wiretest.WantCommitted(t, worker.Report(wiretest.Started(a)))
-				alive := time.AfterFunc(45*time.Second, func() { worker.Send(&lessorv1.WorkerHeartbeat{}) }) // keeps the session alive, not the lease
+				// keeps the session alive, not the lease
+				alive := time.AfterFunc(45*time.Second, func() { worker.Send(&lessorv1.WorkerHeartbeat{}) })
 				defer alive.Stop()
 				tt.lose(t, r, a)
 				for {
@@ -140,7 +142,8 @@ func TestWorkerIsToldThatItsLeaseIsLost(t *testing.T) {
 	}
 }
 
-// The coordinator sends a cancel after the dispatch of its task and before the next dispatch, even if all of them have to wait.
+// The coordinator sends a cancel after the dispatch of its task and before the next dispatch, even
+// if all of them have to wait.
 func TestDispatchesAndCancelsKeepTheirOrder(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		worker := r.OpenUnreadStream(t, "w") // it reads nothing, so that frames have to wait

@@ -10,36 +10,42 @@ import (
 
 // Config holds the settings of sessions. A field that is 0 takes its default.
 type Config struct {
-	// HeartbeatInterval is how often a worker has to send a heartbeat frame: 100 ms to 1 h. The accept frame carries it. Default: 10 s.
+	// HeartbeatInterval is how often a worker has to send a heartbeat frame: 100 ms to 1 h. The
+	// accept frame carries it. Default: 10 s.
 	HeartbeatInterval time.Duration
-	// IdleTimeout is how long a session may go without any frame from the worker: at least twice HeartbeatInterval, at most 24 h. Default:
-	// 1 min, or six times HeartbeatInterval if that is more.
+	// IdleTimeout is how long a session may go without any frame from the worker: at least twice
+	// HeartbeatInterval, at most 24 h. Default: 1 min, or six times HeartbeatInterval if that is
+	// more.
 	IdleTimeout time.Duration
-	// SendTimeout is how long the worker may take to read a frame before the session ends (W11): 1 s to 1 h. Default: 30 s.
+	// SendTimeout is how long the worker may take to read a frame before the session ends (W11): 1
+	// s to 1 h. Default: 30 s.
 	SendTimeout time.Duration
-	// ResourceWait is how long a task waits for an absent worker that holds its resources before it is FAILED with RESOURCE_GONE (W12): 1 s to
-	// 24 h. Default: 1 min.
+	// ResourceWait is how long a task waits for an absent worker that holds its resources before it
+	// is FAILED with RESOURCE_GONE (W12): 1 s to 24 h. Default: 1 min.
 	ResourceWait time.Duration
 	// Health says when a worker is not well (W9).
 	Health Thresholds
-	// TenantHealth has the thresholds for the workers of some tenants, by tenant. A threshold that is 0 is taken from Health.
+	// TenantHealth has the thresholds for the workers of some tenants, by tenant. A threshold that
+	// is 0 is taken from Health.
 	TenantHealth map[string]Thresholds
 }
 
 // Thresholds say when a worker is not well (W9). A threshold that is 0 takes its default.
 type Thresholds struct {
-	// MemPct and DiskPct are limits for how full the memory and the disk of the worker are, in percent. A worker that reaches a limit gets no
-	// new work until it is 5 points below. They must be more than 5; with more than 100, no worker reaches them. Default: 90 and 95.
+	// MemPct and DiskPct are limits for how full the memory and the disk of the worker are, in
+	// percent. A worker that reaches a limit gets no new work until it is 5 points below. They must
+	// be more than 5; with more than 100, no worker reaches them. Default: 90 and 95.
 	MemPct, DiskPct float64
-	// Missed is the number of missed heartbeats in a row at which the session ends: 2 to 1,000. At one less, the worker is DEGRADED and gets no
-	// new work. Default: 3.
+	// Missed is the number of missed heartbeats in a row at which the session ends: 2 to 1,000. At
+	// one less, the worker is DEGRADED and gets no new work. Default: 3.
 	Missed int
-	// SaturatedAfter is how long all slots must be in use before the worker is shown as saturated: up to 24 h. Default: 1 min.
+	// SaturatedAfter is how long all slots must be in use before the worker is shown as saturated:
+	// up to 24 h. Default: 1 min.
 	SaturatedAfter time.Duration
 }
 
-// NeverFull has thresholds that no memory and no disk reaches. It is for workers on the coordinator's own machine: if these stopped, no other
-// worker could take their work.
+// NeverFull has thresholds that no memory and no disk reaches. It is for workers on the
+// coordinator's own machine: if these stopped, no other worker could take their work.
 var NeverFull = Thresholds{MemPct: 101, DiskPct: 101}
 
 // Defaults of Config.
@@ -99,7 +105,8 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// lowerBy is how many percentage points a gauge must fall below its threshold before the worker gets new work again.
+// lowerBy is how many percentage points a gauge must fall below its threshold before the worker
+// gets new work again.
 const lowerBy = 5
 
 func (t Thresholds) validate() error {

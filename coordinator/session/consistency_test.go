@@ -7,8 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// inspect checks the memory of the sessions: the indexes must agree with each other, and everything must be within its limits (W11). It is called when
-// nothing happens except slow commits.
+// inspect checks the memory of the sessions: the indexes must agree with each other, and everything
+// must be within its limits (W11). It is called when nothing happens except slow commits.
 func (w *world) inspect() {
 	all, stuck := w.streams.resumes, w.book.stuck()
 	all.mu.Lock()
@@ -39,7 +39,8 @@ func (w *world) inspect() {
 	w.inspectStreams()
 }
 
-// inspectOutbox checks the frames of a session that wait to be sent, and those that were sent. stalled says that a line of the session stands still.
+// inspectOutbox checks the frames of a session that wait to be sent, and those that were sent.
+// stalled says that a line of the session stands still.
 func (w *world) inspectOutbox(d *resumeState, stalled bool) {
 	o := d.out
 	o.mu.Lock()

@@ -51,7 +51,8 @@ func newCounters() counters {
 	return c
 }
 
-// packageOperations returns the counter of the installs, or removals, that were done or have failed.
+// packageOperations returns the counter of the installs, or removals, that were done or have
+// failed.
 func (c *counters) packageOperations(remove, done bool) prometheus.Counter {
 	op, outcome := "install", "failed"
 	if remove {
@@ -76,7 +77,8 @@ var sessionsByHealth = prometheus.NewDesc("lessor_sessions", "Open sessions of w
 // Describe implements prometheus.Collector.
 func (healthCollector) Describe(to chan<- *prometheus.Desc) { to <- sessionsByHealth }
 
-// Collect sends the count of each health, including zeros, so that an alert on any of them finds a value.
+// Collect sends the count of each health, including zeros, so that an alert on any of them finds a
+// value.
 func (c healthCollector) Collect(to chan<- prometheus.Metric) {
 	counts := c.registry.healths()
 	for number, name := range lessorv1.WorkerHealth_name {

@@ -9,8 +9,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// checkCredential compares the credential in a handshake with the credential of the call (W2). They must agree, so that no worker believes
-// that it uses another credential than it does. The credential in a handshake gives no access: only that of the call does.
+// checkCredential compares the credential in a handshake with the credential of the call (W2). They
+// must agree, so that no worker believes that it uses another credential than it does. The
+// credential in a handshake gives no access: only that of the call does.
 func (ss *Session) checkCredential(corr string, a *lessorv1.HandshakeAuth) bool {
 	if a.GetMode() == lessorv1.AuthMode_AUTH_MODE_MTLS && !ss.who.Certified {
 		const why = "handshake.auth.mode: the connection has no client certificate"

@@ -21,8 +21,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// W2, X1: a credential in the handshake gives no access. It must be the one that came with the call. A coordinator that requires no credentials ignores
-// it.
+// W2, X1: a credential in the handshake gives no access. It must be the one that came with the
+// call. A coordinator that requires no credentials ignores it.
 func TestHandshakeAuth(t *testing.T) {
 	t.Attr("rules", "W2 X1")
 	type says = lessorv1.HandshakeAuth
@@ -65,8 +65,9 @@ func TestHandshakeAuth(t *testing.T) {
 	})
 }
 
-// W2, X1, X3: a worker with a client certificate may state the mode MTLS in its handshake, and may repeat the token that came with the call. If the
-// certificate is revoked, the session and further calls are refused although their token is valid.
+// W2, X1, X3: a worker with a client certificate may state the mode MTLS in its handshake, and may
+// repeat the token that came with the call. If the certificate is revoked, the session and further
+// calls are refused although their token is valid.
 func TestHandshakeAuthBesideACertificate(t *testing.T) {
 	t.Attr("rules", "W2 X1 X3")
 	type says = lessorv1.HandshakeAuth
@@ -117,8 +118,9 @@ func TestHandshakeAuthBesideACertificate(t *testing.T) {
 	})
 }
 
-// X1, X3: a connection whose certificate is revoked is closed within a second, so that the client connects again. If its certificate file was replaced,
-// the new certificate is accepted; otherwise the client is refused, until the file is replaced, however late.
+// X1, X3: a connection whose certificate is revoked is closed within a second, so that the client
+// connects again. If its certificate file was replaced, the new certificate is accepted; otherwise
+// the client is refused, until the file is replaced, however late.
 func TestCertificateIsReplacedAndRevoked(t *testing.T) {
 	t.Attr("rules", "X1 X3")
 	for _, replaced := range []bool{true, false} {
@@ -161,7 +163,8 @@ func TestCertificateIsReplacedAndRevoked(t *testing.T) {
 	}
 }
 
-// leaseAnew makes a lease request, and repeats it while it gets UNAVAILABLE. It returns any other error.
+// leaseAnew makes a lease request, and repeats it while it gets UNAVAILABLE. It returns any other
+// error.
 func leaseAnew(ctx context.Context, r *wiretest.Rig) error {
 	for {
 		_, err := r.Workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "u", Queues: []string{"none"}})
@@ -172,7 +175,8 @@ func leaseAnew(ctx context.Context, r *wiretest.Rig) error {
 	}
 }
 
-// The answer to a request over HTTP closes the connection if the certificate of the connection is revoked.
+// The answer to a request over HTTP closes the connection if the certificate of the connection is
+// revoked.
 func TestHTTPConnectionEndsWithItsCertificate(t *testing.T) {
 	wiretest.WithCertificates(t, func(t *testing.T, r *wiretest.Rig, cert *x509.Certificate, _ func()) {
 		for _, want := range []string{"", "close"} {
@@ -190,8 +194,9 @@ func TestHTTPConnectionEndsWithItsCertificate(t *testing.T) {
 	})
 }
 
-// The log tells of a session that was refused for its credential as of any other call, with the caller's address: if the owner of the credential is
-// unknown, no audit does. A session that was let in writes its own lines.
+// The log tells of a session that was refused for its credential as of any other call, with the
+// caller's address: if the owner of the credential is unknown, no audit does. A session that was
+// let in writes its own lines.
 func TestRefusedSessionIsLogged(t *testing.T) {
 	const finished = `"msg":"finished call","type":"Session",`
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {

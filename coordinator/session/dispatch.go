@@ -57,16 +57,19 @@ func handedLeases(granted []engine.Granted) []handedLease {
 	return all
 }
 
-// mayHaveEnded reports whether one of the leases may have ended, so that the store must be read before the dispatch is sent. A lease may have
-// ended if its acknowledgement or its renewal is overdue: then the dispatch has waited for a slow reader (W11) or for the next stream (W8).
-// It may also have ended if it is delivered again: the holder may have reported in the meantime, and the verdict goes out before the dispatch.
+// mayHaveEnded reports whether one of the leases may have ended, so that the store must be read
+// before the dispatch is sent. A lease may have ended if its acknowledgement or its renewal is
+// overdue: then the dispatch has waited for a slow reader (W11) or for the next stream (W8). It may
+// also have ended if it is delivered again: the holder may have reported in the meantime, and the
+// verdict goes out before the dispatch.
 func mayHaveEnded(granted []engine.Granted, now lease.Now) bool {
 	return slices.ContainsFunc(granted, func(g engine.Granted) bool {
 		return g.Again || g.Task.Lease.AckBy <= now.Serving || g.Task.ExpiresAt(now) <= now.Serving
 	})
 }
 
-// regrant reads from the store which of the leases are still live, for a dispatch that is sent again or late.
+// regrant reads from the store which of the leases are still live, for a dispatch that is sent
+// again or late.
 func (s *Server) regrant(leases []handedLease) ([]engine.Granted, error) {
 	var all []engine.Granted
 	err := s.View(func(r store.Reader) error {
@@ -84,8 +87,8 @@ func (s *Server) regrant(leases []handedLease) ([]engine.Granted, error) {
 	return all, err
 }
 
-// dispatchOf makes the dispatch frame of the leases, for a worker with this credential. If no lease is left, the frame has no payload, but it still uses its
-// sequence number.
+// dispatchOf makes the dispatch frame of the leases, for a worker with this credential. If no lease
+// is left, the frame has no payload, but it still uses its sequence number.
 func (s *Server) dispatchOf(credential string, granted []engine.Granted) (*lessorv1.SessionResponse, error) {
 	assignments, err := s.Assign(credential, granted)
 	if err != nil || len(assignments) == 0 {
@@ -96,8 +99,9 @@ func (s *Server) dispatchOf(credential string, granted []engine.Granted) (*lesso
 	}, nil
 }
 
-// unacked holds the leases of each dispatch until the ack of the dispatch comes (W5). A worker that starts its tasks at once need not send
-// acks, so unacked drops the oldest dispatches when it holds more than maxUnacked leases.
+// unacked holds the leases of each dispatch until the ack of the dispatch comes (W5). A worker that
+// starts its tasks at once need not send acks, so unacked drops the oldest dispatches when it holds
+// more than maxUnacked leases.
 type unacked struct {
 	frames []dispatched // oldest first
 	leases int
@@ -114,7 +118,8 @@ func (u *unacked) add(seq uint64, leases []handedLease) {
 	u.dropOld()
 }
 
-// putBack undoes a take. Which of the leases belonged to which dispatch is not known any more: the next take returns all of them as those of earlier ones.
+// putBack undoes a take. Which of the leases belonged to which dispatch is not known any more: the
+// next take returns all of them as those of earlier ones.
 func (u *unacked) putBack(leases []handedLease) {
 	u.frames = slices.Insert(u.frames, 0, dispatched{leases: leases})
 	u.leases += len(leases)
@@ -133,7 +138,8 @@ func (u *unacked) pop() (leases []handedLease) {
 	return leases
 }
 
-// take removes and returns the leases of the dispatch with the given seq, and those of all dispatches before it.
+// take removes and returns the leases of the dispatch with the given seq, and those of all
+// dispatches before it.
 func (u *unacked) take(seq uint64) (a acks) {
 	for len(u.frames) > 0 && u.frames[0].seq < seq {
 		a.before = append(a.before, u.pop()...)

@@ -45,8 +45,8 @@ func TestDispatchWithoutLeases(t *testing.T) {
 	}
 }
 
-// The leases of unacknowledged dispatches are forgotten when they are acknowledged. If no acknowledgement comes, their number is limited, and the oldest
-// are forgotten first.
+// The leases of unacknowledged dispatches are forgotten when they are acknowledged. If no
+// acknowledgement comes, their number is limited, and the oldest are forgotten first.
 func TestUnackedIsBounded(t *testing.T) {
 	refs := func(n int) []handedLease { return make([]handedLease, n) }
 	var u unacked

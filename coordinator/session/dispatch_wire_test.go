@@ -15,7 +15,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// W4: the coordinator dispatches tasks at once, up to the number of slots. When a report is committed, it fills the free slot again, after the verdict.
+// W4: the coordinator dispatches tasks at once, up to the number of slots. When a report is
+// committed, it fills the free slot again, after the verdict.
 func TestDispatchFillsTheSlots(t *testing.T) {
 	t.Attr("rules", "W4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -41,7 +42,8 @@ func TestDispatchFillsTheSlots(t *testing.T) {
 	})
 }
 
-// S2: an assignment has the task with its payload, the attempt, the lease id, the fencing token and the time until the lease expires.
+// S2: an assignment has the task with its payload, the attempt, the lease id, the fencing token and
+// the time until the lease expires.
 func TestAssignmentIsComplete(t *testing.T) {
 	t.Attr("rules", "S2")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -56,7 +58,8 @@ func TestAssignmentIsComplete(t *testing.T) {
 	})
 }
 
-// A capacity frame changes the number of slots at any time. A number below that of the live leases revokes none of them. 0 means no new tasks.
+// A capacity frame changes the number of slots at any time. A number below that of the live leases
+// revokes none of them. 0 means no new tasks.
 func TestCapacityChangesTheSlots(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		worker := r.OpenSession(t, "w", 1)
@@ -90,7 +93,8 @@ func TestCapacityChangesTheSlots(t *testing.T) {
 	})
 }
 
-// The limits of types in a capacity frame count from then on. A later frame without limits leaves them as they are, and one with limits replaces all.
+// The limits of types in a capacity frame count from then on. A later frame without limits leaves
+// them as they are, and one with limits replaces all.
 func TestCapacityChangesTheLimitsOfTypes(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		worker := r.OpenSession(t, "w", 10_000) // the most slots that there may be
@@ -130,7 +134,8 @@ func TestUnhealthyWorkerGetsNoNewTasks(t *testing.T) {
 	})
 }
 
-// A worker gets only tasks of the types that it registers, or of all types if it registers none. A later register replaces the earlier one (W2).
+// A worker gets only tasks of the types that it registers, or of all types if it registers none. A
+// later register replaces the earlier one (W2).
 func TestTypesAreMatched(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		worker := r.OpenStream(t, "w")
@@ -155,8 +160,8 @@ func TestTypesAreMatched(t *testing.T) {
 	})
 }
 
-// W10: a worker that has sent a drain gets no new tasks, whatever it sends. Its tasks continue and get their verdicts until it sends a goodbye. The log
-// says once why it drains.
+// W10: a worker that has sent a drain gets no new tasks, whatever it sends. Its tasks continue and
+// get their verdicts until it sends a goodbye. The log says once why it drains.
 func TestDrainFromTheWorker(t *testing.T) {
 	t.Attr("rules", "W10")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -194,8 +199,9 @@ func TestDrainFromTheWorker(t *testing.T) {
 	})
 }
 
-// W10, W9, W8: what the worker has said of itself holds on when it resumes its session: a worker that drains, is not well, or is nearly full, gets no new
-// tasks between its register and its next words. Nothing ends a drain but a new session.
+// W10, W9, W8: what the worker has said of itself holds on when it resumes its session: a worker
+// that drains, is not well, or is nearly full, gets no new tasks between its register and its next
+// words. Nothing ends a drain but a new session.
 func TestResumedSessionKnowsWhatItsWorkerSaid(t *testing.T) {
 	t.Attr("rules", "W10 W9 W8")
 	for name, says := range map[string]proto.Message{
@@ -262,7 +268,8 @@ func TestGoodbyeGivesLeasesBack(t *testing.T) {
 	})
 }
 
-// W8: the loss of a stream revokes no lease. On the new stream the instance still has its leases, and they fill its slots.
+// W8: the loss of a stream revokes no lease. On the new stream the instance still has its leases,
+// and they fill its slots.
 func TestLostStreamRevokesNothing(t *testing.T) {
 	t.Attr("rules", "W8")
 	for name, lose := range map[string]func(*wiretest.Worker){
@@ -331,7 +338,8 @@ func TestLeaseFollowsTheStream(t *testing.T) {
 	}
 }
 
-// A9: live leases stay live over a restart of the coordinator, and still fill the slots of their instance.
+// A9: live leases stay live over a restart of the coordinator, and still fill the slots of their
+// instance.
 func TestSlotsSurviveARestart(t *testing.T) {
 	t.Attr("rules", "A9")
 	synctest.Test(t, func(t *testing.T) {

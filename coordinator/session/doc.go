@@ -1,12 +1,14 @@
-// Package session serves the streams of workers; docs/protocol.md describes the frames on them. It keeps the frames of both sides in order, even
-// when a stream is lost and the worker resumes its session, and it bounds what waits for a worker that reads slowly. It does not decide about
+// Package session serves the streams of workers; docs/protocol.md describes the frames on them. It
+// keeps the frames of both sides in order, even when a stream is lost and the worker resumes its
+// session, and it bounds what waits for a worker that reads slowly. It does not decide about
 // leases: the engine does. It does not decide who may open a stream: package gate does.
 //
 // # The path of a frame
 //
-// The reader of a stream takes the frames in order, checks the envelope before the payload, and posts reports to the engine. The engine's
-// committer returns answers and grants. It must not wait, so it only puts them into the session's outbox. A writer makes frames from the outbox
-// and sends them:
+// The reader of a stream takes the frames in order, checks the envelope before the payload, and
+// posts reports to the engine. The engine's committer returns answers and grants. It must not wait,
+// so it only puts them into the session's outbox. A writer makes frames from the outbox and sends
+// them:
 //
 //	reader  session   RecvMsg           codec.go reads the bytes
 //	        frames    envelope, state   states.go has the table of W1
@@ -18,10 +20,11 @@
 //	        retain    sent frames       resend.go: sends them again until the worker acknowledges them
 //	writer  send      Send
 //
-// In the outbox, a frame is a waitingFrame until a writer takes it, and then a sentFrame. Each sending of a sentFrame is a transmission.
+// In the outbox, a frame is a waitingFrame until a writer takes it, and then a sentFrame. Each
+// sending of a sentFrame is a transmission.
 //
-// The resumeState of a session holds what outlives the stream: the order of the frames, and the outbox. Session holds what ends with the stream.
-// session.go lists the goroutines of a stream.
+// The resumeState of a session holds what outlives the stream: the order of the frames, and the
+// outbox. Session holds what ends with the stream. session.go lists the goroutines of a stream.
 //
 // # Locks
 //
@@ -61,6 +64,6 @@
 //	inventory.go             the packages of a worker, and what it has to install and remove (W13)
 //	packages.go              the frames about them; operations.go: installs and removals on many workers
 //
-// Whole sessions with a coordinator are tested in the files whose names end in _wire_test, and random histories of sessions in random_test.go
-// (docs/testing/models.md).
+// Whole sessions with a coordinator are tested in the files whose names end in _wire_test, and
+// random histories of sessions in random_test.go (docs/testing/models.md).
 package session

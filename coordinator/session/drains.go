@@ -10,15 +10,16 @@ import (
 // drains remembers the drains that operators asked of instances. Registry.mu guards it.
 type drains struct {
 	byInstance map[string]*rememberedDrain
-	ended      map[string]*list.List // by tenant: the instances without a stream that have a drain, the first to expire first
+	// by tenant: the instances without a stream that have a drain, the first to expire first
+	ended map[string]*list.List
 }
 
 func newDrains() drains {
 	return drains{byInstance: map[string]*rememberedDrain{}, ended: map[string]*list.List{}}
 }
 
-// rememberedDrain is the drain that an operator asked of an instance. It outlives the stream. Otherwise the worker would get work again as soon
-// as it connects again.
+// rememberedDrain is the drain that an operator asked of an instance. It outlives the stream.
+// Otherwise the worker would get work again as soon as it connects again.
 type rememberedDrain struct {
 	tenant string
 	drain  *lessorv1.Drain
@@ -26,8 +27,9 @@ type rememberedDrain struct {
 	place  *list.Element // in drains.ended; nil while a stream of the instance is open
 }
 
-// drainMemory is how long a drain is remembered after the last stream of its instance has ended. maxDrains is how many instances of a tenant that have no
-// stream may have one, so that instances which come, are drained and go do not fill the memory. The oldest are forgotten first.
+// drainMemory is how long a drain is remembered after the last stream of its instance has ended.
+// maxDrains is how many instances of a tenant that have no stream may have one, so that instances
+// which come, are drained and go do not fill the memory. The oldest are forgotten first.
 const (
 	drainMemory = time.Hour
 	maxDrains   = 100_000
@@ -41,7 +43,8 @@ func (ds *drains) of(instance string) *lessorv1.Drain {
 	return nil
 }
 
-// keep keeps the drain of an instance: for drainMemory if no stream of the instance is open, and else until keep is called without one.
+// keep keeps the drain of an instance: for drainMemory if no stream of the instance is open, and
+// else until keep is called without one.
 func (ds *drains) keep(tenant, instance string, d *lessorv1.Drain, open bool) {
 	ds.forget(instance)
 	kept := &rememberedDrain{tenant: tenant, drain: d}
@@ -88,7 +91,8 @@ func (ds *drains) expire(tenant string) {
 	}
 }
 
-// rememberDrain remembers the drain that an operator asked of an instance of a tenant; a nil d forgets it.
+// rememberDrain remembers the drain that an operator asked of an instance of a tenant; a nil d
+// forgets it.
 func (r *Registry) rememberDrain(tenant, instance string, d *lessorv1.Drain) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,7 +101,8 @@ func (r *Registry) rememberDrain(tenant, instance string, d *lessorv1.Drain) {
 		r.drains.forget(instance)
 		return
 	}
-	r.drains.keep(tenant, instance, d, r.open[instance] > 0) // the streams of the instance may have ended since the caller listed them
+	// the streams of the instance may have ended since the caller listed them
+	r.drains.keep(tenant, instance, d, r.open[instance] > 0)
 }
 
 // drainOf returns the drain that is remembered of an instance with an open stream, or nil.

@@ -23,7 +23,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// W1: a session whose worker sends no frame for defaultIdle is reset. Any frame keeps it alive, in any state.
+// W1: a session whose worker sends no frame for defaultIdle is reset. Any frame keeps it alive, in
+// any state.
 func TestSilentSessionIsReset(t *testing.T) {
 	t.Attr("rules", "W1")
 	for _, state := range []int{1, 2, 4} {
@@ -63,7 +64,8 @@ func TestBusySessionIsNotSilent(t *testing.T) {
 		}()
 		synctest.Wait()
 		worker.Send(&lessorv1.Capacity{MaxParallel: 2}) // this frame has to wait for the commit
-		time.Sleep(defaultIdle + defaultIdle/4)         // less than a TTL, which is the most time that the coordinator gives back after a stall
+		// less than a TTL, which is the most time that the coordinator gives back after a stall
+		time.Sleep(defaultIdle + defaultIdle/4)
 		worker.WantNoFrame()
 		release()
 		worker.ReceiveAssignments(1)
@@ -71,8 +73,8 @@ func TestBusySessionIsNotSilent(t *testing.T) {
 	})
 }
 
-// A report that the coordinator has received before a session ends gets its verdict before the end, whatever the reason for the end is. If there is a
-// reset, it is the last frame.
+// A report that the coordinator has received before a session ends gets its verdict before the end,
+// whatever the reason for the end is. If there is a reset, it is the last frame.
 func TestVerdictsUnderWayComeBeforeTheEnd(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end   func(*testing.T, *wiretest.Rig, *wiretest.Worker)
@@ -121,7 +123,8 @@ func TestVerdictsUnderWayComeBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// The log line about the end of a session says why it ended: the code and the reason of a reset, else the error. A session that its worker ends has none.
+// The log line about the end of a session says why it ended: the code and the reason of a reset,
+// else the error. A session that its worker ends has none.
 func TestEndOfASessionIsLogged(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		line := func() string {
@@ -149,7 +152,8 @@ func TestEndOfASessionIsLogged(t *testing.T) {
 	})
 }
 
-// A coordinator that stops sends a reset to every stream in every state. The reset says after which time the worker may connect again.
+// A coordinator that stops sends a reset to every stream in every state. The reset says after which
+// time the worker may connect again.
 func TestStopResetsEveryStream(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		silent := r.OpenStream(t, "silent")
@@ -174,7 +178,8 @@ func TestStopResetsEveryStream(t *testing.T) {
 	})
 }
 
-// scriptedStream is the coordinator's end of a stream on which frames come. It calls stop before it delivers the frame with the index before.
+// scriptedStream is the coordinator's end of a stream on which frames come. It calls stop before it
+// delivers the frame with the index before.
 type scriptedStream struct {
 	grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
 	ctx    context.Context

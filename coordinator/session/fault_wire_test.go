@@ -34,8 +34,8 @@ func (s *faultyStore) View(fn func(store.Reader) error) error {
 	return s.Store.View(fn)
 }
 
-// W14: an internal error or a panic ends only the stream in which it happens, with INTERNAL. The leases of its worker stay live, and other streams are
-// not affected.
+// W14: an internal error or a panic ends only the stream in which it happens, with INTERNAL. The
+// leases of its worker stay live, and other streams are not affected.
 func TestFaultEndsItsStream(t *testing.T) {
 	t.Attr("rules", "W14")
 	for name, fault := range map[string]func() error{
@@ -62,7 +62,8 @@ func TestFaultEndsItsStream(t *testing.T) {
 	}
 }
 
-// W14, W3: if the coordinator cannot judge a report, the report gets an error with a wait in the place of its verdict. The stream does not end.
+// W14, W3: if the coordinator cannot judge a report, the report gets an error with a wait in the
+// place of its verdict. The stream does not end.
 func TestReportThatCannotBeJudgedGetsAnError(t *testing.T) {
 	t.Attr("rules", "W14 W3")
 	items := []*lessorv1.Report{wiretest.Started(&lessorv1.Assignment{LeaseId: "x"}), wiretest.Started(&lessorv1.Assignment{LeaseId: "y"})}

@@ -11,32 +11,39 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// maxFeedback is how many bytes of a session's feedback may wait for the engine; one item may be larger. If more waits, the oldest items are
-// dropped (W11).
+// maxFeedback is how many bytes of a session's feedback may wait for the engine; one item may be
+// larger. If more waits, the oldest items are dropped (W11).
 var maxFeedback = 1 << 20
 
-// maxLost is for how many leases the queue counts the dropped items, so that it can tell their watchers.
+// maxLost is for how many leases the queue counts the dropped items, so that it can tell their
+// watchers.
 var maxLost = 1024
 
-// feedbackQueue passes a session's feedback to the engine, and holds it while the engine handles an earlier part of it. While the engine has a part, it gets
-// another one only right before a report or the progress of a heartbeat, and only as far as both together are within maxFeedback. So a flood of feedback
-// costs only its own session memory and lost items, however long a commit takes.
+// feedbackQueue passes a session's feedback to the engine, and holds it while the engine handles an
+// earlier part of it. While the engine has a part, it gets another one only right before a report
+// or the progress of a heartbeat, and only as far as both together are within maxFeedback. So a
+// flood of feedback costs only its own session memory and lost items, however long a commit takes.
 type feedbackQueue struct {
 	srv    *Server
 	tenant string
 
-	mu       sync.Mutex // guards the rest; also held while a part goes to the engine, so that no later part overtakes it
-	waiting  []engine.ResolvedFeed
-	bytes    int                            // of waiting
-	lost     map[string]engine.ResolvedFeed // the rest of dropped items (see engine.ResolvedFeed.Dropped), by lease id; nil: none was dropped
-	inEngine int                            // bytes of the parts that the engine has; 0: it has none
+	// guards the rest; also held while a part goes to the engine, so that no later part overtakes
+	// it
+	mu      sync.Mutex
+	waiting []engine.ResolvedFeed
+	bytes   int // of waiting
+	// the rest of dropped items (see engine.ResolvedFeed.Dropped), by lease id; nil: none was
+	// dropped
+	lost     map[string]engine.ResolvedFeed
+	inEngine int // bytes of the parts that the engine has; 0: it has none
 }
 
 // maxNamed is how many wrong items of a feedback frame its error names.
 const maxNamed = 10
 
-// feedback passes progress and output of running attempts to the engine. They are volatile. The items are independent, since they may be about
-// different tasks: those that are wrong are dropped, and one error names them.
+// feedback passes progress and output of running attempts to the engine. They are volatile. The
+// items are independent, since they may be about different tasks: those that are wrong are dropped,
+// and one error names them.
 func (ss *Session) feedback(corr string, m *lessorv1.Feedback) {
 	if !ss.spendFeedback(corr) {
 		ss.srv.Registry.dropped.Add(float64(len(m.GetItems())))
@@ -64,8 +71,8 @@ func (ss *Session) feedback(corr string, m *lessorv1.Feedback) {
 	ss.feeds.add(ss.srv.Engine.ResolveFeeds(ss.who.Tenant, feeds))
 }
 
-// refuseItems tells the worker that items of a feedback frame are wrong. problems are those of the first ones. If no item is good, the frame changes
-// nothing.
+// refuseItems tells the worker that items of a feedback frame are wrong. problems are those of the
+// first ones. If no item is good, the frame changes nothing.
 func (ss *Session) refuseItems(corr string, problems []string, wrong, good int) {
 	message := strings.Join(problems, "; ")
 	if more := wrong - len(problems); more > 0 {
@@ -78,7 +85,8 @@ func (ss *Session) refuseItems(corr string, problems []string, wrong, good int) 
 	ss.answerError(corr, refusal.CodeInvalid, message, fmt.Sprintf("correct the items and send them in another frame; the other %d were taken", good))
 }
 
-// countsOf returns news that tells watchers how many items they miss, without their content: one for each lease, so that it takes little room.
+// countsOf returns news that tells watchers how many items they miss, without their content: one
+// for each lease, so that it takes little room.
 func countsOf(items []*lessorv1.FeedbackItem) (counts []engine.Feed) {
 	type about struct{ task, lease string }
 	at := map[about]int{}
@@ -108,7 +116,8 @@ func (q *feedbackQueue) add(news []engine.ResolvedFeed) {
 	}
 }
 
-// shorten drops the oldest items until the others have at most the given bytes, or are no more than least. The caller holds mu.
+// shorten drops the oldest items until the others have at most the given bytes, or are no more than
+// least. The caller holds mu.
 func (q *feedbackQueue) shorten(bytes, least int) {
 	for q.bytes > bytes && len(q.waiting) > least {
 		q.drop(q.waiting[0])
@@ -118,15 +127,17 @@ func (q *feedbackQueue) shorten(bytes, least int) {
 	}
 }
 
-// passAll gives the waiting feedback to the engine, even if the engine has a part, so that the report or heartbeat that comes next does not overtake it.
-// What does not fit beside the parts that the engine has is dropped, the oldest first.
+// passAll gives the waiting feedback to the engine, even if the engine has a part, so that the
+// report or heartbeat that comes next does not overtake it. What does not fit beside the parts that
+// the engine has is dropped, the oldest first.
 func (q *feedbackQueue) passAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.passLocked()
 }
 
-// passLocked gives what waits to the engine. When the engine has nothing more of the session, it gets what waits then. The caller holds mu.
+// passLocked gives what waits to the engine. When the engine has nothing more of the session, it
+// gets what waits then. The caller holds mu.
 func (q *feedbackQueue) passLocked() {
 	part, bytes := q.takeLocked()
 	if len(part) == 0 {
@@ -138,7 +149,8 @@ func (q *feedbackQueue) passLocked() {
 			q.partDone(bytes)
 			return
 		}
-		// The engine refuses a part before FeedAll returns, so mu is still held. The next item of each lease tells the watchers.
+		// The engine refuses a part before FeedAll returns, so mu is still held. The next item of
+		// each lease tells the watchers.
 		q.inEngine -= bytes
 		for _, n := range part {
 			q.drop(n)
@@ -155,7 +167,8 @@ func (q *feedbackQueue) partDone(bytes int) {
 	}
 }
 
-// drop counts a lost item of a lease. The next item of the lease carries the count. The caller holds mu.
+// drop counts a lost item of a lease. The next item of the lease carries the count. The caller
+// holds mu.
 func (q *feedbackQueue) drop(n engine.ResolvedFeed) {
 	if n.Says() {
 		q.srv.Registry.dropped.Inc()
@@ -171,8 +184,9 @@ func (q *feedbackQueue) drop(n engine.ResolvedFeed) {
 	q.lost[n.Lease()] = n.Dropped()
 }
 
-// takeLocked takes from the queue what the engine gets next, and returns it with its bytes. Counts of lost items have as much room again as the items, so
-// that they need not wait for a commit; those that do not fit stay in the queue. The caller holds mu.
+// takeLocked takes from the queue what the engine gets next, and returns it with its bytes. Counts
+// of lost items have as much room again as the items, so that they need not wait for a commit;
+// those that do not fit stay in the queue. The caller holds mu.
 func (q *feedbackQueue) takeLocked() (part []engine.ResolvedFeed, bytes int) {
 	least := 0
 	if q.inEngine == 0 {
@@ -197,7 +211,8 @@ func (q *feedbackQueue) takeLocked() (part []engine.ResolvedFeed, bytes int) {
 	return part, bytes
 }
 
-// lostSize returns how many bytes the counts of lost items have that wait for newer items of their leases, or for room in the engine.
+// lostSize returns how many bytes the counts of lost items have that wait for newer items of their
+// leases, or for room in the engine.
 func (q *feedbackQueue) lostSize() (bytes int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -19,7 +19,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// S5: watchers get feedback in order and after the event STARTED. GetTask shows the last progress and the chunks. Feedback after the report is dropped.
+// S5: watchers get feedback in order and after the event STARTED. GetTask shows the last progress
+// and the chunks. Feedback after the report is dropped.
 func TestFeedbackReachesWatchers(t *testing.T) {
 	t.Attr("rules", "S5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -50,7 +51,8 @@ func TestFeedbackReachesWatchers(t *testing.T) {
 	})
 }
 
-// S5: output says which attempt printed it, and comes after the grant of that attempt and before that of the next one.
+// S5: output says which attempt printed it, and comes after the grant of that attempt and before
+// that of the next one.
 func TestOutputNamesItsAttempt(t *testing.T) {
 	t.Attr("rules", "S5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -78,7 +80,8 @@ func TestOutputNamesItsAttempt(t *testing.T) {
 	})
 }
 
-// S5: watchers get feedback that was sent before a report before the outcome, and the task keeps it, even if the report follows at once.
+// S5: watchers get feedback that was sent before a report before the outcome, and the task keeps
+// it, even if the report follows at once.
 func TestFeedbackBeforeAReportIsKept(t *testing.T) {
 	t.Attr("rules", "S5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -102,7 +105,8 @@ func TestFeedbackBeforeAReportIsKept(t *testing.T) {
 	})
 }
 
-// Feedback under a lease that has ended, is forged, or is of another task is dropped without an answer. Other items of the frame are accepted.
+// Feedback under a lease that has ended, is forged, or is of another task is dropped without an
+// answer. Other items of the frame are accepted.
 func TestFeedbackOfEndedLeasesIsDropped(t *testing.T) {
 	wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
 		worker := r.OpenSession(t, "w", 3)
@@ -134,7 +138,8 @@ func TestFeedbackOfEndedLeasesIsDropped(t *testing.T) {
 	})
 }
 
-// A bad item of feedback is refused with the name of the field. The other items of the frame are accepted.
+// A bad item of feedback is refused with the name of the field. The other items of the frame are
+// accepted.
 func TestBadFeedbackIsRefused(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		worker := r.OpenSession(t, "w", 1)
@@ -168,8 +173,9 @@ func TestBadFeedbackIsRefused(t *testing.T) {
 	})
 }
 
-// W6, W14: the items of a feedback frame are independent. One error names the wrong ones, as far as there is room. The others are taken, and so is
-// the frame, which adds nothing if it comes again. If all items are wrong, the frame is refused, and may come again corrected.
+// W6, W14: the items of a feedback frame are independent. One error names the wrong ones, as far as
+// there is room. The others are taken, and so is the frame, which adds nothing if it comes again.
+// If all items are wrong, the frame is refused, and may come again corrected.
 func TestWrongItemsOfFeedback(t *testing.T) {
 	t.Attr("rules", "W6 W14")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -226,8 +232,9 @@ func TestProgressOfAHeartbeat(t *testing.T) {
 	})
 }
 
-// S5: watchers get the progress of heartbeats and of feedback in the order in which the worker has sent them, also while a commit takes long, and the task
-// keeps the last one. A heartbeat in the same frame that is refused tells nothing.
+// S5: watchers get the progress of heartbeats and of feedback in the order in which the worker has
+// sent them, also while a commit takes long, and the task keeps the last one. A heartbeat in the
+// same frame that is refused tells nothing.
 func TestProgressOfHeartbeatsAndFeedbackIsInOrder(t *testing.T) {
 	t.Attr("rules", "S5")
 	st := memstore.New()
@@ -274,8 +281,9 @@ func TestProgressOfHeartbeatsAndFeedbackIsInOrder(t *testing.T) {
 	})
 }
 
-// S5, W8: output that waits for the engine when its stream is lost comes before that of the next stream, whether this resumes the session or is a new session of
-// the instance, and before the outcome.
+// S5, W8: output that waits for the engine when its stream is lost comes before that of the next
+// stream, whether this resumes the session or is a new session of the instance, and before the
+// outcome.
 func TestOutputIsInOrderAcrossStreams(t *testing.T) {
 	t.Attr("rules", "S5 W8")
 	cut := func(worker *wiretest.Worker) { worker.Cut(); synctest.Wait() }
@@ -334,8 +342,8 @@ func TestOutputIsInOrderAcrossStreams(t *testing.T) {
 	}
 }
 
-// A6, S5: the last feedback of an attempt is stored when the attempt ends, even if Start, feedback and report are one commit. It is deleted with the
-// task.
+// A6, S5: the last feedback of an attempt is stored when the attempt ends, even if Start, feedback
+// and report are one commit. It is deleted with the task.
 func TestLastFeedbackIsStoredWithTheTask(t *testing.T) {
 	t.Attr("rules", "A6 S5")
 	st := memstore.New()
@@ -392,7 +400,8 @@ func TestLastFeedbackIsStoredWithTheTask(t *testing.T) {
 	})
 }
 
-// S5: zero_progress sets the progress to 0; progress 0 without it means that the progress does not change. Each event has the complete progress.
+// S5: zero_progress sets the progress to 0; progress 0 without it means that the progress does not
+// change. Each event has the complete progress.
 func TestProgressGoesBackToZero(t *testing.T) {
 	t.Attr("rules", "S5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -422,8 +431,9 @@ func TestProgressGoesBackToZero(t *testing.T) {
 	})
 }
 
-// W11: if a session sends feedback faster than the coordinator can pass it on, the oldest is dropped. Watchers get the number of dropped items, and a
-// metric counts them. The verdicts of the session, and the feedback of other sessions, are not affected.
+// W11: if a session sends feedback faster than the coordinator can pass it on, the oldest is
+// dropped. Watchers get the number of dropped items, and a metric counts them. The verdicts of the
+// session, and the feedback of other sessions, are not affected.
 func TestTooMuchFeedbackIsDropped(t *testing.T) {
 	t.Attr("rules", "W11")
 	st := memstore.New()
@@ -459,8 +469,9 @@ func TestTooMuchFeedbackIsDropped(t *testing.T) {
 	})
 }
 
-// W11: while a commit hangs, the feedback that a session has in the engine is bounded, also if reports follow it that it must not overtake. Watchers get the
-// number of items that were dropped, and a metric counts them.
+// W11: while a commit hangs, the feedback that a session has in the engine is bounded, also if
+// reports follow it that it must not overtake. Watchers get the number of items that were dropped,
+// and a metric counts them.
 func TestFeedbackBeforeReportsIsBounded(t *testing.T) {
 	t.Attr("rules", "W11")
 	st := memstore.New()
@@ -497,8 +508,8 @@ func TestFeedbackBeforeReportsIsBounded(t *testing.T) {
 	})
 }
 
-// W8, W11: a session that is kept without a stream holds no feedback that waits for a commit. What does not fit beside the feedback that the engine has is
-// dropped at once, and watchers are told.
+// W8, W11: a session that is kept without a stream holds no feedback that waits for a commit. What
+// does not fit beside the feedback that the engine has is dropped at once, and watchers are told.
 func TestKeptSessionHoldsNoFeedback(t *testing.T) {
 	t.Attr("rules", "W8 W11")
 	st := memstore.New()

@@ -54,7 +54,8 @@ func (ss *Session) takeOpening(f *Frame) (goOn bool) {
 	return goOn
 }
 
-// takeInOrder handles a frame of an open session in the order of the worker's frames: it drops repeats and frames after a gap (W6, W7).
+// takeInOrder handles a frame of an open session in the order of the worker's frames: it drops
+// repeats and frames after a gap (W6, W7).
 func (ss *Session) takeInOrder(f *Frame) (goOn bool) {
 	m, kind := f.msg, kindOf(f.msg)
 	if id := m.GetAck().GetFor(); id != "" {
@@ -80,7 +81,9 @@ func (ss *Session) takeInOrder(f *Frame) (goOn bool) {
 			ss.out.ack(m.GetId())
 		}
 		if !ss.out.open() {
-			return goOn // the stream ended, perhaps before the frame was decided: the worker sends the frame again on its next stream
+			// the stream ended, perhaps before the frame was decided: the worker sends the frame
+			// again on its next stream
+			return goOn
 		}
 		if ss.in.taken(m); m.GetSeq() != 0 {
 			ss.out.ackLater(m.GetId())
@@ -90,7 +93,8 @@ func (ss *Session) takeInOrder(f *Frame) (goOn bool) {
 	return goOn
 }
 
-// checkIDs checks the id and corr of a frame, because answers refer to them. They may be known even if the frame could not be decoded.
+// checkIDs checks the id and corr of a frame, because answers refer to them. They may be known even
+// if the frame could not be decoded.
 func (ss *Session) checkIDs(f *Frame) (problem string) {
 	check := convert.Fields{Limits: ss.srv.Limits}
 	check.Required("id", f.msg.GetId())
@@ -109,7 +113,8 @@ func (ss *Session) checkIDs(f *Frame) (problem string) {
 
 func unreadable(err error) string { return "the frame cannot be read: " + err.Error() }
 
-// envelope checks the tenant and the sender of a frame. The first frame binds its stream to them. It returns what is wrong, and what to do about it.
+// envelope checks the tenant and the sender of a frame. The first frame binds its stream to them.
+// It returns what is wrong, and what to do about it.
 func (ss *Session) envelope(f *Frame) (why, remedy string) {
 	m, first := f.msg, !ss.bound
 	if f.err != nil {
@@ -141,8 +146,8 @@ func (ss *Session) envelope(f *Frame) (why, remedy string) {
 	return "", ""
 }
 
-// refuse answers a bad frame with an error frame, and adds a fine; the session goes on. The frame must not have changed anything. It returns false if
-// the stream has ended.
+// refuse answers a bad frame with an error frame, and adds a fine; the session goes on. The frame
+// must not have changed anything. It returns false if the stream has ended.
 func (ss *Session) refuse(corr, code, message, remediation string) bool {
 	if ss.out != nil { // before the handshake nothing is remembered
 		ss.in.refused()
@@ -165,7 +170,8 @@ func (ss *Session) answerError(corr, code, message, remediation string) bool {
 	return true
 }
 
-// deny refuses a frame and ends the session, because a field of the frame does not agree with the stream or the coordinator.
+// deny refuses a frame and ends the session, because a field of the frame does not agree with the
+// stream or the coordinator.
 func (ss *Session) deny(corr, why, remedy string) bool {
 	ss.refuse(corr, refusal.CodeDenied, why, remedy)
 	ss.end(refusal.New(codes.PermissionDenied, refusal.CodeDenied, why, nil))
@@ -267,7 +273,8 @@ func (ss *Session) goodbye(m *lessorv1.SessionRequest) bool {
 	return false
 }
 
-// maxWords is how many bytes of a text of the worker go into a line of the log, or into an error, which some clients read only up to 8 KiB.
+// maxWords is how many bytes of a text of the worker go into a line of the log, or into an error,
+// which some clients read only up to 8 KiB.
 const maxWords = 512
 
 func (ss *Session) logFrame(m *lessorv1.SessionRequest) {

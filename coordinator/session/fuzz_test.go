@@ -19,7 +19,8 @@ import (
 // minusZero is the encoding of the double -0.
 var minusZero = protowire.AppendFixed64(nil, math.Float64bits(math.Copysign(0, -1)))
 
-// Any bytes are either decoded as the frame that they encode, or refused with a message in valid UTF-8. No bytes end the stream.
+// Any bytes are either decoded as the frame that they encode, or refused with a message in valid
+// UTF-8. No bytes end the stream.
 func FuzzFrame(f *testing.F) {
 	for _, m := range []*lessorv1.SessionRequest{
 		{Payload: &lessorv1.SessionRequest_Handshake{Handshake: &lessorv1.Handshake{Protocol: Protocol, Worker: &lessorv1.WorkerInfo{Name: "w"}}}},

@@ -25,8 +25,10 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// The bytes of a script are steps of two workers, a producer and the clock; step lists them. Whatever the script is, nothing panics, every report gets a
-// verdict, every stream ends when its worker cuts it, every package operation ends, and no answer contradicts an earlier one (A2, A5, A10, W13).
+// The bytes of a script are steps of two workers, a producer and the clock; step lists them.
+// Whatever the script is, nothing panics, every report gets a verdict, every stream ends when its
+// worker cuts it, every package operation ends, and no answer contradicts an earlier one (A2, A5,
+// A10, W13).
 func FuzzSession(f *testing.F) {
 	for _, script := range []string{
 		"OHRS.G0C0.G0C0", "OHRSSS.G0S0B0..C1F2", "oOhHrRSS.g0G0.c0C0tc0C0", "OHRS.XOh.C0", "OHRSS.XtOu.G0C0RtttC0", "OHRS.tttttC0H.", "OHRS.K0C0", "OHRSLAE.Zab\xff",
@@ -133,7 +135,8 @@ func (p *scriptRun) end() {
 	}
 }
 
-// checkHistory checks that the history of a task has at most one live lease at a time, and at most one COMPLETED (A1, A5).
+// checkHistory checks that the history of a task has at most one live lease at a time, and at most
+// one COMPLETED (A1, A5).
 func (p *scriptRun) checkHistory(id string) {
 	m, err := p.tasks.GetTask(p.ctx(), &lessorv1.GetTaskRequest{TaskId: id})
 	if err != nil {
@@ -173,7 +176,8 @@ func (p *scriptRun) nextByte() byte {
 	return b
 }
 
-// step takes the step of one byte. An upper-case letter is a step of the first worker, a lower-case letter the same step of the second.
+// step takes the step of one byte. An upper-case letter is a step of the first worker, a lower-case
+// letter the same step of the second.
 func (p *scriptRun) step(b byte) {
 	a := p.actors[0]
 	if b >= 'a' && b <= 'z' {
@@ -250,7 +254,8 @@ func (p *scriptRun) step(b byte) {
 	}
 }
 
-// order gives an order to all workers, or repeats one, and checks that what has ended does not change.
+// order gives an order to all workers, or repeats one, and checks that what has ended does not
+// change.
 func (p *scriptRun) order(o packageOrder) *lessorv1.PackageOperation {
 	all := &lessorv1.WorkerFilter{}
 	if o.remove {
@@ -420,7 +425,8 @@ func (p *scriptRun) checkGrant(l *lessorv1.Assignment) {
 	p.leases = append(p.leases, l)
 }
 
-// checkVerdicts checks that each report has a verdict, and that none contradicts an earlier one (A10).
+// checkVerdicts checks that each report has a verdict, and that none contradicts an earlier one
+// (A10).
 func (p *scriptRun) checkVerdicts(a *scriptWorker, m *lessorv1.SessionResponse) {
 	asked := a.sent[m.GetCorr()].GetReports().GetReports()
 	if len(asked) == 0 {

@@ -24,8 +24,8 @@ type workerHealth struct {
 	told changeLog
 }
 
-// selfReport is what the worker has said of itself that still holds when it resumes its session: it gets no work that it did not want, although its
-// register comes before its next heartbeat.
+// selfReport is what the worker has said of itself that still holds when it resumes its session: it
+// gets no work that it did not want, although its register comes before its next heartbeat.
 type selfReport struct {
 	drains    bool // it has sent a drain (W10)
 	unhealthy bool // its last heartbeat said that it is not healthy
@@ -33,7 +33,8 @@ type selfReport struct {
 	disk      gauge
 }
 
-// changeLog limits the log lines about a worker that gets new work and no new work in turns: it may send heartbeats at any rate.
+// changeLog limits the log lines about a worker that gets new work and no new work in turns: it may
+// send heartbeats at any rate.
 type changeLog struct {
 	since   time.Time // when the current minute began
 	lines   int       // lines in this minute
@@ -43,8 +44,8 @@ type changeLog struct {
 // linesPerMinute is how many of these lines a session has in a minute: one change and its end.
 const linesPerMinute = 2
 
-// next returns the number of changes that a line should report now; 0 means no line. It is called with every heartbeat, so that the last state is
-// logged, if late.
+// next returns the number of changes that a line should report now; 0 means no line. It is called
+// with every heartbeat, so that the last state is logged, if late.
 func (l *changeLog) next(changed bool) (report int) {
 	if changed {
 		l.changes++
@@ -97,8 +98,9 @@ func (ss *Session) awaitHeartbeat() {
 	h.restartTimer(h.interval+h.tolerance(), ss.missHeartbeat)
 }
 
-// missHeartbeat is called when a heartbeat has not come in time. The first miss leads to a warning, then the worker gets no new work, and then
-// the session ends (W9). If the coordinator itself stood still, the timer fires once, so only one miss counts, however long that was.
+// missHeartbeat is called when a heartbeat has not come in time. The first miss leads to a warning,
+// then the worker gets no new work, and then the session ends (W9). If the coordinator itself stood
+// still, the timer fires once, so only one miss counts, however long that was.
 func (ss *Session) missHeartbeat() {
 	missed, counts := ss.countMiss()
 	if !counts {
@@ -114,8 +116,8 @@ func (ss *Session) missHeartbeat() {
 	}
 }
 
-// countMiss counts a missed heartbeat. counts is false, and nothing is counted, if the heartbeat has come in the meantime, or may wait behind
-// the frame that the reader handles.
+// countMiss counts a missed heartbeat. counts is false, and nothing is counted, if the heartbeat
+// has come in the meantime, or may wait behind the frame that the reader handles.
 func (ss *Session) countMiss() (missed int, counts bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -156,8 +158,9 @@ const (
 	diskPct = "disk_pct"
 )
 
-// update updates the gauge from a heartbeat. If the heartbeat leaves the gauge out, or has a value below 0, as some do that could not measure it, nothing
-// changes: one missing measurement does not make a full worker healthy.
+// update updates the gauge from a heartbeat. If the heartbeat leaves the gauge out, or has a value
+// below 0, as some do that could not measure it, nothing changes: one missing measurement does not
+// make a full worker healthy.
 func (g *gauge) update(metrics map[string]float64, name string, limit float64) {
 	pct, told := metrics[name]
 	if !told || pct < 0 {

@@ -45,7 +45,8 @@ func sendMetrics(worker *wiretest.Worker, metrics map[string]float64) {
 	worker.SendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: metrics})
 }
 
-// W9: a worker that was silent until a lease ended gets no work, and is shown as DEGRADED, though no heartbeat is due yet; a frame of any kind ends both.
+// W9: a worker that was silent until a lease ended gets no work, and is shown as DEGRADED, though
+// no heartbeat is due yet; a frame of any kind ends both.
 func TestSilentWorkerIsDegraded(t *testing.T) {
 	t.Attr("rules", "W9")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -65,8 +66,9 @@ func TestSilentWorkerIsDegraded(t *testing.T) {
 	})
 }
 
-// W9: a worker must send heartbeats from its registration on; other frames do not count as heartbeats. After one missed heartbeat its health is WARN,
-// after two it gets no new tasks, after three its session is reset. Its leases stay live until they expire.
+// W9: a worker must send heartbeats from its registration on; other frames do not count as
+// heartbeats. After one missed heartbeat its health is WARN, after two it gets no new tasks, after
+// three its session is reset. Its leases stay live until they expire.
 func TestMissedHeartbeats(t *testing.T) {
 	t.Attr("rules", "W9")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -121,7 +123,8 @@ func TestMissedHeartbeats(t *testing.T) {
 	})
 }
 
-// W9: a heartbeat that arrives in time does not count as missed if the coordinator is too busy to read it.
+// W9: a heartbeat that arrives in time does not count as missed if the coordinator is too busy to
+// read it.
 func TestHeartbeatBehindABusyReaderIsNotMissed(t *testing.T) {
 	t.Attr("rules", "W9")
 	st := memstore.New()
@@ -138,8 +141,9 @@ func TestHeartbeatBehindABusyReaderIsNotMissed(t *testing.T) {
 	})
 }
 
-// W9: a worker whose memory or disk is nearly full is SUSPENDED: it gets no new tasks until the value is 5 points below the limit. The state of its
-// session does not change. A heartbeat without this metric, or with a value that cannot be, changes nothing.
+// W9: a worker whose memory or disk is nearly full is SUSPENDED: it gets no new tasks until the
+// value is 5 points below the limit. The state of its session does not change. A heartbeat without
+// this metric, or with a value that cannot be, changes nothing.
 func TestNearlyFullWorkerIsSuspended(t *testing.T) {
 	t.Attr("rules", "W9")
 	for gauge, limit := range map[string]float64{"mem_pct": 90, "disk_pct": 95} {
@@ -197,7 +201,8 @@ func TestSaturatedWorkerIsShown(t *testing.T) {
 	})
 }
 
-// W9: the heartbeat interval and the thresholds can be configured, the thresholds also for single tenants. The accept has the interval.
+// W9: the heartbeat interval and the thresholds can be configured, the thresholds also for single
+// tenants. The accept has the interval.
 func TestThresholdsCanBeSet(t *testing.T) {
 	t.Attr("rules", "W9")
 	cfg := coordinator.Config{Sessions: session.Config{
@@ -221,8 +226,8 @@ func TestThresholdsCanBeSet(t *testing.T) {
 	})
 }
 
-// W9: if a worker gets no new tasks, the answer to each heartbeat has the reason. The log has a line for a change and one for its end; see
-// TestFlappingHealthDoesNotFillTheLog.
+// W9: if a worker gets no new tasks, the answer to each heartbeat has the reason. The log has a
+// line for a change and one for its end; see TestFlappingHealthDoesNotFillTheLog.
 func TestWorkerIsToldWhyItGetsNoWork(t *testing.T) {
 	t.Attr("rules", "W9")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -278,8 +283,8 @@ func TestExplanationSaysWhyAWorkerGetsNoWork(t *testing.T) {
 	}
 }
 
-// A worker whose health changes with every heartbeat does not fill the log: two lines a minute, which say how many changes there were. The last state
-// is always logged.
+// A worker whose health changes with every heartbeat does not fill the log: two lines a minute,
+// which say how many changes there were. The last state is always logged.
 func TestFlappingHealthDoesNotFillTheLog(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		worker := r.OpenSession(t, "w", 1)
@@ -319,7 +324,8 @@ func TestFlappingHealthDoesNotFillTheLog(t *testing.T) {
 	})
 }
 
-// A worker that reports that it is not well is a warning in the log, unless it drains: then it stops in order, and the log says that.
+// A worker that reports that it is not well is a warning in the log, unless it drains: then it
+// stops in order, and the log says that.
 func TestDrainIsNoWarning(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		for name, drains := range map[string]bool{"ill": false, "stopping": true} {
@@ -339,7 +345,8 @@ func TestDrainIsNoWarning(t *testing.T) {
 	})
 }
 
-// W9: if several causes apply, the worker has the worst health of them. The metrics have a gauge for each health.
+// W9: if several causes apply, the worker has the worst health of them. The metrics have a gauge
+// for each health.
 func TestGravestHealthIsShown(t *testing.T) {
 	t.Attr("rules", "W9")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

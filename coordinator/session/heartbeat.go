@@ -10,7 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// heartbeat handles a heartbeat frame: it updates the health of the worker, and renews the leases that the frame names and no others (W4).
+// heartbeat handles a heartbeat frame: it updates the health of the worker, and renews the leases
+// that the frame names and no others (W4).
 func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat, next sessionState) {
 	if ss.refuseTooMany(corr, "heartbeat.leases", len(m.GetLeases())) {
 		return
@@ -45,8 +46,8 @@ func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat, next sess
 	ss.resize()
 }
 
-// logHealth logs whether the worker gets new work. changes is how often that has changed since the last log line. If the worker gets none, the line has
-// this level.
+// logHealth logs whether the worker gets new work. changes is how often that has changed since the
+// last log line. If the worker gets none, the line has this level.
 func (ss *Session) logHealth(level slog.Level, noNewWork string, changes int) {
 	log := ss.logger()
 	if changes > 1 {
@@ -61,7 +62,8 @@ func (ss *Session) logHealth(level slog.Level, noNewWork string, changes int) {
 	}
 }
 
-// renew gives the lease heartbeats of a frame to the engine to judge. noNewWork is why the worker gets no new work; it goes into the answer.
+// renew gives the lease heartbeats of a frame to the engine to judge. noNewWork is why the worker
+// gets no new work; it goes into the answer.
 func (ss *Session) renew(corr string, leases []*lessorv1.HeartbeatRequest, reports []*lease.Report, noNewWork string) {
 	if !ss.out.beatTurn() {
 		return
@@ -79,7 +81,8 @@ func (ss *Session) renew(corr string, leases []*lessorv1.HeartbeatRequest, repor
 	}
 }
 
-// progressOf returns the progress in the heartbeats of leases, for the watchers of their tasks. It is volatile; only the renewals are durable.
+// progressOf returns the progress in the heartbeats of leases, for the watchers of their tasks. It
+// is volatile; only the renewals are durable.
 func progressOf(leases []*lessorv1.HeartbeatRequest) (news []engine.ReportNews) {
 	for i, l := range leases {
 		if feed, ok := convert.HeartbeatFeed(l); ok {

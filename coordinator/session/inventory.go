@@ -14,7 +14,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// This file has the inventory of a worker (W13): which packages it has, and what it was asked to install and remove.
+// This file has the inventory of a worker (W13): which packages it has, and what it was asked to
+// install and remove.
 
 // maxUnderWay is how many packages a worker may have to install or remove at a time.
 const maxUnderWay = 64
@@ -91,7 +92,8 @@ func (ss *Session) newPart(o PackageOrder) *packagePart {
 	return p
 }
 
-// tell replaces the result of a part that has not ended. Only the holder of inventory.mu tells a part that is in an inventory.
+// tell replaces the result of a part that has not ended. Only the holder of inventory.mu tells a
+// part that is in an inventory.
 func (p *packagePart) tell(status lessorv1.PackageStatus, code, detail string) {
 	was := p.result.Load()
 	p.result.Store(&lessorv1.PackageResult{WorkerId: was.GetWorkerId(), SessionId: was.GetSessionId(), Status: status, Code: code, Detail: detail})
@@ -101,11 +103,13 @@ func (p *packagePart) tell(status lessorv1.PackageStatus, code, detail string) {
 	}
 }
 
-// inventory holds the packages of a worker, and what it has to do about them. It outlives the streams of its session: a part of an operation ends when the
-// worker says so, or when the session is over for good.
+// inventory holds the packages of a worker, and what it has to do about them. It outlives the
+// streams of its session: a part of an operation ends when the worker says so, or when the session
+// is over for good.
 type inventory struct {
-	mu       sync.Mutex
-	said     map[string]*lessorv1.Package // as the worker has said last, by NAME@VERSION; values are replaced, never changed
+	mu sync.Mutex
+	// as the worker has said last, by NAME@VERSION; values are replaced, never changed
+	said     map[string]*lessorv1.Package
 	underWay []*packagePart
 	ended    []endedPart // the last maxUnderWay, oldest first
 	over     bool
@@ -117,8 +121,8 @@ type endedPart struct {
 	status lessorv1.PackageStatus
 }
 
-// replace replaces all packages by those that the worker registers. Operations go on: their events are still to come, and perhaps the worker does not know
-// of them yet.
+// replace replaces all packages by those that the worker registers. Operations go on: their events
+// are still to come, and perhaps the worker does not know of them yet.
 func (v *inventory) replace(all map[string]*lessorv1.Package) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -137,7 +141,8 @@ func (v *inventory) replace(all map[string]*lessorv1.Package) {
 	v.said = all
 }
 
-// present returns the packages by NAME@VERSION, as they count. The caller holds mu and does not change the map.
+// present returns the packages by NAME@VERSION, as they count. The caller holds mu and does not
+// change the map.
 func (v *inventory) present() map[string]*lessorv1.Package {
 	all, copied := v.said, false
 	for _, p := range v.underWay {
@@ -188,7 +193,8 @@ func (v *inventory) list() []*lessorv1.Package {
 	})
 }
 
-// begin notes a part that the worker is to carry out. It returns that part, or the one under way that it repeats, and whether the worker must be told.
+// begin notes a part that the worker is to carry out. It returns that part, or the one under way
+// that it repeats, and whether the worker must be told.
 func (v *inventory) begin(p *packagePart) (under *packagePart, tell bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -201,7 +207,8 @@ func (v *inventory) begin(p *packagePart) (under *packagePart, tell bool) {
 	case v.over:
 		p.tell(failed, refusal.CodeSessionEnded, "the session has ended")
 		return p, false
-	case slices.ContainsFunc(v.underWay, func(was *packagePart) bool { return was.order.opposes(o) }): // nobody could tell which of the two fails
+	case slices.ContainsFunc(v.underWay, func(was *packagePart) bool { return was.order.opposes(o) }):
+		// nobody could tell which of the two fails
 		p.tell(failed, refusal.CodePkgInvalid, "the worker does the opposite under the same request_id; choose another one")
 		return p, false
 	case len(v.underWay) >= maxUnderWay:
@@ -216,8 +223,9 @@ func (v *inventory) begin(p *packagePart) (under *packagePart, tell bool) {
 	return p, true
 }
 
-// take changes the packages as an event says. It returns the part under way about which the event tells, or nil. It reports whether there was room for
-// another package. A worker that refuses an order has not touched the package, which is as it was before.
+// take changes the packages as an event says. It returns the part under way about which the event
+// tells, or nil. It reports whether there was room for another package. A worker that refuses an
+// order has not touched the package, which is as it was before.
 func (v *inventory) take(m *lessorv1.PkgEvent) (about *packagePart, ok bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -272,14 +280,16 @@ func (v *inventory) settle(p *packagePart, status lessorv1.PackageStatus, code, 
 	}
 }
 
-// toldBefore reports whether an event tells again how a part has ended: perhaps the worker has not got the acknowledgement.
+// toldBefore reports whether an event tells again how a part has ended: perhaps the worker has not
+// got the acknowledgement.
 func (v *inventory) toldBefore(m *lessorv1.PkgEvent) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return slices.ContainsFunc(v.ended, func(p endedPart) bool { return p.status == m.GetStatus() && p.order.answeredBy(m) })
 }
 
-// end takes the parts out of the inventory of which the worker has not told, and can no longer tell: the session is over for good.
+// end takes the parts out of the inventory of which the worker has not told, and can no longer
+// tell: the session is over for good.
 func (v *inventory) end() (left []*packagePart) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

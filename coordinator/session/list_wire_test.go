@@ -10,7 +10,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// ListWorkers shows the worker, the state, the registration, the number of leases and the health of each session.
+// ListWorkers shows the worker, the state, the registration, the number of leases and the health of
+// each session.
 func TestListWorkersShowsSessions(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		connected := time.Now()
@@ -47,7 +48,8 @@ func TestListWorkersShowsSessions(t *testing.T) {
 	})
 }
 
-// ListWorkers lists the sessions in the order of the workers' names, in pages, and can select those of one queue.
+// ListWorkers lists the sessions in the order of the workers' names, in pages, and can select those
+// of one queue.
 func TestListWorkersPages(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		for _, name := range []string{"c", "a", "d", "b"} {

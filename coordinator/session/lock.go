@@ -2,7 +2,8 @@ package session
 
 import "sync"
 
-// waitLock is a mutex whose holder may wait for the engine. Unlike for a sync.Mutex, fake time goes on in tests while a goroutine waits for one.
+// waitLock is a mutex whose holder may wait for the engine. Unlike for a sync.Mutex, fake time goes
+// on in tests while a goroutine waits for one.
 type waitLock struct {
 	mu   sync.Mutex // guards held
 	free sync.Cond  // signalled when it is unlocked

@@ -2,5 +2,6 @@
 
 package session
 
-// quickHistories is how many histories TestRandomHistories plays unless -random.histories says otherwise.
+// quickHistories is how many histories TestRandomHistories plays unless -random.histories says
+// otherwise.
 const quickHistories = 20

@@ -46,7 +46,8 @@ func (ss *Session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) 
 	return goOn && ss.accept(m, a, w)
 }
 
-// admit resumes the session that a handshake names, or makes a new one. If it refuses the handshake (ok is false), nothing has changed.
+// admit resumes the session that a handshake names, or makes a new one. If it refuses the handshake
+// (ok is false), nothing has changed.
 func (ss *Session) admit(corr string, h *lessorv1.Handshake) (a admission, ok bool) {
 	w, now, tenant := h.GetWorker(), ss.srv.Engine.Now().Wall, ss.who.Tenant
 	k, resumes := ticket{}, h.GetResume() != nil
@@ -75,7 +76,8 @@ func (ss *Session) admit(corr string, h *lessorv1.Handshake) (a admission, ok bo
 	return a, true
 }
 
-// ticket decodes the session token. ok is false unless the token is genuine, unexpired, and issued for this session of this worker.
+// ticket decodes the session token. ok is false unless the token is genuine, unexpired, and issued
+// for this session of this worker.
 func (ss *Session) ticket(h *lessorv1.Handshake, now lease.Wall) (k ticket, ok bool) {
 	w := h.GetWorker()
 	k, genuine := ss.srv.sessionTokens.open(ss.who.Tenant, w.GetName(), h.GetResume().GetSessionToken())

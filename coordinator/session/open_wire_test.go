@@ -18,8 +18,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// The accept answers the handshake. It has the session id, the version and the time of the coordinator, the heartbeat interval, the idle timeout, and the
-// size of the largest frame (S7).
+// The accept answers the handshake. It has the session id, the version and the time of the
+// coordinator, the heartbeat interval, the idle timeout, and the size of the largest frame (S7).
 func TestAcceptHasTheSettingsOfTheSession(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		worker := r.OpenStream(t, "w")
@@ -35,8 +35,10 @@ func TestAcceptHasTheSettingsOfTheSession(t *testing.T) {
 	})
 }
 
-// A frame with another tenant or sender than its stream has, or with an unknown protocol version, is refused and ends the session. The refusal is logged
-// as a warning, and counted; a wrong tenant in the first frame is neither, because a worker may send one to learn the right tenant: the log says that it was told.
+// A frame with another tenant or sender than its stream has, or with an unknown protocol version,
+// is refused and ends the session. The refusal is logged as a warning, and counted; a wrong tenant
+// in the first frame is neither, because a worker may send one to learn the right tenant: the log
+// says that it was told.
 func TestDeniedFrameEndsTheSession(t *testing.T) {
 	withHandshake := func(m *lessorv1.SessionRequest) { wiretest.SetPayload(m, wiretest.HandshakeOf("w")) }
 	for _, tt := range []struct {
@@ -94,7 +96,8 @@ func TestDeniedFrameEndsTheSession(t *testing.T) {
 	}
 }
 
-// The first frame binds its stream to its tenant and sender, also if it is not the handshake: the handshake may then leave them out, but not have others.
+// The first frame binds its stream to its tenant and sender, also if it is not the handshake: the
+// handshake may then leave them out, but not have others.
 func TestFirstFrameBindsTheStream(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -144,7 +147,8 @@ func TestLaterFramesMayLeaveOutTenantAndSender(t *testing.T) {
 	})
 }
 
-// A handshake or register with a bad field is refused, and the error names the field. The stream does not end, and a corrected frame is accepted.
+// A handshake or register with a bad field is refused, and the error names the field. The stream
+// does not end, and a corrected frame is accepted.
 func TestBadFieldOfHandshakeOrRegisterIsNamed(t *testing.T) {
 	long := wiretest.Text(257)
 	type change func(*lessorv1.Handshake, *lessorv1.Register)
@@ -211,7 +215,8 @@ func TestBadFieldOfHandshakeOrRegisterIsNamed(t *testing.T) {
 	}
 }
 
-// A frame without a valid id, and a frame that cannot be decoded, is refused. Neither counts as the handshake, so that a handshake may still follow.
+// A frame without a valid id, and a frame that cannot be decoded, is refused. Neither counts as the
+// handshake, so that a handshake may still follow.
 func TestBadFrames(t *testing.T) {
 	for _, opened := range []bool{false, true} {
 		t.Run(fmt.Sprintf("opened=%v", opened), func(t *testing.T) {
@@ -245,7 +250,8 @@ func TestBadFrames(t *testing.T) {
 					t.Fatal(err)
 				}
 				worker.WantError("", refusal.CodeInvalid, "cannot be read")
-				if err := worker.Stream.SendMsg(wiretest.RawBytes("\x0a\x03cut\xff")); err != nil { // broken after its id: tenant and sender are not known
+				// broken after its id: tenant and sender are not known
+				if err := worker.Stream.SendMsg(wiretest.RawBytes("\x0a\x03cut\xff")); err != nil {
 					t.Fatal(err)
 				}
 				worker.WantError("cut", refusal.CodeInvalid, "cannot be read")
@@ -259,7 +265,8 @@ func TestBadFrames(t *testing.T) {
 	}
 }
 
-// A frame over the size limit of messages ends the stream with RESOURCE_EXHAUSTED, because gRPC cannot skip a message.
+// A frame over the size limit of messages ends the stream with RESOURCE_EXHAUSTED, because gRPC
+// cannot skip a message.
 func TestOversizedFrameEndsTheStream(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		worker := r.OpenSession(t, "w", 1)
@@ -273,7 +280,8 @@ func TestOversizedFrameEndsTheStream(t *testing.T) {
 	})
 }
 
-// A worker that sends no instance_id gets a new one for each stream, so that its streams do not displace each other. It can resume each session.
+// A worker that sends no instance_id gets a new one for each stream, so that its streams do not
+// displace each other. It can resume each session.
 func TestNamelessInstancesAreDistinct(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		var all []*wiretest.Worker

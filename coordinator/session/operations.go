@@ -10,13 +10,15 @@ import (
 	"github.com/lessor-dev/lessor/internal/turn"
 )
 
-// Bounds of the operations that are remembered of a tenant, so that a repeated call can join them (W13). The oldest are forgotten first, and go on.
+// Bounds of the operations that are remembered of a tenant, so that a repeated call can join them
+// (W13). The oldest are forgotten first, and go on.
 var (
 	maxOperations = 100
 	maxParts      = 100_000 // of all of them together
 )
 
-// ordersAtOnce is how many workers are given an order at once: there may be thousands, and each may have to wait for a commit.
+// ordersAtOnce is how many workers are given an order at once: there may be thousands, and each may
+// have to wait for a commit.
 const ordersAtOnce = 32
 
 // PackageOperation is an order that a number of workers carry out.
@@ -27,7 +29,8 @@ type PackageOperation struct {
 	size  int // number of the parts, also before there are any
 }
 
-// Await returns when all workers have told what became of the package, or after the time, or when ctx ends. The operation goes on.
+// Await returns when all workers have told what became of the package, or after the time, or when
+// ctx ends. The operation goes on.
 func (p *PackageOperation) Await(ctx context.Context, wait time.Duration) {
 	<-p.begun
 	late := time.NewTimer(wait)
@@ -73,7 +76,8 @@ func (all *operations) findLocked(tenant string, o PackageOrder) *PackageOperati
 	return nil
 }
 
-// add remembers a new operation. If another call has begun it meanwhile, add returns that one, and false.
+// add remembers a new operation. If another call has begun it meanwhile, add returns that one, and
+// false.
 func (all *operations) add(tenant string, o PackageOrder, size int) (p *PackageOperation, added bool) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -94,12 +98,14 @@ func (all *operations) add(tenant string, o PackageOrder, size int) (p *PackageO
 	return p, true
 }
 
-// Operation returns the operation that an order repeats: the same one about the same package. It returns nil if there is none.
+// Operation returns the operation that an order repeats: the same one about the same package. It
+// returns nil if there is none.
 func (r *Registry) Operation(tenant string, o PackageOrder) *PackageOperation {
 	return r.operations.find(tenant, o)
 }
 
-// CarryOut has the workers of sessions of a tenant carry out an order, unless it repeats another one that has begun meanwhile.
+// CarryOut has the workers of sessions of a tenant carry out an order, unless it repeats another
+// one that has begun meanwhile.
 func (r *Registry) CarryOut(tenant string, o PackageOrder, workers []*Session) *PackageOperation {
 	p, added := r.operations.add(tenant, o, len(workers))
 	if !added {

@@ -9,8 +9,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// W13: of each tenant the last operations are remembered, and as many as the numbers of their workers allow; the oldest are forgotten first, but never the one
-// that has just begun.
+// W13: of each tenant the last operations are remembered, and as many as the numbers of their
+// workers allow; the oldest are forgotten first, but never the one that has just begun.
 func TestOldOperationsAreForgotten(t *testing.T) {
 	t.Attr("rules", "W13")
 	defer func(operations, parts int) { maxOperations, maxParts = operations, parts }(maxOperations, maxParts)
@@ -42,7 +42,8 @@ func TestOldOperationsAreForgotten(t *testing.T) {
 	}
 }
 
-// W13: an order that comes again while a worker carries it out, because its operation was forgotten meanwhile, joins it: one event ends both.
+// W13: an order that comes again while a worker carries it out, because its operation was forgotten
+// meanwhile, joins it: one event ends both.
 func TestForgottenOperationIsJoinedAtTheWorker(t *testing.T) {
 	t.Attr("rules", "W13")
 	o, v := PackageOrder{Operation: "op", Name: "a", Version: "1"}, inventory{}
@@ -54,7 +55,8 @@ func TestForgottenOperationIsJoinedAtTheWorker(t *testing.T) {
 	}
 }
 
-// W13: each worker gets the order itself, and a worker that waits for a commit holds up only a few others. No more than ordersAtOnce workers wait at a time.
+// W13: each worker gets the order itself, and a worker that waits for a commit holds up only a few
+// others. No more than ordersAtOnce workers wait at a time.
 func TestOrdersToManyWorkers(t *testing.T) {
 	t.Attr("rules", "W13")
 	synctest.Test(t, func(t *testing.T) {
@@ -86,7 +88,8 @@ func TestOrdersToManyWorkers(t *testing.T) {
 				t.Errorf("%d workers were given the order when one no longer waits, want %d", n, ordersAtOnce+1)
 			}
 		}
-		if n, want := begun(), len(workers)-2; n != want { // the first one holds up those that come after it in its turn
+		// the first one holds up those that come after it in its turn
+		if n, want := begun(), len(workers)-2; n != want {
 			t.Errorf("%d workers were given the order while one waits, want %d", n, want)
 		}
 		workers[0].slotsMu.Unlock()

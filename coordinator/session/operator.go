@@ -15,8 +15,10 @@ import (
 
 // This file has what operators do to sessions: drain and kick.
 
-// Drain makes the instances to which the given sessions belong drain; a nil d ends that drain. There must be at least one session, and all must
-// be of one worker. Drain returns all open sessions of these instances, also those that were opened in the meantime. by says, for the log, who asks.
+// Drain makes the instances to which the given sessions belong drain; a nil d ends that drain.
+// There must be at least one session, and all must be of one worker. Drain returns all open
+// sessions of these instances, also those that were opened in the meantime. by says, for the log,
+// who asks.
 func (r *Registry) Drain(some []*Session, d *lessorv1.Drain, by string) []*Session {
 	for _, ss := range some {
 		r.rememberDrain(ss.who.Tenant, lease.InstanceOf(ss.id), d)
@@ -43,8 +45,9 @@ func (r *Registry) sameInstances(some []*Session) []*Session {
 	return all
 }
 
-// updateDrain makes the session follow the drain that is remembered of its instance, which another operator may have changed meanwhile: it stops new work
-// and sends the drain to the worker, or lets the session get work again.
+// updateDrain makes the session follow the drain that is remembered of its instance, which another
+// operator may have changed meanwhile: it stops new work and sends the drain to the worker, or lets
+// the session get work again.
 func (ss *Session) updateDrain(r *Registry, by string) {
 	ss.mu.Lock()
 	d := r.drainOf(lease.InstanceOf(ss.id))
@@ -61,8 +64,9 @@ func (ss *Session) updateDrain(r *Registry, by string) {
 	}
 }
 
-// BlockJoin keeps the session from joining the engine if it has not joined yet, so that it gets no leases any more. It reports whether the session has joined
-// before. The caller kicks the session afterwards.
+// BlockJoin keeps the session from joining the engine if it has not joined yet, so that it gets no
+// leases any more. It reports whether the session has joined before. The caller kicks the session
+// afterwards.
 func (ss *Session) BlockJoin() (joined bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -70,7 +74,8 @@ func (ss *Session) BlockJoin() (joined bool) {
 	return ss.member != nil
 }
 
-// OfMembers returns the open sessions of members that are all of one worker, sorted by id. A member whose session has ended has none.
+// OfMembers returns the open sessions of members that are all of one worker, sorted by id. A member
+// whose session has ended has none.
 func (r *Registry) OfMembers(members []*engine.Member) []*Session {
 	if len(members) == 0 {
 		return nil
@@ -87,8 +92,9 @@ func (r *Registry) OfMembers(members []*engine.Member) []*Session {
 	})
 }
 
-// Kick ends the session with a reset that asks the worker to wait for the time away before it connects again. ended says that all leases of its instance
-// were ended before, so that the worker must not work on meanwhile. by says, for the log, who asks.
+// Kick ends the session with a reset that asks the worker to wait for the time away before it
+// connects again. ended says that all leases of its instance were ended before, so that the worker
+// must not work on meanwhile. by says, for the log, who asks.
 func (ss *Session) Kick(reason string, away time.Duration, ended bool, by string) {
 	ss.logger().Warn("kicked by an operator", "by", by, "reason", reason, "requeue", ended)
 	why := "an operator ended the session"

@@ -11,14 +11,16 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Bounds of what waits for a worker that reads slowly (W11). The worker's slots bound the work that waits; these constants bound the rest.
+// Bounds of what waits for a worker that reads slowly (W11). The worker's slots bound the work that
+// waits; these constants bound the rest.
 var maxHeld = 4 << 20 // bytes of frames that the engine decides, and of answers that wait to be sent
 
 const answerSize = 512 // bytes that each answer is counted as
 
-// outbox holds the frames of a session that wait to be sent, and the sent frames that the worker has not acknowledged. It outlives the streams
-// (W8): the next stream sends what one stream has not sent. A frame is made right before it is sent, so that leases that wait together share a
-// frame, and the times in a frame are those of the sending.
+// outbox holds the frames of a session that wait to be sent, and the sent frames that the worker
+// has not acknowledged. It outlives the streams (W8): the next stream sends what one stream has not
+// sent. A frame is made right before it is sent, so that leases that wait together share a frame,
+// and the times in a frame are those of the sending.
 type outbox struct {
 	log     *slog.Logger
 	backlog engine.Backlog // of what waits to be sent
@@ -37,18 +39,20 @@ type outbox struct {
 	pace       pace
 }
 
-// waiting holds what the writer will send. Answers go first, so that no work overtakes the verdict that freed a slot for it. Pushed frames keep
-// their order, so that no cancel overtakes a dispatch, and no dispatch a cancel.
+// waiting holds what the writer will send. Answers go first, so that no work overtakes the verdict
+// that freed a slot for it. Pushed frames keep their order, so that no cancel overtakes a dispatch,
+// and no dispatch a cancel.
 type waiting struct {
 	answers []waitingFrame
 	pushed  []waitingFrame // dispatches, and other frames that answer no frame of the worker
 }
 
-// frameMaker makes a frame right before it is sent. tokens makes the task tokens for the worker of the stream on which the frame goes out.
+// frameMaker makes a frame right before it is sent. tokens makes the task tokens for the worker of
+// the stream on which the frame goes out.
 type frameMaker func(now lease.Now, tokens convert.Tokens) *lessorv1.SessionResponse
 
-// waitingFrame is a frame that was never sent. When a writer takes it, it becomes a sentFrame, which can be sent again; each time that a writer
-// sends it is a transmission.
+// waitingFrame is a frame that was never sent. When a writer takes it, it becomes a sentFrame,
+// which can be sent again; each time that a writer sends it is a transmission.
 type waitingFrame struct {
 	make     frameMaker       // nil for a dispatch
 	granted  []engine.Granted // leases to dispatch; they may need more than one frame
@@ -92,8 +96,8 @@ func newOutbox(log *slog.Logger) *outbox {
 	return o
 }
 
-// attach makes w the writer that sends. When the worker has registered (see unpause), the frames after seq seen are sent again. ok is false if
-// one of them is not retained any more.
+// attach makes w the writer that sends. When the worker has registered (see unpause), the frames
+// after seq seen are sent again. ok is false if one of them is not retained any more.
 func (o *outbox) attach(w *streamWriter, seen uint64) (ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -104,7 +108,8 @@ func (o *outbox) attach(w *streamWriter, seen uint64) (ok bool) {
 	return true
 }
 
-// unpause allows sending, if attach has paused it. It is called for each frame that the worker sends after its handshake.
+// unpause allows sending, if attach has paused it. It is called for each frame that the worker
+// sends after its handshake.
 func (o *outbox) unpause() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -117,7 +122,8 @@ func (o *outbox) unpause() {
 	}
 }
 
-// detach takes the outbox from its stream, which sends nothing more. A reader that waits for room returns.
+// detach takes the outbox from its stream, which sends nothing more. A reader that waits for room
+// returns.
 func (o *outbox) detach() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -136,7 +142,8 @@ func (o *outbox) forget() {
 	o.detachLocked()
 }
 
-// detachLocked is detach with mu held. If the stream is closing and has waited for pending answers, it has finished now: a writer then ends it.
+// detachLocked is detach with mu held. If the stream is closing and has waited for pending answers,
+// it has finished now: a writer then ends it.
 func (o *outbox) detachLocked() {
 	w := o.writer
 	o.writer, o.closed = nil, true
@@ -160,8 +167,9 @@ func (o *outbox) size() int {
 	return n
 }
 
-// reserve waits until there is room for answers with the given number of bytes. It returns false if the stream ends. Only the reader calls it. Each
-// reservation is given back once: by release, or when a writer takes the frame that put got.
+// reserve waits until there is room for answers with the given number of bytes. It returns false if
+// the stream ends. Only the reader calls it. Each reservation is given back once: by release, or
+// when a writer takes the frame that put got.
 func (o *outbox) reserve(bytes int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -218,8 +226,8 @@ func (o *outbox) workWaits() bool {
 	return slices.ContainsFunc(o.waiting.pushed, func(f waitingFrame) bool { return f.make == nil })
 }
 
-// close ends the handling of a stream's incoming frames. The pending answers are still made and sent; then a writer sends the reset frame, if
-// there is one.
+// close ends the handling of a stream's incoming frames. The pending answers are still made and
+// sent; then a writer sends the reset frame, if there is one.
 func (o *outbox) close(w *streamWriter) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -246,7 +254,8 @@ func (o *outbox) ackLater(id string) {
 	o.sent.setReliable()
 }
 
-// transmission is a frame that is about to be sent. granted, stale and reserved are those of its waitingFrame; they are zero if it is sent again.
+// transmission is a frame that is about to be sent. granted, stale and reserved are those of its
+// waitingFrame; they are zero if it is sent again.
 type transmission struct {
 	*sentFrame
 	granted  []engine.Granted
@@ -268,7 +277,9 @@ func (p *transmission) size() int {
 // takeWaiting removes the first frame that waits, gives it its seq and retains it.
 func (o *outbox) takeWaiting() transmission {
 	w := o.waiting.next()
-	o.reserved -= w.reserved // now, not when it is sent: its stream may be stuck, and the next stream can end without waiting for that one
+	// now, not when it is sent: its stream may be stuck, and the next stream can end without
+	// waiting for that one
+	o.reserved -= w.reserved
 	o.changed.Broadcast()
 	f := &sentFrame{make: w.make, wantsAck: w.wantsAck, bytes: w.bytes + len(w.granted)*handedSize}
 	o.sent.add(f)
@@ -279,7 +290,8 @@ func (o *outbox) takeWaiting() transmission {
 	return transmission{sentFrame: f, granted: w.granted, stale: w.stale, reserved: w.reserved}
 }
 
-// prepare adds the pending acknowledgement to the frame. If the frame asks for an acknowledgement, prepare also notes the sending for resends.
+// prepare adds the pending acknowledgement to the frame. If the frame asks for an acknowledgement,
+// prepare also notes the sending for resends.
 func (o *outbox) prepare(p transmission) transmission {
 	p.ack, o.pendingAck = o.pendingAck, ""
 	if p.wantsAck {

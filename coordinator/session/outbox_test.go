@@ -13,7 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// withOutbox runs a test with the outbox of a stream. No writer takes frames from it; the test does.
+// withOutbox runs a test with the outbox of a stream. No writer takes frames from it; the test
+// does.
 func withOutbox(t *testing.T, test func(t *testing.T, o *outbox, w *streamWriter)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -38,7 +39,8 @@ func grants(n int) []engine.Granted {
 	return all
 }
 
-// The reader of a stream waits until the outbox has room for the answer, or until the stream or the session ends.
+// The reader of a stream waits until the outbox has room for the answer, or until the stream or the
+// session ends.
 func TestReaderWaitsForRoom(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end  func(*outbox, *streamWriter)
@@ -93,7 +95,8 @@ func TestCloseWaitsForReservedItems(t *testing.T) {
 	})
 }
 
-// W11: workWaits is true while a dispatch waits to be sent, and false while only a cancel does. Leases that wait at the same time share a dispatch.
+// W11: workWaits is true while a dispatch waits to be sent, and false while only a cancel does.
+// Leases that wait at the same time share a dispatch.
 func TestWorkWaitsWhileADispatchWaits(t *testing.T) {
 	t.Attr("rules", "W11")
 	withOutbox(t, func(t *testing.T, o *outbox, w *streamWriter) {
@@ -131,7 +134,8 @@ func TestForgottenOutboxTakesNothing(t *testing.T) {
 	})
 }
 
-// W11: a dispatch that waits counts with the payloads that it holds, and not with those that are only in the store.
+// W11: a dispatch that waits counts with the payloads that it holds, and not with those that are
+// only in the store.
 func TestWaitingPayloadsCount(t *testing.T) {
 	t.Attr("rules", "W11")
 	withOutbox(t, func(t *testing.T, o *outbox, _ *streamWriter) {
@@ -148,7 +152,8 @@ func TestWaitingPayloadsCount(t *testing.T) {
 	})
 }
 
-// W7, W11: the frames that are kept for a resume are limited in number and in bytes, have no gap, and are dropped when they are acknowledged.
+// W7, W11: the frames that are kept for a resume are limited in number and in bytes, have no gap,
+// and are dropped when they are acknowledged.
 func TestRetainedIsBounded(t *testing.T) {
 	t.Attr("rules", "W7 W11")
 	r, most := retained{}, uint64(maxRetained)
@@ -187,7 +192,8 @@ func TestRetainedIsBounded(t *testing.T) {
 	}
 }
 
-// W8: a stream ends when all its frames are sent, although an earlier stream of the session is stuck while it sends an answer.
+// W8: a stream ends when all its frames are sent, although an earlier stream of the session is
+// stuck while it sends an answer.
 func TestStreamEndsAlthoughAnEarlierOneIsStuck(t *testing.T) {
 	t.Attr("rules", "W8")
 	withOutbox(t, func(t *testing.T, o *outbox, stuck *streamWriter) {
@@ -208,7 +214,8 @@ func TestStreamEndsAlthoughAnEarlierOneIsStuck(t *testing.T) {
 	})
 }
 
-// W6: the resend timer was set for a frame that is acknowledged when it fires. The next frame is then sent again when its own wait is over, not before.
+// W6: the resend timer was set for a frame that is acknowledged when it fires. The next frame is
+// then sent again when its own wait is over, not before.
 func TestResendAfterAnAcknowledgement(t *testing.T) {
 	t.Attr("rules", "W6")
 	withOutbox(t, func(t *testing.T, o *outbox, w *streamWriter) {

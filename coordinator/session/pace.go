@@ -6,9 +6,10 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/quota"
 )
 
-// The pace of a session's heartbeats. Each heartbeat costs a span of time, and the spans add up. If more than maxBeatsAhead is left, the next
-// heartbeat waits. So a flood of heartbeats slows only its own stream. No real worker reaches the bound: to renew 10,000 leases each second
-// costs half a second.
+// The pace of a session's heartbeats. Each heartbeat costs a span of time, and the spans add up. If
+// more than maxBeatsAhead is left, the next heartbeat waits. So a flood of heartbeats slows only
+// its own stream. No real worker reaches the bound: to renew 10,000 leases each second costs half a
+// second.
 const (
 	beatCost      = time.Millisecond      // of one heartbeat
 	leaseCost     = 50 * time.Microsecond // of each lease that a heartbeat names, in addition
@@ -21,8 +22,8 @@ type pace struct {
 	due  quota.Debt
 }
 
-// beatTurn waits until a heartbeat may be judged, and begins its turn. It returns false if the stream ends. Only the reader calls it. beatJudged
-// or beatOver ends the turn.
+// beatTurn waits until a heartbeat may be judged, and begins its turn. It returns false if the
+// stream ends. Only the reader calls it. beatJudged or beatOver ends the turn.
 func (o *outbox) beatTurn() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -36,7 +37,8 @@ func (o *outbox) beatTurn() bool {
 	return true
 }
 
-// beatJudged adds the cost of a heartbeat with the given number of leases, and ends its turn: at once, or when at most maxBeatsAhead is left.
+// beatJudged adds the cost of a heartbeat with the given number of leases, and ends its turn: at
+// once, or when at most maxBeatsAhead is left.
 func (o *outbox) beatJudged(leases int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -9,7 +9,8 @@ import (
 
 // This file has the frames about packages (W13), in both directions.
 
-// carryOut has the worker of a registered session carry out an order. A worker that installs nothing has done so if there is nothing to do.
+// carryOut has the worker of a registered session carry out an order. A worker that installs
+// nothing has done so if there is nothing to do.
 func (ss *Session) carryOut(o PackageOrder) *packagePart {
 	p := ss.newPart(o)
 	switch {
@@ -94,7 +95,8 @@ func (ss *Session) packageEvent(corr string, m *lessorv1.PkgEvent) {
 	}
 }
 
-// packagesLost ends parts of which the workers have not told: their sessions are over for good. As with an event, the entry in the audit comes first (X4).
+// packagesLost ends parts of which the workers have not told: their sessions are over for good. As
+// with an event, the entry in the audit comes first (X4).
 func (s *Server) packagesLost(parts []*packagePart) {
 	for _, p := range parts {
 		o := &p.order

@@ -28,7 +28,8 @@ const (
 	broken       = lessorv1.PackageStatus_PACKAGE_STATUS_FAILED
 )
 
-// installer returns a registration for queue q of a worker that installs packages and has the given ones, each NAME@VERSION.
+// installer returns a registration for queue q of a worker that installs packages and has the given
+// ones, each NAME@VERSION.
 func installer(packages ...string) *lessorv1.Register {
 	m := wiretest.Registration(1)
 	m.InstallsPackages = true
@@ -49,7 +50,8 @@ func openInstaller(t *testing.T, r *wiretest.Rig, name string, packages ...strin
 	return worker
 }
 
-// install asks the workers of a filter for package model, version 2, and returns the answer at once.
+// install asks the workers of a filter for package model, version 2, and returns the answer at
+// once.
 func install(t *testing.T, r *wiretest.Rig, workers *lessorv1.WorkerFilter) *lessorv1.PackageOperation {
 	t.Helper()
 	res, err := r.Admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{Name: "model", Version: "2", Workers: workers, RequestId: "op"})
@@ -94,8 +96,9 @@ func submitFor(t *testing.T, r *wiretest.Rig, pkg string) {
 	synctest.Wait()
 }
 
-// W13: a task that requires a package is granted only to a worker on which the package is installed: any version, or the one that it names. A worker without
-// a session says its packages with Lease.
+// W13: a task that requires a package is granted only to a worker on which the package is
+// installed: any version, or the one that it names. A worker without a session says its packages
+// with Lease.
 func TestTasksAreGrantedByPackage(t *testing.T) {
 	t.Attr("rules", "W13 W12")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -123,8 +126,8 @@ func TestTasksAreGrantedByPackage(t *testing.T) {
 	})
 }
 
-// W13: an install goes to the workers that the filter selects, and its call answers when all have told what became of it. The package is in the inventory from
-// then on, and its tasks are granted.
+// W13: an install goes to the workers that the filter selects, and its call answers when all have
+// told what became of it. The package is in the inventory from then on, and its tasks are granted.
 func TestInstallPackage(t *testing.T) {
 	t.Attr("rules", "W13")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -197,7 +200,8 @@ func TestInstallIsAuditedBeforeItsEnd(t *testing.T) {
 	})
 }
 
-// W13: a package that is to be removed is not promised to tasks any more, and is forgotten when the worker has removed it.
+// W13: a package that is to be removed is not promised to tasks any more, and is forgotten when the
+// worker has removed it.
 func TestUninstallPackage(t *testing.T) {
 	t.Attr("rules", "W13")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -225,7 +229,8 @@ func TestUninstallPackage(t *testing.T) {
 	})
 }
 
-// W13: what a worker tells of a failure reaches the operator. A worker that refuses has not touched the package, which stays as it was.
+// W13: what a worker tells of a failure reaches the operator. A worker that refuses has not touched
+// the package, which stays as it was.
 func TestPackageOperationsThatFail(t *testing.T) {
 	t.Attr("rules", "W13")
 	for name, c := range map[string]struct {
@@ -257,7 +262,8 @@ func TestPackageOperationsThatFail(t *testing.T) {
 	}
 }
 
-// W13: what a worker refuses stays as the operation before it has left it, also if that was under way when the refused one was asked for.
+// W13: what a worker refuses stays as the operation before it has left it, also if that was under
+// way when the refused one was asked for.
 func TestPackageOperationRefusedAfterAnother(t *testing.T) {
 	t.Attr("rules", "W13")
 	for name, c := range map[string]struct {
@@ -288,7 +294,8 @@ func TestPackageOperationRefusedAfterAnother(t *testing.T) {
 	}
 }
 
-// W13: a worker that has not said that it installs packages is not asked. The operator is told so, unless there was nothing to do.
+// W13: a worker that has not said that it installs packages is not asked. The operator is told so,
+// unless there was nothing to do.
 func TestWorkersThatInstallNothing(t *testing.T) {
 	t.Attr("rules", "W13")
 	for name, c := range map[string]struct {
@@ -331,8 +338,9 @@ func TestWorkersThatInstallNothing(t *testing.T) {
 	}
 }
 
-// W13, X4: the end of an operation that the coordinator does not know, for example because it has restarted meanwhile, is in the audit, too; a worker that tells
-// of many such leaves a bounded number of entries.
+// W13, X4: the end of an operation that the coordinator does not know, for example because it has
+// restarted meanwhile, is in the audit, too; a worker that tells of many such leaves a bounded
+// number of entries.
 func TestUnknownPackageOperationsAreAudited(t *testing.T) {
 	t.Attr("rules", "W13 X4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -355,8 +363,9 @@ func TestUnknownPackageOperationsAreAudited(t *testing.T) {
 	})
 }
 
-// W13: an operation belongs to the session, not to its stream: the frame that a lost stream has not delivered is sent again when the session goes on, and the
-// answer comes on the new stream. The worker registers what it has then.
+// W13: an operation belongs to the session, not to its stream: the frame that a lost stream has not
+// delivered is sent again when the session goes on, and the answer comes on the new stream. The
+// worker registers what it has then.
 func TestPackageOperationOutlastsItsStream(t *testing.T) {
 	t.Attr("rules", "W13 W8")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -388,7 +397,8 @@ func TestPackageOperationOutlastsItsStream(t *testing.T) {
 	})
 }
 
-// W13, X4: if the session is over for good before the worker has told, the operator is told that, and the audit has it.
+// W13, X4: if the session is over for good before the worker has told, the operator is told that,
+// and the audit has it.
 func TestPackageOperationOfASessionThatEnds(t *testing.T) {
 	t.Attr("rules", "W13 W8 X4")
 	for name, lose := range map[string]func(*wiretest.Worker){
@@ -425,8 +435,8 @@ func TestPackageOperationOfASessionThatEnds(t *testing.T) {
 	}
 }
 
-// W13: a repeat of a call joins the operation: it asks no worker again, and none that has come later; it tells of a worker that has gone; and the audit has no
-// entry for each.
+// W13: a repeat of a call joins the operation: it asks no worker again, and none that has come
+// later; it tells of a worker that has gone; and the audit has no entry for each.
 func TestRepeatJoinsThePackageOperation(t *testing.T) {
 	t.Attr("rules", "W13")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -458,7 +468,8 @@ func TestRepeatJoinsThePackageOperation(t *testing.T) {
 	})
 }
 
-// W13: the filter selects sessions by worker, session, queue, workspace, pool and labels, only of the caller's tenant and only registered ones.
+// W13: the filter selects sessions by worker, session, queue, workspace, pool and labels, only of
+// the caller's tenant and only registered ones.
 func TestInstallSelectsSessions(t *testing.T) {
 	t.Attr("rules", "W13")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -535,7 +546,8 @@ func TestBadPackageCalls(t *testing.T) {
 	})
 }
 
-// W13, W1: a bad pkg_event, or bad packages in a register, are refused with the field, and change nothing. pkg_event may come once the worker has registered.
+// W13, W1: a bad pkg_event, or bad packages in a register, are refused with the field, and change
+// nothing. pkg_event may come once the worker has registered.
 func TestBadPackageFrames(t *testing.T) {
 	t.Attr("rules", "W13 W1")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -613,8 +625,8 @@ func TestPackageOperationsAreBounded(t *testing.T) {
 	})
 }
 
-// W13: a worker that refuses has changed nothing, also if it was asked twice, said that it had begun, has registered anew since, or the coordinator does not know
-// that it was asked.
+// W13: a worker that refuses has changed nothing, also if it was asked twice, said that it had
+// begun, has registered anew since, or the coordinator does not know that it was asked.
 func TestRefusalChangesNoPackage(t *testing.T) {
 	t.Attr("rules", "W13 W8")
 	const refused = refusal.CodePkgPermission
@@ -652,7 +664,8 @@ func TestRefusalChangesNoPackage(t *testing.T) {
 	}
 }
 
-// W13: a package that is to go away is not promised to tasks any more, also if the worker registers before it has read that it has to remove it.
+// W13: a package that is to go away is not promised to tasks any more, also if the worker registers
+// before it has read that it has to remove it.
 func TestRegisterBesideAPackageOrder(t *testing.T) {
 	t.Attr("rules", "W13")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -673,7 +686,8 @@ func TestRegisterBesideAPackageOrder(t *testing.T) {
 	})
 }
 
-// W13, X4: the end of an operation that a worker tells twice, because it has not got the acknowledgement, has one entry in the audit.
+// W13, X4: the end of an operation that a worker tells twice, because it has not got the
+// acknowledgement, has one entry in the audit.
 func TestRepeatedEndOfAPackageOperation(t *testing.T) {
 	t.Attr("rules", "W13 X4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -694,7 +708,8 @@ func TestRepeatedEndOfAPackageOperation(t *testing.T) {
 	})
 }
 
-// W13: an install and a removal of the same package with the same request_id are not under way at once: nobody could tell which of the two has failed.
+// W13: an install and a removal of the same package with the same request_id are not under way at
+// once: nobody could tell which of the two has failed.
 func TestOppositePackageOrders(t *testing.T) {
 	t.Attr("rules", "W13")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -763,8 +778,8 @@ func TestPasswordInASource(t *testing.T) {
 	})
 }
 
-// W13, W8: an order that is given to a stream after the next one has taken over its session counts on the new one: the call selects the streams before the disk
-// has its entry of the audit.
+// W13, W8: an order that is given to a stream after the next one has taken over its session counts
+// on the new one: the call selects the streams before the disk has its entry of the audit.
 func TestPackageOrderToAStreamThatWasDisplaced(t *testing.T) {
 	t.Attr("rules", "W13 W8")
 	synctest.Test(t, func(t *testing.T) {

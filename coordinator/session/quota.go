@@ -6,12 +6,15 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// The quotas of sessions (X5). Serve accepts a stream unless twice as many streams are open as the quota allows: when workers come back, their
-// lost streams may still count beside the new ones. The handshake then says which instance it is. An instance that holds a lease, or whose
-// session has a stream already, is accepted in any case. Any other is refused if more sessions are open than the quota allows.
+// The quotas of sessions (X5). Serve accepts a stream unless twice as many streams are open as the
+// quota allows: when workers come back, their lost streams may still count beside the new ones. The
+// handshake then says which instance it is. An instance that holds a lease, or whose session has a
+// stream already, is accepted in any case. Any other is refused if more sessions are open than the
+// quota allows.
 
-// checkPlace reports whether the quota allows a session, and ends the stream if not. instances are the instance that connects and the one that it
-// replaces: if the engine knows one of them, the session is allowed in any case.
+// checkPlace reports whether the quota allows a session, and ends the stream if not. instances are
+// the instance that connects and the one that it replaces: if the engine knows one of them, the
+// session is allowed in any case.
 func (ss *Session) checkPlace(corr string, instances ...string) bool {
 	who := ss.who.quotas()
 	if !ss.srv.Quotas.Exceeds(who, quota.Sessions) {
@@ -34,15 +37,16 @@ func (ss *Session) turnAway(corr string, err error) bool {
 	return false
 }
 
-// charge counts a frame against the quota (X5), but refuses none, because leases and the state of the session depend on frames. Feedback is
-// different: see spendFeedback.
+// charge counts a frame against the quota (X5), but refuses none, because leases and the state of
+// the session depend on frames. Feedback is different: see spendFeedback.
 func (ss *Session) charge(kind frameKind) {
 	if kind != frameFeedback {
 		ss.srv.Quotas.Charge(ss.who.quotas(), quota.Frames, 1)
 	}
 }
 
-// spendFeedback counts a feedback frame against the quota. It refuses the frame, and returns false, if the quota is used up.
+// spendFeedback counts a feedback frame against the quota. It refuses the frame, and returns false,
+// if the quota is used up.
 func (ss *Session) spendFeedback(corr string) bool {
 	err := ss.srv.Quotas.Spend(ss.who.quotas(), quota.Frames, 1)
 	if err != nil {

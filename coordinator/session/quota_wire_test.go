@@ -12,8 +12,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// X5, W14, W6: feedback over the quota of frames is refused with a wait, and the same frame is accepted after this wait. Watchers are told at once
-// that they miss it. Heartbeats and reports are always accepted.
+// X5, W14, W6: feedback over the quota of frames is refused with a wait, and the same frame is
+// accepted after this wait. Watchers are told at once that they miss it. Heartbeats and reports are
+// always accepted.
 func TestQuotaOfFrames(t *testing.T) {
 	t.Attr("rules", "X5 W14 W6")
 	wiretest.WithQuotas(t, quota.Limits{Frames: quota.Rate{PerSecond: 1, Burst: 5}}, func(t *testing.T, r *wiretest.Rig) {

@@ -14,8 +14,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// book has what was said on all lines, as the coordinator's end has it: after the faults on the way to it, and before those on the way back. It compares
-// each frame of the coordinator with what was said before.
+// book has what was said on all lines, as the coordinator's end has it: after the faults on the way
+// to it, and before those on the way back. It compares each frame of the coordinator with what was
+// said before.
 type book struct {
 	w *world
 
@@ -214,7 +215,8 @@ func (b *book) delivered(l *line, f *lessorv1.SessionRequest) {
 	}
 }
 
-// tooLate notes a frame that comes while its line is ending. It is taken only where it comes at that very instant.
+// tooLate notes a frame that comes while its line is ending. It is taken only where it comes at
+// that very instant.
 func (t *talk) tooLate(f *lessorv1.SessionRequest) {
 	if seq := seqNamed(f.GetAck().GetFor()); seq <= t.last {
 		t.perhapsAcked = max(t.perhapsAcked, seq)
@@ -269,7 +271,8 @@ func (t *talk) order(f *lessorv1.SessionRequest) order {
 
 func looseName(f *lessorv1.SessionRequest) string { return f.GetId() + " " + f.GetCorr() }
 
-// refuse notes that a frame is refused, and so not remembered: without a seq, a repeat of it is no duplicate, and counts once its time has come.
+// refuse notes that a frame is refused, and so not remembered: without a seq, a repeat of it is no
+// duplicate, and counts once its time has come.
 func (t *talk) refuse(f *lessorv1.SessionRequest) {
 	t.refused[f.GetId()] = true
 	delete(t.loose, looseName(f))
@@ -327,7 +330,8 @@ func (b *book) take(t *talk, f *lessorv1.SessionRequest) {
 		if t.wanted = p.Error.GetExpectedSeq(); t.wanted > t.last {
 			t.wanted = 0 // it was not said yet
 		}
-		t.refused[f.GetId()] = p.Error.GetCode() == refusal.CodeConcurrency // without a key, or another session holds the lease
+		// without a key, or another session holds the lease
+		t.refused[f.GetId()] = p.Error.GetCode() == refusal.CodeConcurrency
 		return
 	case *lessorv1.SessionRequest_Goodbye:
 		t.over, t.gone = true, true
@@ -340,7 +344,9 @@ func (b *book) take(t *talk, f *lessorv1.SessionRequest) {
 			t.refuse(f)
 			return
 		}
-		if !t.registered { // the worker is not told of leases that ended before: it hears of their end when it names them
+		// the worker is not told of leases that ended before: it hears of their end when it names
+		// them
+		if !t.registered {
 			maps.DeleteFunc(t.line.handed, func(_ string, known *leaseOf) bool { return b.hasEnded(known) })
 		}
 		t.slots, t.registered = p.Register.GetCapabilities().GetConcurrency().GetMaxParallel(), true
@@ -391,7 +397,8 @@ func (b *book) take(t *talk, f *lessorv1.SessionRequest) {
 	b.resized(t)
 }
 
-// claimed notes that the worker of a line starts or renews a lease. The lease may move to its instance, and then the line that had it is not told of its end.
+// claimed notes that the worker of a line starts or renews a lease. The lease may move to its
+// instance, and then the line that had it is not told of its end.
 func (b *book) claimed(l *line, leaseID string) {
 	for other := range b.lines {
 		if other != l {
@@ -601,7 +608,8 @@ func (b *book) goesOn(l *line, t *talk, m *lessorv1.SessionResponse) {
 	clear(t.acks) // see check
 }
 
-// holdsOn keeps what the worker has said of itself (W9, W10), unless it came at the very end of the line, perhaps too late.
+// holdsOn keeps what the worker has said of itself (W9, W10), unless it came at the very end of the
+// line, perhaps too late.
 func (t *talk) holdsOn(slack time.Duration) {
 	end := t.lost
 	if end.IsZero() { // the line was still open
@@ -751,7 +759,8 @@ func (b *book) unjudged(l *line, e *lessorv1.ItemError) {
 	}
 }
 
-// judged checks verdicts: one for each report, in order, and none contradicts another one (A5, A10, V4, V5).
+// judged checks verdicts: one for each report, in order, and none contradicts another one (A5, A10,
+// V4, V5).
 func (b *book) judged(l *line, q *question, verdicts []*lessorv1.ReportVerdict) {
 	asked := q.frame.GetReports().GetReports()
 	if len(verdicts) != len(asked) {
@@ -775,7 +784,8 @@ func (b *book) judged(l *line, q *question, verdicts []*lessorv1.ReportVerdict) 
 	}
 }
 
-// contentOf returns what a report says (V13), empty for a Start, and the ids of its lease and of itself.
+// contentOf returns what a report says (V13), empty for a Start, and the ids of its lease and of
+// itself.
 func contentOf(r *lessorv1.Report) (content, leaseID, report string) {
 	switch p := r.GetReport().(type) {
 	case *lessorv1.Report_Complete:
@@ -838,7 +848,8 @@ func (b *book) refusedFrame(l *line, t *talk, m *lessorv1.SessionResponse, news 
 	}
 }
 
-// settled checks that nothing is left to say on lines on which frames pass, when all that was said has had its effect. swift: commits take no time.
+// settled checks that nothing is left to say on lines on which frames pass, when all that was said
+// has had its effect. swift: commits take no time.
 func (b *book) settled(swift bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -892,8 +903,8 @@ func (b *book) settled(swift bool) {
 	b.checkPackages(swift)
 }
 
-// granted checks that a live lease was handed out to the session that its instance has, and that a session whose last work went unacknowledged got none
-// until it has said something (W5).
+// granted checks that a live lease was handed out to the session that its instance has, and that a
+// session whose last work went unacknowledged got none until it has said something (W5).
 func (b *book) granted(w *world, instance, leaseID string, t *lease.Task) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -1007,8 +1018,9 @@ func (b *book) lastSaid(l *line) uint64 {
 	return 0
 }
 
-// checkTold checks that a worker was told of the end of each lease that it was handed on a line and that ended after it had registered there, unless it
-// reported about the lease: the verdict may have gone to a session that its instance had before.
+// checkTold checks that a worker was told of the end of each lease that it was handed on a line and
+// that ended after it had registered there, unless it reported about the lease: the verdict may
+// have gone to a session that its instance had before.
 func (b *book) checkTold(l *line) {
 	for id, known := range l.handed {
 		if known.ended == "" && b.hasEnded(known) {

@@ -18,7 +18,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// window is how many frames may be under way on a line in each direction, before the sender waits for the receiver.
+// window is how many frames may be under way on a line in each direction, before the sender waits
+// for the receiver.
 const window = 8
 
 // mostLate is how late a frame may be.
@@ -115,7 +116,8 @@ func (p *pipe[T]) send(m T, f fate, delay time.Duration, again func(T) T) {
 	})
 }
 
-// heal lets all frames pass, also the one that was to come after the next one. That one may set the slots to 0, and nothing would correct it later.
+// heal lets all frames pass, also the one that was to come after the next one. That one may set the
+// slots to 0, and nothing would correct it later.
 func (p *pipe[T]) heal() {
 	p.set(func() {
 		p.blocked = false
@@ -145,7 +147,8 @@ func (p *pipe[T]) standsStill() bool {
 	return p.stuck || p.blocked || len(p.waiting) > 0
 }
 
-// line is one stream between a worker and the coordinator, whose frames meet faults. It is the coordinator's end, too: grpc.BidiStreamingServer.
+// line is one stream between a worker and the coordinator, whose frames meet faults. It is the
+// coordinator's end, too: grpc.BidiStreamingServer.
 type line struct {
 	grpc.ServerStream
 	w       *world
@@ -197,8 +200,9 @@ func (w *world) dial(ctx context.Context, name string) *line {
 	return l
 }
 
-// await waits, while commits are slow, until nothing is under way on the lines of a worker, which it breaks. Where a line takes a session over from another
-// one it waits until the other one's frame is handled, and the checks expect no session in between.
+// await waits, while commits are slow, until nothing is under way on the lines of a worker, which
+// it breaks. Where a line takes a session over from another one it waits until the other one's
+// frame is handled, and the checks expect no session in between.
 func (w *world) await(name string) {
 	if w.slack == 0 {
 		return
@@ -286,7 +290,8 @@ func (l *line) Send(m *lessorv1.SessionResponse) error {
 	return nil
 }
 
-// sendUp sends a frame from the worker's end; false: the line has ended. The sender does not wait for the coordinator.
+// sendUp sends a frame from the worker's end; false: the line has ended. The sender does not wait
+// for the coordinator.
 func (l *line) sendUp(m *lessorv1.SessionRequest) bool {
 	if !l.open() {
 		return false

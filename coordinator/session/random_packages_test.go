@@ -15,8 +15,9 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// This file has the packages of the random histories (W13): operators who have workers install and remove some, peers that tell what became of that, or
-// something else, installers of workers of the SDK, and the part of the book that checks what comes of it.
+// This file has the packages of the random histories (W13): operators who have workers install and
+// remove some, peers that tell what became of that, or something else, installers of workers of the
+// SDK, and the part of the book that checks what comes of it.
 
 // packageNames and packageVersions are those of the packages of a history.
 var packageNames, packageVersions = []string{"p", "q"}, []string{"1", "2"}
@@ -32,7 +33,8 @@ func allPackages(status lessorv1.PackageStatus) map[string]lessorv1.PackageStatu
 	return all
 }
 
-// orders lets an operator have workers install or remove a package, perhaps in an operation that there was before.
+// orders lets an operator have workers install or remove a package, perhaps in an operation that
+// there was before.
 func (w *world) orders() {
 	o := PackageOrder{Name: pick(w, packageNames...), Version: pick(w, packageVersions...), Remove: w.one(3)}
 	o.Operation = fmt.Sprint("o", len(w.given))
@@ -81,7 +83,8 @@ func (w *world) packs() {
 	case n == 0:
 		m.OperationId = "unknown"
 	case n == 1:
-		p.packages[lease.PackageID(m.GetName(), m.GetVersion())] = pick(w, installed, installing, failed) // which only the next register says
+		// which only the next register says
+		p.packages[lease.PackageID(m.GetName(), m.GetVersion())] = pick(w, installed, installing, failed)
 		return
 	case n > 3 && len(p.orders) > 0:
 		o := pick(w, p.orders...)
@@ -115,7 +118,8 @@ func (p *peer) packaged(m *lessorv1.PkgEvent) {
 	p.say(m)
 }
 
-// carriesOut notes an order, or carries it out. A diligent peer removes nothing, so that all tasks find what they require.
+// carriesOut notes an order, or carries it out. A diligent peer removes nothing, so that all tasks
+// find what they require.
 func (p *peer) carriesOut(o *PackageOrder) {
 	p.orders = append(p.orders, o)
 	if p.diligent {
@@ -224,8 +228,8 @@ func (s *sdk) requirements() *lease.Requirements {
 	return nil
 }
 
-// packagesOf is what the book knows of the packages of a session. It is exact while commits take no time: then what operators and workers say takes effect in
-// the order in which they say it.
+// packagesOf is what the book knows of the packages of a session. It is exact while commits take no
+// time: then what operators and workers say takes effect in the order in which they say it.
 type packagesOf struct {
 	state      *resumeState // nil: not known
 	installs   bool
@@ -329,7 +333,8 @@ func (b *book) ordering(order PackageOrder, some []*Session) (asked []*orderOf) 
 	return asked
 }
 
-// talkOf finds the session of a stream that an operator has selected. The stream may have ended since: the order then waits in the session for the next one.
+// talkOf finds the session of a stream that an operator has selected. The stream may have ended
+// since: the order then waits in the session for the next one.
 func (b *book) talkOf(ss *Session) *talk {
 	if t := b.lines[ss.stream.(*line)]; t != nil {
 		return t
@@ -366,7 +371,8 @@ func (b *book) ordered(asked []*orderOf, p *PackageOperation) {
 	}
 }
 
-// told checks a frame that tells a worker of an order: an operator has given it to this session, and it was not told before.
+// told checks a frame that tells a worker of an order: an operator has given it to this session,
+// and it was not told before.
 func (b *book) told(l *line, t *talk, m *lessorv1.SessionResponse) {
 	in, un := m.GetPkgInstall(), m.GetPkgUninstall()
 	n := slices.IndexFunc(t.orders, func(o *orderOf) bool {
@@ -447,7 +453,8 @@ func (b *book) packagesTooLate(t *talk, f *lessorv1.SessionRequest) {
 	}
 }
 
-// mayBeLate notes that what was said at this very moment, at the end of its line, may not have been taken.
+// mayBeLate notes that what was said at this very moment, at the end of its line, may not have been
+// taken.
 func (b *book) mayBeLate(t *talk) {
 	if !t.packagesAt.Add(b.w.slack).Before(time.Now()) {
 		t.doubt, b.doubted = true, true
@@ -544,7 +551,8 @@ func auditOf(worker, operation, pkg string, status lessorv1.PackageStatus, code 
 	return fmt.Sprint(worker, operation, pkg, status, code)
 }
 
-// checkPackages compares what has become of all orders, and the packages that are listed, with what was said. swift: commits take no time.
+// checkPackages compares what has become of all orders, and the packages that are listed, with what
+// was said. swift: commits take no time.
 func (b *book) checkPackages(swift bool) {
 	audits := map[string]int{}
 	for _, t := range b.every {
@@ -556,7 +564,8 @@ func (b *book) checkPackages(swift bool) {
 			b.checkListed(t)
 		}
 		for _, o := range t.orders {
-			if r := o.result; r != nil && !o.atOnce && r.GetDetail() != "the session has ended" { // it had, before the worker was asked
+			// it had, before the worker was asked
+			if r := o.result; r != nil && !o.atOnce && r.GetDetail() != "the session has ended" {
 				audits[auditOf(r.GetWorkerId(), o.Operation, o.id(), r.GetStatus(), r.GetCode())]++
 			}
 		}
@@ -571,7 +580,8 @@ func (b *book) checkPackages(swift bool) {
 	}
 }
 
-// checkOrders checks what has become of the orders to a session. Each ends once: as the worker says, or when the session is over.
+// checkOrders checks what has become of the orders to a session. Each ends once: as the worker
+// says, or when the session is over.
 func (b *book) checkOrders(t *talk, swift bool) {
 	v := &t.state.packages
 	v.mu.Lock()
@@ -599,7 +609,8 @@ func (b *book) checkOrders(t *talk, swift bool) {
 	}
 }
 
-// checkListed checks which packages are listed. If what was said last may have come too late, it learns from the list which was taken.
+// checkListed checks which packages are listed. If what was said last may have come too late, it
+// learns from the list which was taken.
 func (b *book) checkListed(t *talk) {
 	v := &t.state.packages
 	if t.doubt {
@@ -644,7 +655,8 @@ func (b *book) openOrders() (open []string) {
 	return open
 }
 
-// quickens notes that commits take no time any more. While they did the book was not exact, so that it has to learn all anew.
+// quickens notes that commits take no time any more. While they did the book was not exact, so that
+// it has to learn all anew.
 func (b *book) quickens() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -657,7 +669,8 @@ func (b *book) quickens() {
 	}
 }
 
-// stateOf returns the state of the session that is being accepted on a line; nil: another line has taken it over already.
+// stateOf returns the state of the session that is being accepted on a line; nil: another line has
+// taken it over already.
 func stateOf(l *line, session string) *resumeState {
 	all := l.streams.resumes
 	all.mu.Lock()

@@ -16,8 +16,9 @@ import (
 	"github.com/lessor-dev/lessor/internal/wire"
 )
 
-// peer is a worker whose frames the test makes itself. By itself it keeps the order of the frames in both directions, as W6 and W7 say, and sends
-// heartbeats; the history decides what else it says. Once it is diligent it does all that a worker has to do.
+// peer is a worker whose frames the test makes itself. By itself it keeps the order of the frames
+// in both directions, as W6 and W7 say, and sends heartbeats; the history decides what else it
+// says. Once it is diligent it does all that a worker has to do.
 type peer struct {
 	w        *world
 	name     string
@@ -34,7 +35,9 @@ type peer struct {
 	token    string
 	tokens   []*lessorv1.Resume // earlier ones
 	drained  map[string]bool    // sessions that it drains
-	missed   map[string]bool    // sessions of which it has acknowledged frames that it had not taken: it may never hear of an order in them
+	// sessions of which it has acknowledged frames that it had not taken: it may never hear of an
+	// order in them
+	missed   map[string]bool
 	installs bool
 	packages map[string]lessorv1.PackageStatus // what it has, by its own words
 	orders   []*PackageOrder                   // that it was told
@@ -87,7 +90,8 @@ func (p *peer) connect(resume *lessorv1.Resume, replaces string) {
 	}
 }
 
-// resume is what the peer knows of its session; nil: nothing, or it is diligent, and the session is of no more use.
+// resume is what the peer knows of its session; nil: nothing, or it is diligent, and the session is
+// of no more use.
 func (p *peer) resume() *lessorv1.Resume {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,7 +101,8 @@ func (p *peer) resume() *lessorv1.Resume {
 	return &lessorv1.Resume{SessionId: p.id, SessionToken: p.token, LastSeenSeq: p.taken}
 }
 
-// useless reports whether a diligent peer needs another session: this one gets no more work, or orders in it may never end.
+// useless reports whether a diligent peer needs another session: this one gets no more work, or
+// orders in it may never end.
 func (p *peer) useless() bool { return p.drained[p.id] || p.missed[p.id] }
 
 // listen takes the frames of a line.
@@ -434,7 +439,8 @@ func (p *peer) tick() {
 	p.mu.Unlock()
 }
 
-// giveUp leaves a line on which nothing comes back. Nobody knows what became of the reports: they are said anew.
+// giveUp leaves a line on which nothing comes back. Nobody knows what became of the reports: they
+// are said anew.
 func (p *peer) giveUp() {
 	p.w.note("%s gives its line up", p.name)
 	p.line.cut()

@@ -42,12 +42,16 @@ const (
 
 var home = engine.Space{Tenant: "acme", Workspace: "default"}
 
-// TestRandomHistories lets workers talk to the coordinator over lines that lose, double, swap and delay frames, stand still and break: peers, whose frames
-// the test makes itself, and workers of the SDK. Producers and operators act meanwhile, commits may be slow, and the coordinator stops and crashes. The book
-// compares all that is said on the lines with the contract, and after each step the memory of the sessions is compared with what must be in it. When the
-// faults have ended all tasks must end, every session must get work, and when the workers have left nothing of them may stay in memory.
+// TestRandomHistories lets workers talk to the coordinator over lines that lose, double, swap and
+// delay frames, stand still and break: peers, whose frames the test makes itself, and workers of
+// the SDK. Producers and operators act meanwhile, commits may be slow, and the coordinator stops
+// and crashes. The book compares all that is said on the lines with the contract, and after each
+// step the memory of the sessions is compared with what must be in it. When the faults have ended
+// all tasks must end, every session must get work, and when the workers have left nothing of them
+// may stay in memory.
 //
-// The seed decides the steps and the faults. Ids, jitter and the order of goroutines are random, so a seed may need several runs until it fails again.
+// The seed decides the steps and the faults. Ids, jitter and the order of goroutines are random, so
+// a seed may need several runs until it fails again.
 func TestRandomHistories(t *testing.T) {
 	t.Attr("rules", "W4 W5 W6 W7 W8 W9 W10 W13")
 	defer func(most int) { maxOperations = most }(maxOperations)
@@ -184,7 +188,8 @@ func (w *world) start() {
 	w.streams = streams
 }
 
-// shutDown stops the coordinator in order, or kills it: then nothing more reaches the store, and all lines break.
+// shutDown stops the coordinator in order, or kills it: then nothing more reaches the store, and
+// all lines break.
 func (w *world) shutDown(kill bool) {
 	w.mu.Lock()
 	w.streams = nil
@@ -257,7 +262,8 @@ func (w *world) do(call func(e *engine.Engine) error) {
 	w.busy.Go(checked)
 }
 
-// isState reports whether a command was refused because of the task's state, or because the task is gone.
+// isState reports whether a command was refused because of the task's state, or because the task is
+// gone.
 func isState(err error) bool {
 	var state *lease.StateError
 	return errors.As(err, &state) || errors.Is(err, lease.ErrNotFound)
@@ -447,7 +453,8 @@ func (w *world) blocks() {
 	l.down.set(func() { l.down.blocked = down })
 }
 
-// reports lets a peer report about one of the leases that it got, perhaps one that has ended, or of which the outcome was reported.
+// reports lets a peer report about one of the leases that it got, perhaps one that has ended, or of
+// which the outcome was reported.
 func (w *world) reports() {
 	p := w.talking()
 	if p == nil {
@@ -565,7 +572,8 @@ func (w *world) repeats() {
 	}
 }
 
-// errs lets a peer send what is of no use: frames that are wrong, or old, or not for the state of its session.
+// errs lets a peer send what is of no use: frames that are wrong, or old, or not for the state of
+// its session.
 func (w *world) errs() {
 	p := w.talking()
 	if p == nil {
@@ -673,7 +681,8 @@ func (w *world) sleeps() {
 
 // restarts stops or kills the coordinator, and starts it again.
 func (w *world) restarts() {
-	// No process starts in the nanosecond in which the one before it has issued a session token: the time orders tokens over restarts.
+	// No process starts in the nanosecond in which the one before it has issued a session token:
+	// the time orders tokens over restarts.
 	kill, away := w.one(2), pick(w, time.Microsecond, time.Microsecond, time.Second)
 	w.note("restart, killed: %v, away %v", kill, away)
 	w.shutDown(kill)
@@ -687,7 +696,8 @@ func (w *world) restarts() {
 	}
 }
 
-// settle lets everything happen that needs no time, and checks that nothing contradicts the contract.
+// settle lets everything happen that needs no time, and checks that nothing contradicts the
+// contract.
 func (w *world) settle() {
 	synctest.Wait()
 	if !w.Failed() {
@@ -700,8 +710,9 @@ func (w *world) settle() {
 	}
 }
 
-// count looks at the live leases: each was handed out, and no instance was granted more than it has slots (W4). A lease that an instance has taken over
-// from another one since the last count, by naming it in a frame, may have come on top of what it was granted.
+// count looks at the live leases: each was handed out, and no instance was granted more than it has
+// slots (W4). A lease that an instance has taken over from another one since the last count, by
+// naming it in a frame, may have come on top of what it was granted.
 func (w *world) count() {
 	now := time.Now()
 	w.mu.Lock()
@@ -822,7 +833,8 @@ func (w *world) names() (all []string) {
 	return all
 }
 
-// heal lets the peer do all that a worker has to do. It goes on with the session that it has, unless that one is of no more use.
+// heal lets the peer do all that a worker has to do. It goes on with the session that it has,
+// unless that one is of no more use.
 func (p *peer) heal() {
 	p.mu.Lock()
 	p.diligent, p.lazy, p.packages = true, false, allPackages(installed)

@@ -12,15 +12,17 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// refuseTask sends the error with which a worker refuses a task because of its concurrency key, and returns the id of its frame.
+// refuseTask sends the error with which a worker refuses a task because of its concurrency key, and
+// returns the id of its frame.
 func refuseTask(worker *wiretest.Worker, a *lessorv1.Assignment) string {
 	worker.T.Helper()
 	return worker.Send(&lessorv1.Error{Code: refusal.CodeConcurrency, TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
 }
 
-// W14, T5: a worker may refuse a task because it already runs a task with the same concurrency key. The refused task goes to another worker at once, and
-// the refusal counts neither as a loss nor as a failure. A refusal under a lease that the session does not hold changes nothing, and the answer says
-// so.
+// W14, T5: a worker may refuse a task because it already runs a task with the same concurrency key.
+// The refused task goes to another worker at once, and the refusal counts neither as a loss nor as
+// a failure. A refusal under a lease that the session does not hold changes nothing, and the answer
+// says so.
 func TestRefusedTaskGoesToAnotherWorker(t *testing.T) {
 	t.Attr("rules", "W14 T5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -56,8 +58,8 @@ func TestRefusedTaskGoesToAnotherWorker(t *testing.T) {
 	})
 }
 
-// W14: a refusal that does not name the task or its lease changes nothing, and the answer says so. Otherwise the task would stay with the worker until its
-// lease expires, and nobody would know why.
+// W14: a refusal that does not name the task or its lease changes nothing, and the answer says so.
+// Otherwise the task would stay with the worker until its lease expires, and nobody would know why.
 func TestRefusalWithoutALeaseIsAnswered(t *testing.T) {
 	t.Attr("rules", "W14")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -73,8 +75,8 @@ func TestRefusalWithoutALeaseIsAnswered(t *testing.T) {
 	})
 }
 
-// W14: a worker cannot refuse a task that has no concurrency key, because no other task can be in its way. The answer says so, and the worker keeps
-// its lease.
+// W14: a worker cannot refuse a task that has no concurrency key, because no other task can be in
+// its way. The answer says so, and the worker keeps its lease.
 func TestRefusalOfATaskWithoutAKey(t *testing.T) {
 	t.Attr("rules", "W14")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -93,8 +95,8 @@ func TestRefusalOfATaskWithoutAKey(t *testing.T) {
 	})
 }
 
-// W14: if a session refuses a task although it runs no other task with the same key, it gets no tasks for 5 s. Otherwise it would get the same task again
-// at once.
+// W14: if a session refuses a task although it runs no other task with the same key, it gets no
+// tasks for 5 s. Otherwise it would get the same task again at once.
 func TestRefusalWithoutAReasonPausesTheSession(t *testing.T) {
 	t.Attr("rules", "W14")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -112,8 +114,8 @@ func TestRefusalWithoutAReasonPausesTheSession(t *testing.T) {
 	})
 }
 
-// W14: after a session has refused a task because of its concurrency key, it gets at most one task of each key at a time, even if it changes its capacity
-// or registers again.
+// W14: after a session has refused a task because of its concurrency key, it gets at most one task
+// of each key at a time, even if it changes its capacity or registers again.
 func TestRefusalIsRemembered(t *testing.T) {
 	t.Attr("rules", "W14")
 	for name, say := range map[string]proto.Message{

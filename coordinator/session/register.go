@@ -12,8 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// register handles a register frame: which work the worker wants. The first one makes the session a member of the engine; a later one replaces
-// the values of the one before.
+// register handles a register frame: which work the worker wants. The first one makes the session a
+// member of the engine; a later one replaces the values of the one before.
 func (ss *Session) register(corr string, m *lessorv1.Register, next sessionState) {
 	f := convert.Fields{Limits: ss.srv.Limits}
 	wants := engine.Wants{
@@ -80,7 +80,8 @@ func (ss *Session) tellWants(wants engine.Wants) {
 	ss.srv.Engine.Update(ss.member, wants, ss.engineSlots)
 }
 
-// presentWants returns which work the worker wants now: what it has registered, and its installed packages.
+// presentWants returns which work the worker wants now: what it has registered, and its installed
+// packages.
 func (ss *Session) presentWants() engine.Wants {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -116,7 +117,8 @@ func (ss *Session) operatorDrain() *lessorv1.Drain {
 	return ss.drainAsked
 }
 
-// offeredSlots returns the number of slots that the engine may use: 0 while the worker drains or is not well.
+// offeredSlots returns the number of slots that the engine may use: 0 while the worker drains or is
+// not well.
 func (ss *Session) offeredSlots() int {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -139,7 +141,8 @@ func (ss *Session) offeredSlots() int {
 	return ss.slots
 }
 
-// whyNoSlots is engine.Member.WhyNoSlots. It takes no lock: others hold them while they wait for the loop, which calls this.
+// whyNoSlots is engine.Member.WhyNoSlots. It takes no lock: others hold them while they wait for
+// the loop, which calls this.
 func (ss *Session) whyNoSlots() string {
 	if why := ss.noWork.Load(); why != nil {
 		return *why

@@ -30,7 +30,8 @@ func NewRegistry() *Registry {
 	}
 }
 
-// add adds an open session. It returns the drain that an operator asked of its instance before, or nil.
+// add adds an open session. It returns the drain that an operator asked of its instance before, or
+// nil.
 func (r *Registry) add(ss *Session) *lessorv1.Drain {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,7 +69,8 @@ func (r *Registry) Len() int {
 	return len(r.all)
 }
 
-// List returns a tenant's sessions, sorted by worker and session. held is the number of live leases by session id.
+// List returns a tenant's sessions, sorted by worker and session. held is the number of live leases
+// by session id.
 func (r *Registry) List(tenant string, held map[string]int) []*lessorv1.Worker {
 	var list []*lessorv1.Worker
 	var seen turn.Counter // there may be thousands
@@ -84,7 +86,8 @@ func (r *Registry) List(tenant string, held map[string]int) []*lessorv1.Worker {
 	return list
 }
 
-// Named returns the sessions of a worker, sorted by id. If id is not empty, it returns only the session with that id.
+// Named returns the sessions of a worker, sorted by id. If id is not empty, it returns only the
+// session with that id.
 func (r *Registry) Named(tenant, worker, id string) []*Session {
 	found := slices.DeleteFunc(r.ofTenant(tenant), func(ss *Session) bool {
 		return ss.info.GetName() != worker || id != "" && ss.id != id
@@ -99,7 +102,8 @@ type Filter struct {
 	Labels                                  map[string]string
 }
 
-// Select returns the registered sessions of a tenant that a filter selects, sorted by worker and id.
+// Select returns the registered sessions of a tenant that a filter selects, sorted by worker and
+// id.
 func (r *Registry) Select(tenant string, f Filter) []*Session {
 	var seen turn.Counter
 	found := slices.DeleteFunc(r.ofTenant(tenant), func(ss *Session) bool { seen.Every(100); return !ss.matches(f) })

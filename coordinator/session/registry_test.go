@@ -18,7 +18,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// W10: a drain of a stream that ends while the operator's call is under way is remembered like one of a stream that ends later: for an hour.
+// W10: a drain of a stream that ends while the operator's call is under way is remembered like one
+// of a stream that ends later: for an hour.
 func TestDrainOfAStreamThatHasEnded(t *testing.T) {
 	t.Attr("rules", "W10")
 	for _, back := range []time.Duration{drainMemory, drainMemory + 1} {
@@ -36,7 +37,8 @@ func TestDrainOfAStreamThatHasEnded(t *testing.T) {
 	}
 }
 
-// W10: the drain of one instance leaves the drains of others alone, and forgets those that have expired, so that they do not fill the memory.
+// W10: the drain of one instance leaves the drains of others alone, and forgets those that have
+// expired, so that they do not fill the memory.
 func TestDrainForgetsOnlyExpiredDrains(t *testing.T) {
 	t.Attr("rules", "W10")
 	synctest.Test(t, func(t *testing.T) {
@@ -60,7 +62,8 @@ func TestDrainForgetsOnlyExpiredDrains(t *testing.T) {
 	})
 }
 
-// W10: a drain holds for as long as a stream of its instance is open, however long that is, also if another stream of the instance ends meanwhile.
+// W10: a drain holds for as long as a stream of its instance is open, however long that is, also if
+// another stream of the instance ends meanwhile.
 func TestDrainHoldsWhileAStreamIsOpen(t *testing.T) {
 	t.Attr("rules", "W10")
 	for _, another := range []bool{false, true} { // whether another stream of the instance ends after the drain
@@ -80,7 +83,8 @@ func TestDrainHoldsWhileAStreamIsOpen(t *testing.T) {
 	}
 }
 
-// W10, X5: a tenant has a limited number of remembered drains of instances without a stream, apart from those of other tenants; the oldest are forgotten.
+// W10, X5: a tenant has a limited number of remembered drains of instances without a stream, apart
+// from those of other tenants; the oldest are forgotten.
 func TestLimitOfDrains(t *testing.T) {
 	t.Attr("rules", "W10 X5")
 	r := NewRegistry()
@@ -110,8 +114,8 @@ func (h onLog) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// W10: if another operator takes back the drain of an instance before the call that drains its worker comes to it, no session of the instance drains: its
-// next session would not either.
+// W10: if another operator takes back the drain of an instance before the call that drains its
+// worker comes to it, no session of the instance drains: its next session would not either.
 func TestDrainThatIsTakenBackMeanwhile(t *testing.T) {
 	t.Attr("rules", "W10")
 	r := NewRegistry()
@@ -130,7 +134,8 @@ func TestDrainThatIsTakenBackMeanwhile(t *testing.T) {
 	}
 }
 
-// The sessions of a worker are listed by their ids, and those of other workers and tenants are not among them.
+// The sessions of a worker are listed by their ids, and those of other workers and tenants are not
+// among them.
 func TestNamedSessionsAreSorted(t *testing.T) {
 	r := NewRegistry()
 	for i := range 30 {
@@ -152,7 +157,8 @@ func TestNamedSessionsAreSorted(t *testing.T) {
 	}
 }
 
-// The sessions of members are found among all of the worker: each that is open, also if another session has the same id, and no other.
+// The sessions of members are found among all of the worker: each that is open, also if another
+// session has the same id, and no other.
 func TestSessionsOfMembers(t *testing.T) {
 	r := NewRegistry()
 	var members []*engine.Member
@@ -177,7 +183,8 @@ func TestSessionsOfMembers(t *testing.T) {
 	for _, ss := range r.OfMembers(members) {
 		got = append(got, ss.member)
 	}
-	if want := []*engine.Member{members[0], members[1], members[2], members[5]}; !slices.Equal(got, want) { // 1, 2, 4, 8
+	// 1, 2, 4, 8
+	if want := []*engine.Member{members[0], members[1], members[2], members[5]}; !slices.Equal(got, want) {
 		t.Errorf("%d sessions are found, want those of members 1, 2, 4 and 8", len(got))
 	}
 	if none := r.OfMembers(nil); len(none) != 0 {
@@ -185,7 +192,8 @@ func TestSessionsOfMembers(t *testing.T) {
 	}
 }
 
-// BenchmarkOfMembers finds the sessions of many members of a worker. One operation is one of them. The cost must not rise with their number, as in BenchmarkDrain.
+// BenchmarkOfMembers finds the sessions of many members of a worker. One operation is one of them.
+// The cost must not rise with their number, as in BenchmarkDrain.
 func BenchmarkOfMembers(b *testing.B) {
 	for _, sessions := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("sessions=%d", sessions), func(b *testing.B) {
@@ -202,8 +210,9 @@ func BenchmarkOfMembers(b *testing.B) {
 	}
 }
 
-// BenchmarkDrain drains a worker with many instances. One operation is one of them. The cost must not rise with their number: whoever drains a worker would keep
-// all other workers from opening sessions.
+// BenchmarkDrain drains a worker with many instances. One operation is one of them. The cost must
+// not rise with their number: whoever drains a worker would keep all other workers from opening
+// sessions.
 func BenchmarkDrain(b *testing.B) {
 	for _, instances := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("instances=%d", instances), func(b *testing.B) {

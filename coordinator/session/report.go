@@ -31,7 +31,8 @@ func (ss *Session) reports(corr string, m *lessorv1.Reports) {
 	})
 }
 
-// logReports writes a line about each start, outcome and renewal in a frame that says something for the log.
+// logReports writes a line about each start, outcome and renewal in a frame that says something for
+// the log.
 func (ss *Session) logReports(reports []*lease.Report) {
 	if !ss.log.Enabled(ss.stream.Context(), slog.LevelDebug) {
 		return
@@ -43,7 +44,8 @@ func (ss *Session) logReports(reports []*lease.Report) {
 	}
 }
 
-// refuseTooMany refuses a frame that has more items than a frame may have. It reports whether it did.
+// refuseTooMany refuses a frame that has more items than a frame may have. It reports whether it
+// did.
 func (ss *Session) refuseTooMany(corr, field string, n int) (refused bool) {
 	if n <= ss.srv.Limits.MaxFrameItems() {
 		return false
@@ -52,9 +54,10 @@ func (ss *Session) refuseTooMany(corr, field string, n int) (refused bool) {
 	return true
 }
 
-// post gives reports to the engine to judge. The engine's committer calls after with the answers and must not wait for room, so post waits for
-// it: that stops only this stream. after must give the bytes back. If ok is false, the stream is ending, and after is not called. Watchers get the news of
-// those reports that are COMMITTED.
+// post gives reports to the engine to judge. The engine's committer calls after with the answers
+// and must not wait for room, so post waits for it: that stops only this stream. after must give
+// the bytes back. If ok is false, the stream is ending, and after is not called. Watchers get the
+// news of those reports that are COMMITTED.
 func (ss *Session) post(reports []*lease.Report, after func(bytes int, answers []lease.Answer, err error), news ...engine.ReportNews) (ok bool) {
 	bytes := ss.size + (1+len(reports))*answerSize
 	if !ss.out.reserve(bytes) {
@@ -77,11 +80,13 @@ func rejected(answers []lease.Answer) (n int) {
 	return n
 }
 
-// acks holds the leases that a frame acknowledges (W5): those of the dispatch that its ack names, and those of the dispatches before it.
+// acks holds the leases that a frame acknowledges (W5): those of the dispatch that its ack names,
+// and those of the dispatches before it.
 type acks struct{ before, named []handedLease }
 
-// dropReported removes the leases about which the frame has a Start or an outcome, because that also shows that the dispatch has arrived. This is
-// common: the frame that acknowledges the dispatch of a short task often starts the task, or has its outcome already.
+// dropReported removes the leases about which the frame has a Start or an outcome, because that
+// also shows that the dispatch has arrived. This is common: the frame that acknowledges the
+// dispatch of a short task often starts the task, or has its outcome already.
 func (a *acks) dropReported(reports []*lease.Report, limits lease.Limits) {
 	if len(a.before)+len(a.named) == 0 {
 		return
@@ -95,7 +100,8 @@ func (a *acks) dropReported(reports []*lease.Report, limits lease.Limits) {
 	a.before, a.named = unreported(a.before, reported), unreported(a.named, reported)
 }
 
-// unreported returns the leases about which there is no report. It does not write to leases, which belongs to the dispatch that was sent.
+// unreported returns the leases about which there is no report. It does not write to leases, which
+// belongs to the dispatch that was sent.
 func unreported(leases []handedLease, reported map[lease.TaskID]*lease.Report) (rest []handedLease) {
 	for _, l := range leases {
 		if r := reported[l.task]; r == nil || !l.acknowledgedBy(r) {
@@ -105,14 +111,17 @@ func unreported(leases []handedLease, reported map[lease.TaskID]*lease.Report) (
 	return rest
 }
 
-// acknowledgedBy reports whether a report, which must be acceptable, names this lease, so that it will not be REJECTED. It acknowledges the
-// lease, ends it, or gets the answer that the lease has ended. In all these cases the lease needs no acknowledgement of its own. A report
-// that is REJECTED acknowledges a live lease as well, but if the lease has ended, its answer does not say so.
+// acknowledgedBy reports whether a report, which must be acceptable, names this lease, so that it
+// will not be REJECTED. It acknowledges the lease, ends it, or gets the answer that the lease has
+// ended. In all these cases the lease needs no acknowledgement of its own. A report that is
+// REJECTED acknowledges a live lease as well, but if the lease has ended, its answer does not say
+// so.
 func (h *handedLease) acknowledgedBy(r *lease.Report) bool {
 	return r.LeaseID == h.lease && (r.Attempt == 0 || r.Attempt == h.attempt)
 }
 
-// passAcks gives the acknowledgements of the present frame to the engine to judge. If the stream is ending, they wait for the next one.
+// passAcks gives the acknowledgements of the present frame to the engine to judge. If the stream is
+// ending, they wait for the next one.
 func (ss *Session) passAcks() {
 	before, leases := len(ss.acks.before), slices.Concat(ss.acks.before, ss.acks.named)
 	ss.acks = acks{}
@@ -127,8 +136,11 @@ func (ss *Session) passAcks() {
 	}
 	ok := ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
 		ss.out.release(bytes)
-		if err == nil { // otherwise nothing was judged: the worker's Start acknowledges the lease later, or the lease ends unacknowledged
-			ss.out.cancelLate(reports[before:], answers[before:]) // for earlier dispatches the worker has been told already
+		// otherwise nothing was judged: the worker's Start acknowledges the lease later, or the
+		// lease ends unacknowledged
+		if err == nil {
+			// for earlier dispatches the worker has been told already
+			ss.out.cancelLate(reports[before:], answers[before:])
 		}
 	})
 	if !ok {
@@ -148,8 +160,8 @@ func (ss *Session) notify(notices []engine.Notice) {
 	}
 }
 
-// endPause ends the pause after the worker was silent until a lease ended, because it has sent a frame (W5, W9). The pause goes on while leases still
-// wait to be sent to the worker (W11).
+// endPause ends the pause after the worker was silent until a lease ended, because it has sent a
+// frame (W5, W9). The pause goes on while leases still wait to be sent to the worker (W11).
 func (ss *Session) endPause() {
 	if ss.awaitsFrame.Load() && !ss.out.workWaits() {
 		ss.awaitsFrame.Store(false)

@@ -35,7 +35,8 @@ func describeVerdict(v *lessorv1.ReportVerdict) string {
 	return strings.Join(words, " ")
 }
 
-// W3: a frame may have many reports. Each is judged independently of the others. The verdicts are in the order of the reports, and have their ids.
+// W3: a frame may have many reports. Each is judged independently of the others. The verdicts are
+// in the order of the reports, and have their ids.
 func TestReportsAreIndependentAndInOrder(t *testing.T) {
 	t.Attr("rules", "W3")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -86,7 +87,8 @@ func TestReportsAreIndependentAndInOrder(t *testing.T) {
 	})
 }
 
-// S7: a frame may have at most 1000 items, whatever the limit of batches is. A frame with more is refused as a whole.
+// S7: a frame may have at most 1000 items, whatever the limit of batches is. A frame with more is
+// refused as a whole.
 func TestFramesAreBounded(t *testing.T) {
 	t.Attr("rules", "S7")
 	wiretest.ServeWith(t, nil, coordinator.Config{Limits: lease.Limits{Batch: 1}}, func(t *testing.T, r *wiretest.Rig) {
@@ -147,7 +149,8 @@ func TestHeartbeatRenewsWhatItNames(t *testing.T) {
 	})
 }
 
-// V4: if a verdict was lost with its stream, the worker repeats the report on its next stream, and gets the same verdict, replayed.
+// V4: if a verdict was lost with its stream, the worker repeats the report on its next stream, and
+// gets the same verdict, replayed.
 func TestVerdictIsReplayedOnANewStream(t *testing.T) {
 	t.Attr("rules", "V4")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -162,7 +165,8 @@ func TestVerdictIsReplayedOnANewStream(t *testing.T) {
 	})
 }
 
-// A10: if a commit fails, each report of it gets an error in the place of its verdict, and the coordinator stops.
+// A10: if a commit fails, each report of it gets an error in the place of its verdict, and the
+// coordinator stops.
 func TestNoVerdictWhereTheStoreFails(t *testing.T) {
 	t.Attr("rules", "A10")
 	synctest.Test(t, func(t *testing.T) {

@@ -6,11 +6,11 @@ import (
 	"github.com/lessor-dev/lessor/internal/wire"
 )
 
-// resends is the timer with which retained sends the oldest frame that asks for an acknowledgement again until the acknowledgement comes. It runs
-// only while there is such a frame.
+// resends is the timer with which retained sends the oldest frame that asks for an acknowledgement
+// again until the acknowledgement comes. It runs only while there is such a frame.
 type resends struct {
-	// reliable is true if the worker has acknowledged a frame, or uses seq. No frame is sent again before: to a person who types frames by hand,
-	// repeats would only be noise.
+	// reliable is true if the worker has acknowledged a frame, or uses seq. No frame is sent again
+	// before: to a person who types frames by hand, repeats would only be noise.
 	reliable bool
 	timer    *time.Timer // nil: it does not run
 	long     bool        // the timer was set for a frame that was sent again before
@@ -25,7 +25,8 @@ func (r *retained) sending(f *sentFrame) {
 	}
 }
 
-// setReliable notes that the worker acknowledges frames. From now on unacknowledged frames are sent again, also those that were sent before.
+// setReliable notes that the worker acknowledges frames. From now on unacknowledged frames are sent
+// again, also those that were sent before.
 func (r *retained) setReliable() {
 	if !r.reliable {
 		r.reliable = true
@@ -44,9 +45,10 @@ func (r *retained) arm() {
 	}
 }
 
-// resendOverdue arranges that the frame whose acknowledgement is overdue is sent again. If the frame for which the timer was set is acknowledged by
-// now, it sets the timer for the next frame and returns false: as long as no frame has to be sent again, that costs less than resetting the timer
-// with each acknowledgement.
+// resendOverdue arranges that the frame whose acknowledgement is overdue is sent again. If the
+// frame for which the timer was set is acknowledged by now, it sets the timer for the next frame
+// and returns false: as long as no frame has to be sent again, that costs less than resetting the
+// timer with each acknowledgement.
 func (r *retained) resendOverdue() bool {
 	f := r.oldestUnacked()
 	if f == nil {
@@ -71,8 +73,9 @@ func (o *outbox) resend() {
 	}
 }
 
-// acknowledged handles the worker's acknowledgement of a frame, which also acknowledges all frames before it (W6). It returns the leases of the
-// dispatches that this acknowledges: those of the frame itself, and those of earlier frames.
+// acknowledged handles the worker's acknowledgement of a frame, which also acknowledges all frames
+// before it (W6). It returns the leases of the dispatches that this acknowledges: those of the
+// frame itself, and those of earlier frames.
 func (o *outbox) acknowledged(id string) acks {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -84,8 +87,9 @@ func (o *outbox) acknowledged(id string) acks {
 	return o.unacked.take(seq)
 }
 
-// takeUnacked returns the leases that are not acknowledged of the dispatches up to the given seq. A worker that resumes its session acknowledges them by saying
-// that it has these frames (W8): its own acknowledgement may have been lost with the stream before, and they are not sent again.
+// takeUnacked returns the leases that are not acknowledged of the dispatches up to the given seq. A
+// worker that resumes its session acknowledges them by saying that it has these frames (W8): its
+// own acknowledgement may have been lost with the stream before, and they are not sent again.
 func (o *outbox) takeUnacked(seq uint64) []handedLease {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -93,8 +97,9 @@ func (o *outbox) takeUnacked(seq uint64) []handedLease {
 	return append(a.before, a.named...)
 }
 
-// putBack takes leases back whose acknowledgement was read, but could not be passed on. Their frames are not sent again, so the worker does not acknowledge them
-// again: takeUnacked finds them for the next stream of the session.
+// putBack takes leases back whose acknowledgement was read, but could not be passed on. Their
+// frames are not sent again, so the worker does not acknowledge them again: takeUnacked finds them
+// for the next stream of the session.
 func (o *outbox) putBack(leases []handedLease) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -103,8 +108,9 @@ func (o *outbox) putBack(leases []handedLease) {
 	}
 }
 
-// resendFrom sends the frame with the given seq and all frames after it again (W7). ok is false if one of them is not retained any more. If the
-// worker has acknowledged that frame, resendFrom does nothing: the frame arrived after the worker asked for it.
+// resendFrom sends the frame with the given seq and all frames after it again (W7). ok is false if
+// one of them is not retained any more. If the worker has acknowledged that frame, resendFrom does
+// nothing: the frame arrived after the worker asked for it.
 func (o *outbox) resendFrom(seq uint64) (ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -12,8 +12,10 @@ import (
 
 // Bounds of what the coordinator keeps of sessions whose stream was lost.
 const (
-	keepFor         = time.Minute // how long the worker has to come back
-	resumeStateSize = 1 << 10     // bytes that one session is counted as, in addition to its outbox and the counts of dropped feedback
+	keepFor = time.Minute // how long the worker has to come back
+	// bytes that one session is counted as, in addition to its outbox and the counts of dropped
+	// feedback
+	resumeStateSize = 1 << 10
 )
 
 // maxKeptBytes is how many bytes all of them may take together; the oldest are forgotten first.
@@ -22,8 +24,9 @@ var maxKeptBytes = 64 << 20
 // errStale refuses a session token because a newer one of the same instance is in use.
 var errStale = errors.New("a newer stream of this instance has resumed the session")
 
-// resumeState is the part of a session that outlives its streams (W8): the order of its incoming frames, what they said of the worker, its outbox, its
-// packages, and the feedback that the engine does not have yet, which later feedback must not overtake. It belongs to one stream at a time.
+// resumeState is the part of a session that outlives its streams (W8): the order of its incoming
+// frames, what they said of the worker, its outbox, its packages, and the feedback that the engine
+// does not have yet, which later feedback must not overtake. It belongs to one stream at a time.
 type resumeState struct {
 	id       string // of the session
 	in       incoming
@@ -50,7 +53,8 @@ type resumeTable struct {
 	kept   *list.List              // the sessions without a stream, oldest first
 	bytes  int                     // size of the kept sessions together
 	gen    uint64                  // newest generation of a token that was issued
-	// packagesLost is called in a goroutine of its own with the parts of package operations that a session leaves behind.
+	// packagesLost is called in a goroutine of its own with the parts of package operations that a
+	// session leaves behind.
 	packagesLost func([]*packagePart)
 }
 
@@ -85,8 +89,9 @@ func (t *resumeTable) beginLocked(ss *Session, id string, log *slog.Logger, now 
 	return admission{state: state, gen: t.gen, nextSeq: 1, lastSeen: 1}
 }
 
-// resume resumes a session, and ends the stream that has it, if any. If the session is not known any more, or a frame that the worker has not
-// seen is not retained any more, the sequence numbers start again at 1. The error is errStale.
+// resume resumes a session, and ends the stream that has it, if any. If the session is not known
+// any more, or a frame that the worker has not seen is not retained any more, the sequence numbers
+// start again at 1. The error is errStale.
 func (t *resumeTable) resume(ss *Session, k ticket, seen uint64, log *slog.Logger, now lease.Wall) (admission, error) {
 	t.mu.Lock()
 	if newest := t.newest[lease.InstanceOf(k.session)]; newest != nil && k.gen < newest.usedGen {
@@ -111,8 +116,9 @@ func (t *resumeTable) resume(ss *Session, k ticket, seen uint64, log *slog.Logge
 	return t.restart(ss, a, log, now)
 }
 
-// takeOver moves the session from the old stream to ss. The old stream first finishes the frame that it handles, and then handles and sends no
-// more frames of the session. ok is false if a frame to send again is not retained any more, or if a later stream already has the session.
+// takeOver moves the session from the old stream to ss. The old stream first finishes the frame
+// that it handles, and then handles and sends no more frames of the session. ok is false if a frame
+// to send again is not retained any more, or if a later stream already has the session.
 func (t *resumeTable) takeOver(a *admission, ss, old *Session) (ok bool) {
 	state := a.state
 	state.takingOver.Lock()
@@ -154,8 +160,10 @@ func (t *resumeTable) restart(ss *Session, a admission, log *slog.Logger, now le
 	return b, nil
 }
 
-// registered records that the worker has received the accept frame with the token of a.gen. From now on the session is the newest session of its
-// instance. first is true if no stream has registered before since the sequence numbers began at 1: then a.state has no frame with an older lease.
+// registered records that the worker has received the accept frame with the token of a.gen. From
+// now on the session is the newest session of its instance. first is true if no stream has
+// registered before since the sequence numbers began at 1: then a.state has no frame with an older
+// lease.
 func (t *resumeTable) registered(a admission) (first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -173,8 +181,8 @@ func (t *resumeTable) registered(a admission) (first bool) {
 	return first
 }
 
-// leave is called when a stream has ended. It keeps the session for keepFor, unless the worker will not come back to it: it said goodbye, or has
-// registered in a newer session.
+// leave is called when a stream has ended. It keeps the session for keepFor, unless the worker will
+// not come back to it: it said goodbye, or has registered in a newer session.
 func (t *resumeTable) leave(state *resumeState, ss *Session, forGood bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// W8: if two streams resume a session at the same time, the later stream gets the session, whichever of the two takes over first.
+// W8: if two streams resume a session at the same time, the later stream gets the session,
+// whichever of the two takes over first.
 func TestLaterOfTwoStreamsHasTheSession(t *testing.T) {
 	t.Attr("rules", "W8")
 	for _, laterFirst := range []bool{false, true} {
@@ -56,12 +57,15 @@ func TestLaterOfTwoStreamsHasTheSession(t *testing.T) {
 	}
 }
 
-// W8: each token has a higher generation than every token before it, also if the wall clock stands still or is behind the tokens of an earlier run.
-// Once the newest token is used, the session cannot be resumed with an older one, also not after a restart of its sequence numbers.
+// W8: each token has a higher generation than every token before it, also if the wall clock stands
+// still or is behind the tokens of an earlier run. Once the newest token is used, the session
+// cannot be resumed with an older one, also not after a restart of its sequence numbers.
 func TestOlderTokensStayStale(t *testing.T) {
 	t.Attr("rules", "W8")
-	const now, foreign = 1000, 5000                // foreign: the generation of a token of an earlier run
-	for _, restarts := range []bool{false, true} { // whether each resume lacks a frame that the worker has not seen, so that the sequences begin again
+	const now, foreign = 1000, 5000 // foreign: the generation of a token of an earlier run
+	// whether each resume lacks a frame that the worker has not seen, so that the sequences begin
+	// again
+	for _, restarts := range []bool{false, true} {
 		all, gen := newResumeTable(), uint64(foreign)
 		resume := func(gen uint64) (admission, error) {
 			return all.resume(&Session{ended: make(chan error, 1)}, ticket{session: "a-1", gen: gen}, 1, nil, now)
@@ -95,8 +99,8 @@ func TestOlderTokensStayStale(t *testing.T) {
 	}
 }
 
-// W8, W11: the sessions of lost streams are kept for keepFor, and within a limit of bytes; over the limit, the oldest are forgotten. A session that never
-// registered is not kept.
+// W8, W11: the sessions of lost streams are kept for keepFor, and within a limit of bytes; over the
+// limit, the oldest are forgotten. A session that never registered is not kept.
 func TestKeptSessionsAreBounded(t *testing.T) {
 	t.Attr("rules", "W8 W11")
 	synctest.Test(t, func(t *testing.T) {
@@ -146,7 +150,8 @@ type endedStream struct {
 
 func (endedStream) RecvMsg(any) error { return io.EOF }
 
-// W11: a session does not remember frames any more when its stream takes no more of them, unless another stream has the session by then.
+// W11: a session does not remember frames any more when its stream takes no more of them, unless
+// another stream has the session by then.
 func TestKeptSessionRemembersNoFrames(t *testing.T) {
 	t.Attr("rules", "W11")
 	all := newResumeTable()

@@ -19,8 +19,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// W8, W7: a worker resumes its session with its token. It gets exactly the frames that it has not received, in order and with the same ids. The sequence
-// of its own frames continues.
+// W8, W7: a worker resumes its session with its token. It gets exactly the frames that it has not
+// received, in order and with the same ids. The sequence of its own frames continues.
 func TestResume(t *testing.T) {
 	t.Attr("rules", "W8 W7")
 	for name, lose := range map[string]func(*wiretest.Worker){
@@ -60,7 +60,8 @@ func TestResume(t *testing.T) {
 					t.Errorf("the second frame sent again is %v, want the dispatch %s", m, dispatch.GetId())
 				}
 				worker.Ack(m)
-				wantAck(worker, worker.SendFrame(numberedFrame(worker, 2, &lessorv1.Capacity{MaxParallel: 1}))) // the coordinator received seq 2 on the old stream
+				// the coordinator received seq 2 on the old stream
+				wantAck(worker, worker.SendFrame(numberedFrame(worker, 2, &lessorv1.Capacity{MaxParallel: 1})))
 				wiretest.WantCommitted(t, worker.Report(wiretest.Completed(work[1], ""), wiretest.Completed(again[0], "")))
 				if name == "old stream still open" {
 					wiretest.WantEqual(t, "the reset of the old stream", wiretest.NextPayload[*lessorv1.Reset](old).GetCode(), refusal.CodeStaleBinding)
@@ -76,8 +77,9 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// W8, W5: a worker that resumes its session and says that it has taken a dispatch acknowledges it, because the acknowledgement may have been lost with the
-// stream, and the dispatch is not sent again. If that comes too late, the answer is a cancel.
+// W8, W5: a worker that resumes its session and says that it has taken a dispatch acknowledges it,
+// because the acknowledgement may have been lost with the stream, and the dispatch is not sent
+// again. If that comes too late, the answer is a cancel.
 func TestResumeAcknowledgesWhatTheWorkerHasTaken(t *testing.T) {
 	t.Attr("rules", "W8 W5")
 	for name, away := range map[string]time.Duration{"in time": lease.DefaultAckWithin - time.Millisecond, "late": lease.DefaultAckWithin} {
@@ -102,8 +104,8 @@ func TestResumeAcknowledgesWhatTheWorkerHasTaken(t *testing.T) {
 	}
 }
 
-// W8: if a new stream resumes a session while a report is being judged, the verdict is sent on the new stream. The old stream ends, even if it was
-// half-closed and waited for that verdict.
+// W8: if a new stream resumes a session while a report is being judged, the verdict is sent on the
+// new stream. The old stream ends, even if it was half-closed and waited for that verdict.
 func TestVerdictFollowsTheSession(t *testing.T) {
 	t.Attr("rules", "W8")
 	for name, lose := range map[string]func(*wiretest.Worker){
@@ -141,8 +143,9 @@ func TestVerdictFollowsTheSession(t *testing.T) {
 	}
 }
 
-// W8, W11: the answers that wait for a worker may take all the room that there is for them. The worker resumes its session all the same, and gets them:
-// the acknowledgement of its register does not wait for room, which only the sending of the answers makes.
+// W8, W11: the answers that wait for a worker may take all the room that there is for them. The
+// worker resumes its session all the same, and gets them: the acknowledgement of its register does
+// not wait for room, which only the sending of the answers makes.
 func TestResumeWhileAnswersTakeAllTheRoom(t *testing.T) {
 	t.Attr("rules", "W8 W11")
 	st := memstore.New()
@@ -175,8 +178,9 @@ func TestResumeWhileAnswersTakeAllTheRoom(t *testing.T) {
 	})
 }
 
-// W8: once a new stream has the session, a frame on the old one has no effect, also a bad one: the new stream gets no error about it, and no other frame
-// before its register. The old stream is still open because its worker reads nothing.
+// W8: once a new stream has the session, a frame on the old one has no effect, also a bad one: the
+// new stream gets no error about it, and no other frame before its register. The old stream is
+// still open because its worker reads nothing.
 func TestBadFrameOfADisplacedStreamIsDropped(t *testing.T) {
 	t.Attr("rules", "W8")
 	for name, spoil := range map[string]func(*lessorv1.SessionRequest){
@@ -213,8 +217,8 @@ func TestBadFrameOfADisplacedStreamIsDropped(t *testing.T) {
 	}
 }
 
-// W8, W5: an acknowledgement that waits for room when its stream is lost is not lost: the worker acknowledges the dispatch by resuming its session, whatever it
-// does after that.
+// W8, W5: an acknowledgement that waits for room when its stream is lost is not lost: the worker
+// acknowledges the dispatch by resuming its session, whatever it does after that.
 func TestAcknowledgementThatWaitsForRoomIsNotLost(t *testing.T) {
 	t.Attr("rules", "W8 W5")
 	for name, resumes := range map[string]int{"one resume": 1, "a resume that is lost as well": 2} {
@@ -230,7 +234,8 @@ func TestAcknowledgementThatWaitsForRoomIsNotLost(t *testing.T) {
 				synctest.Wait()
 				release := sync.OnceFunc(wiretest.BlockCommits(st))
 				defer release()
-				large := wiretest.Completed(other, wiretest.Text(4<<20-1<<10)) // its answer takes all the room until it is judged
+				// its answer takes all the room until it is judged
+				large := wiretest.Completed(other, wiretest.Text(4<<20-1<<10))
 				worker.SendFrame(numberedFrame(worker, 1, &lessorv1.Reports{Reports: []*lessorv1.Report{large}}))
 				synctest.Wait()
 				worker.Ack(m)
@@ -254,7 +259,8 @@ func TestAcknowledgementThatWaitsForRoomIsNotLost(t *testing.T) {
 	}
 }
 
-// W8, W7: a stream that is lost while a frame waits for room has not handled that frame, so the worker sends it again on its next stream.
+// W8, W7: a stream that is lost while a frame waits for room has not handled that frame, so the
+// worker sends it again on its next stream.
 func TestFrameThatWaitsForRoomIsSentAgain(t *testing.T) {
 	t.Attr("rules", "W8 W7")
 	st := memstore.New()
@@ -266,7 +272,8 @@ func TestFrameThatWaitsForRoomIsSentAgain(t *testing.T) {
 		release := sync.OnceFunc(wiretest.BlockCommits(st))
 		defer release()
 		large := wiretest.Completed(&lessorv1.Assignment{}, strings.Repeat("x", 3<<20))
-		old.SendFrame(numberedFrame(old, 1, &lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Started(work[0]), large}})) // the commit for the Start is held up
+		// the commit for the Start is held up
+		old.SendFrame(numberedFrame(old, 1, &lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Started(work[0]), large}}))
 		report := numberedFrame(old, 2, &lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Completed(work[0], strings.Repeat("x", 1<<20))}})
 		old.SendFrame(report)
 		synctest.Wait()
@@ -289,8 +296,9 @@ func TestFrameThatWaitsForRoomIsSentAgain(t *testing.T) {
 	})
 }
 
-// W8: frames are kept for a resume for one minute. After that, or after a restart of the coordinator, a resume begins both sequences at 1. After a restart,
-// leases that were not acknowledged are dispatched again at once.
+// W8: frames are kept for a resume for one minute. After that, or after a restart of the
+// coordinator, a resume begins both sequences at 1. After a restart, leases that were not
+// acknowledged are dispatched again at once.
 func TestResumeAfterAMinuteOrARestart(t *testing.T) {
 	t.Attr("rules", "W8")
 	for _, restart := range []bool{false, true} {
@@ -330,7 +338,8 @@ func TestResumeAfterAMinuteOrARestart(t *testing.T) {
 	}
 }
 
-// W8: a lease that is dispatched again has its whole payload, also a large one, which is no longer in memory.
+// W8: a lease that is dispatched again has its whole payload, also a large one, which is no longer
+// in memory.
 func TestRepeatedDispatchHasItsPayload(t *testing.T) {
 	t.Attr("rules", "W8")
 	large := bytes.Repeat([]byte("x"), lease.DefaultLimits().Payload)
@@ -355,7 +364,8 @@ func TestRepeatedDispatchHasItsPayload(t *testing.T) {
 	}
 }
 
-// W8, W5: a worker that connects again without a token gets its unacknowledged leases again at once, and does not have to wait 5 s for them.
+// W8, W5: a worker that connects again without a token gets its unacknowledged leases again at
+// once, and does not have to wait 5 s for them.
 func TestReconnectWithoutATokenGetsItsLeasesAgain(t *testing.T) {
 	t.Attr("rules", "W8 W5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -374,8 +384,9 @@ func TestReconnectWithoutATokenGetsItsLeasesAgain(t *testing.T) {
 	})
 }
 
-// W9, W8: a goodbye of a resumed session gives its leases back at once, even before the register. A goodbye of a session that was opened without a token
-// gives nothing back before the register: the leases of its instance belong to another stream.
+// W9, W8: a goodbye of a resumed session gives its leases back at once, even before the register. A
+// goodbye of a session that was opened without a token gives nothing back before the register: the
+// leases of its instance belong to another stream.
 func TestGoodbyeBeforeRegister(t *testing.T) {
 	t.Attr("rules", "W9 W8")
 	for name, tt := range map[string]struct{ open, resumes, restart bool }{
@@ -425,8 +436,9 @@ func TestGoodbyeBeforeRegister(t *testing.T) {
 	}
 }
 
-// W8, W14: a session token is valid for one session of one instance, for a limited time. A resume with another token ends the stream with UNAUTHENTICATED.
-// The worker can then open a new session without a token.
+// W8, W14: a session token is valid for one session of one instance, for a limited time. A resume
+// with another token ends the stream with UNAUTHENTICATED. The worker can then open a new session
+// without a token.
 func TestBadTokens(t *testing.T) {
 	t.Attr("rules", "W8 W14")
 	for name, change := range map[string]func(t *testing.T, h *lessorv1.Handshake){
@@ -466,8 +478,9 @@ func TestBadTokens(t *testing.T) {
 	}
 }
 
-// W8: if a resume was accepted, but its stream was lost before the worker received the new token, the token before is still valid. Once the
-// worker has registered on the stream of a newer token, older tokens are refused.
+// W8: if a resume was accepted, but its stream was lost before the worker received the new token,
+// the token before is still valid. Once the worker has registered on the stream of a newer token,
+// older tokens are refused.
 func TestUnusedNewTokenLeavesTheOldOneValid(t *testing.T) {
 	t.Attr("rules", "W8")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -533,7 +546,8 @@ func TestDisplacedSessionCannotBeResumed(t *testing.T) {
 	})
 }
 
-// W8: an instance that a handshake names as replaced loses its stream and its leases at once. This counts neither as a loss nor as a failure.
+// W8: an instance that a handshake names as replaced loses its stream and its leases at once. This
+// counts neither as a loss nor as a failure.
 func TestReplacedInstanceLosesItsLeases(t *testing.T) {
 	t.Attr("rules", "W8")
 	for _, cut := range []bool{false, true} {
@@ -565,8 +579,8 @@ func TestReplacedInstanceLosesItsLeases(t *testing.T) {
 	}
 }
 
-// W8, K1: after a restart, a worker may report its tasks while the coordinator dispatches them again. Once their verdicts are sent, they must not be
-// dispatched.
+// W8, K1: after a restart, a worker may report its tasks while the coordinator dispatches them
+// again. Once their verdicts are sent, they must not be dispatched.
 func TestReportedTasksAreNotDispatchedAgain(t *testing.T) {
 	t.Attr("rules", "W8 K1")
 	synctest.Test(t, func(t *testing.T) {
@@ -613,8 +627,8 @@ func TestReportedTasksAreNotDispatchedAgain(t *testing.T) {
 	})
 }
 
-// W8, W5: a stream that begins the sequence numbers anew, and is lost before its register, does not hide the leases that were never acknowledged. The
-// next stream gets them again at once.
+// W8, W5: a stream that begins the sequence numbers anew, and is lost before its register, does not
+// hide the leases that were never acknowledged. The next stream gets them again at once.
 func TestRestartLostBeforeTheRegister(t *testing.T) {
 	t.Attr("rules", "W8 W5")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

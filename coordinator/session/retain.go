@@ -8,8 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/wire"
 )
 
-// Bounds of the sent frames that a session retains (W7). It drops the oldest frames beyond them, so that a worker that never acknowledges blocks
-// nothing.
+// Bounds of the sent frames that a session retains (W7). It drops the oldest frames beyond them, so
+// that a worker that never acknowledges blocks nothing.
 var (
 	maxRetained      = 256
 	maxRetainedBytes = 1 << 20
@@ -17,7 +17,8 @@ var (
 
 const retainedSize = 128 // bytes that a frame is counted as, in addition to its content
 
-// sentFrame is a frame that can be sent again: its seq, and what is needed to make the rest again, with the times of that moment.
+// sentFrame is a frame that can be sent again: its seq, and what is needed to make the rest again,
+// with the times of that moment.
 type sentFrame struct {
 	seq      uint64
 	make     frameMaker    // nil for a dispatch
@@ -49,7 +50,8 @@ func seqOf(id string) uint64 {
 	return seq
 }
 
-// retained holds the sent frames that are not acknowledged, oldest first, without a gap in their seq. outbox.mu guards it.
+// retained holds the sent frames that are not acknowledged, oldest first, without a gap in their
+// seq. outbox.mu guards it.
 type retained struct {
 	frames []*sentFrame
 	last   uint64 // seq of the newest frame
@@ -72,8 +74,9 @@ func (r *retained) add(f *sentFrame) {
 	}
 }
 
-// acknowledged drops the frames up to the given seq. If the timer was set for the long wait of a frame that was sent again, acknowledged sets it
-// again, because the next frame needs a shorter wait.
+// acknowledged drops the frames up to the given seq. If the timer was set for the long wait of a
+// frame that was sent again, acknowledged sets it again, because the next frame needs a shorter
+// wait.
 func (r *retained) acknowledged(seq uint64) {
 	r.acked = max(r.acked, min(seq, r.last))
 	if len(r.frames) > 0 && seq >= r.frames[0].seq {
@@ -95,7 +98,8 @@ func (r *retained) drop(n int) {
 	}
 }
 
-// resendFrom arranges that the frames from the given seq on are sent again. ok is false if one of them is not retained any more, or was never sent.
+// resendFrom arranges that the frames from the given seq on are sent again. ok is false if one of
+// them is not retained any more, or was never sent.
 func (r *retained) resendFrom(seq uint64) (ok bool) {
 	first := r.last - uint64(len(r.frames)) + 1
 	if seq < first || seq > r.last+1 {
@@ -105,7 +109,8 @@ func (r *retained) resendFrom(seq uint64) (ok bool) {
 	return true
 }
 
-// oldestUnacked returns the oldest frame that asks for an acknowledgement and may be sent again, or nil.
+// oldestUnacked returns the oldest frame that asks for an acknowledgement and may be sent again, or
+// nil.
 func (r *retained) oldestUnacked() *sentFrame {
 	for _, f := range r.frames {
 		if f.wantsAck && f.tries < wire.ResendTries {

@@ -11,7 +11,8 @@ import (
 // coordinatorName is the id of the coordinator as a sender of frames.
 const coordinatorName = "coordinator"
 
-// write sends the frames that wait, and returns when none is left. The last writer of a stream also sends the reset frame, if there is one.
+// write sends the frames that wait, and returns when none is left. The last writer of a stream also
+// sends the reset frame, if there is one.
 func (ss *Session) write() {
 	last := true
 	defer func() {
@@ -91,8 +92,9 @@ func (ss *Session) sendUnnumbered(m *lessorv1.SessionResponse) bool {
 	return true
 }
 
-// resetFrame returns the reset frame if the coordinator ends the session; nil if the session ends in another way. The frame has no seq, so that
-// the worker handles it even if frames before it are missing.
+// resetFrame returns the reset frame if the coordinator ends the session; nil if the session ends
+// in another way. The frame has no seq, so that the worker handles it even if frames before it are
+// missing.
 func (ss *Session) resetFrame() *lessorv1.SessionResponse {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -102,7 +104,8 @@ func (ss *Session) resetFrame() *lessorv1.SessionResponse {
 	return &lessorv1.SessionResponse{Id: "reset", Payload: &lessorv1.SessionResponse_Reset_{Reset_: ss.finalReset}}
 }
 
-// send completes the envelope of a frame and sends it. Only one goroutine sends at a time: the reader until there is a session, then the writer.
+// send completes the envelope of a frame and sends it. Only one goroutine sends at a time: the
+// reader until there is a session, then the writer.
 func (ss *Session) send(m *lessorv1.SessionResponse) error {
 	ss.sending.Lock()
 	defer ss.sending.Unlock()

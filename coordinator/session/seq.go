@@ -2,7 +2,8 @@ package session
 
 import lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 
-// incoming tracks the order of a worker's frames in a session (W6, W7), and keeps what they said of the worker. It outlives the session's streams.
+// incoming tracks the order of a worker's frames in a session (W6, W7), and keeps what they said of
+// the worker. It outlives the session's streams.
 type incoming struct {
 	mu     waitLock // held while a frame is handled, so that a stream takes over only between frames
 	stream *Session // the stream whose frames count; nil: none
@@ -23,7 +24,8 @@ const (
 	earlyNew              // a frame before it is missing: drop it, and tell the worker
 )
 
-// enter begins the handling of a frame of a stream. It returns false if another stream has taken over. If it returns true, leave must follow.
+// enter begins the handling of a frame of a stream. It returns false if another stream has taken
+// over. If it returns true, leave must follow.
 func (in *incoming) enter(ss *Session) bool {
 	in.mu.Lock()
 	if in.stream == ss {
@@ -43,7 +45,8 @@ func (in *incoming) opened(ss *Session, m *lessorv1.SessionRequest) {
 	}
 }
 
-// ended is called when no more frames of ss come. What is remembered for its repeats is dropped, because a kept session does not need it.
+// ended is called when no more frames of ss come. What is remembered for its repeats is dropped,
+// because a kept session does not need it.
 func (in *incoming) ended(ss *Session) {
 	if in.enter(ss) {
 		in.recent = recent{}
@@ -51,8 +54,9 @@ func (in *incoming) ended(ss *Session) {
 	}
 }
 
-// attach accepts the frames of ss from now on, and those of no other stream. If another stream is handling a frame, attach waits until it is done.
-// It returns the seq of the next sequenced frame, and what the worker has said of itself.
+// attach accepts the frames of ss from now on, and those of no other stream. If another stream is
+// handling a frame, attach waits until it is done. It returns the seq of the next sequenced frame,
+// and what the worker has said of itself.
 func (in *incoming) attach(ss *Session) (next uint64, said selfReport) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -79,14 +83,16 @@ func (in *incoming) judge(m *lessorv1.SessionRequest, kind frameKind) order {
 	return inOrder
 }
 
-// advance notes that the frame with the next seq was handled, or changes nothing. It does nothing if seq is 0.
+// advance notes that the frame with the next seq was handled, or changes nothing. It does nothing
+// if seq is 0.
 func (in *incoming) advance(seq uint64) {
 	if seq != 0 {
 		in.next, in.gap = seq+1, 0
 	}
 }
 
-// judgeEarly reports each gap once. It reports the gap again if a dropped frame comes again: the worker's resend has not closed the gap.
+// judgeEarly reports each gap once. It reports the gap again if a dropped frame comes again: the
+// worker's resend has not closed the gap.
 func (in *incoming) judgeEarly(seq uint64) order {
 	tell := in.gap == 0 || seq <= in.gap
 	in.gap = max(in.gap, seq)
@@ -96,8 +102,8 @@ func (in *incoming) judgeEarly(seq uint64) order {
 	return early
 }
 
-// refused is called if the frame that is being handled changes nothing. It is not remembered: a repeat of it is no duplicate but is refused again,
-// and a correction may come under the same id.
+// refused is called if the frame that is being handled changes nothing. It is not remembered: a
+// repeat of it is no duplicate but is refused again, and a correction may come under the same id.
 func (in *incoming) refused() { in.sum = 0 }
 
 // taken records that a frame was handled, or refused: that uses up its seq, too (W7).
@@ -108,8 +114,9 @@ func (in *incoming) taken(m *lessorv1.SessionRequest) {
 	}
 }
 
-// remembered reports whether recent must remember a frame, so that it is not handled twice. A heartbeat needs that only if it asks for
-// an acknowledgement: to handle one twice does no harm, and a session that only sends heartbeats stays small.
+// remembered reports whether recent must remember a frame, so that it is not handled twice. A
+// heartbeat needs that only if it asks for an acknowledgement: to handle one twice does no harm,
+// and a session that only sends heartbeats stays small.
 func remembered(m *lessorv1.SessionRequest, kind frameKind) bool {
 	return kind != frameBare && kind != frameHeartbeat || m.GetAck().GetRequest()
 }

@@ -39,8 +39,8 @@ func wantAck(worker *wiretest.Worker, id string) {
 	}
 }
 
-// W7: the coordinator handles the frames of a worker in order. A repeated frame changes nothing and is acknowledged again. A frame that comes too early is
-// dropped, and the gap is reported.
+// W7: the coordinator handles the frames of a worker in order. A repeated frame changes nothing and
+// is acknowledged again. A frame that comes too early is dropped, and the gap is reported.
 func TestSequenceOfTheWorker(t *testing.T) {
 	t.Attr("rules", "W7")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -79,7 +79,8 @@ func TestSequenceOfTheWorker(t *testing.T) {
 	})
 }
 
-// wantGap checks that the next frame answers the frame corr with a gap, and asks for the frame expected.
+// wantGap checks that the next frame answers the frame corr with a gap, and asks for the frame
+// expected.
 func wantGap(worker *wiretest.Worker, corr string, expected uint64) {
 	worker.T.Helper()
 	m := worker.NextFrame()
@@ -119,8 +120,8 @@ func sendUndecodable(worker *wiretest.Worker, m *lessorv1.SessionRequest) {
 	}
 }
 
-// W6, W7: a frame that was refused is not remembered. An identical repeat is refused again, and a correction under the same id is handled. All of
-// them use up their seq.
+// W6, W7: a frame that was refused is not remembered. An identical repeat is refused again, and a
+// correction under the same id is handled. All of them use up their seq.
 func TestRefusedFrameIsNotRemembered(t *testing.T) {
 	t.Attr("rules", "W6 W7")
 	unknown := wiretest.Started(&lessorv1.Assignment{Task: &lessorv1.Task{TaskId: "unknown"}, LeaseId: "forged"})
@@ -201,7 +202,8 @@ func TestRefusedFramesTakeNoPlace(t *testing.T) {
 	})
 }
 
-// W6: if a frame without a seq is repeated, it changes nothing and is acknowledged again. This holds for the last 1,024 frames.
+// W6: if a frame without a seq is repeated, it changes nothing and is acknowledged again. This
+// holds for the last 1,024 frames.
 func TestRepeatsWithoutASeq(t *testing.T) {
 	t.Attr("rules", "W6")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -237,7 +239,8 @@ func TestRepeatsWithoutASeq(t *testing.T) {
 	})
 }
 
-// W6: a frame with a seq that is repeated with another one, or with none, changes nothing and is acknowledged again. The number of the repeat is used up.
+// W6: a frame with a seq that is repeated with another one, or with none, changes nothing and is
+// acknowledged again. The number of the repeat is used up.
 func TestRepeatsWithAnotherSeq(t *testing.T) {
 	t.Attr("rules", "W6")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -291,7 +294,8 @@ func TestRepeatedHandshake(t *testing.T) {
 	})
 }
 
-// W6: the coordinator sends no frame only to acknowledge the worker's frames. The next frame that it sends anyway acknowledges them.
+// W6: the coordinator sends no frame only to acknowledge the worker's frames. The next frame that
+// it sends anyway acknowledges them.
 func TestAckComesInTheNextFrame(t *testing.T) {
 	t.Attr("rules", "W6")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -309,7 +313,8 @@ func TestAckComesInTheNextFrame(t *testing.T) {
 	})
 }
 
-// W7: a worker that reports a gap gets all frames from that seq on again, in order and with the same ids, but without leases that have ended.
+// W7: a worker that reports a gap gets all frames from that seq on again, in order and with the
+// same ids, but without leases that have ended.
 func TestFramesAfterAReportedGapAreSentAgain(t *testing.T) {
 	t.Attr("rules", "W7")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -341,7 +346,8 @@ func TestFramesAfterAReportedGapAreSentAgain(t *testing.T) {
 	})
 }
 
-// W7: if a worker asks for frames that are not kept any more or never existed, its session is reset.
+// W7: if a worker asks for frames that are not kept any more or never existed, its session is
+// reset.
 func TestGapThatCannotBeFilledResetsTheSession(t *testing.T) {
 	t.Attr("rules", "W7")
 	for name, expected := range map[string]func(last uint64) uint64{
@@ -367,7 +373,8 @@ func TestGapThatCannotBeFilledResetsTheSession(t *testing.T) {
 	}
 }
 
-// W7: if a worker reports a frame as missing that it has acknowledged, the frame has arrived in the meantime, and nothing is sent again.
+// W7: if a worker reports a frame as missing that it has acknowledged, the frame has arrived in the
+// meantime, and nothing is sent again.
 func TestGapBeforeAnAcknowledgedFrameIsIgnored(t *testing.T) {
 	t.Attr("rules", "W7")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -384,8 +391,8 @@ func TestGapBeforeAnAcknowledgedFrameIsIgnored(t *testing.T) {
 	})
 }
 
-// W6: if a frame that asks for an acknowledgement gets none, it is sent again up to 6 times, at growing intervals. It is sent again only to a worker that
-// numbers its frames.
+// W6: if a frame that asks for an acknowledgement gets none, it is sent again up to 6 times, at
+// growing intervals. It is sent again only to a worker that numbers its frames.
 func TestResends(t *testing.T) {
 	t.Attr("rules", "W6")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -428,7 +435,8 @@ func TestResends(t *testing.T) {
 	})
 }
 
-// W6: once a worker has sent its first numbered frame or its first ack, earlier frames that it has not acknowledged are sent again, too.
+// W6: once a worker has sent its first numbered frame or its first ack, earlier frames that it has
+// not acknowledged are sent again, too.
 func TestResendsBeginLate(t *testing.T) {
 	t.Attr("rules", "W6")
 	for name, begin := range map[string]func(*wiretest.Worker){
@@ -474,8 +482,8 @@ func TestAckEndsResends(t *testing.T) {
 	})
 }
 
-// W6: the intervals between resends begin anew for each frame. After a frame was sent several times and then acknowledged, the next frame is first sent
-// again after the shortest interval.
+// W6: the intervals between resends begin anew for each frame. After a frame was sent several times
+// and then acknowledged, the next frame is first sent again after the shortest interval.
 func TestResendsBeginAnewForTheNextFrame(t *testing.T) {
 	t.Attr("rules", "W6")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

@@ -27,7 +27,8 @@ type Deps struct {
 	Config  Config
 	Limits  lease.Limits
 	Version string // of the coordinator; the accept frame carries it
-	// MaxMessage is the size of the largest frame that is read, in bytes; the accept frame carries it.
+	// MaxMessage is the size of the largest frame that is read, in bytes; the accept frame carries
+	// it.
 	MaxMessage int
 	Logger     *slog.Logger
 	Engine     *engine.Engine
@@ -38,9 +39,10 @@ type Deps struct {
 	View func(func(store.Reader) error) error
 	// Assign makes the assignments of new leases for a worker with this credential.
 	Assign func(credential string, granted []engine.Granted) ([]*lessorv1.Assignment, error)
-	// AuditPackage records in the audit what became of a package operation at a worker (X4). The context is that of a stream of the worker, which may have
-	// ended; code is empty unless the operation has failed. asked is false if the coordinator does not know that the worker was asked, for example because
-	// it has restarted meanwhile.
+	// AuditPackage records in the audit what became of a package operation at a worker (X4). The
+	// context is that of a stream of the worker, which may have ended; code is empty unless the
+	// operation has failed. asked is false if the coordinator does not know that the worker was
+	// asked, for example because it has restarted meanwhile.
 	AuditPackage func(ctx context.Context, worker string, end *lessorv1.PkgEvent, code string, asked bool)
 	// Stopping is cancelled when the coordinator begins to stop.
 	Stopping context.Context
@@ -72,7 +74,8 @@ func New(d Deps) *Server {
 	return s
 }
 
-// logUntilOpen returns the log of a stream before its handshake is accepted. Until then only the call tells who the worker is.
+// logUntilOpen returns the log of a stream before its handshake is accepted. Until then only the
+// call tells who the worker is.
 func (s *Server) logUntilOpen(ctx context.Context, who Caller) *slog.Logger {
 	log := s.Logger.With("tenant", who.Tenant, "subject", who.Subject)
 	if p, ok := grpcpeer.FromContext(ctx); ok {
@@ -81,7 +84,8 @@ func (s *Server) logUntilOpen(ctx context.Context, who Caller) *slog.Logger {
 	return log
 }
 
-// Serve serves one worker's stream, from its first frame to its end; the proto describes the frames.
+// Serve serves one worker's stream, from its first frame to its end; the proto describes the
+// frames.
 func (s *Server) Serve(stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse], who Caller) error {
 	leave, err := s.Quotas.Enter(who.quotas(), quota.Sessions, true)
 	if err != nil {

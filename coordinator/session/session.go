@@ -29,7 +29,8 @@ const (
 	resetWithin     = 500 * time.Millisecond // to read the last frame, after its credential has ended
 )
 
-// Session is one worker's stream. Its resumeState holds what outlives the stream. Three goroutines share a Session:
+// Session is one worker's stream. Its resumeState holds what outlives the stream. Three goroutines
+// share a Session:
 //
 //	name    does                                                    ends
 //	handler waits for the end of the session, leaves the engine     when all pending answers are sent
@@ -38,14 +39,16 @@ const (
 //
 // Until the handshake is accepted there is no writer: the reader itself sends the answers.
 type Session struct {
-	srv        *Server
-	stream     grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
-	who        Caller
-	size       int         // bytes of the frame that the reader handles
-	acks       acks        // leases that this frame acknowledges, until the engine gets the acknowledgements
-	bound      bool        // a frame had an acceptable tenant and sender, to which later frames are bound
-	sender     string      // id of that sender
-	asksTenant atomic.Bool // its first frame states another tenant than the caller's: a worker can find out its tenant in this way
+	srv    *Server
+	stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
+	who    Caller
+	size   int    // bytes of the frame that the reader handles
+	acks   acks   // leases that this frame acknowledges, until the engine gets the acknowledgements
+	bound  bool   // a frame had an acceptable tenant and sender, to which later frames are bound
+	sender string // id of that sender
+	// its first frame states another tenant than the caller's: a worker can find out its tenant in
+	// this way
+	asksTenant atomic.Bool
 
 	writer     streamWriter
 	sending    sync.Mutex    // held while a frame is sent
@@ -69,7 +72,8 @@ type Session struct {
 	engineSlots    int
 	enginePackages []string // NAME@VERSION, sorted
 
-	// Of the session. adopt sets them, with mu held, when the handshake is accepted. They do not change afterwards.
+	// Of the session. adopt sets them, with mu held, when the handshake is accepted. They do not
+	// change afterwards.
 	id        string
 	in        *incoming
 	out       *outbox // nil before the handshake
@@ -108,7 +112,8 @@ func (ss *Session) run() error {
 	accepted := ss.leave(false)
 	reset := ss.resetFrame().GetReset_()
 	code := cmp.Or(reset.GetCode(), refusal.CodeOf(err))
-	if !ss.asksTenant.Load() { // else envelope has logged it: every start of a worker that does not know its tenant begins so
+	// else envelope has logged it: every start of a worker that does not know its tenant begins so
+	if !ss.asksTenant.Load() {
 		if code != "" {
 			ss.srv.Registry.resets.WithLabelValues(code).Inc()
 		}
@@ -127,7 +132,8 @@ func (ss *Session) run() error {
 	return err
 }
 
-// logEnd logs the end of the session: its code, and why it was reset or else with which error it ended. A session that simply ends has none of these.
+// logEnd logs the end of the session: its code, and why it was reset or else with which error it
+// ended. A session that simply ends has none of these.
 func (ss *Session) logEnd(code, reason string, err error) {
 	var why []any
 	if code != "" {
@@ -136,7 +142,8 @@ func (ss *Session) logEnd(code, reason string, err error) {
 	switch {
 	case reason != "":
 		why = append(why, "reason", reason)
-	case errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled: // its text does not say what was cancelled, nor that nobody asked for it
+	case errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled:
+		// its text does not say what was cancelled, nor that nobody asked for it
 		why = append(why, "error", "the stream was lost")
 	case err != nil:
 		why = append(why, "error", err)
@@ -144,14 +151,15 @@ func (ss *Session) logEnd(code, reason string, err error) {
 	ss.logger().Info("session ends", why...)
 }
 
-// sendTimedOut ends a session because a frame could not be sent within SendTimeout: the worker does not read.
+// sendTimedOut ends a session because a frame could not be sent within SendTimeout: the worker does
+// not read.
 func (ss *Session) sendTimedOut() {
 	ss.end(refusal.New(codes.ResourceExhausted, refusal.CodeTimeout, "the worker has read no frame within "+ss.srv.Config.SendTimeout.String(), nil))
 	close(ss.stuck)
 }
 
-// wait returns at the first cause to end the session: a call of end, silence of the worker, the stop of the coordinator, or the end of the
-// stream's context.
+// wait returns at the first cause to end the session: a call of end, silence of the worker, the
+// stop of the coordinator, or the end of the stream's context.
 func (ss *Session) wait() error {
 	left, _ := ss.patience()
 	silence := time.NewTimer(left)
@@ -176,7 +184,8 @@ func (ss *Session) wait() error {
 	}
 }
 
-// patience returns how long the worker may still be silent, and words for what is missing when that time has passed.
+// patience returns how long the worker may still be silent, and words for what is missing when that
+// time has passed.
 func (ss *Session) patience() (left time.Duration, missing string) {
 	age, idle := time.Since(ss.opened), ss.srv.Config.IdleTimeout
 	if left = idle; !ss.busy.Load() {
@@ -189,8 +198,9 @@ func (ss *Session) patience() (left time.Duration, missing string) {
 	return left, missing
 }
 
-// endLost returns the status of a stream that was lost with err. If the stream ends because the worker's credential has ended, endLost
-// also sends a reset that says so. The worker has only resetWithin to read it, because the stream must end within a second (X3).
+// endLost returns the status of a stream that was lost with err. If the stream ends because the
+// worker's credential has ended, endLost also sends a reset that says so. The worker has only
+// resetWithin to read it, because the stream must end within a second (X3).
 func (ss *Session) endLost(err error) error {
 	ended := auth.Ended(ss.stream.Context())
 	if ended == nil {
@@ -209,8 +219,9 @@ func (ss *Session) end(err error) {
 	}
 }
 
-// reset ends the session on behalf of the coordinator: all pending answers are sent, then a reset frame says why. Only the first call has an
-// effect. If retryAfter is 0, the worker's own backoff decides when it connects again.
+// reset ends the session on behalf of the coordinator: all pending answers are sent, then a reset
+// frame says why. Only the first call has an effect. If retryAfter is 0, the worker's own backoff
+// decides when it connects again.
 func (ss *Session) reset(code, reason string, retryAfter time.Duration) {
 	ss.resetWith(&lessorv1.Reset{Code: code, Reason: reason, RetryAfter: convert.Span(retryAfter)})
 }
@@ -225,8 +236,8 @@ func (ss *Session) resetWith(r *lessorv1.Reset) {
 	ss.end(nil)
 }
 
-// displaced ends the stream because a newer stream resumes its session or comes from the same instance, or because another instance replaces its own
-// (W8). why says which.
+// displaced ends the stream because a newer stream resumes its session or comes from the same
+// instance, or because another instance replaces its own (W8). why says which.
 func (ss *Session) displaced(why string) {
 	ss.reset(refusal.CodeStaleBinding, why, 0)
 }
@@ -237,7 +248,8 @@ func (ss *Session) doneForGood() bool {
 	return ss.forGood
 }
 
-// sendReset sends the reset frame on a stream whose handshake was never accepted, unless the reader is sending another frame.
+// sendReset sends the reset frame on a stream whose handshake was never accepted, unless the reader
+// is sending another frame.
 func (ss *Session) sendReset() {
 	if m := ss.resetFrame(); m != nil && ss.sending.TryLock() {
 		defer ss.sending.Unlock()
@@ -245,9 +257,10 @@ func (ss *Session) sendReset() {
 	}
 }
 
-// leave removes the session from the engine and the registry. A lost stream alone ends no lease (W8); with goodbye, the leases end at once
-// and their tasks go back to the queue (W9). leave may be called twice: by the goodbye frame, and at the end of the stream. It reports
-// whether a handshake was accepted.
+// leave removes the session from the engine and the registry. A lost stream alone ends no lease
+// (W8); with goodbye, the leases end at once and their tasks go back to the queue (W9). leave may
+// be called twice: by the goodbye frame, and at the end of the stream. It reports whether a
+// handshake was accepted.
 func (ss *Session) leave(goodbye bool) (accepted bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -264,7 +277,8 @@ func (ss *Session) leave(goodbye bool) (accepted bool) {
 	return ss.out != nil
 }
 
-// recoverPanic recovers a panic of the reader or writer and ends only their stream: an unexpected frame must not end the coordinator.
+// recoverPanic recovers a panic of the reader or writer and ends only their stream: an unexpected
+// frame must not end the coordinator.
 func (ss *Session) recoverPanic() {
 	if p := recover(); p != nil {
 		ss.logger().Error("panic in a session", "panic", p, "stack", string(debug.Stack()))
@@ -295,7 +309,8 @@ func (ss *Session) read() {
 	}
 }
 
-// forgetFrames is called when the reader takes no more frames. It is the reader's, because another goroutine would wait here for the frame that it handles.
+// forgetFrames is called when the reader takes no more frames. It is the reader's, because another
+// goroutine would wait here for the frame that it handles.
 func (ss *Session) forgetFrames() {
 	if ss.in != nil {
 		ss.in.ended(ss)
@@ -308,7 +323,8 @@ func (ss *Session) current() sessionState {
 	return ss.state
 }
 
-// logger returns the log for goroutines other than the reader. The reader may read ss.log directly, because only the reader writes it.
+// logger returns the log for goroutines other than the reader. The reader may read ss.log directly,
+// because only the reader writes it.
 func (ss *Session) logger() *slog.Logger {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

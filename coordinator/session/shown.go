@@ -40,8 +40,9 @@ func (ss *Session) currentHealth() lessorv1.WorkerHealth {
 	return health
 }
 
-// shownHealth returns the health of the worker for operators, and why it is so. A worker that gets no work because it was silent until a lease ended (W5, W9)
-// is DEGRADED, even if no heartbeat is due yet.
+// shownHealth returns the health of the worker for operators, and why it is so. A worker that gets
+// no work because it was silent until a lease ended (W5, W9) is DEGRADED, even if no heartbeat is
+// due yet.
 func (ss *Session) shownHealth() (health lessorv1.WorkerHealth, why string) {
 	if ss.health.takesWork() && ss.awaitsFrame.Load() {
 		return lessorv1.WorkerHealth_WORKER_HEALTH_DEGRADED, "it was silent until one of its leases ended: no new work until it sends a frame"

@@ -17,8 +17,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// W11: if a worker sends frames but never reads, the coordinator reads its frames until the buffers for the answers are full. Then it reads no more from
-// this stream, and ends the stream after defaultSend. Without these bounds, each kind of frame would fill the coordinator's memory.
+// W11: if a worker sends frames but never reads, the coordinator reads its frames until the buffers
+// for the answers are full. Then it reads no more from this stream, and ends the stream after
+// defaultSend. Without these bounds, each kind of frame would fill the coordinator's memory.
 func TestWorkerThatNeverReads(t *testing.T) {
 	t.Attr("rules", "W11")
 	big := strings.Repeat("x", 100<<10)
@@ -55,7 +56,9 @@ func TestWorkerThatNeverReads(t *testing.T) {
 					t.Error("the session has ended before its time")
 				}
 				synctest.Wait()
-				if taken := sent.Load(); taken > tt.most { // checked now, because the coordinator reads and drops more frames while the stream ends
+				// checked now, because the coordinator reads and drops more frames while the stream
+				// ends
+				if taken := sent.Load(); taken > tt.most {
 					t.Errorf("%d frames were read from a worker that reads nothing, want at most %d", taken, tt.most)
 				}
 				time.Sleep(defaultSend / 6) // heartbeats are answered at a limited rate, and so fill the buffers later
@@ -134,8 +137,8 @@ func TestWorkerThatReadsNoTasksGetsNoMore(t *testing.T) {
 	})
 }
 
-// W11: while too many bytes wait to be sent to a worker, it gets no more tasks, even if it has free slots. Other workers get them, and so does this worker
-// as soon as it reads.
+// W11: while too many bytes wait to be sent to a worker, it gets no more tasks, even if it has free
+// slots. Other workers get them, and so does this worker as soon as it reads.
 func TestWorkerWithAFullQueueGetsNoTasks(t *testing.T) {
 	t.Attr("rules", "W11")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
@@ -180,8 +183,8 @@ func TestWorkerWithAFullQueueGetsNoTasks(t *testing.T) {
 	})
 }
 
-// workerWithFullBuffers returns a worker that has read only its accept. It holds four tasks, whose dispatches it has not read; the last dispatch waits in
-// the coordinator.
+// workerWithFullBuffers returns a worker that has read only its accept. It holds four tasks, whose
+// dispatches it has not read; the last dispatch waits in the coordinator.
 func workerWithFullBuffers(t *testing.T, r *wiretest.Rig) (slow *wiretest.Worker, accept *lessorv1.SessionResponse) {
 	t.Helper()
 	slow = r.OpenUnreadStream(t, "slow")
@@ -199,8 +202,9 @@ func workerWithFullBuffers(t *testing.T, r *wiretest.Rig) (slow *wiretest.Worker
 	return slow, accept
 }
 
-// W11, W8: if a dispatch waits until its lease has ended, it is not sent any more, neither when the worker reads again nor when it resumes its session.
-// Otherwise the worker would run the task at the same time as the next attempt.
+// W11, W8: if a dispatch waits until its lease has ended, it is not sent any more, neither when the
+// worker reads again nor when it resumes its session. Otherwise the worker would run the task at
+// the same time as the next attempt.
 func TestTaskThatWaitedTooLongIsNotDispatched(t *testing.T) {
 	t.Attr("rules", "W11 W8")
 	for name, resumes := range map[string]bool{"read at last": false, "resumed": true} {
@@ -235,7 +239,8 @@ func TestTaskThatWaitedTooLongIsNotDispatched(t *testing.T) {
 	}
 }
 
-// W8, W10: if a dispatch waits for the next stream of its session, and an operator takes its lease back in the meantime, it is not sent.
+// W8, W10: if a dispatch waits for the next stream of its session, and an operator takes its lease
+// back in the meantime, it is not sent.
 func TestTaskThatWasTakenBackIsNotDispatched(t *testing.T) {
 	t.Attr("rules", "W8 W10")
 	wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {

@@ -36,8 +36,8 @@ const (
 	framePkgEvent
 )
 
-// moves is the state table of W1: for each state and frame, the next state. A frame that a state does not list is answered with E.CMD.UNKNOWN and
-// changes nothing.
+// moves is the state table of W1: for each state and frame, the next state. A frame that a state
+// does not list is answered with E.CMD.UNKNOWN and changes nothing.
 var moves = [...]map[frameKind]sessionState{
 	opening: {
 		frameBare: opening, frameHandshake: handshaking, frameError: opening, frameGoodbye: closed,
@@ -109,8 +109,8 @@ func kindOf(m *lessorv1.SessionRequest) frameKind {
 // mayWork are the roles that may hold a session.
 const mayWork = auth.Worker | auth.Operator
 
-// frameAccess has the roles that may send each frame of a session (X2). Today they are the same for all, but a new frame is refused to everybody until somebody
-// has decided who may send it.
+// frameAccess has the roles that may send each frame of a session (X2). Today they are the same for
+// all, but a new frame is refused to everybody until somebody has decided who may send it.
 var frameAccess = map[frameKind]auth.Role{
 	frameBare:      mayWork,
 	frameHandshake: mayWork,

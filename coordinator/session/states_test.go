@@ -7,7 +7,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// W1: a frame that only acknowledges is allowed in every state and changes none. A closed session allows no frame.
+// W1: a frame that only acknowledges is allowed in every state and changes none. A closed session
+// allows no frame.
 func TestBareFramesMoveNothing(t *testing.T) {
 	t.Attr("rules", "W1")
 	for state := opening; state < closed; state++ {

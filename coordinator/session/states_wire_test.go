@@ -27,8 +27,9 @@ var states = []struct {
 	{"DRAINING", &lessorv1.Drain{}},
 }
 
-// W1: this test sends every kind of frame in every state. A cell of the table has the answer and the state after the frame. The answer is the code of an
-// error, the name of a payload, "-" for no answer, or "end" for the end of the stream. A frame that gets E.CMD.UNKNOWN must change nothing.
+// W1: this test sends every kind of frame in every state. A cell of the table has the answer and
+// the state after the frame. The answer is the code of an error, the name of a payload, "-" for no
+// answer, or "end" for the end of the stream. A frame that gets E.CMD.UNKNOWN must change nothing.
 func TestEveryFrameInEveryState(t *testing.T) {
 	t.Attr("rules", "W1")
 	const unknown = refusal.CodeUnknown
@@ -126,8 +127,9 @@ func sameWorker(a, b *lessorv1.Worker) bool {
 	return proto.Equal(a, b)
 }
 
-// A frame may have no payload if it acknowledges a frame or asks for an acknowledgement. A frame whose payload this version does not know is refused; the
-// coordinator recognizes it by its unknown field. An unknown field of the envelope is ignored: it has a lower number.
+// A frame may have no payload if it acknowledges a frame or asks for an acknowledgement. A frame
+// whose payload this version does not know is refused; the coordinator recognizes it by its unknown
+// field. An unknown field of the envelope is ignored: it has a lower number.
 func TestFramesWithoutAPayload(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		worker := r.OpenSession(t, "w", 1)
@@ -154,8 +156,8 @@ func TestFramesWithoutAPayload(t *testing.T) {
 	})
 }
 
-// A frame that asks for an acknowledgement gets exactly one, in its answer or in a frame of its own. This also holds for a refused frame and for the last
-// frame of a session.
+// A frame that asks for an acknowledgement gets exactly one, in its answer or in a frame of its
+// own. This also holds for a refused frame and for the last frame of a session.
 func TestRequestedAckComesOnce(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		worker := r.OpenSession(t, "w", 1)
@@ -183,7 +185,8 @@ func TestRequestedAckComesOnce(t *testing.T) {
 	})
 }
 
-// W3: the coordinator numbers its frames from seq 1 on. Each frame has an id of its own, the tenant, the sender and a time.
+// W3: the coordinator numbers its frames from seq 1 on. Each frame has an id of its own, the
+// tenant, the sender and a time.
 func TestEnvelopeOfTheCoordinator(t *testing.T) {
 	t.Attr("rules", "W3")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

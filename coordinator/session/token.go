@@ -10,8 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// tokenLife is how long a session token is valid after its accept frame. It is longer than the age of a connection, which package coordinator
-// bounds.
+// tokenLife is how long a session token is valid after its accept frame. It is longer than the age
+// of a connection, which package coordinator bounds.
 const tokenLife = 2 * time.Hour
 
 // ticket is the content of a session token (W8).
@@ -21,7 +21,8 @@ type ticket struct {
 	until   lease.Wall
 }
 
-// tokens issues session tokens and recognises the tokens that it issued, also those from before a restart: its key is derived from the store's.
+// tokens issues session tokens and recognises the tokens that it issued, also those from before a
+// restart: its key is derived from the store's.
 type tokens struct{ key []byte }
 
 const (
@@ -29,7 +30,8 @@ const (
 	tokenHead    = 1 + 8 + 8 // version, generation, end
 )
 
-// issue returns the token of a session of a worker: a ticket and a MAC over it, the tenant and the worker.
+// issue returns the token of a session of a worker: a ticket and a MAC over it, the tenant and the
+// worker.
 func (t *tokens) issue(tenant, worker string, k ticket) string {
 	raw := make([]byte, tokenHead, tokenHead+len(k.session)+sha256.Size)
 	raw[0] = tokenVersion
@@ -39,7 +41,8 @@ func (t *tokens) issue(tenant, worker string, k ticket) string {
 	return base64.RawURLEncoding.EncodeToString(append(raw, t.mac(tenant, worker, raw)...))
 }
 
-// open returns the content of a token, and whether the token was issued to this worker of this tenant.
+// open returns the content of a token, and whether the token was issued to this worker of this
+// tenant.
 func (t *tokens) open(tenant, worker, token string) (k ticket, genuine bool) {
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil || len(raw) < tokenHead+sha256.Size || raw[0] != tokenVersion {
@@ -54,7 +57,8 @@ func (t *tokens) open(tenant, worker, token string) (k ticket, genuine bool) {
 	}, true
 }
 
-// mac returns the MAC. Each part has its length before it, so that different parts never give the same input.
+// mac returns the MAC. Each part has its length before it, so that different parts never give the
+// same input.
 func (t *tokens) mac(tenant, worker string, ticket []byte) []byte {
 	h := hmac.New(sha256.New, t.key)
 	for _, part := range []string{tenant, worker, string(ticket)} {

@@ -1,6 +1,7 @@
 package session
 
-// A stream has a writer only while it has frames to send. Most streams are idle most of the time, and so need no goroutine for that.
+// A stream has a writer only while it has frames to send. Most streams are idle most of the time,
+// and so need no goroutine for that.
 
 // streamWriter says whether a writer of a stream runs. outbox.mu guards it.
 type streamWriter struct {
@@ -26,8 +27,8 @@ const (
 	stepEnd                     // return for good: another stream has the session, or everything is sent
 )
 
-// nextTransmission returns the next frame of a stream. It numbers and retains a new frame before the writer sends it, so that the frame is not
-// lost if the stream breaks.
+// nextTransmission returns the next frame of a stream. It numbers and retains a new frame before
+// the writer sends it, so that the frame is not lost if the stream breaks.
 func (o *outbox) nextTransmission(w *streamWriter) (p transmission, then writerStep) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -50,7 +51,8 @@ func (o *outbox) hasFrameToSend(w *streamWriter) bool {
 	return o.writer == w && !o.paused && (len(o.sent.toResend) > 0 || !o.waiting.empty())
 }
 
-// finished reports whether the stream has sent all its frames. It is false while the stream is not closing, because more frames can follow.
+// finished reports whether the stream has sent all its frames. It is false while the stream is not
+// closing, because more frames can follow.
 func (o *outbox) finished(w *streamWriter) bool {
 	return w.closing && !o.hasFrameToSend(w) && (o.writer != w || o.paused || o.reserved == 0)
 }

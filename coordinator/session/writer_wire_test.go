@@ -20,8 +20,8 @@ func countWriters(t *testing.T) int {
 	return strings.Count(b.String(), "(*Session).write(")
 }
 
-// W11: an idle stream has no goroutine that writes, because the stack of that goroutine would be a tenth of a session's memory. A stream whose worker does
-// not read has one.
+// W11: an idle stream has no goroutine that writes, because the stack of that goroutine would be a
+// tenth of a session's memory. A stream whose worker does not read has one.
 func TestIdleStreamHasNoWriter(t *testing.T) {
 	t.Attr("rules", "W11")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {

@@ -13,7 +13,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Unary returns a description of TaskService whose unary submits are read only when there is room for them.
+// Unary returns a description of TaskService whose unary submits are read only when there is room
+// for them.
 func (l *Limiter) Unary(desc *grpc.ServiceDesc) *grpc.ServiceDesc {
 	out := *desc
 	out.Methods = slices.Clone(desc.Methods)
@@ -28,7 +29,8 @@ func (l *Limiter) Unary(desc *grpc.ServiceDesc) *grpc.ServiceDesc {
 	return &out
 }
 
-// whenFits wraps a handler of reqcodec.Guard. Until its size is known, a message takes a share of the guess.
+// whenFits wraps a handler of reqcodec.Guard. Until its size is known, a message takes a share of
+// the guess.
 func (l *Limiter) whenFits(part int, next grpc.MethodHandler) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, read func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
 		if preauth.Refused(ctx) { // or everybody could fill the room

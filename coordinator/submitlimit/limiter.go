@@ -1,9 +1,10 @@
 // Package submitlimit bounds the bytes of submits under way (X5).
 //
-// A submit is in memory from the time when its message comes in until its tasks are durable. If many callers submit faster than the disk writes, that is
-// more and more. So there is only so much room for all of them together, in bytes. While it is full, the coordinator reads no further message of a submit:
-// flow control then stops the callers, and nobody gets an error. Everything else needs no room: a heartbeat or a report that waited would cost a worker its
-// lease.
+// A submit is in memory from the time when its message comes in until its tasks are durable. If
+// many callers submit faster than the disk writes, that is more and more. So there is only so much
+// room for all of them together, in bytes. While it is full, the coordinator reads no further
+// message of a submit: flow control then stops the callers, and nobody gets an error. Everything
+// else needs no room: a heartbeat or a report that waited would cost a worker its lease.
 package submitlimit
 
 import (
@@ -17,13 +18,16 @@ import (
 )
 
 const (
-	// leastRoom is kept at least for a message of which more is expected: gRPC buffers that much of a stream even if nobody reads it.
+	// leastRoom is kept at least for a message of which more is expected: gRPC buffers that much of
+	// a stream even if nobody reads it.
 	leastRoom = recvlimit.Window
-	// expectFor is how long room is kept for a message that is expected: a stream may have nothing to send, and a slow caller must not keep room from others.
+	// expectFor is how long room is kept for a message that is expected: a stream may have nothing
+	// to send, and a slow caller must not keep room from others.
 	expectFor = 500 * time.Millisecond
 )
 
-// Limiter gives submits their room. Tenants that wait for room take turns: the one that has the least room is first. It is safe for concurrent use.
+// Limiter gives submits their room. Tenants that wait for room take turns: the one that has the
+// least room is first. It is safe for concurrent use.
 type Limiter struct {
 	size     int             // bytes
 	guess    int             // bytes that are kept for a message if there is nothing to go by
@@ -36,9 +40,10 @@ type Limiter struct {
 	expected []*Place // places whose message has not come, and maybe places whose message has come, the oldest first
 	looking  bool     // look will run
 
-	// After a restart a thousand streams may be opened at once, and most may have nothing to send yet. If room for a large message were kept for each of
-	// them, others would wait for a minute. So as long as some wait and what is expected does not come, less and less is kept: expectations are halved
-	// doubts times.
+	// After a restart a thousand streams may be opened at once, and most may have nothing to send
+	// yet. If room for a large message were kept for each of them, others would wait for a minute.
+	// So as long as some wait and what is expected does not come, less and less is kept:
+	// expectations are halved doubts times.
 	doubts  int
 	doubted time.Time // when doubts was raised
 }
@@ -59,13 +64,16 @@ type Place struct {
 	got     chan struct{} // closed when it has its room; nil if it did not have to wait
 }
 
-// New returns a limiter with room for size bytes, for messages of at most maxMessage bytes. Nobody waits for room once stopping is closed.
+// New returns a limiter with room for size bytes, for messages of at most maxMessage bytes. Nobody
+// waits for room once stopping is closed.
 func New(size, maxMessage int, stopping <-chan struct{}) *Limiter {
 	return &Limiter{size: size, guess: min(maxMessage, size/8), stopping: stopping, free: size, tenants: map[string]*share{}}
 }
 
-// Take waits until there is room for a message of about that many bytes. If ctx ends before, it returns the cause; if the coordinator stops,
-// engine.ErrStopped: the caller then knows that nothing was done. The caller must call Leave at the end, and Arrived before, if the message comes.
+// Take waits until there is room for a message of about that many bytes. If ctx ends before, it
+// returns the cause; if the coordinator stops, engine.ErrStopped: the caller then knows that
+// nothing was done. The caller must call Leave at the end, and Arrived before, if the message
+// comes.
 func (l *Limiter) Take(ctx context.Context, tenant string, bytes int) (*Place, error) {
 	p := &Place{limiter: l, tenant: tenant, bytes: bytes}
 	l.mu.Lock()
@@ -159,8 +167,9 @@ func (l *Limiter) prune(tenant string) {
 	}
 }
 
-// fits reports whether there is room for a message. A tenant gets at most half of the room, so that its slow callers leave some for others. The first
-// message of a tenant always fits: a tenant that submits one task at a time does not wait for the others (T12).
+// fits reports whether there is room for a message. A tenant gets at most half of the room, so that
+// its slow callers leave some for others. The first message of a tenant always fits: a tenant that
+// submits one task at a time does not wait for the others (T12).
 func (l *Limiter) fits(p *Place) bool {
 	t, bytes := l.tenants[p.tenant], l.need(p)
 	return t == nil || t.bytes == 0 || bytes <= l.free && t.bytes+bytes <= l.size/2
@@ -183,7 +192,8 @@ func (p *Place) resize(bytes int) {
 	p.bytes = bytes
 }
 
-// forgetLate takes the room away from messages that are expected for too long. When they come, they take their room nevertheless.
+// forgetLate takes the room away from messages that are expected for too long. When they come, they
+// take their room nevertheless.
 func (l *Limiter) forgetLate(now time.Time) {
 	gone := 0
 	for _, p := range l.expected {
@@ -200,7 +210,8 @@ func (l *Limiter) forgetLate(now time.Time) {
 
 // forget takes the room away from a message that has not come in time.
 func (l *Limiter) forget(p *Place, now time.Time) {
-	if l.waiting > 0 && p.bytes > leastRoom && !p.since.Before(l.doubted) { // not again for those that were let in with fewer doubts
+	// not again for those that were let in with fewer doubts
+	if l.waiting > 0 && p.bytes > leastRoom && !p.since.Before(l.doubted) {
 		l.doubts++
 		l.doubted = now
 	}
@@ -208,7 +219,8 @@ func (l *Limiter) forget(p *Place, now time.Time) {
 	l.prune(p.tenant)
 }
 
-// admit lets messages in for which there is room now. While some wait, it looks again when the room of an expected message may be free.
+// admit lets messages in for which there is room now. While some wait, it looks again when the room
+// of an expected message may be free.
 func (l *Limiter) admit() {
 	for l.waiting > 0 {
 		t := l.next()

@@ -33,7 +33,8 @@ func mustTake(t *testing.T, l *Limiter, tenant string, bytes int) *Place {
 	return p
 }
 
-// X5, T12: tenants that wait for room take turns: the one that has the least of it is first, and each waits in its own order. No tenant has more than half.
+// X5, T12: tenants that wait for room take turns: the one that has the least of it is first, and
+// each waits in its own order. No tenant has more than half.
 func TestTenantsShareTheRoom(t *testing.T) {
 	t.Attr("rules", "X5 T12")
 	synctest.Test(t, func(t *testing.T) {
@@ -86,8 +87,9 @@ func TestTenantsShareTheRoom(t *testing.T) {
 	})
 }
 
-// X5: room is kept only for a while for a message that does not come. When it comes after that, it takes its room all the same. A message that is larger than
-// the room is taken if the room is empty, and a caller that gives up leaves the line.
+// X5: room is kept only for a while for a message that does not come. When it comes after that, it
+// takes its room all the same. A message that is larger than the room is taken if the room is
+// empty, and a caller that gives up leaves the line.
 func TestRoomForExpectedMessages(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -122,7 +124,8 @@ func TestRoomForExpectedMessages(t *testing.T) {
 	})
 }
 
-// X5: when many streams are opened at once, of which most have nothing to send yet, others do not wait for long. If large messages come, room is kept for each.
+// X5: when many streams are opened at once, of which most have nothing to send yet, others do not
+// wait for long. If large messages come, room is kept for each.
 func TestManyIdleStreams(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -174,8 +177,8 @@ func TestManyIdleStreams(t *testing.T) {
 	})
 }
 
-// X5: whatever submits do, and whenever they give up, the room that each tenant has adds up to what is not free, and at the end all of it is free. Nobody waits
-// for ever.
+// X5: whatever submits do, and whenever they give up, the room that each tenant has adds up to what
+// is not free, and at the end all of it is free. Nobody waits for ever.
 func TestRoomAddsUp(t *testing.T) {
 	t.Attr("rules", "X5")
 	for seed := range uint64(20) {

@@ -6,13 +6,15 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Versions of the claims. Any other encoding gets another number. Claims without a credential have the form of the first version, which had none.
+// Versions of the claims. Any other encoding gets another number. Claims without a credential have
+// the form of the first version, which had none.
 const (
 	withoutCredential = 1
 	withCredential    = 2
 )
 
-// appendClaims appends the encoded claims to b. Every value tells its own length, so that no two can run together.
+// appendClaims appends the encoded claims to b. Every value tells its own length, so that no two
+// can run together.
 func appendClaims(b []byte, c *Claims) []byte {
 	version := byte(withoutCredential)
 	if c.Credential != "" {

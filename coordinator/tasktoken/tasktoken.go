@@ -1,9 +1,11 @@
-// Package tasktoken issues task tokens and verifies them (H1). A task token lets its bearer report one attempt over HTTP. It names the
-// lease, and the lease decides what a report does. A token is good for nothing else. It outlives its lease only so that its bearer can still
-// be told what has become of the task.
+// Package tasktoken issues task tokens and verifies them (H1). A task token lets its bearer report
+// one attempt over HTTP. It names the lease, and the lease decides what a report does. A token is
+// good for nothing else. It outlives its lease only so that its bearer can still be told what has
+// become of the task.
 //
-// A token is "lst_" and the base64 of the claims and an HMAC-SHA256 over them. The key is derived from the secret of the store, for this
-// purpose alone: so a token is never a valid lease id or credential, and neither of those is a valid token.
+// A token is "lst_" and the base64 of the claims and an HMAC-SHA256 over them. The key is derived
+// from the secret of the store, for this purpose alone: so a token is never a valid lease id or
+// credential, and neither of those is a valid token.
 package tasktoken
 
 import (
@@ -39,11 +41,13 @@ var text = base64.RawURLEncoding.Strict()
 // Claims is what a token says.
 type Claims struct {
 	lease.Holding
-	// Credential is the id of the credential under which the worker holds the lease. The token ends when that is revoked (X3). It is empty if the worker
-	// needed none, or if a version issued the token that did not put it in.
+	// Credential is the id of the credential under which the worker holds the lease. The token ends
+	// when that is revoked (X3). It is empty if the worker needed none, or if a version issued the
+	// token that did not put it in.
 	Credential string
-	// Expires is an instant of the serving clock, like the end of a lease. So a token does not end while the coordinator is down, because
-	// the lease does not either, nor by a jump of the wall clock (A8, A9).
+	// Expires is an instant of the serving clock, like the end of a lease. So a token does not end
+	// while the coordinator is down, because the lease does not either, nor by a jump of the wall
+	// clock (A8, A9).
 	Expires lease.Instant
 }
 
@@ -68,7 +72,8 @@ func CheckTTL(ttl time.Duration) error {
 	return nil
 }
 
-// Issue returns a token for the holder of a live lease that ends at leaseEnds, and when the token ends. For credential see Claims.
+// Issue returns a token for the holder of a live lease that ends at leaseEnds, and when the token
+// ends. For credential see Claims.
 func (s *Signer) Issue(now lease.Now, h lease.Holding, credential string, leaseEnds lease.Instant) (token string, expires lease.Instant) {
 	expires = max(now.Serving.Add(s.ttl), leaseEnds.Add(Margin))
 	p := s.pens.Get().(*pen)
@@ -82,11 +87,13 @@ func (s *Signer) Issue(now lease.Now, h lease.Holding, credential string, leaseE
 // LooksLikeToken reports whether a text begins as a task token does. It verifies nothing.
 func LooksLikeToken(text string) bool { return strings.HasPrefix(text, prefix) }
 
-// Open returns what a token says; ok is false unless this store issued it and it has not ended. Whether its credential was revoked is for the caller to check.
+// Open returns what a token says; ok is false unless this store issued it and it has not ended.
+// Whether its credential was revoked is for the caller to check.
 func (s *Signer) Open(now lease.Now, token string) (c Claims, ok bool) {
 	body, ours := strings.CutPrefix(token, prefix)
 	raw, err := text.DecodeString(body)
-	if !ours || err != nil || len(raw) <= sha256.Size || len(body) != text.EncodedLen(len(raw)) { // the decoder skips line ends
+	// the decoder skips line ends
+	if !ours || err != nil || len(raw) <= sha256.Size || len(body) != text.EncodedLen(len(raw)) {
 		return Claims{}, false
 	}
 	said, mac := raw[:len(raw)-sha256.Size], raw[len(raw)-sha256.Size:]

@@ -34,7 +34,8 @@ func TestATokenHasTheClaimsOfItsLease(t *testing.T) {
 	}
 }
 
-// H1: a token is valid for its TTL, or until ten minutes after the end of its lease if that is later.
+// H1: a token is valid for its TTL, or until ten minutes after the end of its lease if that is
+// later.
 func TestATokenExpires(t *testing.T) {
 	t.Attr("rules", "H1")
 	s := New([]byte("key"), time.Hour)
@@ -85,7 +86,8 @@ func TestAForgedTokenIsRefused(t *testing.T) {
 	}
 }
 
-// H1: the key of task tokens is derived only for them. It differs from the key of lease ids, because that key also signs other texts of the same length.
+// H1: the key of task tokens is derived only for them. It differs from the key of lease ids,
+// because that key also signs other texts of the same length.
 func TestTheKeyIsDerivedOnlyForTokens(t *testing.T) {
 	t.Attr("rules", "H1")
 	a := lease.NewAuthority(7, []byte("secret of the store"))
@@ -108,7 +110,8 @@ func TestTTLIsChecked(t *testing.T) {
 	}
 }
 
-// H1: a token stays valid when the coordinator is upgraded, so the form of tokens must not change. If this test fails, correct the code, not the token.
+// H1: a token stays valid when the coordinator is upgraded, so the form of tokens must not change.
+// If this test fails, correct the code, not the token.
 func TestTokensAreStable(t *testing.T) {
 	t.Attr("rules", "H1")
 	const want = "lst_AQAAA0YwuLOIgAAAAAAAAAUHA4CAgICAIAIEYWNtZQF3AXLo2az7Q697623NAhssy1Oxq73XO-uRa_iNTGyd17A76A"
@@ -122,7 +125,8 @@ func TestTokensAreStable(t *testing.T) {
 	}
 }
 
-// Claims of another version, claims that are cut short, and claims with something behind them are refused, not read as other claims.
+// Claims of another version, claims that are cut short, and claims with something behind them are
+// refused, not read as other claims.
 func TestOnlyWholeClaimsAreRead(t *testing.T) {
 	for _, credential := range []string{"", "k1"} {
 		whole := appendClaims(nil, &Claims{Holding: testHolding(), Credential: credential, Expires: 5})

@@ -1,4 +1,5 @@
-// Package tracing makes spans of what the engine has committed, so that a trace joins the submit, each attempt, the work and the verdict:
+// Package tracing makes spans of what the engine has committed, so that a trace joins the submit,
+// each attempt, the work and the verdict:
 //
 //	the producer's own span
 //	└─ submit               until the task is durable; for a unary call over gRPC that call's own span
@@ -7,9 +8,10 @@
 //	      │  └─ execute     made by the worker, which gets the attempt's span as traceparent of its assignment
 //	      └─ refused        a report that came too late, with its verdict
 //
-// A span is made when it ends, from the history of the task. Nothing is kept for a span that has not ended: the ids of a task's span and of an attempt's
-// span follow from the task and the lease, so that a worker can name its parent long before that exists, and a restart changes nothing. Only tasks whose
-// stored traceparent has the flag "sampled" have spans, and others cost a look at it.
+// A span is made when it ends, from the history of the task. Nothing is kept for a span that has
+// not ended: the ids of a task's span and of an attempt's span follow from the task and the lease,
+// so that a worker can name its parent long before that exists, and a restart changes nothing. Only
+// tasks whose stored traceparent has the flag "sampled" have spans, and others cost a look at it.
 package tracing
 
 import (
@@ -33,7 +35,8 @@ import (
 // Tracer makes the spans. A nil Tracer makes none.
 type Tracer struct{ tracer trace.Tracer }
 
-// New returns a Tracer, or nil if the provider is nil. The provider must take the ids of its spans from IDs.
+// New returns a Tracer, or nil if the provider is nil. The provider must take the ids of its spans
+// from IDs.
 func New(p trace.TracerProvider) *Tracer {
 	if p == nil {
 		return nil
@@ -41,8 +44,9 @@ func New(p trace.TracerProvider) *Tracer {
 	return &Tracer{p.Tracer("github.com/lessor-dev/lessor/coordinator")}
 }
 
-// Submit begins the span of one submitted task, and puts it into the spec as its trace. Its parent is the trace of the spec, or else header, that of the
-// call. If the call has a span itself, that takes its place, and Submit returns nil, as it does if there is to be no span. End ends the span.
+// Submit begins the span of one submitted task, and puts it into the spec as its trace. Its parent
+// is the trace of the spec, or else header, that of the call. If the call has a span itself, that
+// takes its place, and Submit returns nil, as it does if there is to be no span. End ends the span.
 func (t *Tracer) Submit(ctx context.Context, s *lease.Spec, header string) trace.Span {
 	call := trace.SpanFromContext(ctx)
 	if c := call.SpanContext(); s.Traceparent == "" && c.IsValid() && !c.IsRemote() && (call.IsRecording() || header == "") {
@@ -63,8 +67,9 @@ func (t *Tracer) Submit(ctx context.Context, s *lease.Spec, header string) trace
 	return span
 }
 
-// unsampledHere follows a stored trace context that is sampled, but not by this coordinator: it does not count as sampled then, also after a restart,
-// and the worker's span is a child of the caller's. No caller can send it, because that is not valid.
+// unsampledHere follows a stored trace context that is sampled, but not by this coordinator: it
+// does not count as sampled then, also after a restart, and the worker's span is a child of the
+// caller's. No caller can send it, because that is not valid.
 const unsampledHere = "-"
 
 // Submitted returns the trace context of a spec as it is to be shown.
@@ -83,7 +88,8 @@ func End(span trace.Span, task *lease.Task, err error) {
 	span.End()
 }
 
-// Traceparent returns the trace context for the worker that has the lease of a task: the attempt's span, or what was submitted if that has none.
+// Traceparent returns the trace context for the worker that has the lease of a task: the attempt's
+// span, or what was submitted if that has none.
 func (t *Tracer) Traceparent(task *lease.Task) string {
 	c, ok := t.parse(task)
 	if !ok {
@@ -100,7 +106,8 @@ func (t *Tracer) parse(task *lease.Task) (trace.SpanContext, bool) {
 	return traceparent.Parse(task.Spec.Traceparent)
 }
 
-// Changed makes the spans that have ended with a committed change of a task; before is nil for a new task, after for one that was deleted.
+// Changed makes the spans that have ended with a committed change of a task; before is nil for a
+// new task, after for one that was deleted.
 func (t *Tracer) Changed(before, after *lease.Task) {
 	task := cmp.Or(after, before)
 	parent, ok := t.parse(task)
@@ -149,8 +156,9 @@ func (t *Tracer) taskEnded(parent trace.SpanContext, before, after *lease.Task) 
 	span.End(trace.WithTimestamp(after.FinishedAt.Time()))
 }
 
-// attemptEnded makes the span of an attempt, if the change has ended one. No attempt begins and ends in one change but one that had no time to be told to a
-// worker, and then only the last of two is seen.
+// attemptEnded makes the span of an attempt, if the change has ended one. No attempt begins and
+// ends in one change but one that had no time to be told to a worker, and then only the last of two
+// is seen.
 func (t *Tracer) attemptEnded(parent trace.SpanContext, before, after *lease.Task) {
 	var ended lease.Ended
 	switch {
@@ -264,7 +272,8 @@ func derive(kind string, id lease.TaskID, words ...uint64) trace.SpanID {
 
 type idKey struct{}
 
-// IDs generates the ids of spans: those that follow from a task or a lease, and random ones for all others. It is an IDGenerator of the OpenTelemetry SDK.
+// IDs generates the ids of spans: those that follow from a task or a lease, and random ones for all
+// others. It is an IDGenerator of the OpenTelemetry SDK.
 type IDs struct{}
 
 // NewIDs returns the ids of a span that begins a trace.

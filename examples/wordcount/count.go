@@ -14,7 +14,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// linesPerSave is the number of lines after which the count so far is saved, so that the next attempt need not count from the beginning.
+// linesPerSave is the number of lines after which the count so far is saved, so that the next
+// attempt need not count from the beginning.
 const linesPerSave = 100_000
 
 // linesPerLook is the number of lines after which the handler looks whether it must stop.
@@ -49,14 +50,16 @@ func countWords(ctx context.Context, t *worker.Task, file io.Reader) (int, error
 			words += len(strings.Fields(lines.Text()))
 		}
 		if n%linesPerLook == 0 && ctx.Err() != nil {
-			if n > skip && errors.Is(context.Cause(ctx), worker.ErrDraining) { // another worker goes on from here; if that fails, from the last save
+			// another worker goes on from here; if that fails, from the last save
+			if n > skip && errors.Is(context.Cause(ctx), worker.ErrDraining) {
 				_ = save(context.WithoutCancel(ctx), t, n, words)
 			}
 			return 0, context.Cause(ctx)
 		}
 		if n > skip && n%linesPerSave == 0 {
 			t.Progress(0, fmt.Sprintf("%d lines", n), "counting")
-			// save fails if the lease is lost. Then another attempt counts, and the result of this one would be discarded.
+			// save fails if the lease is lost. Then another attempt counts, and the result of this
+			// one would be discarded.
 			if err := save(ctx, t, n, words); err != nil {
 				return 0, err
 			}
@@ -73,7 +76,8 @@ func save(ctx context.Context, t *worker.Task, lines, words int) error {
 	return t.SaveCheckpoint(ctx, fmt.Appendf(nil, "%d %d", lines, words))
 }
 
-// parse reads a checkpoint: the number of lines that were counted, and of words in them. The first attempt has no checkpoint.
+// parse reads a checkpoint: the number of lines that were counted, and of words in them. The first
+// attempt has no checkpoint.
 func parse(checkpoint []byte) (lines, words int) {
 	_, _ = fmt.Sscanf(string(checkpoint), "%d %d", &lines, &words)
 	return lines, words

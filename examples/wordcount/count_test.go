@@ -93,7 +93,8 @@ func (r waitingReader) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// A worker that drains saves its position, however short the file, and another worker goes on from there. If the task is cancelled, it ends.
+// A worker that drains saves its position, however short the file, and another worker goes on from
+// there. If the task is cancelled, it ends.
 func TestHandlerStops(t *testing.T) {
 	c := workertest.Start(t)
 	text := strings.Repeat("two words\n", 2_500)

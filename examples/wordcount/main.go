@@ -1,4 +1,5 @@
-// Wordcount is a worker to start from: it counts the words of text files, one task per file, and can be stopped at any time.
+// Wordcount is a worker to start from: it counts the words of text files, one task per file, and
+// can be stopped at any time.
 //
 //	lessor serve --data ./data
 //	go run ./examples/wordcount
@@ -25,8 +26,8 @@ func main() {
 	}
 }
 
-// run works until a signal comes; files that are being counted then may finish. A second signal stops them, so that other workers go on with them at once,
-// and a third one ends the program.
+// run works until a signal comes; files that are being counted then may finish. A second signal
+// stops them, so that other workers go on with them at once, and a third one ends the program.
 func run(signals chan os.Signal, addr string) error {
 	conn, err := worker.Dial(addr)
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// backlog measures what n waiting tasks cost: memory before and after a restart, the time from the start of the process to its first
-// answer, and the drain of the first tasks. The restart kills the process.
+// backlog measures what n waiting tasks cost: memory before and after a restart, the time from the
+// start of the process to its first answer, and the drain of the first tasks. The restart kills the
+// process.
 func backlog(n int) func(context.Context, *rig) (samples, error) {
 	return func(ctx context.Context, r *rig) (samples, error) {
 		if _, err := submitBulk(ctx, r, n); err != nil {
@@ -46,7 +47,8 @@ func backlog(n int) func(context.Context, *rig) (samples, error) {
 	}
 }
 
-// idleTime is how long a coordinator must be without work until it has given back the memory that only work needs.
+// idleTime is how long a coordinator must be without work until it has given back the memory that
+// only work needs.
 const idleTime = 3 * time.Second
 
 // waitIdle waits until the coordinator has given back what only work needs.
@@ -59,7 +61,8 @@ func (r *rig) waitIdle(ctx context.Context) error {
 	}
 }
 
-// memorySamples returns the coordinator's memory now, under two names, or nothing if it is not known.
+// memorySamples returns the coordinator's memory now, under two names, or nothing if it is not
+// known.
 func (r *rig) memorySamples(anonymous, mapped string) samples {
 	m, ok := r.server.memory()
 	if !ok {
@@ -68,7 +71,8 @@ func (r *rig) memorySamples(anonymous, mapped string) samples {
 	return samples{anonymous: m.anonymous, mapped: m.mapped}
 }
 
-// restart kills the coordinator and starts another one on its data. It returns the time from the start to the first answer.
+// restart kills the coordinator and starts another one on its data. It returns the time from the
+// start to the first answer.
 func (r *rig) restart(ctx context.Context) (time.Duration, error) {
 	r.server.kill()
 	begin := time.Now()

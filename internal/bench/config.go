@@ -11,16 +11,20 @@ import (
 
 // Config says what to measure, and with how much load. validate has the ranges.
 type Config struct {
-	// Command starts a coordinator: the program, then "serve". The benchmark adds the arguments for the directory and the addresses.
+	// Command starts a coordinator: the program, then "serve". The benchmark adds the arguments for
+	// the directory and the addresses.
 	Command []string
-	// Dir is where temporary directories are made. So Dir decides which disk is measured. Empty: the system's directory for temporary files.
+	// Dir is where temporary directories are made. So Dir decides which disk is measured. Empty:
+	// the system's directory for temporary files.
 	Dir string
-	// Addr is the address of a running coordinator, as HOST:PORT. Empty: each phase starts a coordinator with Command. With Addr, the benchmark
-	// does not measure processor time, memory and restart, because these need access to the process.
+	// Addr is the address of a running coordinator, as HOST:PORT. Empty: each phase starts a
+	// coordinator with Command. With Addr, the benchmark does not measure processor time, memory
+	// and restart, because these need access to the process.
 	Addr string
 	// Options are for connections to Addr: TLS and credentials.
 	Options []grpc.DialOption
-	// Tenant is the tenant of the credentials, which workers need. Empty: the one that the coordinator names.
+	// Tenant is the tenant of the credentials, which workers need. Empty: the one that the
+	// coordinator names.
 	Tenant string
 
 	Producers []int // numbers of goroutines that submit single tasks; each number is measured in turn
@@ -28,17 +32,19 @@ type Config struct {
 	Slots     int   // handlers that a worker runs at once
 	Payload   int   // payload of a task, in bytes
 	Tasks     int   // tasks of a phase
-	// Backlogs are numbers of waiting tasks with which memory and restart are measured; each number in turn. 0 is ignored.
+	// Backlogs are numbers of waiting tasks with which memory and restart are measured; each number
+	// in turn. 0 is ignored.
 	Backlogs []int
 	Repeat   int // repetitions
-	// Phases are names of phases, such as "drain", or what several names begin with, such as "enqueue" or "enqueue_shared"; only these phases are
-	// measured. Empty: all.
+	// Phases are names of phases, such as "drain", or what several names begin with, such as
+	// "enqueue" or "enqueue_shared"; only these phases are measured. Empty: all.
 	Phases []string
 	// LimitSpan is how long each limit of the machine is measured in a repetition, 1 ms to 1 min.
 	LimitSpan time.Duration
 
-	// Profile is a directory for profiles, of an additional run that is not measured. There are three for each phase: CPU and heap of the
-	// coordinator, and CPU of the load, all during what is measured. Empty: none.
+	// Profile is a directory for profiles, of an additional run that is not measured. There are
+	// three for each phase: CPU and heap of the coordinator, and CPU of the load, all during what
+	// is measured. Empty: none.
 	Profile string
 	// Kill is closed if a run whose context has ended should not even delete its tasks. nil: never.
 	Kill <-chan struct{}
@@ -48,7 +54,8 @@ type Config struct {
 	Progress func(string)
 }
 
-// RangeError says that a field of Config is out of its range; it names the field's flag. The values are ints, or time.Durations.
+// RangeError says that a field of Config is out of its range; it names the field's flag. The values
+// are ints, or time.Durations.
 type RangeError struct {
 	Flag               string
 	Value, Least, Most any
@@ -116,7 +123,8 @@ func (c *Config) validatePhases() error {
 // matches reports whether a phase has the given name, or a name that begins with its words.
 func matches(phase, name string) bool { return strings.HasPrefix(phase+"_", name+"_") }
 
-// inOrder returns the numbers sorted, each once and without 0: two phases of the same name would mix their figures.
+// inOrder returns the numbers sorted, each once and without 0: two phases of the same name would
+// mix their figures.
 func inOrder(numbers []int) []int {
 	sorted := slices.Compact(slices.Sorted(slices.Values(numbers)))
 	return slices.DeleteFunc(sorted, func(n int) bool { return n == 0 })

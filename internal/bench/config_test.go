@@ -11,7 +11,8 @@ func smallest() Config {
 	return Config{Producers: []int{1, 1}, Workers: 1, Slots: 1, Payload: 0, Tasks: 1, Backlogs: []int{0, 0}, Repeat: 1, LimitSpan: time.Millisecond}
 }
 
-// Each number is refused just outside of its range and accepted at both ends of it. The error names the flag and the largest value.
+// Each number is refused just outside of its range and accepted at both ends of it. The error names
+// the flag and the largest value.
 func TestValidate(t *testing.T) {
 	fields := map[string]func(*Config) *int{
 		"producers": func(c *Config) *int { return &c.Producers[1] },
@@ -54,7 +55,8 @@ func TestValidateTheSpanOfLimits(t *testing.T) {
 	}
 }
 
-// A name selects the phases that have it or begin with its words. A name that selects none is refused, with the names that there are.
+// A name selects the phases that have it or begin with its words. A name that selects none is
+// refused, with the names that there are.
 func TestPhasesByName(t *testing.T) {
 	for name, want := range map[string][]string{
 		"drain":              {"drain"},

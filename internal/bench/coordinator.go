@@ -33,7 +33,8 @@ type coordinator struct {
 	profiler   *profiler     // nil unless the phase is profiled
 }
 
-// remoteCoordinator returns the coordinator at Addr, the only kind that may need TLS or a credential.
+// remoteCoordinator returns the coordinator at Addr, the only kind that may need TLS or a
+// credential.
 func (c *Config) remoteCoordinator() *coordinator {
 	return &coordinator{grpc: c.Addr, options: c.Options}
 }
@@ -43,7 +44,8 @@ func (s *coordinator) connect() (*grpc.ClientConn, error) {
 	return worker.Dial(s.grpc, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, s.options...)...)
 }
 
-// start starts a coordinator on the data in dir, which is killed when ctx ends; with Addr it returns that one.
+// start starts a coordinator on the data in dir, which is killed when ctx ends; with Addr it
+// returns that one.
 func (c *Config) start(ctx context.Context, dir string, args ...string) (*coordinator, error) {
 	if c.Addr != "" {
 		return c.remoteCoordinator(), nil
@@ -67,8 +69,9 @@ func (c *Config) start(ctx context.Context, dir string, args ...string) (*coordi
 	return s, nil
 }
 
-// startProcess starts cmd so that it does not survive this process, if the system can do that. The kernel watches the thread that started cmd, so that
-// thread must live as long. A goroutine of its own holds it, because a goroutine that is bound to a thread is slower.
+// startProcess starts cmd so that it does not survive this process, if the system can do that. The
+// kernel watches the thread that started cmd, so that thread must live as long. A goroutine of its
+// own holds it, because a goroutine that is bound to a thread is slower.
 func (s *coordinator) startProcess() error {
 	s.cmd.SysProcAttr = diesWithParent()
 	started := make(chan error, 1)
@@ -92,7 +95,8 @@ func (s *coordinator) wait() error {
 	return s.cmd.Wait()
 }
 
-// withoutSettings removes the variables that would configure the coordinator, so that it runs with its defaults.
+// withoutSettings removes the variables that would configure the coordinator, so that it runs with
+// its defaults.
 func withoutSettings(env []string) (kept []string) {
 	for _, variable := range env {
 		if !strings.HasPrefix(variable, "LESSOR_") {

@@ -6,8 +6,9 @@ import (
 	"strconv"
 )
 
-// flushCounter is the file in which a disk counts the flushes that were requested; empty: there is none. It is independent evidence that what
-// was acknowledged is durable: a program that forgets to flush shows none.
+// flushCounter is the file in which a disk counts the flushes that were requested; empty: there is
+// none. It is independent evidence that what was acknowledged is durable: a program that forgets to
+// flush shows none.
 type flushCounter string
 
 // read returns the count since the system started; ok is false if it is not known.
@@ -22,7 +23,8 @@ func (f flushCounter) read() (count uint64, ok bool) {
 	return parseFlushes(raw)
 }
 
-// parseFlushes reads the number of flushes from the stat file of a block device. Linux counts them since 5.5.
+// parseFlushes reads the number of flushes from the stat file of a block device. Linux counts them
+// since 5.5.
 func parseFlushes(stat []byte) (count uint64, ok bool) {
 	const flushes = 15 // number of fields before it
 	fields := bytes.Fields(stat)

@@ -10,8 +10,9 @@ import (
 // flush makes the data of a file durable, as bbolt does.
 func flush(file *os.File) error { return unix.Fdatasync(int(file.Fd())) }
 
-// flushCounterOf finds the counter of the disk that a directory is on. There is none for a file system that has not exactly one disk: tmpfs,
-// overlay, one over a network, or one on several disks.
+// flushCounterOf finds the counter of the disk that a directory is on. There is none for a file
+// system that has not exactly one disk: tmpfs, overlay, one over a network, or one on several
+// disks.
 func flushCounterOf(dir string) flushCounter {
 	var at unix.Stat_t
 	if err := unix.Stat(dir, &at); err != nil {

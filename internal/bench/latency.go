@@ -12,7 +12,8 @@ import (
 // maxLatencyTasks bounds how many tasks are sent one at a time.
 const maxLatencyTasks = 500
 
-// idleLatency sends one task after the other through an idle coordinator, with one worker that waits.
+// idleLatency sends one task after the other through an idle coordinator, with one worker that
+// waits.
 func idleLatency(ctx context.Context, r *rig) (samples, error) {
 	n := min(r.Tasks, maxLatencyTasks)
 	alone := *r.Config

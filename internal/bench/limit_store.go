@@ -12,8 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/store/boltstore"
 )
 
-// The store by itself: commits of records with the keys, and about the sizes, that a coordinator writes, and nothing else: no rules, no encoding,
-// no wire, one goroutine.
+// The store by itself: commits of records with the keys, and about the sizes, that a coordinator
+// writes, and nothing else: no rules, no encoding, no wire, one goroutine.
 
 // Sizes of the records of a task without its payload, in bytes.
 const (
@@ -46,7 +46,8 @@ func (t *rawTasks) grant(id lease.TaskID) {
 	t.batch.Delete(store.Ready, t.readyKey(id))
 }
 
-// assign is a submit that is granted at once, because a worker waits: the task is never put into the line.
+// assign is a submit that is granted at once, because a worker waits: the task is never put into
+// the line.
 func (t *rawTasks) assign(id lease.TaskID) {
 	t.key = store.AppendTaskKey(t.key[:0], id)
 	t.batch.PutSealed(store.Spec, t.key, 1, t.spec)
@@ -77,8 +78,8 @@ func (t *rawTasks) commit(ctx context.Context, first, size int, do step) error {
 	return t.store.Commit(ctx, &t.batch)
 }
 
-// rate commits steps for the tasks from first on, size at a time, until span is over or end is reached. It returns tasks per second, and the first
-// task that was not reached.
+// rate commits steps for the tasks from first on, size at a time, until span is over or end is
+// reached. It returns tasks per second, and the first task that was not reached.
 func (t *rawTasks) rate(ctx context.Context, size, first, end int, steps ...step) (perSecond float64, next int, err error) {
 	begin := time.Now()
 	for next = first; next < end && (next == first || time.Since(begin) < t.span); next += size {
@@ -97,7 +98,8 @@ func (t *rawTasks) rate(ctx context.Context, size, first, end int, steps ...step
 // storeRates are tasks per second.
 type storeRates struct{ submits, drains, lives float64 }
 
-// storeLimit measures commits of size tasks: their submits; their grants and completions, in two commits; and whole lives, in two as well.
+// storeLimit measures commits of size tasks: their submits; their grants and completions, in two
+// commits; and whole lives, in two as well.
 func (c *Config) storeLimit(ctx context.Context, size int) (found storeRates, err error) {
 	dir, err := os.MkdirTemp(c.Dir, "lessor-bench-")
 	if err != nil {
@@ -127,7 +129,8 @@ func (c *Config) commitLimit(ctx context.Context) (samples, error) {
 	return samples{"store_commit_1": 1000 / found.submits}, err
 }
 
-// smallCommits measures commits of one task of each producer: more cannot share a commit if each producer waits for its single submits.
+// smallCommits measures commits of one task of each producer: more cannot share a commit if each
+// producer waits for its single submits.
 func (c *Config) smallCommits(ctx context.Context, producers int) (samples, error) {
 	found, err := c.storeLimit(ctx, producers)
 	return samples{forProducers("store_submit", producers): found.submits, forProducers("store_life", producers): found.lives}, err

@@ -11,8 +11,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// The wire by itself: the same messages over gRPC on the loopback, answered at once by a server without tasks. It runs in this process like
-// the load, because both share the processors in any case.
+// The wire by itself: the same messages over gRPC on the loopback, answered at once by a server
+// without tasks. It runs in this process like the load, because both share the processors in any
+// case.
 
 type echo struct {
 	lessorv1.UnimplementedTaskServiceServer
@@ -41,7 +42,8 @@ func (echo) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRe
 	}
 }
 
-// wireLimit measures frames and single calls, in tasks per second, and the round trip of one message on a stream, in milliseconds.
+// wireLimit measures frames and single calls, in tasks per second, and the round trip of one
+// message on a stream, in milliseconds.
 func (c *Config) wireLimit(ctx context.Context) (samples, error) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

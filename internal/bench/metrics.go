@@ -13,8 +13,9 @@ const (
 // metric is a line of the report.
 type metric struct {
 	name, unit, text string
-	// limits are the names of the metrics that bound this one; see boundOf. If a step is taken twice, its name is in the list twice. A name
-	// may also be that of another result, which this one should reach. Empty: there is no such limit.
+	// limits are the names of the metrics that bound this one; see boundOf. If a step is taken
+	// twice, its name is in the list twice. A name may also be that of another result, which this
+	// one should reach. Empty: there is no such limit.
 	limits []string
 }
 
@@ -91,13 +92,15 @@ func backlogMetrics(n int) []metric {
 	}
 }
 
-// The handler starts when the submit, with the grant in it, is on the disk; the verdict needs a second commit and a second round trip.
+// The handler starts when the submit, with the grant in it, is on the disk; the verdict needs a
+// second commit and a second round trip.
 var (
 	oneCommit  = []string{"wire_round_trip", "store_commit_1"}
 	twoCommits = append(oneCommit, oneCommit...)
 )
 
-// forProducers returns the name of a figure with n producers. The p distinguishes it from one with n tasks in a commit.
+// forProducers returns the name of a figure with n producers. The p distinguishes it from one with
+// n tasks in a commit.
 func forProducers(name string, n int) string { return fmt.Sprintf("%s_p%d", name, n) }
 
 // forBacklog returns the name of a figure with n waiting tasks.
@@ -110,6 +113,7 @@ func producers(n int) string {
 	return fmt.Sprintf("%d producers", n)
 }
 
-// The costs of a metric are under these names in the samples: the coordinator's processor time, and flushes of the disk.
+// The costs of a metric are under these names in the samples: the coordinator's processor time, and
+// flushes of the disk.
 func cpuOf(name string) string     { return "cpu/" + name }
 func flushesOf(name string) string { return "flushes/" + name }

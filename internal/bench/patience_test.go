@@ -19,7 +19,8 @@ func (silent) BatchDeleteTasks(ctx context.Context, _ *lessorv1.BatchDeleteTasks
 	return nil, ctx.Err()
 }
 
-// A run that is stopped does not wait long for a coordinator that does not answer, and no longer at all if it is killed.
+// A run that is stopped does not wait long for a coordinator that does not answer, and no longer at
+// all if it is killed.
 func TestStoppedRunHasPatience(t *testing.T) {
 	for name, c := range map[string]struct{ stopped, killed, want time.Duration }{
 		"stopped before":        {0, time.Hour, patience},

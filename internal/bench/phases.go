@@ -50,7 +50,8 @@ func (c *Config) allPhases() []phase {
 	return all
 }
 
-// withBacklog returns the names of the phases that there are once for each number of waiting tasks. They restart the coordinator.
+// withBacklog returns the names of the phases that there are once for each number of waiting tasks.
+// They restart the coordinator.
 func withBacklog() []string {
 	names := []string{"backlog"}
 	for _, k := range scatteredKinds {
@@ -59,7 +60,8 @@ func withBacklog() []string {
 	return names
 }
 
-// tasksOfProducer bounds how many tasks one producer submits that waits for each: a single producer is a hundred times slower than frames.
+// tasksOfProducer bounds how many tasks one producer submits that waits for each: a single producer
+// is a hundred times slower than frames.
 const tasksOfProducer = 2000
 
 // enqueue measures submits without workers.
@@ -88,8 +90,8 @@ func drain(ctx context.Context, r *rig) (samples, error) {
 	return r.ran.rate("drain", r.Tasks), r.checkCompleted(ctx, acknowledged, committed)
 }
 
-// drainTasks measures workers from their start to verdict n, and lets them finish the tasks that they have. It returns the number of
-// verdicts.
+// drainTasks measures workers from their start to verdict n, and lets them finish the tasks that
+// they have. It returns the number of verdicts.
 func (r *rig) drainTasks(ctx context.Context, n int) (committed int, err error) {
 	c := workerGroup{rig: r, target: int64(n)}
 	end := r.server.begin()
@@ -100,7 +102,8 @@ func (r *rig) drainTasks(ctx context.Context, n int) (committed int, err error) 
 	return int(c.committed.Load()), err
 }
 
-// endToEnd measures producers and workers at the same time, from the first submit to the last verdict; the workers wait already.
+// endToEnd measures producers and workers at the same time, from the first submit to the last
+// verdict; the workers wait already.
 func endToEnd(name string, tasks int, submit submitter) phase {
 	return phase{name, func(ctx context.Context, r *rig) (samples, error) {
 		c := workerGroup{rig: r, target: int64(tasks)}

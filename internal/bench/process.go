@@ -13,7 +13,8 @@ import (
 // tick is the unit of processor times in /proc, the same on every Linux that Go supports.
 const tick = 10 * time.Millisecond
 
-// cpuTime returns the processor time that a process has used, user and system. Without /proc it is always 0.
+// cpuTime returns the processor time that a process has used, user and system. Without /proc it is
+// always 0.
 func cpuTime(pid int) time.Duration {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -26,7 +27,8 @@ func cpuTime(pid int) time.Duration {
 	return used
 }
 
-// parseCPU reads utime and stime from a stat file. The name of the process, in parentheses, may contain anything.
+// parseCPU reads utime and stime from a stat file. The name of the process, in parentheses, may
+// contain anything.
 func parseCPU(stat []byte) (time.Duration, error) {
 	_, rest, found := bytes.Cut(stat[max(bytes.LastIndexByte(stat, ')'), 0):], []byte(") "))
 	fields := bytes.Fields(rest)
@@ -42,8 +44,8 @@ func parseCPU(stat []byte) (time.Duration, error) {
 	return time.Duration(user+system) * tick, err
 }
 
-// memory is what a process holds, in MiB: anonymous memory and, separately, mapped pages of files, which the kernel can take back. A page that
-// several processes share counts in part for each.
+// memory is what a process holds, in MiB: anonymous memory and, separately, mapped pages of files,
+// which the kernel can take back. A page that several processes share counts in part for each.
 type memory struct{ anonymous, mapped float64 }
 
 // memoryOf asks the kernel; ok is false if the kernel does not tell.

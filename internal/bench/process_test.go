@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// The name of a process is in parentheses, and may itself contain parentheses and text that looks like the fields behind it.
+// The name of a process is in parentheses, and may itself contain parentheses and text that looks
+// like the fields behind it.
 func TestParseCPU(t *testing.T) {
 	const fields = " S 1 2 3 4 5 6 7 8 9 10 150 25 0 0 20 0 7 0"
 	for stat, want := range map[string]time.Duration{
@@ -36,7 +37,8 @@ func TestParseMemory(t *testing.T) {
 	}
 }
 
-// The flushes are the 16th field in the stat file of a disk. The lines of older kernels end before it.
+// The flushes are the 16th field in the stat file of a disk. The lines of older kernels end before
+// it.
 func TestParseFlushes(t *testing.T) {
 	for stat, want := range map[string]uint64{
 		"  761429 136440 167 401 118 69 249 329 1 818 764 508054 73 403 80778  2084456   258751\n": 2084456,

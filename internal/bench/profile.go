@@ -15,10 +15,12 @@ import (
 	"github.com/lessor-dev/lessor/internal/httpserver"
 )
 
-// maxProfile is the longest CPU profile that is taken, in seconds. The rest of the time that the coordinator's HTTP server has for the answer is for sending it.
+// maxProfile is the longest CPU profile that is taken, in seconds. The rest of the time that the
+// coordinator's HTTP server has for the answer is for sending it.
 const maxProfile = int((httpserver.WriteTimeout - 5*time.Second) / time.Second)
 
-// profiles runs each phase once more, on coordinators with profiling, and keeps the profiles. took says how long each phase took before.
+// profiles runs each phase once more, on coordinators with profiling, and keeps the profiles. took
+// says how long each phase took before.
 func (c Config) profiles(ctx context.Context, took map[string]time.Duration) error {
 	if c.Profile == "" {
 		return nil
@@ -41,7 +43,8 @@ func (c Config) profiles(ctx context.Context, took map[string]time.Duration) err
 	return nil
 }
 
-// profiler profiles a coordinator and this process, the load, during a span, and neither what a phase prepares nor what it checks.
+// profiler profiles a coordinator and this process, the load, during a span, and neither what a
+// phase prepares nor what it checks.
 type profiler struct {
 	ctx     context.Context // of one phase, as the profiler is
 	http    string          // of the coordinator

@@ -18,7 +18,8 @@ type Machine struct {
 	Arch string `json:"arch"`
 	CPUs int    `json:"cpus"`
 	Go   string `json:"go"`
-	// LoadAverage is that of the last minute before the run, -1 if it is not known. Near 0 the machine was idle.
+	// LoadAverage is that of the last minute before the run, -1 if it is not known. Near 0 the
+	// machine was idle.
 	LoadAverage float64 `json:"load_average"`
 	Version     string  `json:"version"`
 }
@@ -41,12 +42,14 @@ type Figure struct {
 	Text string `json:"text"`
 	Unit string `json:"unit"`
 	Summary
-	// CPU is the coordinator's processor time in milliseconds for 1,000 tasks; absent if it is not known.
+	// CPU is the coordinator's processor time in milliseconds for 1,000 tasks; absent if it is not
+	// known.
 	CPU *Summary `json:"cpu_ms_per_1000_tasks,omitempty"`
-	// Flushes counts those that anybody requested of the disk, for 1,000 tasks (for disk_flush: 1,000 appends); absent if the disk does not
-	// count them.
+	// Flushes counts those that anybody requested of the disk, for 1,000 tasks (for disk_flush:
+	// 1,000 appends); absent if the disk does not count them.
 	Flushes *Summary `json:"flushes_per_1000_tasks,omitempty"`
-	// Bound is what the machine allows by Limits: the lowest of rates, the sum of times; 0 if there is no such limit.
+	// Bound is what the machine allows by Limits: the lowest of rates, the sum of times; 0 if there
+	// is no such limit.
 	Bound  float64  `json:"bound,omitempty"`
 	Limits []string `json:"limited_by,omitempty"`
 	// Share is how much of the bound was reached, 1 being all.
@@ -65,7 +68,8 @@ func (c *Config) newReport() *Report {
 	}
 }
 
-// Busy reports whether others used the machine at the start; then the figures are worse than they could be.
+// Busy reports whether others used the machine at the start; then the figures are worse than they
+// could be.
 func (m Machine) Busy() bool { return m.LoadAverage > 0.25*float64(m.CPUs) }
 
 // fill adds the figures from what was measured.
@@ -93,7 +97,8 @@ func (m metric) figure(found map[string][]float64) Figure {
 	return f
 }
 
-// bound returns the limit that is met first, with its name. Times add up, so for them it is the sum, with all names.
+// bound returns the limit that is met first, with its name. Times add up, so for them it is the
+// sum, with all names.
 func (m metric) bound(found map[string][]float64) (names []string, bound float64) {
 	limits := make([]float64, len(m.limits))
 	for i, name := range m.limits {

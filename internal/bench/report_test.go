@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A rate names its lowest limit, a time names all its limits. The report leaves out what was not measured, but not flushes that were counted as 0.
+// A rate names its lowest limit, a time names all its limits. The report leaves out what was not
+// measured, but not flushes that were counted as 0.
 func TestReport(t *testing.T) {
 	r, c := &Report{}, &Config{Producers: []int{4}, Backlogs: []int{70}}
 	r.fill(c.limitMetrics(), c.resultMetrics(), map[string][]float64{
@@ -29,7 +30,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// Each metric has its own name, and each limit that a result is compared with is a metric that is measured.
+// Each metric has its own name, and each limit that a result is compared with is a metric that is
+// measured.
 func TestLimitsAreMetrics(t *testing.T) {
 	c, known := &Config{Producers: []int{1, 64, frameSize}, Backlogs: []int{100, 500}}, map[string]bool{}
 	for _, m := range slices.Concat(c.limitMetrics(), c.resultMetrics()) {

@@ -15,7 +15,8 @@ import (
 // queue is the queue of every phase, in a workspace of its own.
 const queue = "bench"
 
-// rig is what a phase works with: a coordinator, a connection for its producers, and its own workspace.
+// rig is what a phase works with: a coordinator, a connection for its producers, and its own
+// workspace.
 type rig struct {
 	*Config
 	server    *coordinator
@@ -50,7 +51,8 @@ func (r *rig) spec() *lessorv1.TaskSpec {
 // errCounts begins every error of a run that lost tasks, or had too many.
 var errCounts = errors.New("the counts differ")
 
-// checkWaiting compares how many tasks were acknowledged with how many wait for a worker, or for their time.
+// checkWaiting compares how many tasks were acknowledged with how many wait for a worker, or for
+// their time.
 func (r *rig) checkWaiting(ctx context.Context, acknowledged int) error {
 	res, err := lessorv1.NewAdminServiceClient(r.conn).GetQueue(ctx, &lessorv1.GetQueueRequest{WorkspaceId: r.workspace, Name: queue})
 	if err != nil {
@@ -62,7 +64,8 @@ func (r *rig) checkWaiting(ctx context.Context, acknowledged int) error {
 	return nil
 }
 
-// checkCompleted compares how many tasks were acknowledged with how many reports were committed, and with what the coordinator lists.
+// checkCompleted compares how many tasks were acknowledged with how many reports were committed,
+// and with what the coordinator lists.
 func (r *rig) checkCompleted(ctx context.Context, acknowledged int, committed int) error {
 	total, completed := 0, 0
 	for token := ""; ; {

@@ -23,8 +23,9 @@ type work struct {
 	run  func(context.Context) (samples, error)
 }
 
-// garbage is GOGC of this process, unless the environment sets it. The heap of the load is a few MiB; collecting it as often as the default
-// does took a quarter of the load's processor time away from the coordinator.
+// garbage is GOGC of this process, unless the environment sets it. The heap of the load is a few
+// MiB; collecting it as often as the default does took a quarter of the load's processor time away
+// from the coordinator.
 const garbage = 400
 
 func relaxGC() (restore func()) {
@@ -35,8 +36,9 @@ func relaxGC() (restore func()) {
 	return func() { debug.SetGCPercent(before) }
 }
 
-// Run measures everything, Repeat times in turn. If ctx ends, the error is its cause. If only the profiles fail, Run returns the report with the
-// error. No process or directory is left behind, and no task, unless the coordinator at Addr does not answer; then Progress is told about them.
+// Run measures everything, Repeat times in turn. If ctx ends, the error is its cause. If only the
+// profiles fail, Run returns the report with the error. No process or directory is left behind, and
+// no task, unless the coordinator at Addr does not answer; then Progress is told about them.
 func Run(ctx context.Context, c Config) (*Report, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -80,7 +82,8 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	return report, c.profiles(ctx, took)
 }
 
-// checkReachable finds out whether there is a coordinator at Addr, and whether it accepts workers of Tenant, before anything is measured or submitted.
+// checkReachable finds out whether there is a coordinator at Addr, and whether it accepts workers
+// of Tenant, before anything is measured or submitted.
 func (c *Config) checkReachable(ctx context.Context) error {
 	if c.Addr == "" {
 		return nil
@@ -99,7 +102,8 @@ func (c *Config) checkReachable(ctx context.Context) error {
 	return workers.shutdown()
 }
 
-// do runs a piece of work. If ctx has ended, the error is the cause of that, whatever else went wrong.
+// do runs a piece of work. If ctx has ended, the error is the cause of that, whatever else went
+// wrong.
 func (w work) do(ctx context.Context) (samples, error) {
 	bounded, cancel := context.WithTimeoutCause(ctx, stuck, errStuck)
 	defer cancel()
@@ -150,7 +154,8 @@ func (c *Config) measure(ctx context.Context, s *coordinator, p phase) (samples,
 	}
 	got, err := p.run(ctx, r)
 	if left := r.cleanUp(ctx); left != nil {
-		c.progress("%s: its tasks in workspace %s were not deleted; \"lessor task delete --workspace %[2]s --all --force --yes\" does that", p.name, r.workspace) // the error may be another one
+		// the error may be another one
+		c.progress("%s: its tasks in workspace %s were not deleted; \"lessor task delete --workspace %[2]s --all --force --yes\" does that", p.name, r.workspace)
 		err = errors.Join(err, left)
 	}
 	_ = r.conn.Close() // nothing is under way

@@ -13,7 +13,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// scatteredKind is a kind of tasks with something random, whose entries in an index of the coordinator have their places all over it.
+// scatteredKind is a kind of tasks with something random, whose entries in an index of the
+// coordinator have their places all over it.
 type scatteredKind struct {
 	name, what string
 	change     func(*lessorv1.TaskSpec) // makes a task one of them
@@ -27,7 +28,8 @@ var scatteredKinds = []scatteredKind{
 // withKey gives a task a random idempotency key.
 func withKey(s *lessorv1.TaskSpec) { s.IdempotencyKey = rand.Text() }
 
-// Delayed tasks wait for a random time in this span from now on, so that none of them runs during the measurement.
+// Delayed tasks wait for a random time in this span from now on, so that none of them runs during
+// the measurement.
 const (
 	leastDelay = time.Hour
 	mostDelay  = 10 * 24 * time.Hour
@@ -38,7 +40,8 @@ func delayed(s *lessorv1.TaskSpec) {
 	s.RunAt = timestamppb.New(time.Now().Add(leastDelay + mathrand.N(mostDelay-leastDelay)))
 }
 
-// phase measures what tasks of the kind cost that are submitted after n like them, and the memory and the restart with all of them.
+// phase measures what tasks of the kind cost that are submitted after n like them, and the memory
+// and the restart with all of them.
 func (k scatteredKind) phase(n int) phase {
 	return phase{forBacklog(k.name, n), func(ctx context.Context, r *rig) (samples, error) {
 		r.change = k.change

@@ -33,8 +33,8 @@ func (s span) rate(name string, tasks int) samples {
 	return found
 }
 
-// costs returns the costs of a metric for 1,000 tasks: the coordinator's processor time in milliseconds, and the flushes of the disk, which
-// others may have requested too.
+// costs returns the costs of a metric for 1,000 tasks: the coordinator's processor time in
+// milliseconds, and the flushes of the disk, which others may have requested too.
 func (s span) costs(name string, tasks int) samples {
 	found := samples{cpuOf(name): millis(s.cpu) * 1000 / float64(tasks)}
 	if s.counted {

@@ -12,7 +12,8 @@ type Summary struct {
 	Max    float64 `json:"max"`
 }
 
-// summarize returns the zero Summary for no values. The median of an even number of values is the mean of the two in the middle.
+// summarize returns the zero Summary for no values. The median of an even number of values is the
+// mean of the two in the middle.
 func summarize(values []float64) Summary {
 	if len(values) == 0 {
 		return Summary{}
@@ -22,7 +23,8 @@ func summarize(values []float64) Summary {
 	return Summary{Median: (sorted[(n-1)/2] + sorted[n/2]) / 2, Min: sorted[0], Max: sorted[n-1]}
 }
 
-// percentile returns the smallest value that at least p percent of the values do not exceed, or 0 for no values. It sorts the values.
+// percentile returns the smallest value that at least p percent of the values do not exceed, or 0
+// for no values. It sorts the values.
 func percentile(values []float64, p float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -32,8 +34,8 @@ func percentile(values []float64, p float64) float64 {
 	return values[min(max(rank, 1), len(values))-1]
 }
 
-// boundOf returns what the machine allows if all the limits hold. For rates it is the lowest, which is met first; for times their sum,
-// because one comes after the other.
+// boundOf returns what the machine allows if all the limits hold. For rates it is the lowest, which
+// is met first; for times their sum, because one comes after the other.
 func boundOf(unit string, limits []float64) float64 {
 	bound := 0.0
 	for i, limit := range limits {
@@ -47,7 +49,8 @@ func boundOf(unit string, limits []float64) float64 {
 	return bound
 }
 
-// shareOf returns how much of what the machine allows was reached, 1 being all, or 0 if one of the two is not known.
+// shareOf returns how much of what the machine allows was reached, 1 being all, or 0 if one of the
+// two is not known.
 func shareOf(unit string, measured, bound float64) float64 {
 	if measured <= 0 || bound <= 0 {
 		return 0

@@ -54,8 +54,8 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-// The bound of a rate is its lowest limit, the bound of a time is the sum of its limits. In both cases, a share of 1 means that the bound was
-// reached.
+// The bound of a rate is its lowest limit, the bound of a time is the sum of its limits. In both
+// cases, a share of 1 means that the bound was reached.
 func TestShareOfABound(t *testing.T) {
 	for name, test := range map[string]struct {
 		unit                   string

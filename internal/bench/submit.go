@@ -97,7 +97,8 @@ func refusal(result *lessorv1.SubmitResult) error {
 	return nil
 }
 
-// submitShared calls Submit of the producer client from that many goroutines, which share its frames.
+// submitShared calls Submit of the producer client from that many goroutines, which share its
+// frames.
 func submitShared(goroutines int) submitter {
 	return func(ctx context.Context, r *rig, n int) (int, error) {
 		client := producer.New(r.conn)
@@ -125,7 +126,8 @@ func submitUnary(goroutines int) submitter {
 	}
 }
 
-// spread calls one n times in all, from that many goroutines, and returns how many calls succeeded. The first error stops it.
+// spread calls one n times in all, from that many goroutines, and returns how many calls succeeded.
+// The first error stops it.
 func spread(ctx context.Context, goroutines, n int, one func(context.Context) error) (int, error) {
 	var next, succeeded atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)

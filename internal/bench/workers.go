@@ -50,10 +50,12 @@ func (c *workerGroup) run(ctx context.Context) {
 	}()
 }
 
-// maxBackoff is the longest wait of a worker before it reconnects, and so before it notices that patience is over.
+// maxBackoff is the longest wait of a worker before it reconnects, and so before it notices that
+// patience is over.
 const maxBackoff = time.Second
 
-// work runs one worker on a connection of its own. The end of ctx drains it, that of patient ends it at once.
+// work runs one worker on a connection of its own. The end of ctx drains it, that of patient ends
+// it at once.
 func (c *workerGroup) work(ctx, patient context.Context, name string) error {
 	registered := sync.OnceFunc(c.ready.Done)
 	defer registered()
@@ -92,7 +94,8 @@ func (c *workerGroup) work(ctx, patient context.Context, name string) error {
 	return nil
 }
 
-// omitFullness removes how full memory and disk of the machine are from what a worker reports: above a threshold it would get no work.
+// omitFullness removes how full memory and disk of the machine are from what a worker reports:
+// above a threshold it would get no work.
 func omitFullness(measured map[string]float64) map[string]float64 {
 	delete(measured, "mem_pct")
 	delete(measured, "disk_pct")
@@ -105,8 +108,8 @@ func call(f func()) {
 	}
 }
 
-// count counts a verdict. Any verdict but COMMITTED fails the run. A task that came when the worker was about to end was given back, and
-// does not count.
+// count counts a verdict. Any verdict but COMMITTED fails the run. A task that came when the worker
+// was about to end was given back, and does not count.
 func (c *workerGroup) count(t *worker.Task, v *lessorv1.ReportVerdict, fail context.CancelCauseFunc) {
 	if v.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 		fail(fmt.Errorf("the completion of task %s was answered %s, %s", t.ID, v.GetVerdict(), v.GetReason()))

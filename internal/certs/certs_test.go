@@ -24,7 +24,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/pipe"
 )
 
-// makeCerts returns a directory with an authority, a certificate for the server localhost and one for a client.
+// makeCerts returns a directory with an authority, a certificate for the server localhost and one
+// for a client.
 func makeCerts(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "certs")
@@ -41,7 +42,8 @@ func makeCerts(t *testing.T) string {
 	return dir
 }
 
-// connectedPair returns both ends of a TCP connection. Unlike net.Pipe, TCP buffers what is written, so that no side blocks if the other has given up.
+// connectedPair returns both ends of a TCP connection. Unlike net.Pipe, TCP buffers what is
+// written, so that no side blocks if the other has given up.
 func connectedPair(t *testing.T) (serverConn, clientConn net.Conn) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -62,7 +64,8 @@ func filesIn(dir, name string) Files {
 	return Files{Cert: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+"-key.pem"), CA: filepath.Join(dir, "ca.pem")}
 }
 
-// handshake does a TLS handshake of the two configurations over a new connection. It returns the state of the server, and the errors of both sides.
+// handshake does a TLS handshake of the two configurations over a new connection. It returns the
+// state of the server, and the errors of both sides.
 func handshake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error) {
 	t.Helper()
 	serverConn, clientConn := connectedPair(t)
@@ -74,7 +77,9 @@ func handshake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, e
 		c := tls.Client(clientConn, client)
 		err := c.Handshake()
 		if err == nil {
-			_, err = io.ReadFull(c, make([]byte, 1)) // with TLS 1.3, a client learns only after the handshake that its certificate was refused
+			// with TLS 1.3, a client learns only after the handshake that its certificate was
+			// refused
+			_, err = io.ReadFull(c, make([]byte, 1))
 		}
 		if err != nil {
 			_ = clientConn.Close()
@@ -93,8 +98,9 @@ func handshake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, e
 	return c.ConnectionState(), errors.Join(err, <-failed)
 }
 
-// X1: the certificates that one command makes work for both sides, and the server sees the name of the client. A client without a certificate gets a
-// connection without a name. Certificates of another authority are refused by both sides.
+// X1: the certificates that one command makes work for both sides, and the server sees the name of
+// the client. A client without a certificate gets a connection without a name. Certificates of
+// another authority are refused by both sides.
 func TestDevelopmentCertificates(t *testing.T) {
 	t.Attr("rules", "X1")
 	dir, other := makeCerts(t), makeCerts(t)
@@ -130,7 +136,8 @@ func TestDevelopmentCertificates(t *testing.T) {
 	}
 }
 
-// X1: the certificate of a server is for its hosts, names and addresses, and for no client; that of a client is for no server.
+// X1: the certificate of a server is for its hosts, names and addresses, and for no client; that of
+// a client is for no server.
 func TestDevelopmentCertificatesAreForOneSide(t *testing.T) {
 	t.Attr("rules", "X1")
 	dir := makeCerts(t)
@@ -214,7 +221,8 @@ func TestDevelopmentCertificateOnAFullDisk(t *testing.T) {
 	}
 }
 
-// X1: changed files take effect with the next connection. If a file is broken, that is logged once, and the old files stay in force.
+// X1: changed files take effect with the next connection. If a file is broken, that is logged once,
+// and the old files stay in force.
 func TestServerReadsChangedFiles(t *testing.T) {
 	t.Attr("rules", "X1")
 	dir, next := makeCerts(t), makeCerts(t)
@@ -255,7 +263,8 @@ func TestServerReadsChangedFiles(t *testing.T) {
 	}
 	replace("server.pem", current)
 	trusts(dir)
-	for i, broken := range []string{"no certificate", "NO certificate"} { // another size at the same time, then another time with the same size
+	// another size at the same time, then another time with the same size
+	for i, broken := range []string{"no certificate", "NO certificate"} {
 		replace("server.pem", []byte(broken))
 		for range 2 {
 			if !trusts(dir) || trusts(next) {
@@ -278,7 +287,8 @@ func TestServerReadsChangedFiles(t *testing.T) {
 	wantLogged(2)
 }
 
-// X1: a client uses changed files with its next connection. If a file is broken, the old files stay in force.
+// X1: a client uses changed files with its next connection. If a file is broken, the old files stay
+// in force.
 func TestClientReadsChangedFiles(t *testing.T) {
 	t.Attr("rules", "X1")
 	dir, next := makeCerts(t), makeCerts(t)
@@ -338,7 +348,8 @@ func TestClientReadsChangedFiles(t *testing.T) {
 	}
 }
 
-// The server uses a certificate even if it has expired by the server's clock, because the clocks of clients may differ. The log has a warning.
+// The server uses a certificate even if it has expired by the server's clock, because the clocks of
+// clients may differ. The log has a warning.
 func TestExpiredCertificate(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) { // in the year 2000
@@ -359,7 +370,8 @@ func TestExpiredCertificate(t *testing.T) {
 	}
 }
 
-// X1: when an authority is no longer trusted, the server refuses a client with its certificate, even if the client resumes a TLS session.
+// X1: when an authority is no longer trusted, the server refuses a client with its certificate,
+// even if the client resumes a TLS session.
 func TestRemovedAuthorityIsNotTrusted(t *testing.T) {
 	t.Attr("rules", "X1")
 	dir, next := makeCerts(t), makeCerts(t)
@@ -413,7 +425,8 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// A pipe without a writer is refused. A pipe with content is read, as from a process substitution of the shell.
+// A pipe without a writer is refused. A pipe with content is read, as from a process substitution
+// of the shell.
 func TestPipes(t *testing.T) {
 	dir := makeCerts(t)
 	good := filesIn(dir, "server")

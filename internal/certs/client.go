@@ -13,7 +13,8 @@ import (
 // errHalf refuses a certificate without its key.
 var errHalf = errors.New("a certificate and its key must be set together")
 
-// Client reads the files and returns the TLS configuration of a client. Without Files.CA, the client trusts the authorities of the system.
+// Client reads the files and returns the TLS configuration of a client. Without Files.CA, the
+// client trusts the authorities of the system.
 func Client(files Files) (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if files.CA != "" {
@@ -32,15 +33,16 @@ func Client(files Files) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Unlike Certificates, GetClientCertificate sends the certificate also to a server that does not trust its authority. The server's error then
-	// says so.
+	// Unlike Certificates, GetClientCertificate sends the certificate also to a server that does
+	// not trust its authority. The server's error then says so.
 	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	return cfg, nil
 }
 
-// Transport returns the credentials with which gRPC connects. They read the files for each connection, so changed files take effect with the
-// next connection, unless one of the files is a pipe. If the files cannot be read then, for example while somebody replaces them, the
-// credentials use what they read last. The error is about the first read.
+// Transport returns the credentials with which gRPC connects. They read the files for each
+// connection, so changed files take effect with the next connection, unless one of the files is a
+// pipe. If the files cannot be read then, for example while somebody replaces them, the credentials
+// use what they read last. The error is about the first read.
 func Transport(files Files) (credentials.TransportCredentials, error) {
 	cfg, err := Client(files)
 	if err != nil {

@@ -24,15 +24,16 @@ const (
 	devSkew = time.Hour
 )
 
-// Authority signs certificates for development. Its key is in a file beside the certificates, which is not safe enough for production.
+// Authority signs certificates for development. Its key is in a file beside the certificates, which
+// is not safe enough for production.
 type Authority struct {
 	dir  string
 	cert *x509.Certificate
 	key  crypto.Signer
 }
 
-// NewAuthority makes an authority, with ca.pem and ca-key.pem in dir. It makes dir if need be. It never replaces a file: if one exists, the
-// error wraps fs.ErrExist.
+// NewAuthority makes an authority, with ca.pem and ca-key.pem in dir. It makes dir if need be. It
+// never replaces a file: if one exists, the error wraps fs.ErrExist.
 func NewAuthority(dir string) (*Authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -90,7 +91,8 @@ func newTemplate(name string) (*x509.Certificate, error) {
 	}, nil
 }
 
-// write makes a key and a certificate, and writes both. The authority signs the certificate; the authority's own certificate signs itself.
+// write makes a key and a certificate, and writes both. The authority signs the certificate; the
+// authority's own certificate signs itself.
 func (a *Authority) write(name string, template *x509.Certificate) (*x509.Certificate, crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -112,13 +114,15 @@ func (a *Authority) write(name string, template *x509.Certificate) (*x509.Certif
 		return nil, nil, err
 	}
 	if err := a.create(name+".pem", 0o644, "CERTIFICATE", raw); err != nil {
-		return nil, nil, errors.Join(err, os.Remove(filepath.Join(a.dir, name+"-key.pem"))) // a key without its certificate would look like that of another one
+		// a key without its certificate would look like that of another one
+		return nil, nil, errors.Join(err, os.Remove(filepath.Join(a.dir, name+"-key.pem")))
 	}
 	cert, err := x509.ParseCertificate(raw)
 	return cert, key, err
 }
 
-// create writes a file, which must not exist yet. If that fails, the file is removed, so that it can be tried again.
+// create writes a file, which must not exist yet. If that fails, the file is removed, so that it
+// can be tried again.
 func (a *Authority) create(name string, mode os.FileMode, kind string, content []byte) error {
 	file, err := os.OpenFile(filepath.Join(a.dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {

@@ -13,14 +13,16 @@ import (
 	"github.com/lessor-dev/lessor/internal/pipe"
 )
 
-// Files has the names of the PEM files of one side of a connection. An empty name means that there is no such file.
+// Files has the names of the PEM files of one side of a connection. An empty name means that there
+// is no such file.
 type Files struct {
 	Cert, Key string // the certificate that this side sends, with any intermediate certificates, and its key
 	CA        string // the authorities that may have signed the certificate of the other side
 }
 
-// Server returns the TLS configuration of a listener. It looks for changed files at each connection, so new files take effect at once, unless
-// one of the files is a pipe. If a new file cannot be read, it logs the error and keeps the old certificates. With Files.CA, it verifies the
+// Server returns the TLS configuration of a listener. It looks for changed files at each
+// connection, so new files take effect at once, unless one of the files is a pipe. If a new file
+// cannot be read, it logs the error and keeps the old certificates. With Files.CA, it verifies the
 // certificate of each client that sends one. The error is about the first read.
 func Server(files Files, log *slog.Logger) (*tls.Config, error) {
 	s := &server{files: files, log: log}

@@ -16,7 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/pipe"
 )
 
-// testFlags has flags of the application, of a command, of a command within a command, and flags that are shared by commands.
+// testFlags has flags of the application, of a command, of a command within a command, and flags
+// that are shared by commands.
 type testFlags struct {
 	Config File `env:"LESSOR_CONFIG"`
 

@@ -17,12 +17,14 @@ import (
 	"github.com/lessor-dev/lessor/internal/pipe"
 )
 
-// File is the type of the flag that names the configuration file. The flag itself cannot be set in the file.
+// File is the type of the flag that names the configuration file. The flag itself cannot be set in
+// the file.
 type File string
 
-// BeforeResolve reads the file. Its values apply to the flags that neither the command line nor the environment sets. The error is an *Error, except for an
-// empty name on the command line: that is probably an unset variable of a script, and the settings of its file, perhaps those of security, would be missing.
-// An empty environment variable names no file.
+// BeforeResolve reads the file. Its values apply to the flags that neither the command line nor the
+// environment sets. The error is an *Error, except for an empty name on the command line: that is
+// probably an unset variable of a script, and the settings of its file, perhaps those of security,
+// would be missing. An empty environment variable names no file.
 func (f File) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 	name, _ := ctx.FlagValue(trace.Flag).(File)
 	switch {
@@ -114,8 +116,9 @@ func newGrammar(root *kong.Node, own *kong.Flag) grammar {
 // mostSame is how many keys of the same name are shown for one that is none.
 const mostSame = 3
 
-// meant returns words about which keys may be meant by one that is none: the most similar one of its section, or else those of the same name in other
-// sections, or else the most similar one of all. If it holds keys and values, it may be a section that is meant.
+// meant returns words about which keys may be meant by one that is none: the most similar one of
+// its section, or else those of the same name in other sections, or else the most similar one of
+// all. If it holds keys and values, it may be a section that is meant.
 func (g grammar) meant(path []string, holdsKeys bool) string {
 	name, key := join(path), path[len(path)-1]
 	section := strings.TrimSuffix(name, key)
@@ -147,7 +150,8 @@ func (g grammar) meant(path []string, holdsKeys bool) string {
 	return "; similar ones are " + strings.Join(same, ", ")
 }
 
-// keys returns the names of the keys that a file may have, without those that are only for the command line; with those of their sections, if asked for.
+// keys returns the names of the keys that a file may have, without those that are only for the
+// command line; with those of their sections, if asked for.
 func (g grammar) keys(sections bool) map[string]bool {
 	names := make(map[string]bool)
 	for name, flags := range g.flags {
@@ -166,7 +170,8 @@ func (g grammar) keys(sections bool) map[string]bool {
 
 func join(path []string) string { return strings.Join(path, ".") }
 
-// read copies the values of the section at path into given. The *Error that it returns has no file name.
+// read copies the values of the section at path into given. The *Error that it returns has no file
+// name.
 func (g grammar) read(section *yaml.Node, path []string, given values) *Error {
 	if section == nil {
 		return nil
@@ -201,7 +206,8 @@ func (g grammar) readKey(key, value *yaml.Node, path []string, given values) *Er
 	}
 	name := join(path)
 	flags := g.flags[name]
-	if g.sections[name] && (flags == nil || value.Kind == yaml.MappingNode) { // "token" is a flag and a group of commands
+	// "token" is a flag and a group of commands
+	if g.sections[name] && (flags == nil || value.Kind == yaml.MappingNode) {
 		return g.read(value, path, given)
 	}
 	if flags == nil {
@@ -221,7 +227,8 @@ func (g grammar) readKey(key, value *yaml.Node, path []string, given values) *Er
 // values are the values in a file. They implement kong.Resolver.
 type values map[*kong.Flag]any
 
-// set stores a value if the flag can hold it. So a bad value is reported with its line, even if another command runs than the flag's.
+// set stores a value if the flag can hold it. So a bad value is reported with its line, even if
+// another command runs than the flag's.
 func (v values) set(flag *kong.Flag, node *yaml.Node) error {
 	items := itemsOf(flag.Target.Type())
 	value, err := decode(node, items)
@@ -239,7 +246,8 @@ func (v values) set(flag *kong.Flag, node *yaml.Node) error {
 		}
 		return err
 	}
-	if word := trial.String(); flag.Enum != "" && !slices.Contains(flag.EnumSlice(), word) { // kong checks only the command that runs, and knows no line
+	// kong checks only the command that runs, and knows no line
+	if word := trial.String(); flag.Enum != "" && !slices.Contains(flag.EnumSlice(), word) {
 		return fmt.Errorf("%q is not one of %s", word, strings.Join(flag.EnumSlice(), ", "))
 	}
 	v[flag] = value
@@ -265,7 +273,8 @@ func itemsOf(flag reflect.Type) items {
 	return items{form: func(s string) any { return s }}
 }
 
-// decode turns a scalar into a string, a sequence into []any and a mapping into map[string]any of its items: the forms that kong's mappers take.
+// decode turns a scalar into a string, a sequence into []any and a mapping into map[string]any of
+// its items: the forms that kong's mappers take.
 func decode(node *yaml.Node, of items) (any, error) {
 	switch {
 	case node.Kind == yaml.ScalarNode && !isNull(node):
@@ -319,7 +328,8 @@ func checkTable(table *yaml.Node) error {
 	return nil
 }
 
-// isNull reports whether a node is null. Package yaml would read that as an empty text, and kong as 0.
+// isNull reports whether a node is null. Package yaml would read that as an empty text, and kong as
+// 0.
 func isNull(node *yaml.Node) bool {
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
@@ -327,7 +337,8 @@ func isNull(node *yaml.Node) bool {
 	return node.Kind == yaml.ScalarNode && node.Tag == "!!null"
 }
 
-// checkForm refuses a list or a table for a flag of another form. Some mappers would take it as text, or name Go types in their errors.
+// checkForm refuses a list or a table for a flag of another form. Some mappers would take it as
+// text, or name Go types in their errors.
 func checkForm(value any, wants reflect.Kind) error {
 	_, list := value.([]any)
 	_, table := value.(map[string]any)

@@ -7,7 +7,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Environment returns the option that names the environment variable of every flag that may have one, prefix first.
+// Environment returns the option that names the environment variable of every flag that may have
+// one, prefix first.
 func Environment(prefix string) kong.Option {
 	return kong.PostBuild(func(k *kong.Kong) error {
 		return eachFlag(k.Model.Node, func(node *kong.Node, flag *kong.Flag) {

@@ -7,14 +7,16 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Stray is an environment variable that has the prefix of the flags' variables, but belongs to no flag: perhaps a typing mistake.
+// Stray is an environment variable that has the prefix of the flags' variables, but belongs to no
+// flag: perhaps a typing mistake.
 type Stray struct {
 	Name    string
 	Similar string // the variable of a flag that may be meant; may be empty
 }
 
-// Strays returns the strays of an environment, sorted by name. others are the variables with this prefix that have another purpose. The variables
-// that Kubernetes makes for a service whose name begins with the prefix are no strays.
+// Strays returns the strays of an environment, sorted by name. others are the variables with this
+// prefix that have another purpose. The variables that Kubernetes makes for a service whose name
+// begins with the prefix are no strays.
 func Strays(root *kong.Node, prefix string, others, environ []string) []Stray {
 	variables := make(map[string]string)
 	_ = eachFlag(root, func(node *kong.Node, flag *kong.Flag) {
@@ -39,8 +41,9 @@ func Strays(root *kong.Node, prefix string, others, environ []string) []Stray {
 	return strays
 }
 
-// ofKubernetes reports whether Kubernetes made a variable for a service. For a service named lessor, every container of its namespace gets
-// LESSOR_SERVICE_HOST, LESSOR_SERVICE_PORT, LESSOR_PORT_7420_TCP and more.
+// ofKubernetes reports whether Kubernetes made a variable for a service. For a service named
+// lessor, every container of its namespace gets LESSOR_SERVICE_HOST, LESSOR_SERVICE_PORT,
+// LESSOR_PORT_7420_TCP and more.
 func ofKubernetes(name string, set map[string]bool) bool {
 	for _, mark := range []string{"_SERVICE_", "_PORT"} {
 		if service, _, found := strings.Cut(name, mark); found && set[service+"_SERVICE_HOST"] {
@@ -53,8 +56,8 @@ func ofKubernetes(name string, set map[string]bool) bool {
 // mostMistakes is how many characters of a variable may be wrong for its name to be recognized.
 const mostMistakes = 2
 
-// similar returns the variable of a flag whose name is most like this one. variables has the variables by their names and by names that one might
-// think they have.
+// similar returns the variable of a flag whose name is most like this one. variables has the
+// variables by their names and by names that one might think they have.
 func similar(name string, variables map[string]string) (best string) {
 	fewest := mostMistakes + 1
 	for near, variable := range variables {

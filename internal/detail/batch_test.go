@@ -47,7 +47,8 @@ func TestRefusedBatch(t *testing.T) {
 	}
 }
 
-// X5: only a coordinator says that its quota of tasks is used up, and only of that a caller may expect that a part of its tasks has room.
+// X5: only a coordinator says that its quota of tasks is used up, and only of that a caller may
+// expect that a part of its tasks has room.
 func TestNoRoom(t *testing.T) {
 	t.Attr("rules", "X5")
 	refused := func(code, domain string) error {

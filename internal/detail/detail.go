@@ -1,4 +1,5 @@
-// Package detail makes and reads the details of statuses: what a coordinator says for programs about an error (S4).
+// Package detail makes and reads the details of statuses: what a coordinator says for programs
+// about an error (S4).
 package detail
 
 import (
@@ -13,7 +14,8 @@ import (
 // Domain is the domain of every ErrorInfo of a coordinator.
 const Domain = "lessor"
 
-// Unanswered is the key, and NotTaken the value, with which the metadata of an ErrorInfo says that messages without an answer have had no effect.
+// Unanswered is the key, and NotTaken the value, with which the metadata of an ErrorInfo says that
+// messages without an answer have had no effect.
 const (
 	Unanswered = "unanswered"
 	NotTaken   = "not_taken"
@@ -27,7 +29,8 @@ func ErrorInfo(code string) *errdetails.ErrorInfo {
 // Reason returns the reason that belongs to a code: AUTH_FORBIDDEN for E.AUTH.FORBIDDEN.
 func Reason(code string) string { return strings.ReplaceAll(strings.TrimPrefix(code, "E."), ".", "_") }
 
-// ReasonOf returns the reason that a coordinator gives for an error, such as QUOTA_TASKS, or "" if the error is from somebody else.
+// ReasonOf returns the reason that a coordinator gives for an error, such as QUOTA_TASKS, or "" if
+// the error is from somebody else.
 func ReasonOf(st *status.Status) string {
 	if info := Of[*errdetails.ErrorInfo](st); info.GetDomain() == Domain {
 		return info.GetReason()
@@ -45,8 +48,9 @@ func Of[T any](st *status.Status) (found T) {
 	return found
 }
 
-// Field returns the path of the field because of which a request was refused, and what is wrong with it. The path is "" if the reason is not a field.
-// If several fields are named, Field returns the first.
+// Field returns the path of the field because of which a request was refused, and what is wrong
+// with it. The path is "" if the reason is not a field. If several fields are named, Field returns
+// the first.
 func Field(st *status.Status) (path, problem string) {
 	if bad := Of[*errdetails.BadRequest](st).GetFieldViolations(); len(bad) > 0 {
 		return bad[0].GetField(), bad[0].GetDescription()
@@ -55,8 +59,9 @@ func Field(st *status.Status) (path, problem string) {
 	return path, strings.TrimPrefix(st.Message(), path+": ")
 }
 
-// Cut reports whether err, with which a stream that had begun has ended, may be of something on the way to the coordinator, such as a proxy, so that another
-// stream may go on. Each error of a coordinator has an ErrorInfo. After the end of ctx, that of the stream, the error says only that.
+// Cut reports whether err, with which a stream that had begun has ended, may be of something on the
+// way to the coordinator, such as a proxy, so that another stream may go on. Each error of a
+// coordinator has an ErrorInfo. After the end of ctx, that of the stream, the error says only that.
 func Cut(ctx context.Context, err error) bool {
 	switch st := status.Convert(err); st.Code() {
 	case codes.Internal, codes.Canceled, codes.Unknown:
@@ -66,14 +71,16 @@ func Cut(ctx context.Context, err error) bool {
 	}
 }
 
-// ClosedByAge reports whether the coordinator closed the connection because of its age. That happens to every client with a long stream from time to time and
-// is no reason for an alarm. gRPC reports the reason only as a word in its message.
+// ClosedByAge reports whether the coordinator closed the connection because of its age. That
+// happens to every client with a long stream from time to time and is no reason for an alarm. gRPC
+// reports the reason only as a word in its message.
 func ClosedByAge(err error) bool {
 	return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), `"max_age"`)
 }
 
-// Untaken reports whether the coordinator has ended a stream in order because its credential has expired: it has answered all that it has taken, and the
-// rest, which has had no effect, can be sent again with another credential.
+// Untaken reports whether the coordinator has ended a stream in order because its credential has
+// expired: it has answered all that it has taken, and the rest, which has had no effect, can be
+// sent again with another credential.
 func Untaken(err error) bool {
 	info := Of[*errdetails.ErrorInfo](status.Convert(err))
 	return info.GetDomain() == Domain && info.GetMetadata()[Unanswered] == NotTaken

@@ -1,4 +1,5 @@
-// Package durable changes files. A change survives a power cut once the function has returned without an error.
+// Package durable changes files. A change survives a power cut once the function has returned
+// without an error.
 package durable
 
 import (
@@ -8,8 +9,9 @@ import (
 	"syscall"
 )
 
-// Keep makes the contents of f durable, closes f and renames it to path, which must be in the same directory. After a crash, path has
-// either its old contents or all of the new. If f cannot be renamed, or not made durable, Keep removes it.
+// Keep makes the contents of f durable, closes f and renames it to path, which must be in the same
+// directory. After a crash, path has either its old contents or all of the new. If f cannot be
+// renamed, or not made durable, Keep removes it.
 func Keep(f *os.File, path string) error {
 	err := errors.Join(f.Sync(), f.Close())
 	if err == nil {
@@ -22,7 +24,8 @@ func Keep(f *os.File, path string) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// WriteFile creates or replaces the file at path, with the guarantees of Keep. Only its owner may read it.
+// WriteFile creates or replaces the file at path, with the guarantees of Keep. Only its owner may
+// read it.
 func WriteFile(path string, data []byte) error {
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -35,7 +38,8 @@ func WriteFile(path string, data []byte) error {
 	return Keep(f, path)
 }
 
-// SyncDir makes the names of the files in dir durable. It does nothing if the file system cannot do that, such as one of a network disk.
+// SyncDir makes the names of the files in dir durable. It does nothing if the file system cannot do
+// that, such as one of a network disk.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// A file that could be written only in part, as on a full disk, does not replace the file before it, and is not left.
+// A file that could be written only in part, as on a full disk, does not replace the file before
+// it, and is not left.
 func TestWriteFileOfWhichAPartFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := WriteFile(path, []byte("first")); err != nil {

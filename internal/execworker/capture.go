@@ -9,7 +9,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/diskroom"
 )
 
-// capture collects the standard output of one attempt: in memory if it has at most limit bytes, else in a file of the spool.
+// capture collects the standard output of one attempt: in memory if it has at most limit bytes,
+// else in a file of the spool.
 type capture struct {
 	spool Spool
 	name  string
@@ -21,7 +22,8 @@ type capture struct {
 	size   int64
 }
 
-// Write fails if it cannot write to the spool, or would fill its disk. The attempt cannot succeed then.
+// Write fails if it cannot write to the spool, or would fill its disk. The attempt cannot succeed
+// then.
 func (c *capture) Write(p []byte) (int, error) {
 	c.size += int64(len(p))
 	if c.file == nil && c.memory.Len()+len(p) <= c.limit {

@@ -70,7 +70,8 @@ func TestCaptureLeavesNothingBehindUnlessKept(t *testing.T) {
 
 func TestCaptureFailsIfTheSpoolFails(t *testing.T) {
 	c := newCapture(t, 1)
-	if err := os.WriteFile(c.spool.dir, nil, 0o600); err != nil { // a file where the directory should be, so that nothing can be created in it
+	// a file where the directory should be, so that nothing can be created in it
+	if err := os.WriteFile(c.spool.dir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Write([]byte("1234")); err == nil || !strings.Contains(err.Error(), "spooling the output") {
@@ -100,7 +101,8 @@ func TestSpoolRemoves(t *testing.T) {
 	}
 }
 
-// A worker that cannot write to its spool learns it from Check: if the directory cannot be made, and if no file can be made in it. Check leaves no file.
+// A worker that cannot write to its spool learns it from Check: if the directory cannot be made,
+// and if no file can be made in it. Check leaves no file.
 func TestCheckOfASpool(t *testing.T) {
 	dir := t.TempDir()
 	if err := NewSpool(filepath.Join(dir, "a", "b")).Check(); err != nil {

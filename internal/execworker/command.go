@@ -10,7 +10,8 @@ import (
 // Command is a program with its arguments.
 type Command []string
 
-// Check returns an error if there is no command, or its program cannot be found. It cannot check a program whose name contains the placeholder.
+// Check returns an error if there is no command, or its program cannot be found. It cannot check a
+// program whose name contains the placeholder.
 func (c Command) Check(placeholder string) error {
 	if len(c) == 0 || c[0] == "" {
 		return errors.New("no command was given")
@@ -24,8 +25,9 @@ func (c Command) Check(placeholder string) error {
 	return nil
 }
 
-// Fill returns the command for one payload: the payload replaces every placeholder, inside of any argument. Without any it becomes the last argument, as with
-// xargs; that is so, too, if the placeholder is empty.
+// Fill returns the command for one payload: the payload replaces every placeholder, inside of any
+// argument. Without any it becomes the last argument, as with xargs; that is so, too, if the
+// placeholder is empty.
 func (c Command) Fill(placeholder, payload string) Command {
 	filled := make(Command, len(c), len(c)+1)
 	found := false

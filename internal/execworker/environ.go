@@ -13,20 +13,24 @@ import (
 	"github.com/lessor-dev/lessor/worker/readiness"
 )
 
-// environment returns the environment of the command of a task. The command may go on with the trace of ctx.
+// environment returns the environment of the command of a task. The command may go on with the
+// trace of ctx.
 func environment(ctx context.Context, t *worker.Task) []string {
 	return slices.Concat(ownEnvironment(), variables(t, traceparent.Of(ctx)))
 }
 
-// withheld are the variables of the worker that its commands do not get: its credentials, those for the collector of its spans included, and the
-// address of its pool. A command that needs credentials must get them in another way, and must not speak for the worker to a pool that did not start it.
+// withheld are the variables of the worker that its commands do not get: its credentials, those for
+// the collector of its spans included, and the address of its pool. A command that needs
+// credentials must get them in another way, and must not speak for the worker to a pool that did
+// not start it.
 var withheld = []string{
 	"LESSOR_TOKEN", "LESSOR_TOKEN_FILE", "LESSOR_TLS_CERT", "LESSOR_TLS_KEY", readiness.VarPoolToken, readiness.VarPoolURL,
 	"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
 }
 
-// ownEnvironment returns the worker's environment without those. They are not set to empty, because there are exporters for which an empty
-// OTEL_EXPORTER_OTLP_TRACES_HEADERS replaces what a command sets as OTEL_EXPORTER_OTLP_HEADERS.
+// ownEnvironment returns the worker's environment without those. They are not set to empty, because
+// there are exporters for which an empty OTEL_EXPORTER_OTLP_TRACES_HEADERS replaces what a command
+// sets as OTEL_EXPORTER_OTLP_HEADERS.
 func ownEnvironment() []string {
 	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
@@ -34,7 +38,8 @@ func ownEnvironment() []string {
 	})
 }
 
-// Variables returns the names of the environment variables in which a command finds its task, or the package that it has to install.
+// Variables returns the names of the environment variables in which a command finds its task, or
+// the package that it has to install.
 func Variables() (names []string) {
 	for _, variable := range append(variables(&worker.Task{}, ""), packageVariables("", worker.PackageInstall{})...) {
 		name, _, _ := strings.Cut(variable, "=")
@@ -43,8 +48,8 @@ func Variables() (names []string) {
 	return names
 }
 
-// variables returns the variables of a task. A variable for which the task has no value is set to empty: otherwise a worker that itself runs as a task
-// would pass on the value of that task.
+// variables returns the variables of a task. A variable for which the task has no value is set to
+// empty: otherwise a worker that itself runs as a task would pass on the value of that task.
 func variables(t *worker.Task, trace string) []string {
 	deadline := ""
 	if !t.Deadline.IsZero() {

@@ -15,17 +15,21 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// DefaultInlineLimit is the largest output, in bytes, that a coordinator accepts inside a report by default (S7).
+// DefaultInlineLimit is the largest output, in bytes, that a coordinator accepts inside a report by
+// default (S7).
 const DefaultInlineLimit = 1 << 20
 
 const (
-	// stopTimeout is how long commands may take to stop when the worker stops. It is shorter than the worker's own stop timeout.
+	// stopTimeout is how long commands may take to stop when the worker stops. It is shorter than
+	// the worker's own stop timeout.
 	stopTimeout = 4 * time.Second
-	// exitDelay is how long it may take until the exit of a command is noticed. If this process was stopped meanwhile, it may notice first that time is up.
+	// exitDelay is how long it may take until the exit of a command is noticed. If this process was
+	// stopped meanwhile, it may notice first that time is up.
 	exitDelay = 20 * time.Millisecond
 	// lostGrace is how long a command may take to stop after its lease was lost (K2).
 	lostGrace = 500 * time.Millisecond
-	// maxMargin is how long before the end of the grace a cancelled command is killed at the earliest. The margin leaves time to report.
+	// maxMargin is how long before the end of the grace a cancelled command is killed at the
+	// earliest. The margin leaves time to report.
 	maxMargin = time.Second
 )
 
@@ -33,24 +37,27 @@ const (
 type Config struct {
 	// Command to run. Required.
 	Command Command
-	// Arguments: the payload goes into the arguments of Command (see Command.Fill) instead of standard input.
+	// Arguments: the payload goes into the arguments of Command (see Command.Fill) instead of
+	// standard input.
 	Arguments bool
 	// Placeholder is what the payload replaces in the arguments. Empty: it becomes the last one.
 	Placeholder string
 	// Spool stores outputs over InlineLimit. Required.
 	Spool Spool
-	// InlineLimit is the largest output, in bytes, that goes into the report. A larger output is stored in Spool and reported as an artifact.
-	// Default: DefaultInlineLimit.
+	// InlineLimit is the largest output, in bytes, that goes into the report. A larger output is
+	// stored in Spool and reported as an artifact. Default: DefaultInlineLimit.
 	InlineLimit int
 	// KeepFailed: keep in Spool what a failed command printed, if anything.
 	KeepFailed bool
-	// Timeout is the longest time of an attempt; 0: no limit. An attempt that takes longer is stopped and fails. Unlike the attempt_timeout of its task, this
-	// does not end its lease, so that what the command printed can be kept.
+	// Timeout is the longest time of an attempt; 0: no limit. An attempt that takes longer is
+	// stopped and fails. Unlike the attempt_timeout of its task, this does not end its lease, so
+	// that what the command printed can be kept.
 	Timeout time.Duration
-	// Stderr gets the standard error of all commands, line by line, in addition to the coordinator. It must allow concurrent writes. Nil:
-	// only the coordinator gets it.
+	// Stderr gets the standard error of all commands, line by line, in addition to the coordinator.
+	// It must allow concurrent writes. Nil: only the coordinator gets it.
 	Stderr io.Writer
-	// Stop, when closed, gives back the tasks whose commands wait for room on this machine, so that none starts any more. Nil: never.
+	// Stop, when closed, gives back the tasks whose commands wait for room on this machine, so that
+	// none starts any more. Nil: never.
 	Stop <-chan struct{}
 	// Kill, when closed, ends all commands at once. Nil: never.
 	Kill <-chan struct{}
@@ -90,8 +97,9 @@ type tookTooLong time.Duration
 
 func (t tookTooLong) Error() string { return fmt.Sprintf("it took longer than %v", time.Duration(t)) }
 
-// run runs the command, and reports whether what it printed may be kept if it has failed: it has ended by itself, or took too long. If the command was told to
-// stop, even exit code 0 counts as a failure: many programs end with code 0 after a SIGTERM although their work is only half done.
+// run runs the command, and reports whether what it printed may be kept if it has failed: it has
+// ended by itself, or took too long. If the command was told to stop, even exit code 0 counts as a
+// failure: many programs end with code 0 after a SIGTERM although their work is only half done.
 func (c Config) run(ctx context.Context, t *worker.Task, out *capture) (mayKeep bool, err error) {
 	last := &tail{}
 	sinks := []io.Writer{last, t.Output("stderr")}
@@ -134,11 +142,13 @@ func (c Config) process(ctx context.Context, t *worker.Task) *process.Process {
 	return p
 }
 
-// startPause is how long to wait before a command is started again for which this machine had no room.
+// startPause is how long to wait before a command is started again for which this machine had no
+// room.
 const startPause = 500 * time.Millisecond
 
-// runOnceThereIsRoom runs the command. If this machine has no room for another process, it waits for room, and says so once: neither the task nor the
-// command is at fault, and most often another command ends soon.
+// runOnceThereIsRoom runs the command. If this machine has no room for another process, it waits
+// for room, and says so once: neither the task nor the command is at fault, and most often another
+// command ends soon.
 func (c Config) runOnceThereIsRoom(ctx context.Context, t *worker.Task, p *process.Process) (*os.ProcessState, error) {
 	for said := false; ; said = true {
 		state, err := p.Run()
@@ -195,7 +205,8 @@ type group interface {
 	Ended() bool
 }
 
-// stop ends the command of a task when ctx ends or Kill is closed. It returns false if the command ended by itself before.
+// stop ends the command of a task when ctx ends or Kill is closed. It returns false if the command
+// ended by itself before.
 func (c Config) stop(ctx context.Context, t *worker.Task, g group) (told bool) {
 	return stopGroup(ctx, c.Kill, g, func(cause error) (time.Duration, <-chan struct{}) {
 		if errors.Is(cause, worker.ErrLeaseLost) {
@@ -205,9 +216,10 @@ func (c Config) stop(ctx context.Context, t *worker.Task, g group) (told bool) {
 	})
 }
 
-// stopGroup ends a command when ctx ends or kill is closed. It returns false if the command ended by itself before. The whole process group gets the time
-// to stop: a shell that runs one program exits at once at a SIGTERM, and the program may have much left to do. limits returns how long that may take, by
-// the cause of ctx, and what cuts it short.
+// stopGroup ends a command when ctx ends or kill is closed. It returns false if the command ended
+// by itself before. The whole process group gets the time to stop: a shell that runs one program
+// exits at once at a SIGTERM, and the program may have much left to do. limits returns how long
+// that may take, by the cause of ctx, and what cuts it short.
 func stopGroup(ctx context.Context, kill <-chan struct{}, g group, limits func(cause error) (time.Duration, <-chan struct{})) (told bool) {
 	select {
 	case <-g.Exited():
@@ -276,7 +288,8 @@ func (c Config) attach(t *worker.Task, out *capture) error {
 	return nil
 }
 
-// keepFailed keeps the output of a failed attempt in the spool. If that fails, too, the returned error says so and still wraps the failure.
+// keepFailed keeps the output of a failed attempt in the spool. If that fails, too, the returned
+// error says so and still wraps the failure.
 func (c Config) keepFailed(failure error, out *capture) error {
 	if err := out.keep(); err != nil {
 		return fmt.Errorf("%w (its output was lost: %w)", failure, err)

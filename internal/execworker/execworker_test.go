@@ -30,7 +30,8 @@ type rig struct {
 	t     *testing.T
 	spool Spool
 	stop  func()
-	// fifo is the file that the script finds in $FIFO; readFIFO returns what the script writes to it.
+	// fifo is the file that the script finds in $FIFO; readFIFO returns what the script writes to
+	// it.
 	fifo string
 }
 
@@ -80,8 +81,8 @@ func (b *rig) readFIFO() string {
 	return strings.TrimSpace(string(text))
 }
 
-// waitWithoutLease waits until the task has no lease. A worker that ends releases its leases, but waits only for a limited time for the answer, so the
-// lease may end a moment after the worker.
+// waitWithoutLease waits until the task has no lease. A worker that ends releases its leases, but
+// waits only for a limited time for the answer, so the lease may end a moment after the worker.
 func (b *rig) waitWithoutLease(id string) *lessorv1.Task {
 	b.t.Helper()
 	for {
@@ -117,8 +118,8 @@ func TestCommandGetsPayloadAndVariablesOfTheTask(t *testing.T) {
 	}
 }
 
-// The command gets each value of its task in the variable of that name. The fencing token, above all, must be the right number, because outside systems
-// compare it.
+// The command gets each value of its task in the variable of that name. The fencing token, above
+// all, must be the right number, because outside systems compare it.
 func TestVariablesOfTheTask(t *testing.T) {
 	deadline := time.Date(2030, 1, 2, 3, 4, 5, 600, time.FixedZone("", 3600))
 	got := make(map[string]string)
@@ -141,9 +142,11 @@ func TestVariablesOfTheTask(t *testing.T) {
 	}
 }
 
-// A command does not get the worker's credentials: neither its tokens nor the files of the token and the certificate. So a lessor in the command
-// cannot act as the worker, and readiness.FromEnv finds no pool there. Nor does it get those for the collector of the worker's spans, not even as
-// empty variables, or what the command sets itself might not count; headers that the worker does not read are none of its credentials.
+// A command does not get the worker's credentials: neither its tokens nor the files of the token
+// and the certificate. So a lessor in the command cannot act as the worker, and readiness.FromEnv
+// finds no pool there. Nor does it get those for the collector of the worker's spans, not even as
+// empty variables, or what the command sets itself might not count; headers that the worker does
+// not read are none of its credentials.
 func TestCommandDoesNotSeeTheCredentials(t *testing.T) {
 	for _, name := range []string{
 		"LESSOR_TOKEN", "LESSOR_TOKEN_FILE", "LESSOR_TLS_CERT", "LESSOR_TLS_KEY", "LESSOR_POOL_TOKEN", "LESSOR_POOL_URL",
@@ -236,8 +239,9 @@ func TestOutputOfAFailureIsKeptIfConfigured(t *testing.T) {
 	}
 }
 
-// The workers of one machine share a spool by default, and the first tasks of two coordinators have the same id. What one task has for its output, the other
-// must not replace: neither when its command is done, nor while it prints.
+// The workers of one machine share a spool by default, and the first tasks of two coordinators have
+// the same id. What one task has for its output, the other must not replace: neither when its
+// command is done, nor while it prints.
 func TestOutputsOfTwoStoresShareASpool(t *testing.T) {
 	spool := NewSpool(filepath.Join(t.TempDir(), "spool"))
 	var ids, files, want []string
@@ -281,7 +285,8 @@ func TestOutputThatCannotBeStoredFailsTheTask(t *testing.T) {
 		},
 	} {
 		b := newRig(t, script, Config{InlineLimit: 8, KeepFailed: true}, worker.Config{})
-		if err := os.WriteFile(b.spool.dir, nil, 0o600); err != nil { // a file where the directory should be, so that nothing can be created in it
+		// a file where the directory should be, so that nothing can be created in it
+		if err := os.WriteFile(b.spool.dir, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		task := b.Do(b.spec(""))
@@ -292,7 +297,8 @@ func TestOutputThatCannotBeStoredFailsTheTask(t *testing.T) {
 	}
 }
 
-// Half of an output is not kept in the spool: if it was too large for its disk, the disk would stay full for all the other tasks.
+// Half of an output is not kept in the spool: if it was too large for its disk, the disk would stay
+// full for all the other tasks.
 func TestOutputThatFillsTheDiskIsNotKept(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("this system has no /dev/full")
@@ -353,7 +359,8 @@ func useUpFiles(t *testing.T) (restore func()) {
 	}
 }
 
-// A command for which this machine has no room is started once there is room. The task has only one attempt: a failure would end it.
+// A command for which this machine has no room is started once there is room. The task has only one
+// attempt: a failure would end it.
 func TestCommandWaitsForRoomToStart(t *testing.T) {
 	said, restore := "", func() {}
 	b := newRig(t, `echo "$(cat)"`, Config{Stderr: &onFirstWrite{call: func(text string) { said = text; restore() }}}, worker.Config{})
@@ -374,7 +381,8 @@ type noFiles struct{}
 
 func (noFiles) Write([]byte) (int, error) { return 0, syscall.EMFILE }
 
-// A command that has started is not run a second time, even if it ends because this machine has no room for its output.
+// A command that has started is not run a second time, even if it ends because this machine has no
+// room for its output.
 func TestCommandIsStartedOnce(t *testing.T) {
 	runs := filepath.Join(t.TempDir(), "runs")
 	t.Setenv("RUNS", runs)
@@ -385,7 +393,8 @@ func TestCommandIsStartedOnce(t *testing.T) {
 	}
 }
 
-// A command that waits for room does not start any more when the worker stops: its task is given back, which counts in no budget.
+// A command that waits for room does not start any more when the worker stops: its task is given
+// back, which counts in no budget.
 func TestCommandThatWaitsForRoomIsGivenBackAtAStop(t *testing.T) {
 	stop, restore := make(chan struct{}), func() {}
 	b := newRig(t, "cat", Config{Stop: stop, Stderr: &onFirstWrite{call: func(string) { restore(); close(stop) }}}, worker.Config{})
@@ -398,7 +407,8 @@ func TestCommandThatWaitsForRoomIsGivenBackAtAStop(t *testing.T) {
 	}
 }
 
-// Nor does it hold up a worker that has to end: neither when the time for its drain is over, nor when all commands are killed.
+// Nor does it hold up a worker that has to end: neither when the time for its drain is over, nor
+// when all commands are killed.
 func TestCommandThatWaitsForRoomEndsWithTheWorker(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -428,13 +438,15 @@ func TestCommandThatWaitsForRoomEndsWithTheWorker(t *testing.T) {
 	}
 }
 
-// K6: many programs exit with code 0 after SIGTERM although their work is half done. So after a cancel, exit code 0 is not a success.
+// K6: many programs exit with code 0 after SIGTERM although their work is half done. So after a
+// cancel, exit code 0 is not a success.
 func TestExitCode0AfterACancelIsNoSuccess(t *testing.T) {
 	t.Attr("rules", "K6")
 	b := newRig(t, `trap 'exit 0' TERM; sh -c 'echo up > $FIFO; exec sleep 1000' & wait`, Config{}, worker.Config{})
 	id := b.Submit(b.spec(""))
 	b.readFIFO()
-	b.WaitState(id, lessorv1.TaskState_TASK_STATE_RUNNING) // a cancel that comes before the start is recorded would end the task at once (T7)
+	// a cancel that comes before the start is recorded would end the task at once (T7)
+	b.WaitState(id, lessorv1.TaskState_TASK_STATE_RUNNING)
 	b.Cancel(id, "enough")
 	task := b.Wait(id)
 	b.wantState(task, cancelled)
@@ -443,7 +455,8 @@ func TestExitCode0AfterACancelIsNoSuccess(t *testing.T) {
 	}
 }
 
-// K6: the time to stop is for all processes of the group. A shell that waits for a program exits at once, and the program still has that time.
+// K6: the time to stop is for all processes of the group. A shell that waits for a program exits at
+// once, and the program still has that time.
 func TestProgramOfAShellGetsTheTimeToStop(t *testing.T) {
 	t.Attr("rules", "K6")
 	saved := filepath.Join(t.TempDir(), "saved")
@@ -453,7 +466,8 @@ func TestProgramOfAShellGetsTheTimeToStop(t *testing.T) {
 	spec.CancelGrace = durationpb.New(time.Hour) // nothing waits longer than the program needs
 	id := b.Submit(spec)
 	b.readFIFO()
-	b.WaitState(id, lessorv1.TaskState_TASK_STATE_RUNNING) // a cancel that comes before the start is recorded would end the task at once (T7)
+	// a cancel that comes before the start is recorded would end the task at once (T7)
+	b.WaitState(id, lessorv1.TaskState_TASK_STATE_RUNNING)
 	b.Cancel(id, "enough")
 	b.wantState(b.Wait(id), cancelled)
 	if _, err := os.Stat(saved); err != nil {
@@ -461,8 +475,8 @@ func TestProgramOfAShellGetsTheTimeToStop(t *testing.T) {
 	}
 }
 
-// K2: a command whose lease is lost is stopped, here by SIGKILL, because it ignores SIGTERM. stop waits for the command, and fails the test if the
-// handler does not return.
+// K2: a command whose lease is lost is stopped, here by SIGKILL, because it ignores SIGTERM. stop
+// waits for the command, and fails the test if the handler does not return.
 func TestLostLeaseStopsTheCommand(t *testing.T) {
 	t.Attr("rules", "K2")
 	b := newRig(t, `trap '' TERM; echo up > $FIFO; sleep 1000`, Config{}, worker.Config{})
@@ -475,7 +489,8 @@ func TestLostLeaseStopsTheCommand(t *testing.T) {
 	b.stop()
 }
 
-// An attempt that takes longer than Timeout fails as a timeout, and what the command printed is kept: when it is stopped, here by SIGKILL, the attempt is not over.
+// An attempt that takes longer than Timeout fails as a timeout, and what the command printed is
+// kept: when it is stopped, here by SIGKILL, the attempt is not over.
 func TestTimeoutKeepsTheOutput(t *testing.T) {
 	spool := OwnSpool(filepath.Join(t.TempDir(), "spool"))
 	b, pass := withHour(t, Config{Command: Command{"sh", "-c", `trap '' TERM; printf half; echo up > $FIFO; sleep 1000`}, Spool: spool, KeepFailed: true})
@@ -492,7 +507,8 @@ func TestTimeoutKeepsTheOutput(t *testing.T) {
 	wantTimeout(t, b.Do(b.spec("")), "1ms")
 }
 
-// Of an attempt that took too long, no part of the output is kept if another part could not be written, even if it could be by then.
+// Of an attempt that took too long, no part of the output is kept if another part could not be
+// written, even if it could be by then.
 func TestTimeoutKeepsNoPartOfTheOutput(t *testing.T) {
 	spool := OwnSpool(filepath.Join(t.TempDir(), "spool"))
 	if err := os.WriteFile(spool.dir, nil, 0o600); err != nil { // in the way
@@ -546,13 +562,15 @@ func startGrace(t *testing.T, c Config) (b *rig, id string) {
 	spec.CancelGrace = durationpb.New(time.Hour)
 	id = b.Submit(spec)
 	b.readFIFO()
-	b.WaitState(id, lessorv1.TaskState_TASK_STATE_RUNNING) // a cancel that comes before the start is recorded would end the task at once (T7)
+	// a cancel that comes before the start is recorded would end the task at once (T7)
+	b.WaitState(id, lessorv1.TaskState_TASK_STATE_RUNNING)
 	b.Cancel(id, "enough")
 	b.readFIFO()
 	return b, id
 }
 
-// K2: a cancelled command has time until the end of the grace, but only while its lease is live. When the lease is lost, the command is killed.
+// K2: a cancelled command has time until the end of the grace, but only while its lease is live.
+// When the lease is lost, the command is killed.
 func TestLostLeaseEndsTheGrace(t *testing.T) {
 	t.Attr("rules", "K2")
 	b, id := startGrace(t, Config{})
@@ -571,8 +589,8 @@ func TestKillEndsTheGrace(t *testing.T) {
 	b.wantState(b.Wait(id), cancelled)
 }
 
-// W10: a command that does not end within the drain timeout is stopped, and its task goes back to READY. That counts neither as a failure nor as a
-// loss.
+// W10: a command that does not end within the drain timeout is stopped, and its task goes back to
+// READY. That counts neither as a failure nor as a loss.
 func TestDrainReleasesTheTask(t *testing.T) {
 	t.Attr("rules", "W10")
 	b := newRig(t, `trap 'exit 1' TERM; sh -c 'echo up > $FIFO; exec sleep 1000' & wait`, Config{}, worker.Config{DrainTimeout: time.Millisecond})
@@ -586,7 +604,8 @@ func TestDrainReleasesTheTask(t *testing.T) {
 	}
 }
 
-// K6: if a command ended by itself, its exit code counts, even if the worker is drained while another process still holds the output open.
+// K6: if a command ended by itself, its exit code counts, even if the worker is drained while
+// another process still holds the output open.
 func TestDrainKeepsTheOutputOfACommandThatHasEnded(t *testing.T) {
 	t.Attr("rules", "K6")
 	for _, code := range []string{"0", "1"} {
@@ -614,8 +633,9 @@ func TestDrainKeepsTheOutputOfACommandThatHasEnded(t *testing.T) {
 	}
 }
 
-// K6: the same if all commands are killed. A process that is left in the group holds the FIFO open: when it is gone, the worker knows that the command has
-// ended. The process that has left the group holds the output open.
+// K6: the same if all commands are killed. A process that is left in the group holds the FIFO open:
+// when it is gone, the worker knows that the command has ended. The process that has left the group
+// holds the output open.
 func TestKillKeepsTheOutputOfACommandThatHasEnded(t *testing.T) {
 	t.Attr("rules", "K6")
 	kill := make(chan struct{})
@@ -657,7 +677,8 @@ func TestKillStopsTheCommandAndReleasesTheTask(t *testing.T) {
 	}
 }
 
-// goneGroup is a group without a process. The channel is closed when it is known that the command has exited.
+// goneGroup is a group without a process. The channel is closed when it is known that the command
+// has exited.
 type goneGroup chan struct{}
 
 func (g goneGroup) Signal(syscall.Signal) (sent bool) { return false }
@@ -673,7 +694,8 @@ func TestCommandThatEndsWhenItHasToStopWasNotToldTo(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 100 { // a select that has a choice takes any
-		for _, exited := range []chan struct{}{exited, make(chan struct{})} { // it is closed a moment after the group has ended
+		// it is closed a moment after the group has ended
+		for _, exited := range []chan struct{}{exited, make(chan struct{})} {
 			if (Config{}).stop(over, &worker.Task{}, goneGroup(exited)) {
 				t.Fatal("the command that has ended was told to stop, because ctx has ended")
 			}
@@ -684,7 +706,8 @@ func TestCommandThatEndsWhenItHasToStopWasNotToldTo(t *testing.T) {
 	}
 }
 
-// A command has ended by itself, too, if that is noticed a moment after the end of its time: this process may have been stopped meanwhile.
+// A command has ended by itself, too, if that is noticed a moment after the end of its time: this
+// process may have been stopped meanwhile.
 func TestExitIsNoticedAMomentAfterTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		exited := make(chan struct{})
@@ -702,7 +725,8 @@ type zombieGroup struct{ goneGroup }
 
 func (zombieGroup) Signal(syscall.Signal) (sent bool) { return true }
 
-// K6: a cancelled command gets SIGKILL shortly before the end of the grace, so that the worker can still report its end.
+// K6: a cancelled command gets SIGKILL shortly before the end of the grace, so that the worker can
+// still report its end.
 func TestCancelledCommandIsKilledBeforeTheGraceEnds(t *testing.T) {
 	t.Attr("rules", "K6")
 	synctest.Test(t, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// categoryOfExit has the category of a failure by exit code: those of sysexits.h, and those of shells, env and timeout. Any other code is
-// USER_CODE.
+// categoryOfExit has the category of a failure by exit code: those of sysexits.h, and those of
+// shells, env and timeout. Any other code is USER_CODE.
 var categoryOfExit = map[int]worker.Category{
 	64:  worker.Configuration,  // EX_USAGE: the command line is wrong
 	65:  worker.DataQuality,    // EX_DATAERR: the input is wrong
@@ -37,7 +37,8 @@ var categoryOfExit = map[int]worker.Category{
 	127: worker.Configuration,  // not found
 }
 
-// ownFaults are the signals that a program causes itself. Other signals come from outside, for example from the OOM killer.
+// ownFaults are the signals that a program causes itself. Other signals come from outside, for
+// example from the OOM killer.
 var ownFaults = map[syscall.Signal]bool{
 	syscall.SIGILL: true, syscall.SIGTRAP: true, syscall.SIGABRT: true, syscall.SIGBUS: true,
 	syscall.SIGFPE: true, syscall.SIGSEGV: true, syscall.SIGPIPE: true, syscall.SIGSYS: true,
@@ -46,8 +47,9 @@ var ownFaults = map[syscall.Signal]bool{
 // shellSignal is what shells add to the number of the signal that killed a command.
 const shellSignal = 128
 
-// exitFailure returns the error of a command that ended with state, or nil if it succeeded. The message has the last line of standard error,
-// which says more than the code. The stack has the end of standard error, which may help to find the cause.
+// exitFailure returns the error of a command that ended with state, or nil if it succeeded. The
+// message has the last line of standard error, which says more than the code. The stack has the end
+// of standard error, which may help to find the cause.
 func exitFailure(state *os.ProcessState, stderr *tail) error {
 	if state.Success() {
 		return nil
@@ -59,7 +61,8 @@ func exitFailure(state *os.ProcessState, stderr *tail) error {
 	return worker.WithStack(string(stderr.buf), worker.WithCategory(categoryOf(state), errors.New(message)))
 }
 
-// ExitCode returns the exit code that the message of such an error begins with. exited is false for another error, such as that of a killed command.
+// ExitCode returns the exit code that the message of such an error begins with. exited is false for
+// another error, such as that of a killed command.
 func ExitCode(message string) (code int, exited bool) {
 	text, _, _ := strings.Cut(message, ":")
 	number, found := strings.CutPrefix(text, "exit status ") // of os.ProcessState
@@ -104,8 +107,9 @@ func categoryOfStart(err error) worker.Category {
 	return worker.Infrastructure
 }
 
-// noRoom reports whether a command could not be started because there are too many processes, threads or open files, or too little memory. The last error
-// means that Go has found no number for a file above those that the command inherits.
+// noRoom reports whether a command could not be started because there are too many processes,
+// threads or open files, or too little memory. The last error means that Go has found no number for
+// a file above those that the command inherits.
 func noRoom(err error) bool {
 	return slices.ContainsFunc([]error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EBADF}, func(full error) bool {
 		return errors.Is(err, full)

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// Go gives a command its files by numbers above the highest one that it inherits. If that is the last one that a process may have, the kernel says "bad file
-// descriptor", although there are only too many open files.
+// Go gives a command its files by numbers above the highest one that it inherits. If that is the
+// last one that a process may have, the kernel says "bad file descriptor", although there are only
+// too many open files.
 func TestNoRoomAboveTheLastFile(t *testing.T) {
 	const limit = 200
 	defer limitFiles(t, limit)()
@@ -23,7 +24,8 @@ func TestNoRoomAboveTheLastFile(t *testing.T) {
 	}
 }
 
-// limitFiles keeps this process from opening files with the number limit and above, until restore is called.
+// limitFiles keeps this process from opening files with the number limit and above, until restore
+// is called.
 func limitFiles(t *testing.T, limit uint64) (restore func()) {
 	t.Helper()
 	var before syscall.Rlimit

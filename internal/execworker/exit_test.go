@@ -11,7 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// TestExitCodesMapToCategories runs real commands, because an os.ProcessState cannot be made otherwise.
+// TestExitCodesMapToCategories runs real commands, because an os.ProcessState cannot be made
+// otherwise.
 func TestExitCodesMapToCategories(t *testing.T) {
 	for script, want := range map[string]worker.Category{
 		"exit 1":        worker.UserCode,
@@ -69,8 +70,9 @@ func TestStartFailuresMapToCategories(t *testing.T) {
 	}
 }
 
-// A machine has no room for a command if it has reached a limit of processes, memory or open files: the limits of the user and those of the whole machine. A
-// command that cannot be started for another reason does not wait for room.
+// A machine has no room for a command if it has reached a limit of processes, memory or open files:
+// the limits of the user and those of the whole machine. A command that cannot be started for
+// another reason does not wait for room.
 func TestNoRoom(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
 		if err := startFailure("true", os.NewSyscallError("fork", errno)); !noRoom(err) {

@@ -16,8 +16,9 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// Installer runs a command for each package that an operator wants installed or removed. It is a worker.Installer. The command gets its task in its
-// environment (see packageVariables). Exit code 0 means that it is done; see errorOfExit for the others.
+// Installer runs a command for each package that an operator wants installed or removed. It is a
+// worker.Installer. The command gets its task in its environment (see packageVariables). Exit code
+// 0 means that it is done; see errorOfExit for the others.
 type Installer struct {
 	// Command to run. Required.
 	Command Command
@@ -86,7 +87,8 @@ func (i Installer) run(ctx context.Context, pkg worker.Package, variables []stri
 	return packageError(state.String(), last, errorOfExit[state.ExitCode()])
 }
 
-// packageError returns the error of a command that has failed: how it ended, and the last lines of its standard error.
+// packageError returns the error of a command that has failed: how it ended, and the last lines of
+// its standard error.
 func packageError(text string, stderr *tail, kind error) error {
 	if lines := stderr.lastLines(maxDetail - len(text) - len(": ")); lines != "" {
 		text += ": " + lines

@@ -28,7 +28,8 @@ func installer(script string) (Installer, *bytes.Buffer) {
 
 var foo = worker.Package{Name: "foo", Version: "1"}
 
-// The command finds what it has to do in its environment, and does not find the credentials of the worker. What it prints is logged.
+// The command finds what it has to do in its environment, and does not find the credentials of the
+// worker. What it prints is logged.
 func TestInstallerGetsVariablesOfThePackage(t *testing.T) {
 	t.Attr("rules", "W13")
 	t.Setenv("LESSOR_TOKEN", "secret")
@@ -47,7 +48,8 @@ func TestInstallerGetsVariablesOfThePackage(t *testing.T) {
 	}
 }
 
-// The exit code decides on the code of the operation; the last lines of standard error become the detail, as many as fit.
+// The exit code decides on the code of the operation; the last lines of standard error become the
+// detail, as many as fit.
 func TestInstallerFails(t *testing.T) {
 	t.Attr("rules", "W13")
 	for script, test := range map[string]struct {
@@ -81,8 +83,9 @@ func TestInstallerFails(t *testing.T) {
 	}
 }
 
-// A command is told to stop when the worker stops, or its time is over, and then even exit code 0 is a failure. A second signal kills the command at once.
-// Nothing in its process group is left behind, and the operator sees how far it was.
+// A command is told to stop when the worker stops, or its time is over, and then even exit code 0
+// is a failure. A second signal kills the command at once. Nothing in its process group is left
+// behind, and the operator sees how far it was.
 func TestInstallerStops(t *testing.T) {
 	t.Attr("rules", "W13")
 	for name, test := range map[string]struct {
@@ -122,7 +125,8 @@ func TestInstallerStops(t *testing.T) {
 			if err := <-ended; err == nil || err.Error() != test.want || test.stop != nil && !errors.Is(err, test.stop) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
-			if _, err := io.ReadAll(processes); err != nil { // ends when the last process has ended; if one lives on, the test does not end
+			// ends when the last process has ended; if one lives on, the test does not end
+			if _, err := io.ReadAll(processes); err != nil {
 				t.Error(err)
 			}
 		})

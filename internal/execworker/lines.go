@@ -8,7 +8,8 @@ import (
 // maxLine is how many bytes of an unfinished line a lineWriter holds back.
 const maxLine = 64 << 10
 
-// lineWriter passes on whole lines, so that the lines of commands that run at the same time do not mix.
+// lineWriter passes on whole lines, so that the lines of commands that run at the same time do not
+// mix.
 type lineWriter struct {
 	to  io.Writer
 	buf []byte

@@ -22,12 +22,12 @@ type Spool struct {
 // partial marks a file that is being written.
 const partial = ".part"
 
-// NewSpool returns the spool in dir, which any number of workers may share, of any coordinators. It does not make the directory: Check does, or the first
-// file.
+// NewSpool returns the spool in dir, which any number of workers may share, of any coordinators. It
+// does not make the directory: Check does, or the first file.
 func NewSpool(dir string) Spool { return Spool{dir: dir} }
 
-// OwnSpool returns the spool in dir for one process and the tasks of one store: there the file of an attempt has the name that SpoolName returns, and
-// replaces what has the name.
+// OwnSpool returns the spool in dir for one process and the tasks of one store: there the file of
+// an attempt has the name that SpoolName returns, and replaces what has the name.
 func OwnSpool(dir string) Spool { return Spool{dir: dir, own: true} }
 
 // Path returns the path of the file of that name.
@@ -38,8 +38,9 @@ func SpoolName(taskID string, attempt uint32) string {
 	return fmt.Sprintf("%s.%d", url.PathEscape(taskID), attempt)
 }
 
-// name returns the name of the file for one attempt. The ids of tasks are unique only within their store: each new store begins with the same ones. In a
-// shared spool, the random part keeps the file of one task from replacing the result of another.
+// name returns the name of the file for one attempt. The ids of tasks are unique only within their
+// store: each new store begins with the same ones. In a shared spool, the random part keeps the
+// file of one task from replacing the result of another.
 func (s Spool) name(taskID string, attempt uint32) string {
 	if s.own {
 		return SpoolName(taskID, attempt)
@@ -47,8 +48,8 @@ func (s Spool) name(taskID string, attempt uint32) string {
 	return SpoolName(taskID, attempt) + "." + strings.ToLower(rand.Text())
 }
 
-// Check makes the directory and creates a file there as a test, so that a worker that cannot write there fails at its start, and not with its
-// first large output.
+// Check makes the directory and creates a file there as a test, so that a worker that cannot write
+// there fails at its start, and not with its first large output.
 func (s Spool) Check() error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
@@ -68,7 +69,8 @@ func (s Spool) Remove(name string) error {
 	return nil
 }
 
-// Clean removes the unfinished files of workers that died. No other process may use the spool meanwhile.
+// Clean removes the unfinished files of workers that died. No other process may use the spool
+// meanwhile.
 func (s Spool) Clean() error {
 	left, err := fs.Glob(os.DirFS(s.dir), "*"+partial) // filepath.Glob would read a [ in dir as part of the pattern
 	if err != nil {
@@ -94,7 +96,8 @@ func (s Spool) create(name string) (*os.File, error) {
 	return os.OpenFile(s.Path(name+partial), os.O_WRONLY|os.O_CREATE|exists, 0o600)
 }
 
-// keep gives a file from create its name, and makes both durable, because the report that follows says that the file exists.
+// keep gives a file from create its name, and makes both durable, because the report that follows
+// says that the file exists.
 func (s Spool) keep(f *os.File, name string) error { return durable.Keep(f, s.Path(name)) }
 
 // discard closes and removes an unfinished file.

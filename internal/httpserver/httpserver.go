@@ -1,4 +1,5 @@
-// Package httpserver makes HTTP servers whose clients cannot hold them up, for the coordinator and the other commands.
+// Package httpserver makes HTTP servers whose clients cannot hold them up, for the coordinator and
+// the other commands.
 package httpserver
 
 import (
@@ -11,7 +12,8 @@ import (
 const (
 	// ReadTimeout is how long a request may take to arrive, with its body.
 	ReadTimeout = 10 * time.Second
-	// WriteTimeout is how long an answer may take from the end of the request's head, the work for it included.
+	// WriteTimeout is how long an answer may take from the end of the request's head, the work for
+	// it included.
 	WriteTimeout = 30 * time.Second
 
 	readHeaderTimeout = 5 * time.Second

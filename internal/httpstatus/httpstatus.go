@@ -1,4 +1,5 @@
-// Package httpstatus has the HTTP status of each gRPC code, for everything that answers over HTTP what a call has said.
+// Package httpstatus has the HTTP status of each gRPC code, for everything that answers over HTTP
+// what a call has said.
 package httpstatus
 
 import (

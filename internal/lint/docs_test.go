@@ -25,8 +25,8 @@ var (
 	testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)`)
 )
 
-// TestDocumentsLinkToWhatExists checks that the file of each relative link in a document exists, and the heading of each link to a heading (#heading).
-// It does not check addresses on the web.
+// TestDocumentsLinkToWhatExists checks that the file of each relative link in a document exists,
+// and the heading of each link to a heading (#heading). It does not check addresses on the web.
 func TestDocumentsLinkToWhatExists(t *testing.T) {
 	headings := make(map[string]map[string]bool) // by document
 	docs := filesNamed(t, ".", ".md")
@@ -49,7 +49,8 @@ func TestDocumentsLinkToWhatExists(t *testing.T) {
 	}
 }
 
-// relativeLinks returns what a document links to in the repository, with fragments. It skips blocks and spans of code.
+// relativeLinks returns what a document links to in the repository, with fragments. It skips blocks
+// and spans of code.
 func relativeLinks(markdown string) []string {
 	prose := codeSpan.ReplaceAllString(fencedBlock.ReplaceAllString(markdown, ""), "")
 	var targets []string
@@ -61,8 +62,9 @@ func relativeLinks(markdown string) []string {
 	return targets
 }
 
-// anchors returns the names by which links find the headings of a document on GitHub: in lower case, with hyphens for spaces, and without any other
-// punctuation than hyphens and underscores. If a heading occurs again, a number is added to its name.
+// anchors returns the names by which links find the headings of a document on GitHub: in lower
+// case, with hyphens for spaces, and without any other punctuation than hyphens and underscores. If
+// a heading occurs again, a number is added to its name.
 func anchors(markdown string) map[string]bool {
 	names, times := make(map[string]bool), make(map[string]int)
 	for _, match := range headingLine.FindAllStringSubmatch(fencedBlock.ReplaceAllString(markdown, ""), -1) {
@@ -94,8 +96,8 @@ func TestAnchors(t *testing.T) {
 	}
 }
 
-// TestDocumentsNameTestsThatExist checks that each `go test ./PACKAGE -run NAME` in a document runs a test of that package. With a wrong name go
-// test succeeds without running anything.
+// TestDocumentsNameTestsThatExist checks that each `go test ./PACKAGE -run NAME` in a document runs
+// a test of that package. With a wrong name go test succeeds without running anything.
 func TestDocumentsNameTestsThatExist(t *testing.T) {
 	commands, tests := 0, map[string][]string{} // names of the tests, by package
 	for _, doc := range filesNamed(t, ".", ".md") {

@@ -13,8 +13,9 @@ import (
 	_ "github.com/lessor-dev/lessor/gen/lessor/v1" // registers the generated descriptors
 )
 
-// TestGenMatchesProto fails if a proto file was changed without `make generate`. It compares descriptors, so it does not see changed comments: `make
-// check-generate` finds those, but needs buf.
+// TestGenMatchesProto fails if a proto file was changed without `make generate`. It compares
+// descriptors, so it does not see changed comments: `make check-generate` finds those, but needs
+// buf.
 func TestGenMatchesProto(t *testing.T) {
 	for _, name := range protoNames(t) {
 		generated, err := protoregistry.GlobalFiles.FindFileByPath(name)
@@ -42,8 +43,9 @@ func TestGenHasNothingElse(t *testing.T) {
 	})
 }
 
-// In Java and Kotlin, each proto file becomes a class beside the classes of its messages. By default, that class has the name of the file. If a
-// message has the same name, protoc writes the same file twice.
+// In Java and Kotlin, each proto file becomes a class beside the classes of its messages. By
+// default, that class has the name of the file. If a message has the same name, protoc writes the
+// same file twice.
 func TestJavaNames(t *testing.T) {
 	for _, name := range protoNames(t) {
 		options := protodesc.ToFileDescriptorProto(compile(t, name)).GetOptions()

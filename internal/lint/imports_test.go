@@ -13,16 +13,19 @@ import (
 // anyModule in an arrow allows all packages of other modules.
 const anyModule = "*"
 
-// arrows says what the shipped code of a directory may import beside the standard library: packages of this repository by their directory, packages
-// of other modules by their import path. An entry also allows everything below it. For a package, the entry of the longest path counts, and there
+// arrows says what the shipped code of a directory may import beside the standard library: packages
+// of this repository by their directory, packages of other modules by their import path. An entry
+// also allows everything below it. For a package, the entry of the longest path counts, and there
 // must be one. A package may always import what is below itself.
 //
 // A new arrow is a design decision: the review must see a reason for it.
 var arrows = map[string][]string{
-	// The engine, a simulator and an exhaustive check all run the rules unchanged. So the rules have no I/O, no clock and no wire types.
+	// The engine, a simulator and an exhaustive check all run the rules unchanged. So the rules
+	// have no I/O, no clock and no wire types.
 	"lease": {},
 
-	// The store knows the records that it keeps, but not who asks for them. Only boltstore knows that the format on disk is bbolt's.
+	// The store knows the records that it keeps, but not who asks for them. Only boltstore knows
+	// that the format on disk is bbolt's.
 	"store":           {"lease", "internal/turn"},
 	"store/boltstore": {"store", "go.etcd.io/bbolt", "golang.org/x/sys/unix"}, // unix tells when a file was made
 	"store/memstore":  {"store", "github.com/tidwall/btree"},
@@ -49,12 +52,13 @@ var arrows = map[string][]string{
 	"coordinator/internal/wiretest": {"lease", "store", "gen", "coordinator", "internal/certs", "internal/detail", "internal/wire", anyModule},
 	// The authentication uses no wire types, so that every listener can use it.
 	"coordinator/auth": {"lease", "store", "internal/turn"},
-	// Package preauth serves callers that are not authenticated, and knows only their addresses. It knows neither the credentials nor what is behind the
-	// gate.
+	// Package preauth serves callers that are not authenticated, and knows only their addresses. It
+	// knows neither the credentials nor what is behind the gate.
 	"coordinator/preauth": {"coordinator/quota", "coordinator/refusal", "internal/turn", anyModule},
 	// Package recvlimit counts bytes on connections, and knows neither callers nor calls.
 	"coordinator/recvlimit": {anyModule},
-	// The gate decides who may make which call, and knows nothing of how the calls are served. It tells credentials and task tokens apart.
+	// The gate decides who may make which call, and knows nothing of how the calls are served. It
+	// tells credentials and task tokens apart.
 	"coordinator/gate": {
 		"lease", "store", "gen", "coordinator/audit", "coordinator/auth", "coordinator/convert", "coordinator/engine", "coordinator/preauth",
 		"coordinator/quota", "coordinator/refusal", "coordinator/tasktoken", "internal/every", "internal/turn", anyModule,
@@ -65,19 +69,22 @@ var arrows = map[string][]string{
 	"coordinator/reqcodec": {
 		"lease", "gen", "coordinator/convert", "coordinator/gate", "coordinator/preauth", "coordinator/refusal", "internal/wire", anyModule,
 	},
-	// The room for submits and the bound on unread answers know how large messages are, and nothing of what they say.
+	// The room for submits and the bound on unread answers know how large messages are, and nothing
+	// of what they say.
 	"coordinator/submitlimit": {
 		"gen", "coordinator/engine", "coordinator/gate", "coordinator/preauth", "coordinator/recvlimit", "coordinator/refusal", "coordinator/reqcodec", anyModule,
 	},
 	"coordinator/sendlimit": {"gen", "coordinator/refusal", "internal/wire", anyModule},
 	// The engine decides and stores. Requests, streams and wire types stay in the edge around it.
 	"coordinator/engine": {"lease", "store", "internal/ordered"},
-	// Requests are parsed and answers are made without knowing who asks, and without calls that wait.
+	// Requests are parsed and answers are made without knowing who asks, and without calls that
+	// wait.
 	"coordinator/convert": {
 		"lease", "store", "gen", "coordinator/auth", "coordinator/engine", "coordinator/tasktoken", "coordinator/tracing", "internal/traceparent",
 		"internal/turn", "google.golang.org/grpc", "google.golang.org/protobuf",
 	},
-	// The services serve calls that were let in. They know neither the process nor its listeners, and not the JSON API and the page, which are their clients.
+	// The services serve calls that were let in. They know neither the process nor its listeners,
+	// and not the JSON API and the page, which are their clients.
 	"coordinator/service": {
 		"lease", "store", "gen", "coordinator/auth", "coordinator/convert", "coordinator/engine", "coordinator/gate", "coordinator/quota", "coordinator/refusal",
 		"coordinator/reqcodec", "coordinator/sendlimit", "coordinator/session", "coordinator/submitlimit", "coordinator/tracing", "internal/every",
@@ -102,8 +109,8 @@ var arrows = map[string][]string{
 	// The page is a client of the gRPC services. It can reach neither the engine nor the store.
 	"web": {"gen", "internal/httpstatus", "internal/words", "google.golang.org/grpc", "google.golang.org/protobuf"},
 
-	// A worker is a user's program. It knows the wire format and nothing of the server, and brings no other modules than these. Only its test helper starts a
-	// real server.
+	// A worker is a user's program. It knows the wire format and nothing of the server, and brings
+	// no other modules than these. Only its test helper starts a real server.
 	"worker": {
 		"gen", "internal/await", "internal/detail", "internal/pipe", "internal/traceparent", "internal/wire", "internal/words",
 		"go.opentelemetry.io/otel", "google.golang.org/genproto/googleapis/rpc", "google.golang.org/grpc", "google.golang.org/protobuf",
@@ -116,13 +123,15 @@ var arrows = map[string][]string{
 	"worker/readiness":  {},
 	"worker/workertest": {"worker", "gen", "coordinator", "store", "internal/bubble", anyModule},
 
-	// Code that the coordinator, the worker and the command share is in internal. It depends on none of them.
+	// Code that the coordinator, the worker and the command share is in internal. It depends on
+	// none of them.
 	"internal": {"gen", anyModule},
 	// A coordinator for tests of handlers is started with it.
 	"internal/bubble": {},
 	// It knows nothing but the time.
 	"internal/every": {},
-	// The engine and the indexes of the store keep in it what has an order. They do not see the tree, nor do those who see them.
+	// The engine and the indexes of the store keep in it what has an order. They do not see the
+	// tree, nor do those who see them.
 	"internal/ordered": {"github.com/tidwall/btree"},
 	// Servers of the coordinator and of the command refuse compressed calls with it.
 	"internal/uncompressed": {"google.golang.org/grpc"},
@@ -132,11 +141,13 @@ var arrows = map[string][]string{
 	"internal/traceparent": {"go.opentelemetry.io/otel/trace"},
 	// It knows nothing of tasks.
 	"internal/otlp": {"go.opentelemetry.io/otel", "github.com/go-logr/logr"},
-	// The coordinator and the SDK both encode and decode with it, and take frames of a stream alike.
+	// The coordinator and the SDK both encode and decode with it, and take frames of a stream
+	// alike.
 	"internal/wire": {anyModule},
 	// The coordinator makes errors with it; the SDK and the command read them.
 	"internal/detail": {"google.golang.org/genproto", "google.golang.org/grpc"},
-	// Servers of the coordinator and of the command bound their clients with it. It knows nothing of what they serve.
+	// Servers of the coordinator and of the command bound their clients with it. It knows nothing
+	// of what they serve.
 	"internal/httpserver": {},
 	// The JSON API, the page and the other pages of the coordinator all answer with it.
 	"internal/httpstatus": {"google.golang.org/grpc/codes"},
@@ -165,8 +176,8 @@ var arrows = map[string][]string{
 	"test": {"coordinator", "gen", "internal", "lease", "store", "worker", "cmd", anyModule},
 }
 
-// testOnly lists packages that shipped code must not import, with everything below them. The same holds for each package whose name ends in "test",
-// such as storetest, workertest and httptest.
+// testOnly lists packages that shipped code must not import, with everything below them. The same
+// holds for each package whose name ends in "test", such as storetest, workertest and httptest.
 var testOnly = []string{
 	"testing",
 	"github.com/bufbuild/protocompile",
@@ -203,8 +214,8 @@ func TestShippedCodeImportsNoTestPackage(t *testing.T) {
 	}
 }
 
-// shippedFiles returns all Go files that are not tests. It reads the tree, because the go command would leave out files for other platforms and files
-// behind build tags.
+// shippedFiles returns all Go files that are not tests. It reads the tree, because the go command
+// would leave out files for other platforms and files behind build tags.
 func shippedFiles(t *testing.T) []string {
 	t.Helper()
 	return slices.DeleteFunc(filesNamed(t, ".", ".go"), func(file string) bool { return strings.HasSuffix(file, "_test.go") })
@@ -253,7 +264,8 @@ func isTestOnly(imported string) bool {
 		slices.ContainsFunc(testOnly, func(dir string) bool { return within(imported, dir) })
 }
 
-// isStandard reports whether a path is that of a package of the standard library: it has no dot before the first slash.
+// isStandard reports whether a path is that of a package of the standard library: it has no dot
+// before the first slash.
 func isStandard(imported string) bool {
 	first, _, _ := strings.Cut(imported, "/")
 	return !strings.Contains(first, ".")

@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// TestPackagesWithGoroutinesCheckForLeaks checks that each package whose code or tests start goroutines has a TestMain that checks for leaked ones,
-// with goleak itself or with harness.Main, which does it for the tests of the whole system.
+// TestPackagesWithGoroutinesCheckForLeaks checks that each package whose code or tests start
+// goroutines has a TestMain that checks for leaked ones, with goleak itself or with harness.Main,
+// which does it for the tests of the whole system.
 func TestPackagesWithGoroutinesCheckForLeaks(t *testing.T) {
 	starts, tested, checks := map[string]string{}, map[string]bool{}, map[string]bool{}
 	for _, file := range filesNamed(t, ".", ".go") {
@@ -34,8 +35,8 @@ func TestPackagesWithGoroutinesCheckForLeaks(t *testing.T) {
 	}
 }
 
-// TestSequentialPackagesStartNoGoroutine checks that the code of the packages that make race leaves out, although their tests look for
-// leaks, starts no goroutine.
+// TestSequentialPackagesStartNoGoroutine checks that the code of the packages that make race leaves
+// out, although their tests look for leaks, starts no goroutine.
 func TestSequentialPackagesStartNoGoroutine(t *testing.T) {
 	list := regexp.MustCompile(`(?s)SEQUENTIAL := \$\(addprefix github.com/lessor-dev/lessor/,(.*?)\)`).FindStringSubmatch(read(t, "Makefile"))
 	if list == nil {

@@ -9,8 +9,8 @@ import (
 
 var fileName = regexp.MustCompile(`[a-z0-9_]+\*?\.go`)
 
-// TestMaps checks the map of files in the doc.go of each large package: the map names every file of the package, alone or by a pattern, and no file
-// that does not exist.
+// TestMaps checks the map of files in the doc.go of each large package: the map names every file of
+// the package, alone or by a pattern, and no file that does not exist.
 func TestMaps(t *testing.T) {
 	for _, dir := range []string{
 		"cmd/lessor",

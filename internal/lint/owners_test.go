@@ -13,10 +13,12 @@ import (
 	"testing"
 )
 
-// belongs is what the comment of an owner says: a type of package engine to which the loop leaves a part of its memory.
+// belongs is what the comment of an owner says: a type of package engine to which the loop leaves a
+// part of its memory.
 const belongs = "It belongs to the loop."
 
-// The fields of an owner are used only by its own methods, and where it is made. So whoever wants to know what changes them reads these methods.
+// The fields of an owner are used only by its own methods, and where it is made. So whoever wants
+// to know what changes them reads these methods.
 func TestOwnersKeepTheirFields(t *testing.T) {
 	const fewest = 10 // owners; otherwise the comments have changed
 	p := checkLocally(t, "coordinator/engine")
@@ -56,7 +58,8 @@ func TestOwnersKeepTheirFields(t *testing.T) {
 	}
 }
 
-// locally is a package whose types were checked without those of other packages: an expression whose type is not of the package has no type.
+// locally is a package whose types were checked without those of other packages: an expression
+// whose type is not of the package has no type.
 type locally struct {
 	places *token.FileSet
 	files  []*ast.File
@@ -108,7 +111,8 @@ func ownersOf(p *locally) map[types.Object]string {
 	return owners
 }
 
-// ownedBy returns the types of whose fields a function may make use: a method that of its receiver, and other functions those that they return.
+// ownedBy returns the types of whose fields a function may make use: a method that of its receiver,
+// and other functions those that they return.
 func (p *locally) ownedBy(f *ast.FuncDecl) (all []types.Object) {
 	signature := p.info.Defs[f.Name].Type().(*types.Signature)
 	if r := signature.Recv(); r != nil {

@@ -28,8 +28,9 @@ var platforms = []struct {
 	{"windows", "amd64", "./worker/..."}, // the coordinator and the command need Unix
 }
 
-// A mistake in code for another platform would show only when a user builds it there. Compiling for these platforms would also compile all
-// dependencies again. Checking the types of our packages needs only the declarations of the dependencies.
+// A mistake in code for another platform would show only when a user builds it there. Compiling for
+// these platforms would also compile all dependencies again. Checking the types of our packages
+// needs only the declarations of the dependencies.
 func TestOtherPlatforms(t *testing.T) {
 	var parsed parsedFiles
 	for _, p := range platforms {
@@ -45,7 +46,8 @@ func TestOtherPlatforms(t *testing.T) {
 	}
 }
 
-// listed is what `go list` tells about a package. The packages that it imports come before it in the list.
+// listed is what `go list` tells about a package. The packages that it imports come before it in
+// the list.
 type listed struct {
 	ImportPath string
 	Dir        string
@@ -73,14 +75,16 @@ func listFor(t *testing.T, goos, goarch, packages string) (all []*listed) {
 			return all
 		case err != nil:
 			t.Fatal(err)
-		case l.ImportPath == "unsafe" || strings.HasSuffix(l.ImportPath, ".test"): // unsafe is built in, the main packages of tests are generated
+		case l.ImportPath == "unsafe" || strings.HasSuffix(l.ImportPath, ".test"):
+			// unsafe is built in, the main packages of tests are generated
 		default:
 			all = append(all, &l)
 		}
 	}
 }
 
-// parsedFiles parses each file once: most are the same on all platforms, and in a package and its test.
+// parsedFiles parses each file once: most are the same on all platforms, and in a package and its
+// test.
 type parsedFiles struct {
 	places token.FileSet
 	byName sync.Map // of func() (*ast.File, error)
@@ -93,7 +97,8 @@ func (p *parsedFiles) file(name string) (*ast.File, error) {
 	return parse.(func() (*ast.File, error))()
 }
 
-// typeCheck checks the types of one package after the other: all code of our packages, only the declarations of others.
+// typeCheck checks the types of one package after the other: all code of our packages, only the
+// declarations of others.
 type typeCheck struct {
 	parsed  *parsedFiles
 	sizes   types.Sizes

@@ -8,13 +8,14 @@ import (
 	"testing"
 )
 
-// root is the top directory of the repository, relative to the directory in which the tests of this package run.
+// root is the top directory of the repository, relative to the directory in which the tests of this
+// package run.
 const root = "../.."
 
 const module = "github.com/lessor-dev/lessor"
 
-// filesNamed returns the paths, relative to root and with slashes, of all files below dir whose name ends in suffix. It leaves out hidden
-// directories, build output and testdata.
+// filesNamed returns the paths, relative to root and with slashes, of all files below dir whose
+// name ends in suffix. It leaves out hidden directories, build output and testdata.
 func filesNamed(t *testing.T, dir, suffix string) []string {
 	t.Helper()
 	var found []string

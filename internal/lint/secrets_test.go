@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestSecretsAreComparedInConstantTime: if a comparison stops at the first byte that differs, its duration shows how much of a forged MAC is right.
-// So each file that makes MACs must compare them with hmac.Equal, and must not compare with package bytes, or as text.
+// TestSecretsAreComparedInConstantTime: if a comparison stops at the first byte that differs, its
+// duration shows how much of a forged MAC is right. So each file that makes MACs must compare them
+// with hmac.Equal, and must not compare with package bytes, or as text.
 func TestSecretsAreComparedInConstantTime(t *testing.T) {
 	t.Attr("rules", "A7 X1")
 	found := 0

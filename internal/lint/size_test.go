@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// maxFileSize bounds the files of the repository, in bytes. What is larger is a build or a recording, and stays in every clone for ever.
+// maxFileSize bounds the files of the repository, in bytes. What is larger is a build or a
+// recording, and stays in every clone for ever.
 const maxFileSize = 512 << 10
 
 // No build output is committed by accident.

@@ -1,7 +1,9 @@
 // Package ordered has sets and maps in an order, for a single goroutine.
 //
-// They are interfaces on purpose. Go compiles the methods of a generic type anew in each package that sees a type with one of its instances inside, and a
-// tree has a hundred: with the trees themselves in the engine, each package above it, and each test of those, took five seconds longer to compile.
+// They are interfaces on purpose. Go compiles the methods of a generic type anew in each package
+// that sees a type with one of its instances inside, and a tree has a hundred: with the trees
+// themselves in the engine, each package above it, and each test of those, took five seconds longer
+// to compile.
 package ordered
 
 import (
@@ -20,14 +22,17 @@ type Set[T any] interface {
 	Set(item T) (replaced T, ok bool)
 	// Delete removes an item and returns it.
 	Delete(key T) (removed T, ok bool)
-	// Min and Max return the least and the greatest item; ok is false if there is none. PopMin and PopMax also remove it.
+	// Min and Max return the least and the greatest item; ok is false if there is none. PopMin and
+	// PopMax also remove it.
 	Min() (item T, ok bool)
 	Max() (item T, ok bool)
 	PopMin() (item T, ok bool)
 	PopMax() (item T, ok bool)
-	// Next returns the least item that is greater than one. Unlike Scan and Ascend, it allocates nothing.
+	// Next returns the least item that is greater than one. Unlike Scan and Ascend, it allocates
+	// nothing.
 	Next(than T) (item T, ok bool)
-	// Scan calls fn with each item, in order, until it returns false. Ascend begins with the first that is not less than from.
+	// Scan calls fn with each item, in order, until it returns false. Ascend begins with the first
+	// that is not less than from.
 	Scan(fn func(item T) bool)
 	Ascend(from T, fn func(item T) bool)
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/ordered"
 )
 
-// Next finds the least item that is greater, whether the one before it is in the set or not; items that are the same replace each other.
+// Next finds the least item that is greater, whether the one before it is in the set or not; items
+// that are the same replace each other.
 func TestNext(t *testing.T) {
 	type item struct{ key, value int }
 	random := rand.New(rand.NewPCG(1, 2))

@@ -1,5 +1,6 @@
-// Package otlp exports spans over OTLP, as the standard environment variables of OpenTelemetry say. Those that it does not read itself, the SDK reads: headers,
-// certificates, compression, timeouts, the sampler (OTEL_TRACES_SAMPLER) and the queue of spans (OTEL_BSP_...).
+// Package otlp exports spans over OTLP, as the standard environment variables of OpenTelemetry say.
+// Those that it does not read itself, the SDK reads: headers, certificates, compression, timeouts,
+// the sampler (OTEL_TRACES_SAMPLER) and the queue of spans (OTEL_BSP_...).
 package otlp
 
 import (
@@ -40,8 +41,9 @@ func Endpoint() string {
 	return cmp.Or(os.Getenv(varTracesEndpoint), os.Getenv(varEndpoint))
 }
 
-// NewProvider returns a provider that exports spans to Endpoint, nil if that is empty. service is the name of the service unless the environment has one.
-// An error names the variable that is wrong. Spans that cannot be exported are dropped; whoever makes a span never waits.
+// NewProvider returns a provider that exports spans to Endpoint, nil if that is empty. service is
+// the name of the service unless the environment has one. An error names the variable that is
+// wrong. Spans that cannot be exported are dropped; whoever makes a span never waits.
 func NewProvider(ctx context.Context, service, version string, ids trace.IDGenerator) (*trace.TracerProvider, error) {
 	if Endpoint() == "" {
 		return nil, nil
@@ -66,8 +68,9 @@ func NewProvider(ctx context.Context, service, version string, ids trace.IDGener
 	return p, nil
 }
 
-// complaints are what OpenTelemetry says of the environment: by itself it prints that, and goes on with its defaults, such as to sample everything. What it says
-// beside the error is left out, because that is the value of the variable, which may be a credential.
+// complaints are what OpenTelemetry says of the environment: by itself it prints that, and goes on
+// with its defaults, such as to sample everything. What it says beside the error is left out,
+// because that is the value of the variable, which may be a credential.
 type complaints struct {
 	mu  sync.Mutex
 	all []error
@@ -103,7 +106,8 @@ func newExporter(ctx context.Context) (*otlptrace.Exporter, error) {
 	for _, name := range []string{varTracesEndpoint, varEndpoint} {
 		if at := os.Getenv(name); at != "" {
 			if u, err := url.Parse(at); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-				return nil, fmt.Errorf("%s: is not a URL such as http://localhost:4318", name) // the value may have a password
+				// the value may have a password
+				return nil, fmt.Errorf("%s: is not a URL such as http://localhost:4318", name)
 			}
 		}
 	}

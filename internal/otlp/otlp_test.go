@@ -96,8 +96,8 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// Without an endpoint, or where the environment says so, there is no provider. A value that cannot be used is an error that names the variable,
-// and shows no credential.
+// Without an endpoint, or where the environment says so, there is no provider. A value that cannot
+// be used is an error that names the variable, and shows no credential.
 func TestEnvironment(t *testing.T) {
 	const at = "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318"
 	for env, want := range map[string]string{ // "": none; +: a provider; else part of the error

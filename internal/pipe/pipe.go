@@ -1,4 +1,5 @@
-// Package pipe reads small files that may be pipes: the FIFO of another program, or a process substitution of the shell.
+// Package pipe reads small files that may be pipes: the FIFO of another program, or a process
+// substitution of the shell.
 package pipe
 
 import (
@@ -14,7 +15,8 @@ import (
 const (
 	// WriterWithin is how long a pipe may have no writer.
 	WriterWithin = 3 * time.Second
-	// MaxSize is the size, in bytes, up to which a file is read: settings, tokens and the authorities of a system are smaller.
+	// MaxSize is the size, in bytes, up to which a file is read: settings, tokens and the
+	// authorities of a system are smaller.
 	MaxSize = 4 << 20
 )
 
@@ -31,8 +33,9 @@ func Is(name string) bool {
 	return err == nil && info.Mode()&fs.ModeNamedPipe != 0
 }
 
-// ReadFile reads a whole file of at most MaxSize bytes. Opened with os.ReadFile, a pipe that never gets a writer would hang the caller, and a file without
-// end, such as /dev/zero, would take all memory. The error is an *fs.PathError.
+// ReadFile reads a whole file of at most MaxSize bytes. Opened with os.ReadFile, a pipe that never
+// gets a writer would hang the caller, and a file without end, such as /dev/zero, would take all
+// memory. The error is an *fs.PathError.
 func ReadFile(name string) ([]byte, error) {
 	flags, isPipe := os.O_RDONLY, Is(name)
 	if isPipe {
@@ -45,7 +48,8 @@ func ReadFile(name string) ([]byte, error) {
 	defer func() { _ = f.Close() }()
 	var text []byte
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		more, err := io.ReadAll(io.LimitReader(f, int64(MaxSize+1-len(text)))) // for a pipe, waits while there is a writer, and ends at once while there is none
+		// for a pipe, waits while there is a writer, and ends at once while there is none
+		more, err := io.ReadAll(io.LimitReader(f, int64(MaxSize+1-len(text))))
 		text = append(text, more...)
 		switch {
 		case len(text) > MaxSize:

@@ -79,7 +79,8 @@ func TestOtherFiles(t *testing.T) {
 	}
 }
 
-// A file may have MaxSize bytes, and no more. One without end is an error, and does not take all memory.
+// A file may have MaxSize bytes, and no more. One without end is an error, and does not take all
+// memory.
 func TestLargeFiles(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(name, make([]byte, MaxSize), 0o600); err != nil {

@@ -8,8 +8,8 @@ type backoff struct {
 	failures    int
 }
 
-// next returns the wait after a process that was ready for the given time. If that was longer than any wait, the waits begin again with least, so that
-// occasional failures do not add up.
+// next returns the wait after a process that was ready for the given time. If that was longer than
+// any wait, the waits begin again with least, so that occasional failures do not add up.
 func (b *backoff) next(ready time.Duration) time.Duration {
 	if ready > b.most {
 		b.failures = 0

@@ -32,12 +32,14 @@ const (
 	maxTime    = 24 * time.Hour
 )
 
-// defaultDrain is more than the 30 s that lessor worker run and the SDK give their tasks, so that the last reports get their verdicts.
+// defaultDrain is more than the 30 s that lessor worker run and the SDK give their tasks, so that
+// the last reports get their verdicts.
 const defaultDrain = 40 * time.Second
 
 // Config is what a pool file says.
 type Config struct {
-	// Listen is the address for the notifications and lists: on the loopback interface, host:port. Empty: DefaultListen.
+	// Listen is the address for the notifications and lists: on the loopback interface, host:port.
+	// Empty: DefaultListen.
 	Listen string `yaml:"listen"`
 	// Pools are from 1 to 64.
 	Pools []Entry `yaml:"pools"`
@@ -47,7 +49,8 @@ type Config struct {
 type Entry struct {
 	// ID is the name of the pool: letters, digits, dots, dashes and underscores, at most 64.
 	ID string `yaml:"id"`
-	// Command is the program and its arguments. The program is found as a shell finds it; a path with a slash is relative to Dir.
+	// Command is the program and its arguments. The program is found as a shell finds it; a path
+	// with a slash is relative to Dir.
 	Command []string `yaml:"command"`
 	// Dir is the working directory of the processes. Empty: the supervisor's.
 	Dir string `yaml:"dir"`
@@ -57,16 +60,20 @@ type Entry struct {
 	Workers number `yaml:"workers"`
 	// GPUs are the indexes of the GPUs on the machine, from 0 to 1023. Each has one worker.
 	GPUs []number `yaml:"gpus"`
-	// ReadyTimeout is how long a process may take until it notifies that it is ready, at most 24 h. 0: a process counts as ready when it runs.
+	// ReadyTimeout is how long a process may take until it notifies that it is ready, at most 24 h.
+	// 0: a process counts as ready when it runs.
 	ReadyTimeout time.Duration `yaml:"ready_timeout"`
-	// DrainTimeout is how long a process has for its end after SIGTERM, before SIGKILL: from 1 s to 24 h; 40 s unless set.
+	// DrainTimeout is how long a process has for its end after SIGTERM, before SIGKILL: from 1 s to
+	// 24 h; 40 s unless set.
 	DrainTimeout time.Duration `yaml:"drain_timeout"`
 	// Restart says when the next process follows. Empty: OnFailure.
 	Restart Restart `yaml:"restart"`
-	// RestartBackoff is the wait before the second process; it doubles with each further one, up to RestartBackoffMax, and begins anew once a process was
-	// ready for longer than that. From 10 ms to 24 h; 1 s unless set.
+	// RestartBackoff is the wait before the second process; it doubles with each further one, up to
+	// RestartBackoffMax, and begins anew once a process was ready for longer than that. From 10 ms
+	// to 24 h; 1 s unless set.
 	RestartBackoff time.Duration `yaml:"restart_backoff"`
-	// RestartBackoffMax is the longest wait, from RestartBackoff to 24 h; unless set a minute, or RestartBackoff if that is longer.
+	// RestartBackoffMax is the longest wait, from RestartBackoff to 24 h; unless set a minute, or
+	// RestartBackoff if that is longer.
 	RestartBackoffMax time.Duration `yaml:"restart_backoff_max"`
 }
 
@@ -86,7 +93,8 @@ type Restart string
 
 // The values of Restart.
 const (
-	// OnFailure restarts a worker unless its process ended with exit code 0. So a worker that an operator has drained stays down.
+	// OnFailure restarts a worker unless its process ended with exit code 0. So a worker that an
+	// operator has drained stays down.
 	OnFailure Restart = "on_failure"
 	// Always restarts a worker however its process ended.
 	Always Restart = "always"
@@ -120,8 +128,8 @@ func Parse(data []byte) (*Config, error) {
 	return c, c.check(keys)
 }
 
-// emptyItem returns an item of a list below n that has no value, or nil: a dash too many, or a ~ that was meant as a directory. Package yaml would leave it
-// out without a word.
+// emptyItem returns an item of a list below n that has no value, or nil: a dash too many, or a ~
+// that was meant as a directory. Package yaml would leave it out without a word.
 func emptyItem(n *yaml.Node) *yaml.Node {
 	for _, item := range n.Content {
 		if value := cmp.Or(item.Alias, item); n.Kind == yaml.SequenceNode && value.ShortTag() == "!!null" {
@@ -164,7 +172,8 @@ func yamlProblem(err error) string {
 	}), "yaml: ")
 }
 
-// check returns an error for each field that is wrong, and sets the defaults of those that no pool has.
+// check returns an error for each field that is wrong, and sets the defaults of those that no pool
+// has.
 func (c *Config) check(keys []map[string]any) error {
 	var errs []error
 	if err := checkListen(c.Listen); err != nil {
@@ -192,7 +201,8 @@ func (c *Config) check(keys []map[string]any) error {
 	return errors.Join(errs...)
 }
 
-// checkListen refuses an address that others than this machine may reach: what is notified there is not encrypted.
+// checkListen refuses an address that others than this machine may reach: what is notified there is
+// not encrypted.
 func checkListen(addr string) error {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -209,7 +219,8 @@ func checkListen(addr string) error {
 
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
-// check sets the defaults of what is not among the keys, and returns what is wrong; each error begins with its field.
+// check sets the defaults of what is not among the keys, and returns what is wrong; each error
+// begins with its field.
 func (p *Entry) check(keys map[string]any) (errs []error) {
 	bad := func(field, problem string, args ...any) {
 		errs = append(errs, fmt.Errorf(field+": "+problem, args...))
@@ -258,7 +269,8 @@ func (p *Entry) check(keys map[string]any) (errs []error) {
 	return errs
 }
 
-// checkDir returns false if the processes cannot run there, and so the program need not be looked for.
+// checkDir returns false if the processes cannot run there, and so the program need not be looked
+// for.
 func (p *Entry) checkDir(bad func(field, problem string, args ...any)) bool {
 	info, err := os.Stat(cmp.Or(p.Dir, "."))
 	switch {

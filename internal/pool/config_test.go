@@ -215,8 +215,8 @@ func TestAliases(t *testing.T) {
 	}
 }
 
-// A program with a slash is relative to dir, and without dir to where the supervisor runs. One without a slash comes from PATH, and never from "."
-// in it: the system would not start that.
+// A program with a slash is relative to dir, and without dir to where the supervisor runs. One
+// without a slash comes from PATH, and never from "." in it: the system would not start that.
 func TestProgramIsFound(t *testing.T) {
 	t.Attr("rules", "P1")
 	work, dir := t.TempDir(), t.TempDir()

@@ -1,7 +1,8 @@
-// Package pool supervises the worker processes of one machine, and knows which of them are ready (rules P1 to P4). It is what lessor pool run does.
+// Package pool supervises the worker processes of one machine, and knows which of them are ready
+// (rules P1 to P4). It is what lessor pool run does.
 //
-// A file describes pools; each pool has workers that run the same command, for example one for each GPU. A worker is a process, and after its end the
-// next one. Its states:
+// A file describes pools; each pool has workers that run the same command, for example one for each
+// GPU. A worker is a process, and after its end the next one. Its states:
 //
 //	STARTING                      the process runs
 //	STARTING       -> READY       it said that it is ready, or its pool has no ready_timeout

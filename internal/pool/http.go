@@ -69,7 +69,8 @@ func (s *Supervisor) answer(w http.ResponseWriter, r *http.Request, n any, call 
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": status.Convert(err).Message()})
 }
 
-// httpStatus returns the status of P3. The table is not that of package httpstatus, because RESOURCE_EXHAUSTED is about the size of a notification here.
+// httpStatus returns the status of P3. The table is not that of package httpstatus, because
+// RESOURCE_EXHAUSTED is about the size of a notification here.
 func httpStatus(err error) int {
 	switch status.Code(err) {
 	case codes.InvalidArgument:
@@ -149,8 +150,8 @@ func workerStatus(name, allowed string) (lessorv1.WorkerStatus, error) {
 	return 0, invalid("status", "is %q; it must be %s", name, allowed)
 }
 
-// readJSON reads the body of a notification into a struct. The error is INVALID_ARGUMENT and names the field, RESOURCE_EXHAUSTED, or UNAVAILABLE if the
-// connection is at fault.
+// readJSON reads the body of a notification into a struct. The error is INVALID_ARGUMENT and names
+// the field, RESOURCE_EXHAUSTED, or UNAVAILABLE if the connection is at fault.
 func readJSON(body io.Reader, n any) error {
 	text, err := io.ReadAll(body)
 	if err != nil {

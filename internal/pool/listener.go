@@ -116,8 +116,8 @@ func (s *Supervisor) authorized(values []string) error {
 // maxProblem is how much of a problem is logged, in bytes: it may repeat what the caller has sent.
 const maxProblem = 512
 
-// notified counts a notification that was answered with err. One of a worker that was refused is logged; one without the token may come from anybody on
-// the machine, who must not fill the log.
+// notified counts a notification that was answered with err. One of a worker that was refused is
+// logged; one without the token may come from anybody on the machine, who must not fill the log.
 func (s *Supervisor) notified(began time.Time, err error) {
 	code := status.Code(err)
 	s.counts.callbacks.WithLabelValues(code.String()).Observe(time.Since(began).Seconds())

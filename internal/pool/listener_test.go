@@ -52,7 +52,8 @@ func (l *locked) String() string {
 	return l.buf.String()
 }
 
-// site is a supervisor that serves two pools, gpu with one worker on GPU 3 and p with two. The worker p-1 has no process; the others are starting.
+// site is a supervisor that serves two pools, gpu with one worker on GPU 3 and p with two. The
+// worker p-1 has no process; the others are starting.
 type site struct {
 	*testing.T
 	*Supervisor
@@ -138,7 +139,8 @@ func (s *site) send(method, path, body string, authorization ...string) (int, ht
 	return resp.StatusCode, resp.Header, string(text)
 }
 
-// posts sends a notification with the token, and checks the answer: {}, or an error that begins with problem.
+// posts sends a notification with the token, and checks the answer: {}, or an error that begins
+// with problem.
 func (s *site) posts(path, body string, code int, problem string) {
 	s.Helper()
 	want := "{}\n"
@@ -156,7 +158,8 @@ const (
 	failedPath = "/v2/internal/workers/p-0/failed"
 )
 
-// readyBody returns a ready notification of p-0 with more fields, or with other values of its fields.
+// readyBody returns a ready notification of p-0 with more fields, or with other values of its
+// fields.
 func readyBody(fields string) string {
 	body := ""
 	for _, field := range []string{`,"worker_id":"p-0"`, `,"pool_id":"p"`, `,"status":"ready"`, `,"vram_used_bytes":5`} {
@@ -273,7 +276,8 @@ func TestFailedByHTTP(t *testing.T) {
 	s.posts(strings.Replace(failedPath, "p-0", "p-1", 1), `{"pool_id":"p"}`, 409, `worker_id: no process of \"p-1\" runs`)
 }
 
-// No more of a body is read than a notification can need. (A server keeps the connection for a while after this answer, so the test has none.)
+// No more of a body is read than a notification can need. (A server keeps the connection for a
+// while after this answer, so the test has none.)
 func TestTooLargeByHTTP(t *testing.T) {
 	s := newSite(t)
 	pages := s.pages()
@@ -291,7 +295,8 @@ func TestTooLargeByHTTP(t *testing.T) {
 	}
 }
 
-// A notification that does not arrive whole because of its connection is no bad one: the process tries again (P3). What it has sent wrongly, it would send again.
+// A notification that does not arrive whole because of its connection is no bad one: the process
+// tries again (P3). What it has sent wrongly, it would send again.
 func TestBodyThatDoesNotArrive(t *testing.T) {
 	t.Attr("rules", "P3")
 	s := newSite(t)
@@ -346,7 +351,8 @@ func TestStopClosesConnections(t *testing.T) {
 			server := s.serve(l, func() {})
 			client, conn := net.Pipe()
 			l.conns <- conn
-			go func() { _, _ = io.Copy(io.Discard, client); _ = client.Close() }() // until the server closes the connection
+			// until the server closes the connection
+			go func() { _, _ = io.Copy(io.Discard, client); _ = client.Close() }()
 			_, _ = io.WriteString(client, sent)
 			synctest.Wait()
 			began := time.Now()
@@ -373,7 +379,8 @@ func (l *busyListener) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// A refused notification is in the log, but not all of what the caller has sent, and nothing of one without the token.
+// A refused notification is in the log, but not all of what the caller has sent, and nothing of one
+// without the token.
 func TestLogOfRefusals(t *testing.T) {
 	log := &locked{}
 	s := New(&Config{}, Options{Token: testToken, Output: io.Discard, Log: slog.New(slog.NewJSONHandler(log, nil))})
@@ -505,7 +512,8 @@ func (s *site) fails(method string, req proto.Message, code codes.Code, problem 
 	}
 }
 
-// Each method does what it says, and a list shows at once what was notified before it, by gRPC or by HTTP.
+// Each method does what it says, and a list shows at once what was notified before it, by gRPC or
+// by HTTP.
 func TestMethodsByGRPC(t *testing.T) {
 	t.Attr("rules", "P2 P4")
 	const bearer = "Bearer " + testToken
@@ -623,7 +631,8 @@ func TestGRPCNeedsTheToken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = stream.Send(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}}) // Recv has the error
+		// Recv has the error
+		_ = stream.Send(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}})
 		_ = stream.CloseSend()
 		return stream.Recv()
 	}
@@ -650,7 +659,8 @@ func TestMetrics(t *testing.T) {
 	failed := methods()[lessorv1.PoolService_NotifyFailed_FullMethodName]
 	s.fails(lessorv1.PoolService_NotifyFailed_FullMethodName, failed, codes.Unauthenticated, "", "Bearer another")
 	s.fails(lessorv1.PoolService_NotifyFailed_FullMethodName, failed, codes.OK, "", "Bearer "+testToken)
-	s.fails(lessorv1.PoolService_ListPools_FullMethodName, &lessorv1.ListPoolsRequest{}, codes.Unauthenticated, "", "Bearer another") // no notification
+	// no notification
+	s.fails(lessorv1.PoolService_ListPools_FullMethodName, &lessorv1.ListPoolsRequest{}, codes.Unauthenticated, "", "Bearer another")
 	s.send(http.MethodPost, readyPath, readyBody(""), "Bearer another")
 	code, _, text := s.send(http.MethodGet, "/metrics", "")
 	if code != http.StatusOK {

@@ -5,7 +5,8 @@ import (
 	"io"
 )
 
-// maxLine is how much of a line waits for its end. A longer line is printed in pieces, each with the name of the worker.
+// maxLine is how much of a line waits for its end. A longer line is printed in pieces, each with
+// the name of the worker.
 const maxLine = 64 << 10
 
 // output prints the lines of all workers, one at a time.
@@ -20,8 +21,9 @@ func newOutput(to io.Writer) *output { return &output{to: to, turn: make(chan st
 type lines struct {
 	out    *output
 	prefix string
-	rest   []byte          // of a line that has not ended
-	late   <-chan struct{} // once closed, no line is waited for: the process has ended, and nobody takes what it has said
+	rest   []byte // of a line that has not ended
+	// once closed, no line is waited for: the process has ended, and nobody takes what it has said
+	late <-chan struct{}
 }
 
 // Write never fails: a supervisor whose output nobody takes any more still has to supervise.

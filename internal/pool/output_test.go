@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// Each line has the worker before it, however the writes cut it; one that has not ended is printed at the end.
+// Each line has the worker before it, however the writes cut it; one that has not ended is printed
+// at the end.
 func TestOutputIsPrintedByLines(t *testing.T) {
 	long := strings.Repeat("x", maxLine)
 	for _, test := range []struct {

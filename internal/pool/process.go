@@ -18,8 +18,8 @@ import (
 // cudaDevices says to programs which GPUs there are.
 const cudaDevices = "CUDA_VISIBLE_DEVICES"
 
-// ourVariables are what a process is told by its environment (P1), and what no file may set. The token is nowhere else: everybody on the machine can read
-// arguments.
+// ourVariables are what a process is told by its environment (P1), and what no file may set. The
+// token is nowhere else: everybody on the machine can read arguments.
 var ourVariables = []string{
 	readiness.VarPoolID, readiness.VarWorkerID, readiness.VarPoolURL, readiness.VarPoolToken, readiness.VarGPUDevice, cudaDevices,
 }
@@ -51,8 +51,8 @@ type ending struct {
 	text string // for people
 }
 
-// launch runs a process until its end. Once it runs, launch calls started, and supervise in another goroutine, which returns once the process has exited.
-// Tests replace it.
+// launch runs a process until its end. Once it runs, launch calls started, and supervise in another
+// goroutine, which returns once the process has exited. Tests replace it.
 type launch func(c command, started func(pid int), supervise func(running)) ending
 
 // runProcess is launch with real processes.
@@ -96,9 +96,11 @@ func (g group) terminate()              { g.SignalLeader(syscall.SIGTERM) }
 func (g group) kill()                   { g.Signal(syscall.SIGKILL) }
 func (g group) exited() <-chan struct{} { return g.Exited() }
 
-// environ returns the environment of a worker's processes: that of the supervisor, what the file adds, and what the supervisor tells them.
+// environ returns the environment of a worker's processes: that of the supervisor, what the file
+// adds, and what the supervisor tells them.
 func environ(base []string, p *Entry, id string, gpu *uint32, url, token string) []string {
-	env := slices.DeleteFunc(slices.Clone(base), func(v string) bool { return strings.HasPrefix(v, readiness.VarGPUDevice+"=") }) // of a supervisor around this one
+	// of a supervisor around this one
+	env := slices.DeleteFunc(slices.Clone(base), func(v string) bool { return strings.HasPrefix(v, readiness.VarGPUDevice+"=") })
 	for name, value := range p.Env {
 		env = append(env, name+"="+value)
 	}

@@ -73,7 +73,8 @@ func (s *shop) prints(want string) {
 	}
 }
 
-// ends waits for the end of the supervisor, which must have the error, and returns what was printed and not yet read.
+// ends waits for the end of the supervisor, which must have the error, and returns what was printed
+// and not yet read.
 func (s *shop) ends(want error) (printed []string) {
 	s.Helper()
 	if err := <-s.ended; !errors.Is(err, want) {
@@ -94,7 +95,8 @@ func (s *shop) ends(want error) (printed []string) {
 // worker returns the only worker as a list shows it.
 func (s *shop) worker() *lessorv1.PoolWorker { return s.pools[0].workers[0].show() }
 
-// script returns the beginning of a pool p in a directory of its own, with a script of the shell as its program.
+// script returns the beginning of a pool p in a directory of its own, with a script of the shell as
+// its program.
 func script(t *testing.T, text string) (pool, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -104,8 +106,8 @@ func script(t *testing.T, text string) (pool, dir string) {
 	return fmt.Sprintf("id: p, dir: %q, command: [sh, script]", dir), dir
 }
 
-// A process gets what it needs by its environment, whatever that of the supervisor has; the token is not among its arguments. The supervisor returns when
-// all workers have ended by themselves.
+// A process gets what it needs by its environment, whatever that of the supervisor has; the token
+// is not among its arguments. The supervisor returns when all workers have ended by themselves.
 func TestEnvironmentOfAProcess(t *testing.T) {
 	t.Attr("rules", "P1")
 	for _, name := range ourVariables {
@@ -135,7 +137,8 @@ func TestEnvironmentOfAProcess(t *testing.T) {
 	}
 }
 
-// How a process ended is said in words for people; a program or a directory that is gone since the file was read is a failure, too.
+// How a process ended is said in words for people; a program or a directory that is gone since the
+// file was read is a failure, too.
 func TestEndOfAProcess(t *testing.T) {
 	for _, test := range []struct {
 		args []string
@@ -201,7 +204,8 @@ func TestNextProcess(t *testing.T) {
 	}
 }
 
-// A drain asks the process alone. What that has started, a task for example, it ends in its own way and time.
+// A drain asks the process alone. What that has started, a task for example, it ends in its own way
+// and time.
 func TestDrainAsksTheLeaderAlone(t *testing.T) {
 	t.Attr("rules", "P1")
 	pool, dir := script(t, `
@@ -248,7 +252,8 @@ func TestSecondSignalKillsTheGroup(t *testing.T) {
 	}
 }
 
-// If the listener fails, no process could say anything any more: they are drained, and the supervisor ends with the error.
+// If the listener fails, no process could say anything any more: they are drained, and the
+// supervisor ends with the error.
 func TestListenerThatFails(t *testing.T) {
 	pool, _ := script(t, "trap 'echo asked; exit' TERM; sleep 1000 & echo up; wait")
 	s := newShop(t, "pools: [{"+pool+"}]")
@@ -259,7 +264,8 @@ func TestListenerThatFails(t *testing.T) {
 	}
 }
 
-// A real process says that it is ready with what its environment has, and is in the list as soon as it has the answer.
+// A real process says that it is ready with what its environment has, and is in the list as soon as
+// it has the answer.
 func TestProcessNotifies(t *testing.T) {
 	t.Attr("rules", "P1 P2 P4")
 	if os.Getenv("NOTIFIES") != "" { // this is the process

@@ -41,7 +41,8 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// patience is how long the output of a process that has ended may hold up the supervisor. It is less than a service manager adds to the drain timeout.
+// patience is how long the output of a process that has ended may hold up the supervisor. It is
+// less than a service manager adds to the drain timeout.
 const patience = 5 * time.Second
 
 // New returns a supervisor that has not started anything.
@@ -97,8 +98,9 @@ func (p *Entry) places() []place {
 	return places
 }
 
-// Run starts the workers, and serves l until the last one has stopped: when ctx ends they are drained, when kill ends they are killed. Before that it
-// returns only if all workers have ended by themselves and are not to be restarted, or if l fails. It closes l.
+// Run starts the workers, and serves l until the last one has stopped: when ctx ends they are
+// drained, when kill ends they are killed. Before that it returns only if all workers have ended by
+// themselves and are not to be restarted, or if l fails. It closes l.
 func (s *Supervisor) Run(ctx, kill context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

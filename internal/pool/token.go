@@ -15,8 +15,9 @@ import (
 // minToken is the fewest characters of a token that somebody else made.
 const minToken = 16
 
-// Token returns the token in a file. If the file does not exist, it is made, with a new token, and only its owner can read it. If a file or directory cannot
-// be read or made, the error is an *fs.PathError.
+// Token returns the token in a file. If the file does not exist, it is made, with a new token, and
+// only its owner can read it. If a file or directory cannot be read or made, the error is an
+// *fs.PathError.
 func Token(name string) (string, error) {
 	token, err := readToken(name)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -34,7 +35,8 @@ func Token(name string) (string, error) {
 	if err := errors.Join(err, file.Close()); err != nil {
 		return "", err
 	}
-	// The name appears with the whole token. If another supervisor has made a file in the meantime, that one stays.
+	// The name appears with the whole token. If another supervisor has made a file in the meantime,
+	// that one stays.
 	if e, ok := errors.AsType[*os.LinkError](os.Link(file.Name(), name)); ok && !errors.Is(e, fs.ErrExist) {
 		return "", &fs.PathError{Op: e.Op, Path: name, Err: e.Err}
 	}

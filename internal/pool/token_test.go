@@ -39,7 +39,8 @@ func TestTokenIsMadeOnce(t *testing.T) {
 	}
 }
 
-// A token that somebody else made is taken without the space around it, if it fits into a header and cannot be guessed.
+// A token that somebody else made is taken without the space around it, if it fits into a header
+// and cannot be guessed.
 func TestTokenOfSomebodyElse(t *testing.T) {
 	t.Attr("rules", "P2")
 	name := filepath.Join(t.TempDir(), "token")

@@ -34,8 +34,8 @@ type worker struct {
 	log     *slog.Logger
 	counts  *counts
 
-	// failure wakes the goroutine that supervises the process, which then looks at the state; it has room for one. What is left of the process before
-	// does no harm.
+	// failure wakes the goroutine that supervises the process, which then looks at the state; it
+	// has room for one. What is left of the process before does no harm.
 	failure chan struct{}
 
 	mu           sync.Mutex
@@ -44,7 +44,8 @@ type worker struct {
 	notification *lessorv1.NotifyReadyRequest // what this process has said; nil: nothing
 }
 
-// run keeps a process running until ctx ends, and then drains it; once kill has ended, it no longer waits. It returns after the last process.
+// run keeps a process running until ctx ends, and then drains it; once kill has ended, it no longer
+// waits. It returns after the last process.
 func (w *worker) run(ctx, kill context.Context) {
 	waits := backoff{least: w.config.RestartBackoff, most: w.config.RestartBackoffMax}
 	for ctx.Err() == nil {
@@ -138,7 +139,8 @@ func (w *worker) becomeReadyLocked() {
 	w.counts.ready.WithLabelValues(w.config.ID).Inc()
 }
 
-// late stops a process that has not said in time that it is ready. One that has said so at the last moment stays.
+// late stops a process that has not said in time that it is ready. One that has said so at the last
+// moment stays.
 func (w *worker) late() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,7 +149,8 @@ func (w *worker) late() {
 	}
 }
 
-// failLocked stops the process, for a reason that the list shows. It does nothing if the process has failed before.
+// failLocked stops the process, for a reason that the list shows. It does nothing if the process
+// has failed before.
 func (w *worker) failLocked(reason string) {
 	if w.view.GetState() == failed {
 		return
@@ -227,7 +230,8 @@ func (w *worker) setLocked(s lessorv1.PoolWorkerState) {
 	w.view.State, w.view.StateSince, w.view.NextStartAt = s, timestamppb.Now(), nil
 }
 
-// notifyReady takes what a process says of itself (P2). The error is a gRPC status: FAILED_PRECONDITION or ALREADY_EXISTS if another process said it (P3).
+// notifyReady takes what a process says of itself (P2). The error is a gRPC status:
+// FAILED_PRECONDITION or ALREADY_EXISTS if another process said it (P3).
 func (w *worker) notifyReady(n *lessorv1.NotifyReadyRequest) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -228,7 +228,8 @@ func TestProcessIsReadyWhenItSaysSo(t *testing.T) {
 	})
 }
 
-// A process that does not say in time that it is ready is stopped, and the next one follows after the backoff.
+// A process that does not say in time that it is ready is stopped, and the next one follows after
+// the backoff.
 func TestProcessThatIsNotReadyInTime(t *testing.T) {
 	t.Attr("rules", "P1")
 	synctest.Test(t, func(t *testing.T) {
@@ -250,7 +251,8 @@ func TestProcessThatIsNotReadyInTime(t *testing.T) {
 	})
 }
 
-// A process that fails is started again after a wait that doubles up to the greatest one; it begins anew once a process was ready for longer.
+// A process that fails is started again after a wait that doubles up to the greatest one; it begins
+// anew once a process was ready for longer.
 func TestRestartsBackOff(t *testing.T) {
 	t.Attr("rules", "P1")
 	synctest.Test(t, func(t *testing.T) {
@@ -294,7 +296,8 @@ func TestBackoffOfProcessesThatAreNotReady(t *testing.T) {
 	})
 }
 
-// A failure that the process before has left behind, because it ended at that moment, does not end the next one.
+// A failure that the process before has left behind, because it ended at that moment, does not end
+// the next one.
 func TestFailureOfTheProcessBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, slowStart)
@@ -440,7 +443,8 @@ func TestNotificationsOfADeadProcess(t *testing.T) {
 	})
 }
 
-// A process that says that it failed is stopped, killed if it does not end, and followed by the next one, even if its exit code is 0.
+// A process that says that it failed is stopped, killed if it does not end, and followed by the
+// next one, even if its exit code is 0.
 func TestProcessThatSaysThatItFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, slowStart)

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// A process that has exited does not keep its group alive, although nobody has asked for its exit code: in a container perhaps nobody ever does.
+// A process that has exited does not keep its group alive, although nobody has asked for its exit
+// code: in a container perhaps nobody ever does.
 func TestGroupOfExitedProcessesHasEnded(t *testing.T) {
 	runtime.LockOSThread() // the kernel kills the process when the thread that started it ends
 	defer runtime.UnlockOSThread()
@@ -52,7 +53,8 @@ func TestGroupOfExitedProcessesHasEnded(t *testing.T) {
 	}
 }
 
-// A program has no terminal: it leads a session. In the session of this process, the kernel would stop it as soon as it asks the terminal for something.
+// A program has no terminal: it leads a session. In the session of this process, the kernel would
+// stop it as soon as it asks the terminal for something.
 func TestProcessHasASessionOfItsOwn(t *testing.T) {
 	p, stdout, _ := shell(`read pid name state parent group session rest < /proc/$$/stat; echo "$session $$"`)
 	if state, err := p.Run(); err != nil || !state.Success() {
@@ -63,7 +65,8 @@ func TestProcessHasASessionOfItsOwn(t *testing.T) {
 	}
 }
 
-// A program does not outlive its parent, however the parent ends: otherwise a task would run a second time beside it, once its lease is lost.
+// A program does not outlive its parent, however the parent ends: otherwise a task would run a
+// second time beside it, once its lease is lost.
 func TestProcessDiesWithItsParent(t *testing.T) {
 	if os.Getenv("PARENT") != "" { // this process is the parent
 		p, _, _ := shell("exec 3> $FIFO; echo up >&3; exec sleep 1000")
@@ -96,8 +99,8 @@ func TestProcessDiesWithItsParent(t *testing.T) {
 	}
 }
 
-// The first process of a container inherits what a program leaves behind. Nobody else would ask for the exit codes, and the process ids would run out.
-// A subreaper inherits in the same way.
+// The first process of a container inherits what a program leaves behind. Nobody else would ask for
+// the exit codes, and the process ids would run out. A subreaper inherits in the same way.
 func TestInheritedProcessesAreReaped(t *testing.T) {
 	setSubreaper(t, 1)
 	defer setSubreaper(t, 0)
@@ -123,7 +126,8 @@ func setSubreaper(t *testing.T, on uintptr) {
 	}
 }
 
-// A process that finds no room for its second pipe closes the first one: there would never be room for it again.
+// A process that finds no room for its second pipe closes the first one: there would never be room
+// for it again.
 func TestProcessWithoutRoomLeavesNoPipe(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

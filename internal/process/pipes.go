@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// connect makes the pipes of the program. It gives the program files, not writers, so that cmd.Wait does not wait for other processes that
-// inherited them.
+// connect makes the pipes of the program. It gives the program files, not writers, so that cmd.Wait
+// does not wait for other processes that inherited them.
 func (p *Process) connect(cmd *exec.Cmd) (*plumbing, error) {
 	pl := &plumbing{}
 	if len(p.Stdin) > 0 {
@@ -59,7 +59,8 @@ func (pl *plumbing) feed(data []byte) (*os.File, error) {
 	return r, nil
 }
 
-// drain makes a pipe whose contents go to sink. If the sink fails, the pipe is closed, so that the program's writes fail.
+// drain makes a pipe whose contents go to sink. If the sink fails, the pipe is closed, so that the
+// program's writes fail.
 func (pl *plumbing) drain(sink io.Writer) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -88,8 +89,9 @@ func (pl *plumbing) started() {
 	}
 }
 
-// wait returns when all output is read. Once the program has ended, wait does so after the delay, too, if another process keeps a pipe open; but not before
-// what the pipes hold is in the sinks, however slow these are.
+// wait returns when all output is read. Once the program has ended, wait does so after the delay,
+// too, if another process keeps a pipe open; but not before what the pipes hold is in the sinks,
+// however slow these are.
 func (pl *plumbing) wait(delay time.Duration) error {
 	late := time.Now().Add(delay)
 	for _, end := range pl.ours {

@@ -16,31 +16,37 @@ const defaultPipeDelay = time.Second
 
 // Process is one run of a program.
 type Process struct {
-	// Args are the program and its arguments. A program whose name has no slash is looked up in PATH. Required.
+	// Args are the program and its arguments. A program whose name has no slash is looked up in
+	// PATH. Required.
 	Args []string
-	// Dir is where the program runs. A relative path of the program is relative to it. Empty: where this process runs.
+	// Dir is where the program runs. A relative path of the program is relative to it. Empty: where
+	// this process runs.
 	Dir string
 	// Env is the environment. Nil: that of this process.
 	Env []string
 	// Stdin is the input. Empty: none.
 	Stdin []byte
-	// Stdout and Stderr get the output, each from its own goroutine. If one fails, the writes of the program fail from then on. Required.
+	// Stdout and Stderr get the output, each from its own goroutine. If one fails, the writes of
+	// the program fail from then on. Required.
 	Stdout, Stderr io.Writer
-	// PipeDelay is how long to wait for the end of the output once the program has ended. A process that left the group may still hold a pipe open.
-	// Default 1 s.
+	// PipeDelay is how long to wait for the end of the output once the program has ended. A process
+	// that left the group may still hold a pipe open. Default 1 s.
 	PipeDelay time.Duration
-	// Started is called once the program has started, before Stops. It must return soon: until then, the end of the program is not noticed. Nil:
-	// nothing is called.
+	// Started is called once the program has started, before Stops. It must return soon: until
+	// then, the end of the program is not noticed. Nil: nothing is called.
 	Started func(pid int)
-	// Stops signals the program when it has to stop. It runs in its own goroutine, and must return once the program has exited and nothing that
-	// Stops has to wait for is left. Nil: the program ends by itself.
+	// Stops signals the program when it has to stop. It runs in its own goroutine, and must return
+	// once the program has exited and nothing that Stops has to wait for is left. Nil: the program
+	// ends by itself.
 	Stops func(*Group)
 }
 
-// Run starts the program and waits for its end. The error is about the start, or about reading the output. The state says how the program ended;
-// it is nil if the program did not start. It is not an error if the program fails.
+// Run starts the program and waits for its end. The error is about the start, or about reading the
+// output. The state says how the program ended; it is nil if the program did not start. It is not
+// an error if the program fails.
 func (p *Process) Run() (*os.ProcessState, error) {
-	// The kernel sends Pdeathsig when the thread that started the program ends, even if this process lives on. So the thread must not end.
+	// The kernel sends Pdeathsig when the thread that started the program ends, even if this
+	// process lives on. So the thread must not end.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
@@ -62,7 +68,8 @@ func (p *Process) Run() (*os.ProcessState, error) {
 	return cmd.ProcessState, pipes.wait(delay)
 }
 
-// await waits for the end of the program, while Stops may signal it. Then it kills the processes that are left in the program's group.
+// await waits for the end of the program, while Stops may signal it. Then it kills the processes
+// that are left in the program's group.
 func (p *Process) await(cmd *exec.Cmd) {
 	if p.Started != nil {
 		p.Started(cmd.Process.Pid)

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// shell returns a process that runs a script. Its PipeDelay is an hour: if something keeps the output open, the test hangs instead of passing.
+// shell returns a process that runs a script. Its PipeDelay is an hour: if something keeps the
+// output open, the test hangs instead of passing.
 func shell(script string) (p *Process, stdout, stderr *bytes.Buffer) {
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
 	return &Process{Args: []string{"sh", "-c", script}, Stdout: stdout, Stderr: stderr, PipeDelay: time.Hour}, stdout, stderr
@@ -68,7 +69,8 @@ func TestProcessWithoutInputReadsNone(t *testing.T) {
 	}
 }
 
-// The background process keeps standard output open. If it was not killed with its group, Run would wait for it.
+// The background process keeps standard output open. If it was not killed with its group, Run would
+// wait for it.
 func TestProcessGroupIsKilledWhenItsLeaderEnds(t *testing.T) {
 	p, stdout, _ := shell("sleep 1000 & echo begun")
 	state, err := p.Run()
@@ -77,7 +79,8 @@ func TestProcessGroupIsKilledWhenItsLeaderEnds(t *testing.T) {
 	}
 }
 
-// The shell's child must get the signal, too. Otherwise it would keep standard output open, and Run would wait for it.
+// The shell's child must get the signal, too. Otherwise it would keep standard output open, and Run
+// would wait for it.
 func TestSignalsReachTheWholeGroup(t *testing.T) {
 	p, _, _ := shell("sleep 1000; echo not reached")
 	p.Stops = func(g *Group) {
@@ -90,8 +93,8 @@ func TestSignalsReachTheWholeGroup(t *testing.T) {
 	}
 }
 
-// A process that has left the group is not killed with it, and keeps standard output open until the test lets it end. Run waits for it only for the
-// PipeDelay.
+// A process that has left the group is not killed with it, and keeps standard output open until the
+// test lets it end. Run waits for it only for the PipeDelay.
 func TestProcessThatLeftItsGroupDoesNotHoldUpTheOutput(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -109,7 +112,8 @@ func TestProcessThatLeftItsGroupDoesNotHoldUpTheOutput(t *testing.T) {
 	}
 }
 
-// refilling is a sink that writes as much to a pipe as it takes from it, as a process that goes on printing does.
+// refilling is a sink that writes as much to a pipe as it takes from it, as a process that goes on
+// printing does.
 type refilling struct {
 	pipe  *os.File
 	taken int
@@ -120,7 +124,8 @@ func (r *refilling) Write(p []byte) (int, error) {
 	return r.pipe.Write(p)
 }
 
-// What a pipe may have held when its program ended is copied, and no more, even if a process that left the group goes on printing.
+// What a pipe may have held when its program ended is copied, and no more, even if a process that
+// left the group goes on printing.
 func TestRestOfAPipeIsBounded(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -136,7 +141,8 @@ func TestRestOfAPipeIsBounded(t *testing.T) {
 	}
 }
 
-// All that a pipe holds is copied, to the last byte, or there is an error: a part of an output must not be taken for all of it.
+// All that a pipe holds is copied, to the last byte, or there is an error: a part of an output must
+// not be taken for all of it.
 func TestRestOfAPipeIsComplete(t *testing.T) {
 	const rest = 32<<10 + 1
 	for _, sink := range []io.Writer{&bytes.Buffer{}, &brokenSink{room: rest - 1}} {
@@ -169,7 +175,8 @@ func (s *slowSink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A5: what a program printed before it ended is part of its result, however slow the disk is that stores it.
+// A5: what a program printed before it ended is part of its result, however slow the disk is that
+// stores it.
 func TestOutputOfAnEndedProcessIsCompleteOnASlowDisk(t *testing.T) {
 	const printed = 1 << 16 // as much as a pipe holds, so that the program can end before anything is written
 	p, _, _ := shell("head -c " + strconv.Itoa(printed) + " /dev/zero")
@@ -235,7 +242,8 @@ func TestStartedGetsTheProcessID(t *testing.T) {
 	_, _ = p.Run()
 }
 
-// A program that is asked to end its work still needs its children. The child here would say that it got the signal, too.
+// A program that is asked to end its work still needs its children. The child here would say that
+// it got the signal, too.
 func TestSignalToTheLeaderReachesNoOtherProcess(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {

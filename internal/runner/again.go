@@ -9,8 +9,10 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// RetryFailed opens the lines again that have failed for good or were cancelled, and returns how many it has opened. Call it before the worker begins, so
-// that no line is opened that fails only then. left are the lines for which the tenant's quota of tasks has no room yet; Run opens them as tasks end.
+// RetryFailed opens the lines again that have failed for good or were cancelled, and returns how
+// many it has opened. Call it before the worker begins, so that no line is opened that fails only
+// then. left are the lines for which the tenant's quota of tasks has no room yet; Run opens them as
+// tasks end.
 func (j *Job) RetryFailed(ctx context.Context, tasks lessorv1.TaskServiceClient) (opened uint64, left int64, err error) {
 	req := &lessorv1.BatchRetryTasksRequest{Filter: j.failed()}
 	j.before.failed = 0 // they will not have ended any more when Run begins to print
@@ -34,15 +36,16 @@ func (j *Job) RetryFailed(ctx context.Context, tasks lessorv1.TaskServiceClient)
 	}
 }
 
-// failed selects the lines that have failed for good or were cancelled. What else has the id of the run, because a command has submitted it, is in another
-// queue.
+// failed selects the lines that have failed for good or were cancelled. What else has the id of the
+// run, because a command has submitted it, is in another queue.
 func (j *Job) failed() *lessorv1.TaskFilter {
 	filter := j.manifest.filter(lessorv1.TaskState_TASK_STATE_FAILED, lessorv1.TaskState_TASK_STATE_CANCELLED)
 	filter.Queue = j.RunID()
 	return filter
 }
 
-// markFailed marks the failed lines as those that RetryFailed has left, and returns how many they are.
+// markFailed marks the failed lines as those that RetryFailed has left, and returns how many they
+// are.
 func (j *Job) markFailed(ctx context.Context, tasks lessorv1.TaskServiceClient) (lines int64, err error) {
 	j.left = newMarks(j.Lines())
 	err = eachTask(ctx, tasks, j.failed(), func(task *lessorv1.Task) error {
@@ -52,7 +55,8 @@ func (j *Job) markFailed(ctx context.Context, tasks lessorv1.TaskServiceClient) 
 	return j.left.count, err
 }
 
-// retryLeft opens the lines that RetryFailed has left, one by one: each only once, although those that were opened before may have failed again.
+// retryLeft opens the lines that RetryFailed has left, one by one: each only once, although those
+// that were opened before may have failed again.
 func (j *Job) retryLeft(ctx context.Context, tasks lessorv1.TaskServiceClient) error {
 	if j.left == nil {
 		return nil
@@ -73,7 +77,8 @@ func retryOnceThereIsRoom(ctx context.Context, tasks lessorv1.TaskServiceClient,
 			return err
 		})
 		switch status.Code(err) {
-		case codes.NotFound, codes.FailedPrecondition: // it is deleted; or it is open, because somebody was faster or an answer was lost
+		case codes.NotFound, codes.FailedPrecondition:
+			// it is deleted; or it is open, because somebody was faster or an answer was lost
 			return nil
 		}
 		if err != nil || !noRoom {

@@ -18,7 +18,8 @@ import (
 // retried are the states of the lines that are opened again.
 var retried = []lessorv1.TaskState{failed, cancelled}
 
-// retryRecorder is a coordinator that opens two lines with each call. The token of a page is the number of lines before it.
+// retryRecorder is a coordinator that opens two lines with each call. The token of a page is the
+// number of lines before it.
 type retryRecorder struct {
 	lessorv1.TaskServiceClient
 	errors []error // with which the calls begin
@@ -36,7 +37,8 @@ func (r *retryRecorder) BatchRetryTasks(_ context.Context, req *lessorv1.BatchRe
 	return &lessorv1.BatchRetryTasksResponse{Result: &lessorv1.BatchResult{Changed: 2, NextPageToken: next}}, nil
 }
 
-// All failed lines of the run are opened again, however many calls that takes, and even if the coordinator is away for a moment.
+// All failed lines of the run are opened again, however many calls that takes, and even if the
+// coordinator is away for a moment.
 func TestRetryFailedOpensAllFailedLines(t *testing.T) {
 	j := mustOpen(t, t.TempDir(), "a\n", Options{Workspace: "w"}, false)
 	synctest.Test(t, func(t *testing.T) {
@@ -61,7 +63,8 @@ func TestRetryFailedEndsIfItIsRefused(t *testing.T) {
 	}
 }
 
-// BatchRetryTasks opens the tasks that have failed or were cancelled, if the filter asks for them, as far as the quota of tasks has room for them.
+// BatchRetryTasks opens the tasks that have failed or were cancelled, if the filter asks for them,
+// as far as the quota of tasks has room for them.
 func (f *fakeCoordinator) BatchRetryTasks(
 	_ context.Context, req *lessorv1.BatchRetryTasksRequest, _ ...grpc.CallOption,
 ) (*lessorv1.BatchRetryTasksResponse, error) {
@@ -101,8 +104,9 @@ func (f *fakeCoordinator) RetryTask(ctx context.Context, req *lessorv1.RetryTask
 	return &lessorv1.RetryTaskResponse{}, f.count("retry") // an error: the answer is lost
 }
 
-// X5: if the tenant's quota of tasks has no room for all failed lines, the others are opened as tasks end, however long that takes: each once, even if an
-// answer is lost, and unless it is deleted. A line that fails again stays failed.
+// X5: if the tenant's quota of tasks has no room for all failed lines, the others are opened as
+// tasks end, however long that takes: each once, even if an answer is lost, and unless it is
+// deleted. A line that fails again stays failed.
 func TestRetryFailedAsTheQuotaHasRoom(t *testing.T) {
 	t.Attr("rules", "X5")
 	for _, keepOrder := range []bool{false, true} {
@@ -140,7 +144,8 @@ func TestRetryFailedAsTheQuotaHasRoom(t *testing.T) {
 	}
 }
 
-// A run that has to end while lines are left says why, and prints nothing: the next one prints all lines.
+// A run that has to end while lines are left says why, and prints nothing: the next one prints all
+// lines.
 func TestRetryOfTheRestEndsWithTheRun(t *testing.T) {
 	for _, quota := range []int{1, -1} { // the end comes during a pause, and during a call
 		synctest.Test(t, func(t *testing.T) {

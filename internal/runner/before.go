@@ -13,8 +13,9 @@ type endedBefore struct {
 	last time.Time // when the last of these lines ended, by the clock of the coordinator
 }
 
-// CountEnded counts the lines that ended while earlier processes worked on the run. Call it before RetryFailed and before the worker begins. Without it, the
-// progress bar takes these lines for progress of this process.
+// CountEnded counts the lines that ended while earlier processes worked on the run. Call it before
+// RetryFailed and before the worker begins. Without it, the progress bar takes these lines for
+// progress of this process.
 func (j *Job) CountEnded(ctx context.Context, tasks lessorv1.TaskServiceClient) (done, failed int64, err error) {
 	final := j.manifest.filter(lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_FAILED, lessorv1.TaskState_TASK_STATE_CANCELLED)
 	seen := newMarks(j.Lines())

@@ -18,7 +18,8 @@ func (j *Job) Cancel(ctx context.Context, tasks lessorv1.TaskServiceClient) erro
 	return j.manifest.cancel(ctx, tasks)
 }
 
-// CancelReplaced cancels the tasks of the run that this run replaced by force, if that run used the same coordinator.
+// CancelReplaced cancels the tasks of the run that this run replaced by force, if that run used the
+// same coordinator.
 func (j *Job) CancelReplaced(ctx context.Context, tasks lessorv1.TaskServiceClient) error {
 	if j.replaced == nil || j.replaced.Options.Addr != j.manifest.Options.Addr {
 		return nil

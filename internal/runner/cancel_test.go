@@ -13,7 +13,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// cancelRecorder is a coordinator with one task in each state, in the workspace and run that a filter names. The id of a task is the name of its state.
+// cancelRecorder is a coordinator with one task in each state, in the workspace and run that a
+// filter names. The id of a task is the name of its state.
 type cancelRecorder struct {
 	lessorv1.TaskServiceClient
 	filter    *lessorv1.TaskFilter // of the last list
@@ -37,7 +38,8 @@ func (c *cancelRecorder) CancelTask(_ context.Context, req *lessorv1.CancelTaskR
 	return &lessorv1.CancelTaskResponse{}, c.errors[req.GetTaskId()]
 }
 
-// All tasks that have not ended are cancelled, even if one of them ends or is deleted meanwhile. Any other error ends the cancelling.
+// All tasks that have not ended are cancelled, even if one of them ends or is deleted meanwhile.
+// Any other error ends the cancelling.
 func TestCancelCancelsTheTasksThatHaveNotEnded(t *testing.T) {
 	j := mustOpen(t, t.TempDir(), "a\n", Options{Workspace: "w"}, false)
 	denied := status.Error(codes.PermissionDenied, "not yours")
@@ -63,7 +65,8 @@ func TestCancelCancelsTheTasksThatHaveNotEnded(t *testing.T) {
 
 var openNames = []string{"TASK_STATE_SCHEDULED", "TASK_STATE_READY", "TASK_STATE_LEASED", "TASK_STATE_RUNNING", "TASK_STATE_CANCELLING"}
 
-// Only the tasks of the run that was replaced are cancelled, and only if they are on the coordinator that is asked.
+// Only the tasks of the run that was replaced are cancelled, and only if they are on the
+// coordinator that is asked.
 func TestCancelReplaced(t *testing.T) {
 	before := Options{Addr: "h:1", Workspace: "w"}
 	for name, tt := range map[string]struct {

@@ -9,8 +9,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// RestoreDeleted has Run submit the lines again whose tasks are gone, because somebody has deleted them or their retention is over. It returns how many they
-// are. Call it before the worker begins.
+// RestoreDeleted has Run submit the lines again whose tasks are gone, because somebody has deleted
+// them or their retention is over. It returns how many they are. Call it before the worker begins.
 func (j *Job) RestoreDeleted(ctx context.Context, tasks lessorv1.TaskServiceClient) (lines int64, err error) {
 	if !j.manifest.Submitted { // Run submits all lines, and what the coordinator has stays
 		return 0, nil
@@ -43,7 +43,8 @@ func (f *follower) reportDeleted() error {
 		f.screen.Note("line %d deleted: %s: the coordinator has no task of it any more", number, quoteLine(task))
 		return nil
 	})
-	if errors.Is(err, fs.ErrNotExist) { // the data directory was removed meanwhile; the summary has the number of these lines
+	// the data directory was removed meanwhile; the summary has the number of these lines
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err

@@ -5,8 +5,8 @@ import (
 	"testing/synctest"
 )
 
-// RestoreDeleted has those lines submitted again whose tasks are gone, and only those. With keepOrder they are printed in their place, also by a process
-// that resumes the run later.
+// RestoreDeleted has those lines submitted again whose tasks are gone, and only those. With
+// keepOrder they are printed in their place, also by a process that resumes the run later.
 func TestDeletedLinesAreSubmittedAgain(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		for _, deleted := range [][]int{nil, {2, 4}, {1, 2, 3, 4, 5}} {
@@ -52,7 +52,8 @@ func TestDeletedLinesAreSubmittedAgain(t *testing.T) {
 	}
 }
 
-// A stopped run prints a line that was submitted again before those after it, and with it in between, none of these.
+// A stopped run prints a line that was submitted again before those after it, and with it in
+// between, none of these.
 func TestStoppedRunKeepsTheOrderOfLinesSubmittedAgain(t *testing.T) {
 	for ended, want := range map[bool]string{false: "<a>", true: "<a><b><c>"} {
 		synctest.Test(t, func(t *testing.T) {

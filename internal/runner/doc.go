@@ -10,9 +10,10 @@
 //	socket/    where the embedded coordinator listens
 //	lock       held by the process that works on the run
 //
-// Every line is one task. Its idempotency key consists of the run and the number of the line. So a line that is submitted again after a crash
-// makes no second task, and equal lines are separate tasks. Only the coordinator knows which lines are done; the data directory only says which
-// run to ask for.
+// Every line is one task. Its idempotency key consists of the run and the number of the line. So a
+// line that is submitted again after a crash makes no second task, and equal lines are separate
+// tasks. Only the coordinator knows which lines are done; the data directory only says which run to
+// ask for.
 //
 // Memory does not grow with the input, except for one bit per line.
 //

@@ -23,7 +23,8 @@ type follower struct {
 
 // printAsTheyEnd prints the lines in the order in which they end.
 //
-// The events say which lines have ended. If an earlier process began the run, or events may be missing, it lists all tasks instead (sweep).
+// The events say which lines have ended. If an earlier process began the run, or events may be
+// missing, it lists all tasks instead (sweep).
 func (f *follower) printAsTheyEnd(ctx context.Context) error {
 	s := &sweeps{due: f.job.Resumed, submitted: f.submit.done}
 	for f.printed.left() > s.gone {
@@ -40,9 +41,11 @@ func (f *follower) printAsTheyEnd(ctx context.Context) error {
 
 // sweeps is what is known from the sweeps of a run.
 type sweeps struct {
-	due       bool            // the next step is a sweep
-	early     bool            // the last sweep began before every line was submitted, so it cannot say which tasks are gone
-	gone      int64           // lines that will never be printed: neither printed nor open after a sweep that was not early
+	due bool // the next step is a sweep
+	// the last sweep began before every line was submitted, so it cannot say which tasks are gone
+	early bool
+	// lines that will never be printed: neither printed nor open after a sweep that was not early
+	gone      int64
 	submitted <-chan struct{} // closed when every line is submitted; nil once that was noticed
 }
 
@@ -63,8 +66,8 @@ func (f *follower) printNext(ctx context.Context, s *sweeps) error {
 	return nil
 }
 
-// sweepOnce makes a sweep. If a line is neither printed nor open after it, its task is gone: somebody deleted it, or a restore of the coordinator has lost
-// it (submitLost).
+// sweepOnce makes a sweep. If a line is neither printed nor open after it, its task is gone:
+// somebody deleted it, or a restore of the coordinator has lost it (submitLost).
 func (f *follower) sweepOnce(ctx context.Context, s *sweeps) error {
 	s.early = !closed(f.submit.done)
 	open, err := f.sweep(ctx)
@@ -84,9 +87,10 @@ func (f *follower) sweepOnce(ctx context.Context, s *sweeps) error {
 	return err
 }
 
-// submitLost is called when the tasks of some lines are gone. If the coordinator was restored after they were submitted, submitLost submits all
-// unprinted lines again. For those that still have a task this changes nothing (T1). A line whose task somebody deleted before the restore looks
-// like a lost one, and is submitted, too.
+// submitLost is called when the tasks of some lines are gone. If the coordinator was restored after
+// they were submitted, submitLost submits all unprinted lines again. For those that still have a
+// task this changes nothing (T1). A line whose task somebody deleted before the restore looks like
+// a lost one, and is submitted, too.
 func (f *follower) submitLost(ctx context.Context) (submitted bool, err error) {
 	before := f.job.manifest.Epoch
 	now, err := f.submit.fetchEpoch(ctx)
@@ -106,8 +110,8 @@ func closed(ch <-chan struct{}) bool {
 	}
 }
 
-// sweep lists all tasks, prints those that have ended, and returns how many lines are open. A printed line is not open, even if its task was
-// retried later.
+// sweep lists all tasks, prints those that have ended, and returns how many lines are open. A
+// printed line is not open, even if its task was retried later.
 func (f *follower) sweep(ctx context.Context) (open int64, err error) {
 	err = f.each(ctx, func(task *lessorv1.Task) error {
 		if words.Final(task.GetState()) {
@@ -123,8 +127,10 @@ func (f *follower) sweep(ctx context.Context) (open int64, err error) {
 	return open, err
 }
 
-// printRest prints the lines that have ended and were not printed yet. It only counts those after a gap: an output that could not be written or, with
-// untilOpen, a line that has not ended. It returns no error if it cannot reach the coordinator, because the run already ends for another reason.
+// printRest prints the lines that have ended and were not printed yet. It only counts those after a
+// gap: an output that could not be written or, with untilOpen, a line that has not ended. It
+// returns no error if it cannot reach the coordinator, because the run already ends for another
+// reason.
 func (f *follower) printRest(ctx context.Context, untilOpen bool) error {
 	gap := f.screen.outputFailed()
 	err := f.eachInOrder(ctx, func(task *lessorv1.Task) error {
@@ -214,7 +220,8 @@ func (f *follower) await(ctx context.Context, taskID string) error {
 	}
 }
 
-// eachInOrder is each in the order of the input, also if lines were submitted again: a list has their tasks after the others.
+// eachInOrder is each in the order of the input, also if lines were submitted again: a list has
+// their tasks after the others.
 func (f *follower) eachInOrder(ctx context.Context, visit func(*lessorv1.Task) error) error {
 	if !f.job.manifest.Unordered {
 		return f.each(ctx, visit)
@@ -241,8 +248,9 @@ func (f *follower) visitLine(ctx context.Context, line int64, visit func(*lessor
 	return eachTask(ctx, f.tasks, filter, visit)
 }
 
-// each visits the tasks of the lines that were not printed, in the order of their submit. It leaves out tasks of the run that are no lines of it, such as those
-// that a command has submitted with LESSOR_RUN_ID.
+// each visits the tasks of the lines that were not printed, in the order of their submit. It leaves
+// out tasks of the run that are no lines of it, such as those that a command has submitted with
+// LESSOR_RUN_ID.
 func (f *follower) each(ctx context.Context, visit func(*lessorv1.Task) error) error {
 	return eachTask(ctx, f.tasks, f.job.manifest.filter(), func(task *lessorv1.Task) error {
 		if !f.printed.lacks(LineOf(task)) {

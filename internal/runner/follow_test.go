@@ -28,7 +28,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// fakeCoordinator keeps tasks. It has no workers: a test decides when and how the task of a line ends.
+// fakeCoordinator keeps tasks. It has no workers: a test decides when and how the task of a line
+// ends.
 type fakeCoordinator struct {
 	lessorv1.TaskServiceClient // for the calls that a run does not make
 
@@ -41,8 +42,8 @@ type fakeCoordinator struct {
 	after    []uint64 // the sequence after which each watch of the run was asked for
 	// failingCalls is how many of the next calls fail with UNAVAILABLE.
 	failingCalls int
-	// failingWatches and refusedWatches are how many of the next watches fail with UNAVAILABLE before there is a stream, and on their stream with
-	// refusal.
+	// failingWatches and refusedWatches are how many of the next watches fail with UNAVAILABLE
+	// before there is a stream, and on their stream with refusal.
 	failingWatches, refusedWatches int
 	refusal                        error
 	// refused is a kind of call that fails with PERMISSION_DENIED; empty: none.
@@ -222,7 +223,8 @@ func (w *fakeWatch) Recv() (*lessorv1.WatchTaskResponse, error) {
 // testWorkspace has the runs of startRun.
 const testWorkspace = "w"
 
-// WatchTask sends the events of the run after a sequence, or the events of a task from now on. It refuses a sequence that no event has had.
+// WatchTask sends the events of the run after a sequence, or the events of a task from now on. It
+// refuses a sequence that no event has had.
 func (f *fakeCoordinator) WatchTask(ctx context.Context, req *lessorv1.WatchTaskRequest, _ ...grpc.CallOption) (grpc.ServerStreamingClient[lessorv1.WatchTaskResponse], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -271,7 +273,8 @@ func refusedWatch(ctx context.Context, err error) *fakeWatch {
 	return w
 }
 
-// sendEvent sends the last event of a task to the watches of the task and of the run. The watches of the task end with it.
+// sendEvent sends the last event of a task to the watches of the task and of the run. The watches
+// of the task end with it.
 func (f *fakeCoordinator) sendEvent(e *lessorv1.WatchTaskResponse) {
 	if e.GetDeleted() == nil { // a coordinator does not store that a task was deleted
 		f.sequence++
@@ -323,7 +326,8 @@ func (f *fakeCoordinator) drop(line int) (id string) {
 	return task.GetTaskId()
 }
 
-// endUnseen completes the task of a line, and tells the watches of the run only how many events they missed.
+// endUnseen completes the task of a line, and tells the watches of the run only how many events
+// they missed.
 func (f *fakeCoordinator) endUnseen(line int, missed *lessorv1.Missed) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -342,7 +346,8 @@ func (f *fakeCoordinator) sendOther() {
 	}
 }
 
-// endAndRemove completes the task of a line and deletes it, so that nobody sees the task in between.
+// endAndRemove completes the task of a line and deletes it, so that nobody sees the task in
+// between.
 func (f *fakeCoordinator) endAndRemove(line int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -479,7 +484,8 @@ func TestFailedLinesAreReportedAndCounted(t *testing.T) {
 	})
 }
 
-// Once an output could not be written, no other is written after the gap, even if there is room again: the run ends with that one error.
+// Once an output could not be written, no other is written after the gap, even if there is room
+// again: the run ends with that one error.
 func TestNothingIsPrintedAfterAGap(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -501,7 +507,8 @@ func TestNothingIsPrintedAfterAGap(t *testing.T) {
 	}
 }
 
-// When an output cannot be written, the run goes on until its workers have stopped, and counts what they have finished meanwhile.
+// When an output cannot be written, the run goes on until its workers have stopped, and counts what
+// they have finished meanwhile.
 func TestRunAwaitsItsWorkersIfItsOutputFails(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -545,7 +552,8 @@ func (f *fullOnce) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A second process that resumes a run submits nothing again, prints the output of all lines, and finds the lines that ended while no process ran.
+// A second process that resumes a run submits nothing again, prints the output of all lines, and
+// finds the lines that ended while no process ran.
 func TestResumedRunPrintsAllLines(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -576,8 +584,9 @@ func TestResumedRunPrintsAllLines(t *testing.T) {
 
 var errKilled = fmt.Errorf("killed")
 
-// A process that died before it noted that all lines are submitted has left tasks. The next process submits all lines again, and the idempotency keys
-// keep the coordinator from making a task twice (T1).
+// A process that died before it noted that all lines are submitted has left tasks. The next process
+// submits all lines again, and the idempotency keys keep the coordinator from making a task twice
+// (T1).
 func TestInterruptedSubmitMakesNoTaskTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, dir := newFakeCoordinator(), t.TempDir()
@@ -601,8 +610,9 @@ func TestInterruptedSubmitMakesNoTaskTwice(t *testing.T) {
 	})
 }
 
-// A process that died while it submitted has left only the tasks of the first lines. The next process looks for lines that have ended before it has
-// submitted the rest, and does not take the rest for deleted.
+// A process that died while it submitted has left only the tasks of the first lines. The next
+// process looks for lines that have ended before it has submitted the rest, and does not take the
+// rest for deleted.
 func TestResumedRunSubmitsTheRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, dir := newFakeCoordinator(), t.TempDir()
@@ -634,7 +644,8 @@ func TestResumedRunSubmitsTheRest(t *testing.T) {
 	})
 }
 
-// A run ends with the error of a call that the coordinator refuses. It does not take the lines that it cannot see for deleted.
+// A run ends with the error of a call that the coordinator refuses. It does not take the lines that
+// it cannot see for deleted.
 func TestRunEndsIfACallIsRefused(t *testing.T) {
 	for call, resumed := range map[string]bool{"epoch": false, "submit": false, "list": true, "get": false, "watch": false} {
 		for _, keepOrder := range []bool{false, true} {
@@ -661,8 +672,9 @@ func TestRunEndsIfACallIsRefused(t *testing.T) {
 	}
 }
 
-// S7: a coordinator may accept smaller batches than usual, so a batch that is refused as too large is split. A batch that is refused because of one of
-// its tasks is not split: none of its tasks are submitted, and the error names the line of the input, not the index in the batch.
+// S7: a coordinator may accept smaller batches than usual, so a batch that is refused as too large
+// is split. A batch that is refused because of one of its tasks is not split: none of its tasks are
+// submitted, and the error names the line of the input, not the index in the batch.
 func TestBatchThatIsTooLargeIsSplit(t *testing.T) {
 	t.Attr("rules", "S7")
 	synctest.Test(t, func(t *testing.T) {
@@ -721,7 +733,8 @@ func TestDeletedLinesEndTheRunAsMissing(t *testing.T) {
 	}
 }
 
-// A run that opens its stream again learns of a line whose task was deleted meanwhile, although no event says so.
+// A run that opens its stream again learns of a line whose task was deleted meanwhile, although no
+// event says so.
 func TestLineDeletedWhileNothingIsWatched(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -754,7 +767,8 @@ func TestLineDeletedBeforeTheFirstStream(t *testing.T) {
 	})
 }
 
-// The same if an earlier process has worked on the run, and the deletion comes after the first list.
+// The same if an earlier process has worked on the run, and the deletion comes after the first
+// list.
 func TestLineDeletedWhileTheRunIsResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, dir := newFakeCoordinator(), t.TempDir()
@@ -794,7 +808,8 @@ func TestLineDeletedDuringTheSubmit(t *testing.T) {
 	}
 }
 
-// A line that somebody retries between the list of the tasks and its printing is not missing: the run waits for its end.
+// A line that somebody retries between the list of the tasks and its printing is not missing: the
+// run waits for its end.
 func TestLineRetriedWhileTasksAreListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := newFakeCoordinator()
@@ -814,8 +829,9 @@ func TestLineRetriedWhileTasksAreListed(t *testing.T) {
 	})
 }
 
-// A task of the run that is none of its lines, such as one that a command has submitted with LESSOR_RUN_ID, does not keep the run from ending, does not hide
-// that a line is missing, and is not printed, even if it has the task key of a line.
+// A task of the run that is none of its lines, such as one that a command has submitted with
+// LESSOR_RUN_ID, does not keep the run from ending, does not hide that a line is missing, and is
+// not printed, even if it has the task key of a line.
 func TestTaskThatIsNoLineDoesNotCount(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -878,7 +894,8 @@ func TestBarCountsOnlyLines(t *testing.T) {
 	}
 }
 
-// If a run has missed durable events, it lists its tasks: one of the events may have been the end of a line. It does not if it has missed only others.
+// If a run has missed durable events, it lists its tasks: one of the events may have been the end
+// of a line. It does not if it has missed only others.
 func TestRunListsItsTasksIfItMissedDurableEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := newFakeCoordinator()
@@ -896,7 +913,8 @@ func TestRunListsItsTasksIfItMissedDurableEvents(t *testing.T) {
 	})
 }
 
-// A watch goes on after the last event of the one before, also in the next process: the events of a long run are not sent again.
+// A watch goes on after the last event of the one before, also in the next process: the events of a
+// long run are not sent again.
 func TestWatchGoesOnAfterTheLastEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, dir := newFakeCoordinator(), t.TempDir()
@@ -921,7 +939,8 @@ func TestWatchGoesOnAfterTheLastEvent(t *testing.T) {
 	})
 }
 
-// A stream ends with the credential that opened it. The run goes on with the credential that has taken its place, and ends if there is none.
+// A stream ends with the credential that opened it. The run goes on with the credential that has
+// taken its place, and ends if there is none.
 func TestRunSurvivesTheEndOfItsCredential(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -943,7 +962,8 @@ func TestRunSurvivesTheEndOfItsCredential(t *testing.T) {
 	}
 }
 
-// A proxy that cuts a stream says INTERNAL or CANCELLED in its own name. The run goes on with another stream, but not if the coordinator itself has failed.
+// A proxy that cuts a stream says INTERNAL or CANCELLED in its own name. The run goes on with
+// another stream, but not if the coordinator itself has failed.
 func TestRunSurvivesAProxyThatCutsStreams(t *testing.T) {
 	fault, err := status.New(codes.Internal, "a fault").WithDetails(&errdetails.ErrorInfo{Reason: "INTERNAL"})
 	if err != nil {
@@ -970,7 +990,8 @@ func TestRunSurvivesAProxyThatCutsStreams(t *testing.T) {
 	}
 }
 
-// However often the streams of a run end, it goes on as long as they bring something: the coordinator is not away then. It ends when it may not watch.
+// However often the streams of a run end, it goes on as long as they bring something: the
+// coordinator is not away then. It ends when it may not watch.
 func TestRunSurvivesStreamsThatOftenEnd(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -991,7 +1012,8 @@ func TestRunSurvivesStreamsThatOftenEnd(t *testing.T) {
 	}
 }
 
-// A watch that is refused as wrong from its beginning ends the run. Only one after a sequence is begun anew (TestRunSurvivesARestoreOfTheCoordinator).
+// A watch that is refused as wrong from its beginning ends the run. Only one after a sequence is
+// begun anew (TestRunSurvivesARestoreOfTheCoordinator).
 func TestRunEndsIfItsWatchIsWrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := newFakeCoordinator()
@@ -1020,8 +1042,8 @@ func TestRunInOrderPausesBetweenWatchesThatFail(t *testing.T) {
 	})
 }
 
-// A watch that is refused has seen nothing, so the run lists its tasks only once it has a stream again: each list would cost a call, of which there may be
-// a quota.
+// A watch that is refused has seen nothing, so the run lists its tasks only once it has a stream
+// again: each list would cost a call, of which there may be a quota.
 func TestRefusedWatchListsNoTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := newFakeCoordinator()
@@ -1039,8 +1061,8 @@ func TestRefusedWatchListsNoTasks(t *testing.T) {
 	})
 }
 
-// X5: if the tenant's quota of tasks has room for a part of a batch, that part is submitted, and the rest as tasks end, however long that takes. The run
-// is watched meanwhile.
+// X5: if the tenant's quota of tasks has room for a part of a batch, that part is submitted, and
+// the rest as tasks end, however long that takes. The run is watched meanwhile.
 func TestBatchForWhichTheQuotaHasNoRoomIsSplit(t *testing.T) {
 	t.Attr("rules", "X5")
 	for _, keepOrder := range []bool{false, true} {
@@ -1070,8 +1092,8 @@ func TestBatchForWhichTheQuotaHasNoRoomIsSplit(t *testing.T) {
 	}
 }
 
-// A call for several tasks that is refused for lack of room comes back without the wait after which the connection would repeat it. A single task, and any
-// other refusal, has to wait.
+// A call for several tasks that is refused for lack of room comes back without the wait after which
+// the connection would repeat it. A single task, and any other refusal, has to wait.
 func TestOnlyCallsForSeveralTasksAreRefusedAtOnce(t *testing.T) {
 	waits := func(req any, refusal error) bool {
 		err := RefuseAtOnce(t.Context(), "", req, nil, nil,
@@ -1106,7 +1128,8 @@ func TestOnlyCallsForSeveralTasksAreRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// If it is not known in which epoch the lines were submitted, a line whose task is gone counts as deleted. It is not submitted again.
+// If it is not known in which epoch the lines were submitted, a line whose task is gone counts as
+// deleted. It is not submitted again.
 func TestDeletedLineOfAnUnknownEpoch(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -1129,7 +1152,8 @@ func TestDeletedLineOfAnUnknownEpoch(t *testing.T) {
 	}
 }
 
-// A run opens its streams again after a restart of the coordinator, even if the first calls fail. It learns of a line that ended in between.
+// A run opens its streams again after a restart of the coordinator, even if the first calls fail.
+// It learns of a line that ended in between.
 func TestRunSurvivesARestartOfTheCoordinator(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -1153,7 +1177,8 @@ func TestRunSurvivesARestartOfTheCoordinator(t *testing.T) {
 	}
 }
 
-// restore breaks all streams, and brings back the tasks and events as they were when backup was called.
+// restore breaks all streams, and brings back the tasks and events as they were when backup was
+// called.
 func (f *fakeCoordinator) restore(backup []*lessorv1.Task, sequence uint64) {
 	f.breakStreams()
 	f.mu.Lock()
@@ -1184,8 +1209,9 @@ func (f *fakeCoordinator) backup() (tasks []*lessorv1.Task, sequence uint64) {
 	return tasks, f.sequence
 }
 
-// After a restore from a backup, the coordinator no longer knows that a line ended whose output the run has printed, and no longer has the sequence
-// after which the run watches. The run goes on, and prints each line once.
+// After a restore from a backup, the coordinator no longer knows that a line ended whose output the
+// run has printed, and no longer has the sequence after which the run watches. The run goes on, and
+// prints each line once.
 func TestRunSurvivesARestoreOfTheCoordinator(t *testing.T) {
 	for _, resumed := range []bool{false, true} {
 		for _, keepOrder := range []bool{false, true} {
@@ -1222,8 +1248,9 @@ func TestRunSurvivesARestoreOfTheCoordinator(t *testing.T) {
 	}
 }
 
-// After a restore from a backup that was made before some lines were submitted, the run submits those again that it has not printed, and says so. If a line
-// was deleted and the coordinator was not restored, it does not (TestDeletedLinesEndTheRunAsMissing).
+// After a restore from a backup that was made before some lines were submitted, the run submits
+// those again that it has not printed, and says so. If a line was deleted and the coordinator was
+// not restored, it does not (TestDeletedLinesEndTheRunAsMissing).
 func TestLinesLostByARestoreAreSubmittedAgain(t *testing.T) {
 	for _, resumed := range []bool{false, true} {
 		for _, keepOrder := range []bool{false, true} {
@@ -1269,7 +1296,8 @@ func TestLinesLostByARestoreAreSubmittedAgain(t *testing.T) {
 	}
 }
 
-// A restore while lines are submitted loses those that were submitted before it. They are submitted again.
+// A restore while lines are submitted loses those that were submitted before it. They are submitted
+// again.
 func TestRestoreDuringTheSubmit(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -1295,8 +1323,8 @@ func TestRestoreDuringTheSubmit(t *testing.T) {
 	}
 }
 
-// Coordinators close old connections, so the streams of a line that runs for hours break several times without an event. The run must not conclude that
-// the coordinator is unreachable.
+// Coordinators close old connections, so the streams of a line that runs for hours break several
+// times without an event. The run must not conclude that the coordinator is unreachable.
 func TestRunWaitsForALongLine(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -1343,8 +1371,9 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// The worker ends together with the run, and lines end while it stops. The run prints them before it returns: all of them, or, in the order of the input,
-// those before the first line that has not ended, unless no later process prints the others. The summary counts all that have ended.
+// The worker ends together with the run, and lines end while it stops. The run prints them before
+// it returns: all of them, or, in the order of the input, those before the first line that has not
+// ended, unless no later process prints the others. The summary counts all that have ended.
 func TestStoppedRunPrintsTheLinesThatEndedMeanwhile(t *testing.T) {
 	for _, tt := range []struct {
 		keepOrder, temporary bool
@@ -1371,7 +1400,8 @@ func TestStoppedRunPrintsTheLinesThatEndedMeanwhile(t *testing.T) {
 	}
 }
 
-// A run that ends says why it ends, and not also that it could not find out which lines have ended meanwhile.
+// A run that ends says why it ends, and not also that it could not find out which lines have ended
+// meanwhile.
 func TestStoppedRunCannotReachTheCoordinator(t *testing.T) {
 	for refused, failing := range map[string]int{"list": 0, "": 1 << 30} {
 		synctest.Test(t, func(t *testing.T) {
@@ -1402,8 +1432,8 @@ func TestEmptyInputIsDoneAtOnce(t *testing.T) {
 	}
 }
 
-// A batch has at most maxBatch lines and at most maxBatchBytes. Each process makes the same spec of a line, because the idempotency key refuses another
-// one (T1). Equal lines are separate tasks.
+// A batch has at most maxBatch lines and at most maxBatchBytes. Each process makes the same spec of
+// a line, because the idempotency key refuses another one (T1). Equal lines are separate tasks.
 func TestBatchesAreBoundedAndSpecsAreStable(t *testing.T) {
 	j := mustOpen(t, t.TempDir(), "", testOptions, false)
 	if a, b := j.spec(7, []byte("x")), j.spec(7, []byte("x")); !proto.Equal(a, b) {
@@ -1427,14 +1457,17 @@ func TestBatchesAreBoundedAndSpecsAreStable(t *testing.T) {
 	if err := s.flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if want := []int{500, 500, 202, 2}; !slices.Equal(sizes, want) { // 201 short lines and a long one, then exactly maxBatchBytes
+	// 201 short lines and a long one, then exactly maxBatchBytes
+	if want := []int{500, 500, 202, 2}; !slices.Equal(sizes, want) {
 		t.Errorf("batches of %d, want %d", sizes, want)
 	}
 }
 
-// The spec has all options of the run. A shared coordinator does not keep tasks for ever, and has short heartbeats, so that the lines of a run that was
-// killed do not wait long. On an embedded one, a process that stands still for hours loses no lease. However often the process of a run is killed, no line
-// fails because of that: there is no attempt_timeout, which would be a failure and come before the loss of the lease.
+// The spec has all options of the run. A shared coordinator does not keep tasks for ever, and has
+// short heartbeats, so that the lines of a run that was killed do not wait long. On an embedded
+// one, a process that stands still for hours loses no lease. However often the process of a run is
+// killed, no line fails because of that: there is no attempt_timeout, which would be a failure and
+// come before the loss of the lease.
 func TestSpecHasTheOptionsOfTheRun(t *testing.T) {
 	embedded := mustOpen(t, t.TempDir(), "", Options{Workspace: "w", MaxAttempts: 7, Timeout: time.Minute}, false)
 	want := &lessorv1.TaskSpec{
@@ -1457,7 +1490,8 @@ func TestSpecHasTheOptionsOfTheRun(t *testing.T) {
 	}
 }
 
-// A run that nobody will resume leaves its tasks on a shared coordinator for a day only, unless its lines may have to wait for others until they are printed.
+// A run that nobody will resume leaves its tasks on a shared coordinator for a day only, unless its
+// lines may have to wait for others until they are printed.
 func TestTasksOfATemporaryRunAreNotKeptLong(t *testing.T) {
 	for name, tt := range map[string]struct {
 		opts      Options

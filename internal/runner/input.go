@@ -61,9 +61,10 @@ func separator(nulls bool) byte {
 	return newline
 }
 
-// copyInput copies the lines of r to the file at path, durably. It leaves out empty lines, as xargs does, unless the lines are separated by NUL.
-// If ctx ends, it returns ctx's cause. It leaves no file behind then, although r is perhaps still being read: only copyInput itself makes and
-// removes files.
+// copyInput copies the lines of r to the file at path, durably. It leaves out empty lines, as xargs
+// does, unless the lines are separated by NUL. If ctx ends, it returns ctx's cause. It leaves no
+// file behind then, although r is perhaps still being read: only copyInput itself makes and removes
+// files.
 func copyInput(ctx context.Context, path string, r io.Reader, nulls bool) (Input, error) {
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -82,7 +83,8 @@ func copyInput(ctx context.Context, path string, r io.Reader, nulls bool) (Input
 	return in, durable.Keep(f, path)
 }
 
-// awaitInput runs read, but stops waiting for it when ctx ends: a read from a terminal or pipe cannot be interrupted.
+// awaitInput runs read, but stops waiting for it when ctx ends: a read from a terminal or pipe
+// cannot be interrupted.
 func awaitInput(ctx context.Context, read func() (Input, error)) (Input, error) {
 	var in Input
 	var err error
@@ -92,7 +94,8 @@ func awaitInput(ctx context.Context, read func() (Input, error)) (Input, error) 
 	return in, err
 }
 
-// copyLines stops at the first write that fails: an input without an end would otherwise be read for ever.
+// copyLines stops at the first write that fails: an input without an end would otherwise be read
+// for ever.
 func copyLines(w io.Writer, r io.Reader, nulls bool) (Input, error) {
 	digest := sha256.New()
 	to := bufio.NewWriter(io.MultiWriter(w, digest))
@@ -139,7 +142,8 @@ func (l *lineReader) next() ([]byte, error) {
 	}
 }
 
-// raw returns the next line, empty or not, without its separator. The last line need not have a separator.
+// raw returns the next line, empty or not, without its separator. The last line need not have a
+// separator.
 func (l *lineReader) raw() ([]byte, error) {
 	l.line = l.line[:0]
 	for {
@@ -160,7 +164,8 @@ func (l *lineReader) raw() ([]byte, error) {
 	}
 }
 
-// checked looks for a NUL first: all lines together, if they end with NUL and nobody said so, may also be too long for one.
+// checked looks for a NUL first: all lines together, if they end with NUL and nobody said so, may
+// also be too long for one.
 func (l *lineReader) checked(line []byte) ([]byte, error) {
 	switch {
 	case bytes.IndexByte(line, null) >= 0:

@@ -106,7 +106,8 @@ func (endless) Read(p []byte) (int, error) {
 	return copy(p, strings.Repeat("y", lineBytes-1)+"\n"), nil
 }
 
-// An input of which a part cannot be written is an error, even the shortest. One without an end is not read on then.
+// An input of which a part cannot be written is an error, even the shortest. One without an end is
+// not read on then.
 func TestInputIsReadUntilItCannotBeWritten(t *testing.T) {
 	for _, input := range []io.Reader{endless{}, strings.NewReader("a\n")} {
 		if _, err := copyLines(fullDisk{}, input, false); !errors.Is(err, errDiskFull) {
@@ -115,7 +116,8 @@ func TestInputIsReadUntilItCannotBeWritten(t *testing.T) {
 	}
 }
 
-// A signal ends the reading of an input. If the read that is under way returns after that, it leaves no file: a temporary directory has been removed by then.
+// A signal ends the reading of an input. If the read that is under way returns after that, it
+// leaves no file: a temporary directory has been removed by then.
 func TestInputLeavesNoFileAfterASignal(t *testing.T) {
 	dir, stop := t.TempDir(), errors.New("a signal")
 	synctest.Test(t, func(t *testing.T) {

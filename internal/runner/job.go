@@ -21,7 +21,8 @@ type Job struct {
 	dir      string
 	lock     *os.File
 	manifest *manifest
-	// replaced is the earlier run that this run has replaced because of force; nil if there was none.
+	// replaced is the earlier run that this run has replaced because of force; nil if there was
+	// none.
 	replaced *manifest
 	// Resumed is true if an earlier process worked on the run.
 	Resumed bool
@@ -29,7 +30,8 @@ type Job struct {
 	temporary bool
 	// left are the failed lines that RetryFailed has left; nil: none.
 	left *marks
-	// there are the lines that have tasks, if RestoreDeleted has found that some have none; else nil.
+	// there are the lines that have tasks, if RestoreDeleted has found that some have none; else
+	// nil.
 	there *marks
 	// before is what CountEnded has counted, without what RetryFailed opens.
 	before endedBefore
@@ -45,17 +47,20 @@ func (e *ChangedError) Error() string {
 	return fmt.Sprintf("data directory %s holds another run; %s", e.Dir, strings.Join(e.Changes, "; "))
 }
 
-// ForeignError means that the data directory contains a file with a name that a run uses, but no run put it there.
+// ForeignError means that the data directory contains a file with a name that a run uses, but no
+// run put it there.
 type ForeignError struct{ Dir, Name string }
 
 func (e *ForeignError) Error() string {
 	return fmt.Sprintf("data directory %s does not belong to a run, but contains %q", e.Dir, e.Name)
 }
 
-// Open locks the data directory dir for a run with these options over the lines of input, which it reads to the end. If dir holds the same run
-// already, Open resumes that run. If dir holds another run, the error is a *ChangedError; with force, Open removes that run instead. It never
-// removes files that do not belong to a run. Other errors are *ForeignError, *InUseError, *ManifestError, *LineTooLongError, *NULError,
-// *InputError, *diskroom.FullError, ctx's cause and errors of the file system.
+// Open locks the data directory dir for a run with these options over the lines of input, which it
+// reads to the end. If dir holds the same run already, Open resumes that run. If dir holds another
+// run, the error is a *ChangedError; with force, Open removes that run instead. It never removes
+// files that do not belong to a run. Other errors are *ForeignError, *InUseError, *ManifestError,
+// *LineTooLongError, *NULError, *InputError, *diskroom.FullError, ctx's cause and errors of the
+// file system.
 func Open(ctx context.Context, dir string, opts Options, input io.Reader, force bool) (*Job, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -81,11 +86,13 @@ func Holds(dir string) bool {
 	return err == nil && bytes.HasPrefix(lock, []byte(mark))
 }
 
-// replaceable lists what begin removes, in this order: everything of a run except its input, with the manifest first.
+// replaceable lists what begin removes, in this order: everything of a run except its input, with
+// the manifest first.
 var replaceable = []string{"run.json", "cursor", "store", "spool", "socket"}
 
-// checkOurs refuses a directory that is not of a run, but has files with the names of a run's files. It checks the lock last. A directory that
-// has only an empty lock is accepted: another process may have just made the lock, which it makes before all other files.
+// checkOurs refuses a directory that is not of a run, but has files with the names of a run's
+// files. It checks the lock last. A directory that has only an empty lock is accepted: another
+// process may have just made the lock, which it makes before all other files.
 func (j *Job) checkOurs() error {
 	found := ""
 	for _, name := range append(slices.Clone(replaceable), "input", "input.arrived", "lock") {
@@ -134,7 +141,8 @@ func (j *Job) prepare(ctx context.Context, opts Options, input io.Reader, force 
 	return j.begin(opts, in, arrived)
 }
 
-// begin makes a new run. It removes the manifest first and writes it last, so that a crash in between leaves no run.
+// begin makes a new run. It removes the manifest first and writes it last, so that a crash in
+// between leaves no run.
 func (j *Job) begin(opts Options, in Input, arrived string) error {
 	for _, name := range replaceable {
 		if err := os.RemoveAll(j.path(name)); err != nil {
@@ -164,13 +172,15 @@ func (j *Job) Lines() int64 { return j.manifest.Input.Lines }
 // StoreDir is for the store of an embedded coordinator.
 func (j *Job) StoreDir() string { return j.path("store") }
 
-// SocketDir is the directory in which an embedded coordinator may listen. Other users have no access to it.
+// SocketDir is the directory in which an embedded coordinator may listen. Other users have no
+// access to it.
 func (j *Job) SocketDir() string { return j.path("socket") }
 
 // Spool stores the outputs that do not fit into a report.
 func (j *Job) Spool() execworker.Spool { return execworker.OwnSpool(j.path("spool")) }
 
-// saveSubmitted records in the manifest that every line was submitted to a coordinator in this epoch.
+// saveSubmitted records in the manifest that every line was submitted to a coordinator in this
+// epoch.
 func (j *Job) saveSubmitted(epoch uint32) error {
 	j.manifest.Submitted, j.manifest.Epoch = true, epoch
 	return j.manifest.write(j.path("run.json"))
@@ -182,8 +192,8 @@ func (j *Job) saveUnordered() error {
 	return j.manifest.write(j.path("run.json"))
 }
 
-// cursor returns the sequence after which a later process needs to watch. It need not watch earlier events, because it lists all tasks anyway. The
-// cursor is 0 if none was saved.
+// cursor returns the sequence after which a later process needs to watch. It need not watch earlier
+// events, because it lists all tasks anyway. The cursor is 0 if none was saved.
 func (j *Job) cursor() uint64 {
 	data, err := os.ReadFile(j.path("cursor"))
 	if err != nil {

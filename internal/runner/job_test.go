@@ -63,8 +63,9 @@ func wantFiles(t *testing.T, dir string, want ...string) {
 	}
 }
 
-// A run begins only when its input and its manifest are durable. Otherwise a later process could not resume it, and would run all lines again. A run that it
-// was to replace is either untouched or gone: without its store, its lines would count as deleted.
+// A run begins only when its input and its manifest are durable. Otherwise a later process could
+// not resume it, and would run all lines again. A run that it was to replace is either untouched or
+// gone: without its store, its lines would count as deleted.
 func TestRunThatCannotBeStoredDoesNotBegin(t *testing.T) {
 	for _, name := range []string{"input.arrived.new", "input.arrived", "input", "run.json.new"} {
 		dir := t.TempDir()
@@ -122,7 +123,8 @@ func TestAnotherRunIsRefusedWithTheDifference(t *testing.T) {
 	}
 }
 
-// Relative names mean other files in another working directory. Another path to the same one is no difference; nor is one that the run did not record.
+// Relative names mean other files in another working directory. Another path to the same one is no
+// difference; nor is one that the run did not record.
 func TestRunIsNotResumedInAnotherWorkingDirectory(t *testing.T) {
 	here, elsewhere, link := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(here, link); err != nil {
@@ -182,7 +184,8 @@ func TestForceReplacesAnotherRunButResumesTheSame(t *testing.T) {
 
 func TestRunCannotBeOpenedTwice(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "lock"), []byte(mark+"1234567890\n"), 0o600); err != nil { // of an earlier process
+	// of an earlier process
+	if err := os.WriteFile(filepath.Join(dir, "lock"), []byte(mark+"1234567890\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	mustOpen(t, dir, "a\n", testOptions, false)
@@ -193,7 +196,8 @@ func TestRunCannotBeOpenedTwice(t *testing.T) {
 	}
 }
 
-// If lessor run is killed while it starts a command, the command holds the lock until it is executed. A process that begins meanwhile waits for that.
+// If lessor run is killed while it starts a command, the command holds the lock until it is
+// executed. A process that begins meanwhile waits for that.
 func TestOpenWaitsForACommandThatAKilledProcessWasStarting(t *testing.T) {
 	dir := t.TempDir()
 	first := mustOpen(t, dir, "a\n", testOptions, false)
@@ -206,7 +210,8 @@ func TestOpenWaitsForACommandThatAKilledProcessWasStarting(t *testing.T) {
 	mustOpen(t, dir, "a\n", testOptions, false)
 }
 
-// A user's own files in the directory may have the same names as the files of a run. Open touches none of them, not even with --force.
+// A user's own files in the directory may have the same names as the files of a run. Open touches
+// none of them, not even with --force.
 func TestForeignFilesAreNotDeleted(t *testing.T) {
 	for _, name := range []string{"store", "spool", "cursor", "socket", "input", "input.arrived", "lock"} {
 		t.Run(name, func(t *testing.T) {
@@ -215,7 +220,9 @@ func TestForeignFilesAreNotDeleted(t *testing.T) {
 			if err := os.WriteFile(own, []byte("1234\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			for range 2 { // the first refusal must not leave a file that makes the second call accept the directory as that of a run
+			// the first refusal must not leave a file that makes the second call accept the
+			// directory as that of a run
+			for range 2 {
 				_, err := open(dir, "a\n", testOptions, true)
 				var foreign *ForeignError
 				if !errors.As(err, &foreign) || foreign.Name != name {
@@ -232,7 +239,8 @@ func TestForeignFilesAreNotDeleted(t *testing.T) {
 	}
 }
 
-// Files with other names do not matter. A lock file with only a process id is that of a run that an earlier version began.
+// Files with other names do not matter. A lock file with only a process id is that of a run that an
+// earlier version began.
 func TestDirectoryWithUnrelatedFilesIsAccepted(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "out"), nil, 0o600); err != nil {
@@ -248,8 +256,8 @@ func TestDirectoryWithUnrelatedFilesIsAccepted(t *testing.T) {
 	}
 }
 
-// A process that was killed between making the lock file and writing it has left an empty one. Another run may take it, unless there are other files, which
-// that process cannot have left.
+// A process that was killed between making the lock file and writing it has left an empty one.
+// Another run may take it, unless there are other files, which that process cannot have left.
 func TestEmptyLockFileHasNoOwner(t *testing.T) {
 	dir := t.TempDir()
 	own := filepath.Join(dir, "store")
@@ -267,7 +275,8 @@ func TestEmptyLockFileHasNoOwner(t *testing.T) {
 	mustOpen(t, dir, "a\n", testOptions, false)
 }
 
-// A process that was killed before it had written the manifest has left no run, whatever other files it has left.
+// A process that was killed before it had written the manifest has left no run, whatever other
+// files it has left.
 func TestRunWithoutManifestStartsAnew(t *testing.T) {
 	dir := t.TempDir()
 	first := mustOpen(t, dir, "a\n", testOptions, false)
@@ -280,8 +289,9 @@ func TestRunWithoutManifestStartsAnew(t *testing.T) {
 	}
 }
 
-// A manifest that cannot be read is not taken for no manifest: a new run would throw the outputs away. This also holds in a directory that is known to be of a
-// run by its lock. It is told before the input is read, and nothing of the input is left.
+// A manifest that cannot be read is not taken for no manifest: a new run would throw the outputs
+// away. This also holds in a directory that is known to be of a run by its lock. It is told before
+// the input is read, and nothing of the input is left.
 func TestDamagedManifestIsRefused(t *testing.T) {
 	for _, text := range []string{"", "{", `{"version": 2}`, `{"version": 1, "later": true}`} {
 		for _, locked := range []bool{false, true} {

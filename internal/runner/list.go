@@ -14,7 +14,8 @@ func (m *manifest) filter(states ...lessorv1.TaskState) *lessorv1.TaskFilter {
 	return &lessorv1.TaskFilter{WorkspaceId: m.Options.Workspace, RunId: m.RunID, States: states}
 }
 
-// eachTask visits the tasks that a filter selects, oldest first: those of a run in the order of the input.
+// eachTask visits the tasks that a filter selects, oldest first: those of a run in the order of the
+// input.
 func eachTask(ctx context.Context, tasks lessorv1.TaskServiceClient, filter *lessorv1.TaskFilter, visit func(*lessorv1.Task) error) error {
 	req := &lessorv1.ListTasksRequest{Filter: filter, PageSize: maxPage}
 	for {

@@ -23,14 +23,16 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("data directory %s is in use by pid %s", e.Dir, e.PID)
 }
 
-// mark is the beginning of a run's lock file. It distinguishes the data directory of a run from other directories with files of the same names.
+// mark is the beginning of a run's lock file. It distinguishes the data directory of a run from
+// other directories with files of the same names.
 const mark = "lessor run, pid "
 
-// lockTimeout is how long lockDir waits for another process. If lessor run was killed while it started a command, that command has the lock for some
-// more milliseconds, until it is executed.
+// lockTimeout is how long lockDir waits for another process. If lessor run was killed while it
+// started a command, that command has the lock for some more milliseconds, until it is executed.
 const lockTimeout = time.Second
 
-// lockDir opens the file at path and locks it until it is closed; the lock also ends with the process.
+// lockDir opens the file at path and locks it until it is closed; the lock also ends with the
+// process.
 func lockDir(dir, path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -55,7 +57,8 @@ func lockDir(dir, path string) (*os.File, error) {
 	return f, nil
 }
 
-// sign writes the mark over the line of an earlier process, and only then cuts off the rest, so that a crash never removes the mark.
+// sign writes the mark over the line of an earlier process, and only then cuts off the rest, so
+// that a crash never removes the mark.
 func sign(f *os.File) error {
 	line := mark + strconv.Itoa(os.Getpid()) + "\n"
 	if _, err := f.WriteString(line); err != nil {

@@ -22,7 +22,8 @@ type Options struct {
 	Placeholder string `json:"placeholder,omitempty"`
 	// Nulls is true if lines are separated by NUL instead of newline.
 	Nulls bool `json:"nulls,omitempty"`
-	// MaxAttempts is the number of failures after which a line has failed for good; 0 is the coordinator's default.
+	// MaxAttempts is the number of failures after which a line has failed for good; 0 is the
+	// coordinator's default.
 	MaxAttempts uint32 `json:"max_attempts,omitempty"`
 	// Timeout is the longest time of one attempt; 0 is no limit.
 	Timeout time.Duration `json:"timeout_ns,omitempty"`
@@ -30,7 +31,8 @@ type Options struct {
 	Addr string `json:"addr,omitempty"`
 	// Workspace of the tasks; empty is "default".
 	Workspace string `json:"workspace,omitempty"`
-	// Dir is the working directory, where commands run: lines and arguments may name files relative to it. Empty: it is not known.
+	// Dir is the working directory, where commands run: lines and arguments may name files relative
+	// to it. Empty: it is not known.
 	Dir string `json:"dir,omitempty"`
 	// Temporary is true if nobody will resume the run. It makes no other run.
 	Temporary bool `json:"temporary,omitempty"`
@@ -56,9 +58,11 @@ type manifest struct {
 	Input   Input   `json:"input"`
 	// Submitted is true if every line was submitted.
 	Submitted bool `json:"submitted"`
-	// Epoch of the coordinator when the lines were submitted; see Config.Epoch. 0 if it is not known.
+	// Epoch of the coordinator when the lines were submitted; see Config.Epoch. 0 if it is not
+	// known.
 	Epoch uint32 `json:"epoch,omitempty"`
-	// Unordered is true if lines were submitted again, so the order of the tasks may not be that of the lines.
+	// Unordered is true if lines were submitted again, so the order of the tasks may not be that of
+	// the lines.
 	Unordered bool `json:"unordered,omitempty"`
 }
 
@@ -99,7 +103,8 @@ func (m *manifest) write(path string) error {
 	return durable.WriteFile(path, append(data, '\n'))
 }
 
-// changes says in words how the run in the data directory differs from the requested run. It returns nil if they are the same.
+// changes says in words how the run in the data directory differs from the requested run. It
+// returns nil if they are the same.
 func (m *manifest) changes(opts Options, in Input) []string {
 	var list []string
 	differ := func(what string, before, now any) {
@@ -134,7 +139,8 @@ func sameDir(a, b string) bool {
 	return err1 == nil && err2 == nil && os.SameFile(before, now)
 }
 
-// orNotSet returns the value of an option. The zero of one that is not a switch means that the option is as if it was not set.
+// orNotSet returns the value of an option. The zero of one that is not a switch means that the
+// option is as if it was not set.
 func orNotSet(value any) any {
 	switch value {
 	case "", time.Duration(0), uint32(0):

@@ -11,7 +11,8 @@ func newMarks(lines int64) *marks {
 	return &marks{bits: make([]uint64, lines/64+1), lines: lines}
 }
 
-// mark marks a line and reports whether it was not marked before. Numbers that are not lines of the run cannot be marked.
+// mark marks a line and reports whether it was not marked before. Numbers that are not lines of the
+// run cannot be marked.
 func (m *marks) mark(line int64) bool {
 	if line < 1 || line > m.lines {
 		return false

@@ -47,8 +47,8 @@ func (p *printer) get(ctx context.Context, taskID string) (*lessorv1.Task, error
 	return answer.GetTask(), err
 }
 
-// print prints a task that has ended, unless it was printed before. It checks the state of the task and not the event, because somebody may have
-// retried the task since the event.
+// print prints a task that has ended, unless it was printed before. It checks the state of the task
+// and not the event, because somebody may have retried the task since the event.
 func (p *printer) print(task *lessorv1.Task) error {
 	if !words.Final(task.GetState()) || !p.printed.mark(LineOf(task)) {
 		return nil
@@ -58,12 +58,14 @@ func (p *printer) print(task *lessorv1.Task) error {
 		return err
 	}
 	if p.job.temporary && p.record == nil {
-		return p.job.removeOutputs(task, func(uint32) bool { return true }) // nobody will print it again, and the others need the room
+		// nobody will print it again, and the others need the room
+		return p.job.removeOutputs(task, func(uint32) bool { return true })
 	}
 	return p.forget(task)
 }
 
-// write writes the output or the record of a task. If that fails, the screen knows that its output has a gap.
+// write writes the output or the record of a task. If that fails, the screen knows that its output
+// has a gap.
 func (p *printer) write(task *lessorv1.Task) error {
 	switch {
 	case p.record != nil:
@@ -74,7 +76,8 @@ func (p *printer) write(task *lessorv1.Task) error {
 	return p.failure(task)
 }
 
-// forget removes the outputs of earlier attempts of a task from the spool, except for one that an operator has adopted.
+// forget removes the outputs of earlier attempts of a task from the spool, except for one that an
+// operator has adopted.
 func (p *printer) forget(task *lessorv1.Task) error {
 	return p.job.removeOutputs(task, func(attempt uint32) bool { return attempt < task.GetAttempt() && attempt != task.GetAdoptedAttempt() })
 }
@@ -92,8 +95,8 @@ func (j *Job) removeOutputs(task *lessorv1.Task, of func(attempt uint32) bool) e
 	return nil
 }
 
-// LineOf returns the number of a task's line, or 0 if the task is none of the lines of its run. The task key does not tell: commands may submit tasks with
-// the run id and task key of their own line.
+// LineOf returns the number of a task's line, or 0 if the task is none of the lines of its run. The
+// task key does not tell: commands may submit tasks with the run id and task key of their own line.
 func LineOf(task *lessorv1.Task) int64 {
 	spec := task.GetSpec()
 	number, ours := strings.CutPrefix(spec.GetIdempotencyKey(), keyPrefix(spec.GetRunId()))
@@ -124,7 +127,8 @@ func (p *printer) success(task *lessorv1.Task) error {
 	})
 }
 
-// failure prints the output of the last attempt, as a shell would have done, and a note that says why the attempt failed.
+// failure prints the output of the last attempt, as a shell would have done, and a note that says
+// why the attempt failed.
 func (p *printer) failure(task *lessorv1.Task) error {
 	if _, err := p.file(lastOutput(task)); err != nil {
 		return err
@@ -133,7 +137,8 @@ func (p *printer) failure(task *lessorv1.Task) error {
 	return nil
 }
 
-// lastOutput returns the name of the file in the spool that has the output of the last attempt of a failed task.
+// lastOutput returns the name of the file in the spool that has the output of the last attempt of a
+// failed task.
 func lastOutput(task *lessorv1.Task) string {
 	return execworker.SpoolName(task.GetTaskId(), task.GetAttempt())
 }
@@ -180,7 +185,8 @@ func whyFailed(task *lessorv1.Task) string {
 	return fmt.Sprintf("%s (attempt %d)", text, task.GetAttempt())
 }
 
-// whoCancelled says who cancelled a task, and the reason that they gave. The error of its last attempt only repeats the reason.
+// whoCancelled says who cancelled a task, and the reason that they gave. The error of its last
+// attempt only repeats the reason.
 func whoCancelled(task *lessorv1.Task) string {
 	by := "somebody"
 	for _, e := range task.GetHistory() { // which may have lost its beginning

@@ -15,7 +15,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// newTestPrinter returns a printer of a run of two lines, with the files of t1 in its spool: the outputs of two attempts.
+// newTestPrinter returns a printer of a run of two lines, with the files of t1 in its spool: the
+// outputs of two attempts.
 func newTestPrinter(t *testing.T, out, errs io.Writer) *printer {
 	t.Helper()
 	job := mustOpen(t, t.TempDir(), "a\nb\n", testOptions, false)
@@ -38,8 +39,9 @@ func testTask(state lessorv1.TaskState, output string, artifacts ...*lessorv1.Ar
 	}
 }
 
-// The output of the last attempt is printed, and stays in the spool for a process that resumes the run. Outputs of earlier attempts are removed. An output
-// that is not on this machine is reported, and the run is not OK then.
+// The output of the last attempt is printed, and stays in the spool for a process that resumes the
+// run. Outputs of earlier attempts are removed. An output that is not on this machine is reported,
+// and the run is not OK then.
 func TestOutputsAreFound(t *testing.T) {
 	file := &lessorv1.Artifact{ResourceId: "t1.2", WorkerId: "w"}
 	for name, tt := range map[string]struct {
@@ -76,7 +78,8 @@ func TestOutputsAreFound(t *testing.T) {
 	}
 }
 
-// An operator may adopt the late result of an earlier attempt. Its file is then the output of the line, and is not removed.
+// An operator may adopt the late result of an earlier attempt. Its file is then the output of the
+// line, and is not removed.
 func TestAdoptedOutputIsFound(t *testing.T) {
 	var out, errs bytes.Buffer
 	p := newTestPrinter(t, &out, &errs)
@@ -100,7 +103,8 @@ func TestLongLineIsCutWithAMark(t *testing.T) {
 	}
 }
 
-// Of a cancelled line it says once who cancelled it and why, and not what its worker said about the same.
+// Of a cancelled line it says once who cancelled it and why, and not what its worker said about the
+// same.
 func TestCancelledLineSaysWhoAndWhyOnce(t *testing.T) {
 	asked := func(actor string) *lessorv1.HistoryEvent {
 		return &lessorv1.HistoryEvent{Type: lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_CANCEL_REQUESTED, Actor: actor}
@@ -109,7 +113,8 @@ func TestCancelledLineSaysWhoAndWhyOnce(t *testing.T) {
 		reason  string
 		history []*lessorv1.HistoryEvent
 	}{
-		"by ann: not wanted": {"not wanted", []*lessorv1.HistoryEvent{asked("bob"), asked("ann"), {Actor: "worker"}}}, // bob had cancelled an earlier round
+		// bob had cancelled an earlier round
+		"by ann: not wanted": {"not wanted", []*lessorv1.HistoryEvent{asked("bob"), asked("ann"), {Actor: "worker"}}},
 		"by ann":             {"", []*lessorv1.HistoryEvent{asked("ann")}},
 		"by somebody":        {"", nil},
 	} {
@@ -126,7 +131,8 @@ func TestCancelledLineSaysWhoAndWhyOnce(t *testing.T) {
 	}
 }
 
-// The outputs of a run that nobody will resume do not stay on the disk until its end, unless a record has named them. What could not be printed stays.
+// The outputs of a run that nobody will resume do not stay on the disk until its end, unless a
+// record has named them. What could not be printed stays.
 func TestOutputsThatNobodyWillPrintAgainAreRemoved(t *testing.T) {
 	file := &lessorv1.Artifact{ResourceId: "t1.2", WorkerId: "w"}
 	adopted := testTask(completed, "", &lessorv1.Artifact{ResourceId: "t1.1", WorkerId: "w"})
@@ -181,7 +187,8 @@ func TestOutputThatCannotBeReadEndsTheRun(t *testing.T) {
 		"of a failed command": testTask(failed, ""),
 	} {
 		for want, spoil := range map[error]func(file string) error{ // for root, too
-			syscall.EISDIR: func(file string) error { return os.Mkdir(file, 0o700) },    // it can be opened, but not read
+			// it can be opened, but not read
+			syscall.EISDIR: func(file string) error { return os.Mkdir(file, 0o700) },
 			syscall.ELOOP:  func(file string) error { return os.Symlink("t1.2", file) }, // it cannot be opened
 		} {
 			p := newTestPrinter(t, io.Discard, io.Discard)
@@ -196,12 +203,14 @@ func TestOutputThatCannotBeReadEndsTheRun(t *testing.T) {
 	}
 }
 
-// A run also ends if the outputs of earlier attempts cannot be removed. What counts as printed is printed then.
+// A run also ends if the outputs of earlier attempts cannot be removed. What counts as printed is
+// printed then.
 func TestOutputIsPrintedEvenIfEarlierOnesStay(t *testing.T) {
 	var out bytes.Buffer
 	p := newTestPrinter(t, &out, io.Discard)
 	earlier := p.job.Spool().Path("t1.1")
-	if err := errors.Join(os.Remove(earlier), os.MkdirAll(filepath.Join(earlier, "below"), 0o700)); err != nil { // cannot be removed, even by root
+	// cannot be removed, even by root
+	if err := errors.Join(os.Remove(earlier), os.MkdirAll(filepath.Join(earlier, "below"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	err := p.print(testTask(completed, "inline"))

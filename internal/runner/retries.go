@@ -10,8 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
-// retryNotes tells which attempts have failed and are made again. When many fail, it tells of some, and how many others there were: at most maxRetryNotes
-// and that one in every retryNoteInterval.
+// retryNotes tells which attempts have failed and are made again. When many fail, it tells of some,
+// and how many others there were: at most maxRetryNotes and that one in every retryNoteInterval.
 type retryNotes struct {
 	screen *Screen
 	failed chan failedAttempt

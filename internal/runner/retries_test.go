@@ -38,8 +38,8 @@ func (f *fakeCoordinator) submitOther(runID string) (number int) {
 	return number
 }
 
-// Whoever looks on is told of attempts that are made again: of each while they are few, of some and how many others when they are many. Those of
-// tasks that are no lines do not count.
+// Whoever looks on is told of attempts that are made again: of each while they are few, of some and
+// how many others when they are many. Those of tasks that are no lines do not count.
 func TestRetriesAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := newFakeCoordinator()

@@ -17,7 +17,8 @@ const (
 	maxPause = 5 * time.Second
 )
 
-// retryWhileAway repeats a call with growing pauses until the coordinator answers, for at most maxAway. The call must be one that may be repeated.
+// retryWhileAway repeats a call with growing pauses until the coordinator answers, for at most
+// maxAway. The call must be one that may be repeated.
 func retryWhileAway(ctx context.Context, call func() error) error {
 	var since time.Time
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
@@ -39,12 +40,13 @@ func retryWhileAway(ctx context.Context, call func() error) error {
 	}
 }
 
-// longLived is how long a stream must have lived to prove that it reached the coordinator, even if no event came: a line may run for hours, and
-// coordinators close old connections.
+// longLived is how long a stream must have lived to prove that it reached the coordinator, even if
+// no event came: a line may run for hours, and coordinators close old connections.
 const longLived = time.Minute
 
-// streamError returns the error of a broken stream, or nil if another one may go on at once: the stream had reached the coordinator before it broke, or
-// the credential that it began with has ended, and there may be a new one.
+// streamError returns the error of a broken stream, or nil if another one may go on at once: the
+// stream had reached the coordinator before it broke, or the credential that it began with has
+// ended, and there may be a new one.
 func streamError(ctx context.Context, err error, opened time.Time, begun, received bool) error {
 	if begun && detail.Cut(ctx, err) {
 		err = status.Error(codes.Unavailable, "the stream was cut: "+status.Convert(err).Message())
@@ -56,7 +58,8 @@ func streamError(ctx context.Context, err error, opened time.Time, begun, receiv
 	return err
 }
 
-// transient reports whether err says that the coordinator did not answer or is overloaded, so that a repeat may help.
+// transient reports whether err says that the coordinator did not answer or is overloaded, so that
+// a repeat may help.
 func transient(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.ResourceExhausted, codes.DeadlineExceeded, codes.Aborted:

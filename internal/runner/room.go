@@ -14,8 +14,9 @@ import (
 	"github.com/lessor-dev/lessor/internal/detail"
 )
 
-// callForRoom is retryWhileAway for a call after which the tenant has more tasks that have not ended. noRoom means that the coordinator refused it because
-// the tenant's quota of tasks has no room for them: then nobody is away, and tasks have to end first.
+// callForRoom is retryWhileAway for a call after which the tenant has more tasks that have not
+// ended. noRoom means that the coordinator refused it because the tenant's quota of tasks has no
+// room for them: then nobody is away, and tasks have to end first.
 func callForRoom(ctx context.Context, call func() error) (noRoom bool, err error) {
 	err = retryWhileAway(ctx, func() error {
 		err := call()
@@ -37,9 +38,11 @@ func awaitRoom(ctx context.Context) error {
 	}
 }
 
-// RefuseAtOnce is an interceptor for a connection of which batches are submitted in parts if there is no room for the whole, as by a run. The
-// connection repeats what a quota refuses, after a wait (see worker.Dial), but there may never be room for several tasks at once while there always
-// is for some of them. So a call for several tasks gets the refusal without the wait that goes with it.
+// RefuseAtOnce is an interceptor for a connection of which batches are submitted in parts if there
+// is no room for the whole, as by a run. The connection repeats what a quota refuses, after a wait
+// (see worker.Dial), but there may never be room for several tasks at once while there always is
+// for some of them. So a call for several tasks gets the refusal without the wait that goes with
+// it.
 func RefuseAtOnce(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	err := invoke(ctx, method, req, reply, conn, opts...)
 	if !forSeveral(req) || !detail.NoRoom(err) {

@@ -14,38 +14,44 @@ import (
 // barInterval is how often the progress bar is drawn.
 const barInterval = 200 * time.Millisecond
 
-// lastSweepTimeout bounds the last search for lines that have ended, when a run ends early. Perhaps it ends because the coordinator has failed.
+// lastSweepTimeout bounds the last search for lines that have ended, when a run ends early. Perhaps
+// it ends because the coordinator has failed.
 const lastSweepTimeout = 5 * time.Second
 
 // Config says how a run is followed.
 type Config struct {
 	// Tasks is the coordinator. Required.
 	Tasks lessorv1.TaskServiceClient
-	// Epoch returns the epoch of the coordinator, which changes when the coordinator is restored from a backup. The run then submits again the
-	// lines that the restore has lost. Required.
+	// Epoch returns the epoch of the coordinator, which changes when the coordinator is restored
+	// from a backup. The run then submits again the lines that the restore has lost. Required.
 	Epoch func(context.Context) (uint32, error)
 	// Screen to write to. Required.
 	Screen *Screen
 	// KeepOrder prints the lines in the order of the input, not in the order in which they end.
 	KeepOrder bool
-	// Record writes a task that has ended, instead of its output; failed is the name of the file with what the last attempt of a failed one has printed, which is
-	// there if it has printed anything here. A line whose task is gone is a task without a state. Nil: the output is printed.
+	// Record writes a task that has ended, instead of its output; failed is the name of the file
+	// with what the last attempt of a failed one has printed, which is there if it has printed
+	// anything here. A line whose task is gone is a task without a state. Nil: the output is
+	// printed.
 	Record func(w io.Writer, t *lessorv1.Task, failed string) error
 	// BarWidth returns how many columns the progress bar may have. Nil: no bar.
 	BarWidth func() int
 	// Stopping is closed when no more lines will begin, as the bar then says. Nil: never.
 	Stopping <-chan struct{}
-	// OutputFailed is called when an output could not be written, after which no other is. It has the workers stop; Run returns, with that error, when its
-	// ctx ends, and counts what ended until then. Nil: Run returns at once.
+	// OutputFailed is called when an output could not be written, after which no other is. It has
+	// the workers stop; Run returns, with that error, when its ctx ends, and counts what ended
+	// until then. Nil: Run returns at once.
 	OutputFailed func(error)
 }
 
 // errOver ends the other goroutines when the printing has ended.
 var errOver = errors.New("the run is over")
 
-// Run submits the lines and prints each when it has ended. It prints all lines, also those that ended while an earlier process worked on the run. It
-// returns when nothing is left to print, or with ctx's cause if ctx ends first; the summary then counts what is
-// left to run. The caller must run the workers. After RetryFailed has left lines, nothing is printed before all of them are open: they would count as failed.
+// Run submits the lines and prints each when it has ended. It prints all lines, also those that
+// ended while an earlier process worked on the run. It returns when nothing is left to print, or
+// with ctx's cause if ctx ends first; the summary then counts what is left to run. The caller must
+// run the workers. After RetryFailed has left lines, nothing is printed before all of them are
+// open: they would count as failed.
 func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
 	if err := j.retryLeft(ctx, cfg.Tasks); err != nil {
 		return Summary{Lines: j.Lines(), Left: j.Lines(), Stopped: true}, cmp.Or(context.Cause(ctx), err)
@@ -79,7 +85,9 @@ func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
 	if err != nil { // the worker has ended, too: print the lines that it finished while it stopped
 		last, stop := context.WithTimeout(context.WithoutCancel(ctx), lastSweepTimeout)
 		defer stop()
-		resumable := !j.temporary // the next process prints the lines after one that has not ended; of another run, nobody would see them
+		// the next process prints the lines after one that has not ended; of another run, nobody
+		// would see them
+		resumable := !j.temporary
 		err = errors.Join(err, r.follow.printRest(last, cfg.KeepOrder && resumable))
 	}
 	summary := r.follow.summary()
@@ -124,7 +132,8 @@ func (j *Job) newRun(cfg Config) *run {
 	return r
 }
 
-// awaitWorkers has the workers stop after an output could not be written, and returns when they have.
+// awaitWorkers has the workers stop after an output could not be written, and returns when they
+// have.
 func (r *run) awaitWorkers(ctx context.Context, err error) {
 	if r.cfg.OutputFailed != nil {
 		r.cfg.OutputFailed(err)

@@ -6,9 +6,10 @@ import (
 	"sync"
 )
 
-// Screen is where a run writes: outputs to out, everything for people to err. It removes the progress bar while it writes, so that the bar does not
-// mix with either. Its methods are safe for concurrent use. Unless out and err are the same, outputs do not wait for an err that nobody takes: it may have
-// no more than a log.
+// Screen is where a run writes: outputs to out, everything for people to err. It removes the
+// progress bar while it writes, so that the bar does not mix with either. Its methods are safe for
+// concurrent use. Unless out and err are the same, outputs do not wait for an err that nobody
+// takes: it may have no more than a log.
 type Screen struct {
 	out, err io.Writer
 	same     Sharing
@@ -37,7 +38,8 @@ func NewScreen(out, err io.Writer, same Sharing) *Screen {
 	return &Screen{out: out, err: err, same: same}
 }
 
-// outputFailed reports whether an output could not be written. If more were written, there would be a gap.
+// outputFailed reports whether an output could not be written. If more were written, there would be
+// a gap.
 func (s *Screen) outputFailed() bool {
 	s.outMu.Lock()
 	defer s.outMu.Unlock()
@@ -103,7 +105,8 @@ func (s *Screen) hideLocked() {
 	}
 }
 
-// showLocked draws the bar again. It does not while an output has not ended its line, because the bar would be drawn into that line.
+// showLocked draws the bar again. It does not while an output has not ended its line, because the
+// bar would be drawn into that line.
 func (s *Screen) showLocked() {
 	if s.bar != "" && !s.midLine {
 		s.drawLocked(s.bar)

@@ -75,7 +75,8 @@ func (e endedTasks) ListTasks(context.Context, *lessorv1.ListTasksRequest, ...gr
 	return &lessorv1.ListTasksResponse{Tasks: e.tasks}, nil
 }
 
-// The lines that had ended when a run is resumed are counted at once, and only once, although their events and their outputs come again. They are no speed.
+// The lines that had ended when a run is resumed are counted at once, and only once, although their
+// events and their outputs come again. They are no speed.
 func TestLinesThatEndedBeforeAreNoSpeed(t *testing.T) {
 	j := mustOpen(t, t.TempDir(), "a\nb\nc\nd\n", testOptions, false)
 	begin := time.Now()
@@ -151,7 +152,8 @@ func TestRateIsThatOfRecentSamples(t *testing.T) {
 	}
 }
 
-// testScreen returns a screen and a buffer with what both of its streams show together, as on a terminal.
+// testScreen returns a screen and a buffer with what both of its streams show together, as on a
+// terminal.
 func testScreen() (*Screen, *bytes.Buffer) {
 	var both bytes.Buffer
 	return NewScreen(&both, &both, SameTerminal), &both
@@ -188,7 +190,8 @@ func TestScreenNotesBeginOnALineOfTheirOwn(t *testing.T) {
 	}
 }
 
-// The bar is drawn once more at the end, so that it does not contradict the summary that follows it.
+// The bar is drawn once more at the end, so that it does not contradict the summary that follows
+// it.
 func TestLastBarShowsTheFinalCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		screen, both := testScreen()
@@ -227,7 +230,8 @@ func (f duringWrite) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Outputs do not wait for an err that nobody takes, unless it is the same file: then neither is written into the middle of the other.
+// Outputs do not wait for an err that nobody takes, unless it is the same file: then neither is
+// written into the middle of the other.
 func TestScreenWaitsForErrOnlyIfItIsTheSame(t *testing.T) {
 	for same, want := range map[Sharing]bool{Apart: true, SameFile: false, SameTerminal: false} {
 		written := 0

@@ -17,24 +17,28 @@ import (
 const TaskType = "lessor-run"
 
 const (
-	// maxBatch and maxBatchBytes bound one submit. They are below the default limits of a coordinator (S7).
+	// maxBatch and maxBatchBytes bound one submit. They are below the default limits of a
+	// coordinator (S7).
 	maxBatch      = 500
 	maxBatchBytes = 1 << 20
 )
 
-// How long the tasks of a run are kept after their end. It must be long, because only the coordinator knows which lines are done when a run is
-// resumed. It may be very long in an embedded coordinator, whose store holds only this run.
+// How long the tasks of a run are kept after their end. It must be long, because only the
+// coordinator knows which lines are done when a run is resumed. It may be very long in an embedded
+// coordinator, whose store holds only this run.
 const (
 	embeddedRetention = 10 * 365 * 24 * time.Hour
 	sharedRetention   = 30 * 24 * time.Hour
-	// temporaryRetention is for a run on a shared coordinator that nobody will resume. Its lines need their tasks until they are printed, and whoever takes
-	// the outputs may stop for a night.
+	// temporaryRetention is for a run on a shared coordinator that nobody will resume. Its lines
+	// need their tasks until they are printed, and whoever takes the outputs may stop for a night.
 	temporaryRetention = 24 * time.Hour
 )
 
-// Heartbeats. A lease on an embedded coordinator lives as long as it can, since the coordinator cannot outlive the worker: it would be lost only if the
-// process stood still, after Ctrl-Z for example, while the commands went on. On a shared coordinator heartbeats are short, because after a kill and restart
-// of the run's process, the lines that were running wait until their leases expire.
+// Heartbeats. A lease on an embedded coordinator lives as long as it can, since the coordinator
+// cannot outlive the worker: it would be lost only if the process stood still, after Ctrl-Z for
+// example, while the commands went on. On a shared coordinator heartbeats are short, because after
+// a kill and restart of the run's process, the lines that were running wait until their leases
+// expire.
 const (
 	embeddedHeartbeatInterval = 30 * time.Second
 	embeddedHeartbeatTimeout  = 24 * time.Hour // the longest that there is (S7)
@@ -43,8 +47,8 @@ const (
 	SharedHeartbeatTimeout  = 20 * time.Second // how long they wait at most
 )
 
-// maxLosses is as high as a coordinator accepts (S7). A lease is lost when the process that works on the run is killed, and then the line is to run again,
-// however often that happens.
+// maxLosses is as high as a coordinator accepts (S7). A lease is lost when the process that works
+// on the run is killed, and then the line is to run again, however often that happens.
 const maxLosses = 1_000_000
 
 // submitter submits the lines of a job.
@@ -66,7 +70,8 @@ type submitter struct {
 
 func newSubmitter(j *Job, cfg Config) *submitter {
 	s := &submitter{job: j, tasks: cfg.Tasks, epoch: cfg.Epoch, begun: make(chan struct{}), done: make(chan struct{})}
-	s.temporary = j.manifest.Options.Temporary && j.manifest.Options.Addr != "" && !cfg.KeepOrder // in order, a line may wait long for one before it
+	// in order, a line may wait long for one before it
+	s.temporary = j.manifest.Options.Temporary && j.manifest.Options.Addr != "" && !cfg.KeepOrder
 	s.full = sync.OnceFunc(func() {
 		cfg.Screen.Note("the tenant's quota of tasks is used up: lines are submitted as tasks end")
 	})
@@ -79,7 +84,8 @@ func newSubmitter(j *Job, cfg Config) *submitter {
 	return s
 }
 
-// run submits, in order, every line that may not have been submitted before, or that RestoreDeleted has found.
+// run submits, in order, every line that may not have been submitted before, or that RestoreDeleted
+// has found.
 func (s *submitter) run(ctx context.Context) error {
 	if closed(s.done) {
 		return nil
@@ -100,8 +106,9 @@ func (s *submitter) fetchEpoch(ctx context.Context) (epoch uint32, err error) {
 	return epoch, err
 }
 
-// submitLines submits the chosen lines, and saves the epoch that the coordinator had before. If the coordinator is restored during the submit, the
-// saved epoch is then an old one, and the lines that were lost are submitted again.
+// submitLines submits the chosen lines, and saves the epoch that the coordinator had before. If the
+// coordinator is restored during the submit, the saved epoch is then an old one, and the lines that
+// were lost are submitted again.
 func (s *submitter) submitLines(ctx context.Context, choose func(number int64) bool) error {
 	epoch, err := s.fetchEpoch(ctx)
 	if err != nil {
@@ -156,8 +163,9 @@ func (s *submitter) flush(ctx context.Context) error {
 	return err
 }
 
-// submit submits tasks in one batch. If the coordinator refuses the batch because it has too many tasks (S7), or more than the tenant's quota of tasks
-// allows or has room for (X5), submit submits each half. For a single task it waits until there is room, however long the tasks before it take.
+// submit submits tasks in one batch. If the coordinator refuses the batch because it has too many
+// tasks (S7), or more than the tenant's quota of tasks allows or has room for (X5), submit submits
+// each half. For a single task it waits until there is room, however long the tasks before it take.
 func (s *submitter) submit(ctx context.Context, tasks []*lessorv1.TaskSpec) error {
 	for {
 		noRoom, err := s.call(ctx, tasks)
@@ -176,7 +184,8 @@ func (s *submitter) submit(ctx context.Context, tasks []*lessorv1.TaskSpec) erro
 	}
 }
 
-// call submits tasks in one call. It reports whether the coordinator refused them because the tenant's quota of tasks has no room.
+// call submits tasks in one call. It reports whether the coordinator refused them because the
+// tenant's quota of tasks has no room.
 func (s *submitter) call(ctx context.Context, tasks []*lessorv1.TaskSpec) (noRoom bool, err error) {
 	noRoom, err = callForRoom(ctx, func() error {
 		_, err := s.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: tasks})
@@ -191,7 +200,8 @@ func (s *submitter) call(ctx context.Context, tasks []*lessorv1.TaskSpec) (noRoo
 	return noRoom, err
 }
 
-// nameLine puts the line of the input into the error of a refused batch, because users do not know which lines the batch had.
+// nameLine puts the line of the input into the error of a refused batch, because users do not know
+// which lines the batch had.
 func nameLine(err error, tasks []*lessorv1.TaskSpec) error {
 	i, problem, ok := detail.BadTask(err, len(tasks))
 	if !ok {
@@ -200,14 +210,16 @@ func nameLine(err error, tasks []*lessorv1.TaskSpec) error {
 	return status.Errorf(status.Code(err), "line %s: %s", tasks[i].GetTaskKey(), problem)
 }
 
-// keyPrefix is what the idempotency keys of a run's lines begin with; the number of the line follows.
+// keyPrefix is what the idempotency keys of a run's lines begin with; the number of the line
+// follows.
 func keyPrefix(runID string) string { return runID + "/" }
 
 func idempotencyKey(runID string, line int64) string {
 	return keyPrefix(runID) + strconv.FormatInt(line, 10)
 }
 
-// spec returns the spec of the task of one line. It must be the same in every process that works on the run (T1).
+// spec returns the spec of the task of one line. It must be the same in every process that works on
+// the run (T1).
 func (j *Job) spec(number int64, line []byte) *lessorv1.TaskSpec {
 	m := j.manifest
 	spec := &lessorv1.TaskSpec{

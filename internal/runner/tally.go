@@ -10,10 +10,12 @@ import (
 // rateWindow is the time over which the rate is measured.
 const rateWindow = 20 * time.Second
 
-// tally counts lines by how they end. What it has heard is only for the progress bar, because events may be missed or come twice. What was printed is exact.
+// tally counts lines by how they end. What it has heard is only for the progress bar, because
+// events may be missed or come twice. What was printed is exact.
 type tally struct {
 	lines int64
-	// since is when the last of the lines ended that an earlier process has worked on. They are counted from the beginning, so events up to then are not.
+	// since is when the last of the lines ended that an earlier process has worked on. They are
+	// counted from the beginning, so events up to then are not.
 	since time.Time
 
 	mu struct {
@@ -24,7 +26,8 @@ type tally struct {
 	}
 }
 
-// newTally returns a tally that has the lines that had ended before: they are no progress of this process, and must not count in its rate.
+// newTally returns a tally that has the lines that had ended before: they are no progress of this
+// process, and must not count in its rate.
 func newTally(j *Job) *tally {
 	t := &tally{lines: j.Lines(), since: j.before.last}
 	t.mu.heard = j.before.counts

@@ -19,7 +19,8 @@ type watcher struct {
 	tasks lessorv1.TaskServiceClient
 	// begun is closed when the run has its first task. Before, there is nothing to watch.
 	begun <-chan struct{}
-	// ended gets the ids of tasks that reached a final state; nil if nobody reads them. A slow reader slows the stream.
+	// ended gets the ids of tasks that reached a final state; nil if nobody reads them. A slow
+	// reader slows the stream.
 	ended chan<- string
 	// eventsMissed is signalled when events may be missing.
 	eventsMissed chan<- struct{}
@@ -36,7 +37,8 @@ type watcher struct {
 // saveInterval is how often the sequence is saved for a later process.
 const saveInterval = time.Second
 
-// run follows the stream of events, and opens it again when it breaks. It returns when ctx ends, or when the coordinator has been away for maxAway.
+// run follows the stream of events, and opens it again when it breaks. It returns when ctx ends, or
+// when the coordinator has been away for maxAway.
 func (w *watcher) run(ctx context.Context) error {
 	select {
 	case <-w.begun:
@@ -44,7 +46,8 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		err := retryWhileAway(ctx, func() error { return w.follow(ctx) })
-		if status.Code(err) == codes.InvalidArgument && w.sequence != 0 { // a restore has lost the event with that sequence
+		// a restore has lost the event with that sequence
+		if status.Code(err) == codes.InvalidArgument && w.sequence != 0 {
 			w.sequence = 0
 			continue
 		}
@@ -67,8 +70,9 @@ func (w *watcher) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Tasks may have been deleted while there was no stream, and no stored event says so. The headers come once the watch has begun, so that the list misses
-	// nothing. There are none if the watch was refused; Recv returns the error.
+	// Tasks may have been deleted while there was no stream, and no stored event says so. The
+	// headers come once the watch has begun, so that the list misses nothing. There are none if the
+	// watch was refused; Recv returns the error.
 	header, _ := stream.Header()
 	if header != nil && again {
 		w.signalEventsMissed()
@@ -106,8 +110,8 @@ func (w *watcher) take(ctx context.Context, e *lessorv1.WatchTaskResponse) {
 	}
 }
 
-// tell tells the progress bar and the notes of an event, if its task is a line: the event does not say. The end of a line counts when it is printed,
-// unless that waits for the lines before it.
+// tell tells the progress bar and the notes of an event, if its task is a line: the event does not
+// say. The end of a line counts when it is printed, unless that waits for the lines before it.
 func (w *watcher) tell(ctx context.Context, taskID string, e *lessorv1.HistoryEvent) {
 	again := isRetry(e) && (w.tally != nil || w.retries != nil)
 	end := words.Final(e.GetTaskState()) && w.tally != nil && w.ended == nil

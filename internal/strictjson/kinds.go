@@ -17,7 +17,8 @@ const (
 	Bool   = "a boolean"
 )
 
-// kindOfToken returns the kind of the value that begins with a token. It returns "" for null, which means the same as a field that is absent.
+// kindOfToken returns the kind of the value that begins with a token. It returns "" for null, which
+// means the same as a field that is absent.
 func kindOfToken(token json.Token) string {
 	switch token := token.(type) {
 	case json.Delim:
@@ -35,7 +36,8 @@ func kindOfToken(token json.Token) string {
 	return ""
 }
 
-// KindOf returns the kind of JSON value that a type is read from, or "" if any value is allowed. It panics if the type is none that this package reads.
+// KindOf returns the kind of JSON value that a type is read from, or "" if any value is allowed. It
+// panics if the type is none that this package reads.
 func KindOf(t reflect.Type) string {
 	switch t = plain(t); t {
 	case nil, reflect.TypeFor[json.RawMessage]():
@@ -67,7 +69,8 @@ func readsText(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// Fields are the types of the fields of a struct by their JSON names; nil means that any name is allowed.
+// Fields are the types of the fields of a struct by their JSON names; nil means that any name is
+// allowed.
 type Fields map[string]reflect.Type
 
 // FieldsOf returns the fields of a struct that is read field by field, or nil for any other type.
@@ -94,7 +97,8 @@ func FieldsOf(t reflect.Type) Fields {
 // fieldsOfTypes caches the results of FieldsOf. It has an entry for each struct that was ever read.
 var fieldsOfTypes sync.Map
 
-// of returns the type of a field. It refuses a name in the wrong case, which package json would accept.
+// of returns the type of a field. It refuses a name in the wrong case, which package json would
+// accept.
 func (m Fields) of(at *place, s Strictness) (reflect.Type, *Error) {
 	t, known := m[at.name]
 	if known || m == nil {
@@ -111,7 +115,8 @@ func (m Fields) of(at *place, s Strictness) (reflect.Type, *Error) {
 	return nil, nil
 }
 
-// ItemOf returns the type of the items of a list, or of an object with arbitrary names; nil means any type.
+// ItemOf returns the type of the items of a list, or of an object with arbitrary names; nil means
+// any type.
 func ItemOf(t reflect.Type) reflect.Type {
 	if t = plain(t); t != nil && (t.Kind() == reflect.Map || t.Kind() == reflect.Slice && t != reflect.TypeFor[json.RawMessage]()) {
 		return t.Elem()

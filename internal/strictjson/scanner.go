@@ -50,7 +50,8 @@ func malformed(err error) *Error {
 	return refuse("", "is not valid JSON: %v", err)
 }
 
-// value reads a value for type t. If t is nil, any value is allowed. item says that the value is in a list, or in an object with arbitrary names.
+// value reads a value for type t. If t is nil, any value is allowed. item says that the value is in
+// a list, or in an object with arbitrary names.
 func (s *scanner) value(at *place, t reflect.Type, item bool) *Error {
 	if s.values++; s.values%valuesPerTurn == 0 {
 		s.pause()
@@ -63,7 +64,8 @@ func (s *scanner) value(at *place, t reflect.Type, item bool) *Error {
 	if got, want := kindOfToken(token), KindOf(t); got != "" && want != "" && got != want {
 		return refuse(at.path(), "is %s; it must be %s", got, want)
 	} else if token == nil && item && want != "" && s.strict == Strict {
-		// Package json would read null as 0 or "". JavaScript writes NaN as null, so a requirement of the caller could get lost.
+		// Package json would read null as 0 or "". JavaScript writes NaN as null, so a requirement
+		// of the caller could get lost.
 		return refuse(at.path(), "is null; it must be %s", want)
 	}
 	switch token := token.(type) {
@@ -80,8 +82,8 @@ func (s *scanner) value(at *place, t reflect.Type, item bool) *Error {
 	return nil
 }
 
-// text checks a string, which may also be the form of bytes, or of a struct that reads itself. It does this because the errors of package json would not name
-// the field.
+// text checks a string, which may also be the form of bytes, or of a struct that reads itself. It
+// does this because the errors of package json would not name the field.
 func (s *scanner) text(at *place, text string, t reflect.Type, begin int64) *Error {
 	switch t {
 	case nil, reflect.TypeFor[json.RawMessage](): // kept as it is
@@ -101,8 +103,8 @@ func (s *scanner) text(at *place, text string, t reflect.Type, begin int64) *Err
 	return s.whole(at, begin)
 }
 
-// whole refuses half of a surrogate pair in the string that starts after begin. Package json reads each such half as U+FFFD, so two different keys would
-// become equal.
+// whole refuses half of a surrogate pair in the string that starts after begin. Package json reads
+// each such half as U+FFFD, so two different keys would become equal.
 func (s *scanner) whole(at *place, begin int64) *Error {
 	raw := s.body[begin:s.tokens.InputOffset()]
 	for {
@@ -126,7 +128,8 @@ func (s *scanner) whole(at *place, begin int64) *Error {
 	}
 }
 
-// escaped returns the code unit of an escape of the form \u0000 at the start of text, or -1 if text does not start with one.
+// escaped returns the code unit of an escape of the form \u0000 at the start of text, or -1 if text
+// does not start with one.
 func escaped(text []byte) rune {
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
 		return -1
@@ -185,8 +188,9 @@ func wholeNumber(t reflect.Type, least int64, most uint64) string {
 	return text
 }
 
-// withoutFraction returns the number that was just read without a fraction of zeros, and puts spaces in place of that in the body. Many languages write a
-// whole number as 1500.0 if they have calculated it, and the type integer of JSON Schema includes that, but package json does not.
+// withoutFraction returns the number that was just read without a fraction of zeros, and puts
+// spaces in place of that in the body. Many languages write a whole number as 1500.0 if they have
+// calculated it, and the type integer of JSON Schema includes that, but package json does not.
 func (s *scanner) withoutFraction(text string) string {
 	whole, fraction, _ := strings.Cut(text, ".")
 	if strings.Trim(fraction, "0") != "" {
@@ -269,8 +273,9 @@ func (s *scanner) end() *Error {
 	return nil
 }
 
-// place is the position of a value in a body; nil is the body itself. The text of its path is built only for an error, because a body may have millions
-// of values, and to build all their paths would cost more than everything else.
+// place is the position of a value in a body; nil is the body itself. The text of its path is built
+// only for an error, because a body may have millions of values, and to build all their paths would
+// cost more than everything else.
 type place struct {
 	in    *place
 	name  string // of a field of an object

@@ -126,42 +126,44 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 		`{"requirements": {"features": [], "features": []}}`:                  `requirements.features: is sent twice`,
 		`{"Queue": "a"}`:                                                      `Queue: has the wrong case; the field is queue`,
 		`{"requirements": {"Features": []}}`:                                  `requirements.Features: has the wrong case; the field is features`,
-		`{"requirement\u017f": {}}`:                                           "requirement\u017f: has the wrong case; the field is requirements", // json would read an s
-		`{"queues": "a"}`:                                                     `queues: is not a field of this request`,
-		`{"": 1}`:                                                             `"": is not a field of this request`,
-		`{"requirements": {"": 1}}`:                                           `requirements."": is not a field of this request`,
-		`{"reason": 1}`:                                                       `reason: is a number; it must be a string`,
-		`{"` + strings.Repeat("x", 100) + `": 1}`:                             strings.Repeat("x", 64) + `...: is not a field of this request`,
-		"{\"queue\": \"\xff\"}":                                               `the body is not valid UTF-8`,
-		``:                                                                    `the body ends before its JSON object is complete`,
-		`{"queue": `:                                                          `the body ends before its JSON object is complete`,
-		`{"queue": "q"`:                                                       `the body ends before its JSON object is complete`,
-		`[]`:                                                                  `the body is not a JSON object`,
-		`null`:                                                                `the body is not a JSON object`,
-		`no`:                                                                  `the body is not valid JSON: invalid character 'o' in literal null (expecting 'u')`,
-		`{"runAt": 1}`:                                                        `runAt: is a number; it must be a string`,
-		`{"payloadBase64": "eA"}`:                                             `payloadBase64: is not valid base64 (standard alphabet, padded with =)`,
-		`{"runAt": "2026-01"}`:                                                `runAt: is not a day such as 2026-01-15`,
-		`{"runAt": ""}`:                                                       `runAt: is not a day such as 2026-01-15`,
-		`{"runAt": "2026\u002d01-15"}`:                                        ``,
-		`{"payloadBase64": "\u0065A\u003d="}`:                                 ``,
-		`{"queue": "a\\ud800"}`:                                               ``,
-		`{"queue": "\ud83d\ude00"}`:                                           ``,
-		`{"queue": "\ud83d"}`:                                                 `queue: has an unpaired surrogate, which is not a valid character`,
-		`{"queue": "\ude00\ud83d"}`:                                           `queue: has an unpaired surrogate, which is not a valid character`,
-		`{"queue": "\ud83dxudc00"}`:                                           `queue: has an unpaired surrogate, which is not a valid character`,
-		`{"queue": "\ud83d\ud83d\ude00"}`:                                     `queue: has an unpaired surrogate, which is not a valid character`,
-		`{"queue": "\ud83d\ude00\ud83d"}`:                                     `queue: has an unpaired surrogate, which is not a valid character`,
-		`{"queue": "a\n"}`:                                                    ``,
-		`{"queue": "\n\u00e9\ud83d"}`:                                         `queue: has an unpaired surrogate, which is not a valid character`,
-		`{"payload": ` + nested(99) + `}`:                                     ``,
-		`{"payload": ` + nested(100) + `}`:                                    `payload: is nested more than 100 levels deep`,
-		`{"references": [{"metadata": {"\udead": ""}}]}`:                      "references[0].metadata.\ufffd: has an unpaired surrogate, which is not a valid character",
-		`{"payload": {"\ud800": "\ud800"}}`:                                   ``, // kept as it is
-		`{"references": [{}` + strings.Repeat(", {}", 10_000) + `]}`:                      `references: has more than 10000 entries`,
-		`{"labels": {` + wide(10_001) + `}}`:                                              `labels: has more than 10000 entries`,
-		`{"labels": {` + wide(10_000) + `}}`:                                              ``,
-		`{"payload": [{` + wide(10_001) + `}, [0` + strings.Repeat(", 0", 10_000) + `]]}`: ``, // its size is its only limit
+		// json would read an s
+		`{"requirement\u017f": {}}`:               "requirement\u017f: has the wrong case; the field is requirements",
+		`{"queues": "a"}`:                         `queues: is not a field of this request`,
+		`{"": 1}`:                                 `"": is not a field of this request`,
+		`{"requirements": {"": 1}}`:               `requirements."": is not a field of this request`,
+		`{"reason": 1}`:                           `reason: is a number; it must be a string`,
+		`{"` + strings.Repeat("x", 100) + `": 1}`: strings.Repeat("x", 64) + `...: is not a field of this request`,
+		"{\"queue\": \"\xff\"}":                   `the body is not valid UTF-8`,
+		``:                                        `the body ends before its JSON object is complete`,
+		`{"queue": `:                              `the body ends before its JSON object is complete`,
+		`{"queue": "q"`:                           `the body ends before its JSON object is complete`,
+		`[]`:                                      `the body is not a JSON object`,
+		`null`:                                    `the body is not a JSON object`,
+		`no`:                                      `the body is not valid JSON: invalid character 'o' in literal null (expecting 'u')`,
+		`{"runAt": 1}`:                            `runAt: is a number; it must be a string`,
+		`{"payloadBase64": "eA"}`:                 `payloadBase64: is not valid base64 (standard alphabet, padded with =)`,
+		`{"runAt": "2026-01"}`:                    `runAt: is not a day such as 2026-01-15`,
+		`{"runAt": ""}`:                           `runAt: is not a day such as 2026-01-15`,
+		`{"runAt": "2026\u002d01-15"}`:            ``,
+		`{"payloadBase64": "\u0065A\u003d="}`:     ``,
+		`{"queue": "a\\ud800"}`:                   ``,
+		`{"queue": "\ud83d\ude00"}`:               ``,
+		`{"queue": "\ud83d"}`:                     `queue: has an unpaired surrogate, which is not a valid character`,
+		`{"queue": "\ude00\ud83d"}`:               `queue: has an unpaired surrogate, which is not a valid character`,
+		`{"queue": "\ud83dxudc00"}`:               `queue: has an unpaired surrogate, which is not a valid character`,
+		`{"queue": "\ud83d\ud83d\ude00"}`:         `queue: has an unpaired surrogate, which is not a valid character`,
+		`{"queue": "\ud83d\ude00\ud83d"}`:         `queue: has an unpaired surrogate, which is not a valid character`,
+		`{"queue": "a\n"}`:                        ``,
+		`{"queue": "\n\u00e9\ud83d"}`:             `queue: has an unpaired surrogate, which is not a valid character`,
+		`{"payload": ` + nested(99) + `}`:         ``,
+		`{"payload": ` + nested(100) + `}`:        `payload: is nested more than 100 levels deep`,
+		`{"references": [{"metadata": {"\udead": ""}}]}`:             "references[0].metadata.\ufffd: has an unpaired surrogate, which is not a valid character",
+		`{"payload": {"\ud800": "\ud800"}}`:                          ``, // kept as it is
+		`{"references": [{}` + strings.Repeat(", {}", 10_000) + `]}`: `references: has more than 10000 entries`,
+		`{"labels": {` + wide(10_001) + `}}`:                         `labels: has more than 10000 entries`,
+		`{"labels": {` + wide(10_000) + `}}`:                         ``,
+		// its size is its only limit
+		`{"payload": [{` + wide(10_001) + `}, [0` + strings.Repeat(", 0", 10_000) + `]]}`: ``,
 		`{"queue": "q"} x`: `the body has more data after its JSON object`,
 		`{"requirements": {}, "references": [{}` + strings.Repeat(", {}", MaxDepth) + `]}`: ``, // many, but not deep
 	} {
@@ -175,7 +177,8 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 	}
 }
 
-// A whole number may have a fraction of zeros, as the type integer of JSON Schema allows. Other values, and those that are kept as they are, do not change.
+// A whole number may have a fraction of zeros, as the type integer of JSON Schema allows. Other
+// values, and those that are kept as they are, do not change.
 func TestWholeNumbersWithAFraction(t *testing.T) {
 	for fraction := range strings.FieldsSeq(".0 .00 .0000000000000000000000000000000") {
 		var got request
@@ -201,7 +204,8 @@ func wide(n int) string {
 // nested returns lists inside each other.
 func nested(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
 
-// A null means that the field is not sent. Inside a list or a map a strict reader refuses a null, because package json would read it as 0 or "".
+// A null means that the field is not sent. Inside a list or a map a strict reader refuses a null,
+// because package json would read it as 0 or "".
 func TestNulls(t *testing.T) {
 	for body, field := range map[string]string{
 		`{"requirements": {"features": [null]}}`:                    "requirements.features[0]",
@@ -223,7 +227,8 @@ func TestNulls(t *testing.T) {
 	}
 }
 
-// A lenient reader ignores fields that it does not know, but none in the wrong case: it may be one that it knows.
+// A lenient reader ignores fields that it does not know, but none in the wrong case: it may be one
+// that it knows.
 func TestLenient(t *testing.T) {
 	var got request
 	if err := Unmarshal([]byte(`{"new": {"queue": [1, {}]}, "queue": "q", "new": 1e999}`), &got, Lenient, nil); err == nil || err.Error() != "new: is sent twice" {
@@ -237,8 +242,8 @@ func TestLenient(t *testing.T) {
 	}
 }
 
-// An accepted body sets only fields whose exact names it contains, and a strict one contains no unknown names. A refusal has a problem of our own, not
-// one of encoding/json. Nothing panics.
+// An accepted body sets only fields whose exact names it contains, and a strict one contains no
+// unknown names. A refusal has a problem of our own, not one of encoding/json. Nothing panics.
 func FuzzUnmarshal(f *testing.F) {
 	for _, body := range []string{
 		`{"queue": "q", "all": true, "payload": {"a": [1, null, "x"]}, "requirements": {"resources": {"cpu": 1e3}, "features": ["a"]}, "bytes": 1.0}`,
@@ -261,8 +266,9 @@ func FuzzUnmarshal(f *testing.F) {
 	})
 }
 
-// X5: the work for a body depends on its length, and not on the depth of its values; otherwise 4 MiB could cause ten thousand times as much work. The test
-// compares allocated memory, which is the same on every machine.
+// X5: the work for a body depends on its length, and not on the depth of its values; otherwise 4
+// MiB could cause ten thousand times as much work. The test compares allocated memory, which is the
+// same on every machine.
 func TestDeepBodiesCostNoMore(t *testing.T) {
 	t.Attr("rules", "X5")
 	cost := func(depth int) uint64 {
@@ -281,7 +287,8 @@ func TestDeepBodiesCostNoMore(t *testing.T) {
 	}
 }
 
-// checkAccepted checks what was read from an accepted body: only fields that the body names are set, and a strict body names only known fields.
+// checkAccepted checks what was read from an accepted body: only fields that the body names are
+// set, and a strict body names only known fields.
 func checkAccepted(t *testing.T, body []byte, into any, s Strictness) {
 	t.Helper()
 	var sent map[string]json.RawMessage
@@ -317,7 +324,8 @@ func isZero(value json.RawMessage) bool {
 	return false
 }
 
-// A field that package json leaves out is none of the body's, and a struct with a field that no value can be checked for is a mistake of the program.
+// A field that package json leaves out is none of the body's, and a struct with a field that no
+// value can be checked for is a mistake of the program.
 func TestFieldsOfNoBody(t *testing.T) {
 	var body struct {
 		Own int `json:"-"`

@@ -1,4 +1,5 @@
-// Package traceparent reads and writes the W3C trace context, by which spans of several programs join one trace.
+// Package traceparent reads and writes the W3C trace context, by which spans of several programs
+// join one trace.
 package traceparent
 
 import (
@@ -8,7 +9,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Parse reads a trace context of version 00: version, trace id, parent id and flags in lower-case hexadecimal digits, neither id zero.
+// Parse reads a trace context of version 00: version, trace id, parent id and flags in lower-case
+// hexadecimal digits, neither id zero.
 func Parse(s string) (trace.SpanContext, bool) {
 	parts := strings.Split(s, "-")
 	if len(parts) != 4 || parts[0] != "00" || len(parts[3]) != 2 || strings.Trim(parts[3], "0123456789abcdef") != "" {

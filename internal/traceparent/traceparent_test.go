@@ -8,7 +8,8 @@ import (
 
 const good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// A traceparent is valid if it has version 00, lower-case hexadecimal digits, and neither id is zero. What was read is written as it was.
+// A traceparent is valid if it has version 00, lower-case hexadecimal digits, and neither id is
+// zero. What was read is written as it was.
 func TestForm(t *testing.T) {
 	for s, want := range map[string]bool{
 		good:                     true,

@@ -1,8 +1,9 @@
-// Package uncompressed refuses calls whose messages are compressed: a few bytes could become very many in memory, past the limits that count bytes as
-// they come in (X5).
+// Package uncompressed refuses calls whose messages are compressed: a few bytes could become very
+// many in memory, past the limits that count bytes as they come in (X5).
 //
-// gRPC itself refuses an encoding only while nothing in the process has registered it, and has no option against one that is registered. The exporters
-// of OpenTelemetry register gzip, both that over gRPC and that over HTTP, and so may any program that embeds a coordinator.
+// gRPC itself refuses an encoding only while nothing in the process has registered it, and has no
+// option against one that is registered. The exporters of OpenTelemetry register gzip, both that
+// over gRPC and that over HTTP, and so may any program that embeds a coordinator.
 package uncompressed
 
 import (
@@ -14,8 +15,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Server is a gRPC server whose services refuse compressed calls before they read a message. Interceptors would come too late: those of unary calls
-// get messages that were read.
+// Server is a gRPC server whose services refuse compressed calls before they read a message.
+// Interceptors would come too late: those of unary calls get messages that were read.
 type Server struct{ *grpc.Server }
 
 // RegisterService implements grpc.ServiceRegistrar.
@@ -52,8 +53,9 @@ func Stream(next grpc.StreamHandler) grpc.StreamHandler {
 	}
 }
 
-// refuse returns UNIMPLEMENTED, as gRPC does for an encoding that it does not know, if the header of the call says that its messages are compressed. A
-// message that is compressed all the same is refused by gRPC.
+// refuse returns UNIMPLEMENTED, as gRPC does for an encoding that it does not know, if the header
+// of the call says that its messages are compressed. A message that is compressed all the same is
+// refused by gRPC.
 func refuse(ctx context.Context) error {
 	stream, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ RecvCompress() string })
 	if !ok { // not over gRPC, as in a test of a handler

@@ -35,8 +35,8 @@ func serve(t *testing.T, register func(*grpc.Server, healthv1.HealthServer)) hea
 	return healthv1.NewHealthClient(conn)
 }
 
-// X5: a call that says that it is compressed is refused before a message is read, although the process has registered the encoding. Without the guard
-// it is served.
+// X5: a call that says that it is compressed is refused before a message is read, although the
+// process has registered the encoding. Without the guard it is served.
 func TestCompressedCallsAreRefused(t *testing.T) {
 	t.Attr("rules", "X5")
 	bare := func(s *grpc.Server, h healthv1.HealthServer) { healthv1.RegisterHealthServer(s, h) }

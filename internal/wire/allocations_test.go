@@ -11,7 +11,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Writing a frame allocates only its buffer. Reading a frame allocates only what it holds: messages, lists and strings.
+// Writing a frame allocates only its buffer. Reading a frame allocates only what it holds:
+// messages, lists and strings.
 func TestAllocations(t *testing.T) {
 	m, c := reports(10), NewCodec()
 	raw, err := proto.Marshal(m)
@@ -32,8 +33,9 @@ func TestAllocations(t *testing.T) {
 	}
 	data := mem.BufferSlice{mem.SliceBuffer(raw)}
 	read := testing.AllocsPerRun(100, func() { err = c.Unmarshal(data, &lessorv1.SessionRequest{}) })
-	// Each of the 10 pairs of reports takes up to 7 + 9 objects: for each report the item, its oneof member, the message in it, a timestamp, and the
-	// strings and bytes. 20 are for the frame.
+	// Each of the 10 pairs of reports takes up to 7 + 9 objects: for each report the item, its
+	// oneof member, the message in it, a timestamp, and the strings and bytes. 20 are for the
+	// frame.
 	if most := 10*(7+9) + 20.0; err != nil || read > most {
 		t.Errorf("%v allocations to read a frame (%v), want at most %v", read, err, most)
 	}

@@ -11,8 +11,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Buffers is the pool for messages that are written or read. The default pool of grpc has no size between 32 KiB and 1 MiB: a frame of 33 KiB would
-// take 1 MiB, which is cleared each time, and held for as long as nobody reads the frame.
+// Buffers is the pool for messages that are written or read. The default pool of grpc has no size
+// between 32 KiB and 1 MiB: a frame of 33 KiB would take 1 MiB, which is cleared each time, and
+// held for as long as nobody reads the frame.
 var Buffers = mem.NewTieredBufferPool(256, 4<<10, 16<<10, 32<<10, 64<<10, 128<<10, 256<<10, 512<<10, 1<<20, 2<<20, 4<<20)
 
 // generated is a message with generated code for encoding.
@@ -38,8 +39,8 @@ func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
 	return Encode(m, Size(m), Buffers)
 }
 
-// Marshal writes a message of lessor.v1 faster than proto.Marshal, unless it has a list of enums. Unlike a Codec, it refuses strings that are not
-// UTF-8, as proto.Marshal does.
+// Marshal writes a message of lessor.v1 faster than proto.Marshal, unless it has a list of enums.
+// Unlike a Codec, it refuses strings that are not UTF-8, as proto.Marshal does.
 func Marshal(m proto.Message) ([]byte, error) {
 	if ours, ok := m.(generated); ok {
 		b := make([]byte, ours.SizeVT())
@@ -69,7 +70,8 @@ func Size(m proto.Message) int {
 	return proto.Size(m)
 }
 
-// Encode encodes a message of the given Size into a buffer of the pool, or, if it is small, into a new buffer.
+// Encode encodes a message of the given Size into a buffer of the pool, or, if it is small, into a
+// new buffer.
 func Encode(m proto.Message, size int, pool mem.BufferPool) (mem.BufferSlice, error) {
 	if mem.IsBelowBufferPoolingThreshold(size) {
 		b := make([]byte, size)
@@ -111,11 +113,13 @@ func unmarshal(raw []byte, m proto.Message) error {
 	return inPieces(raw, func(b []byte) error { return proto.UnmarshalOptions{Merge: true}.Unmarshal(b, m) })
 }
 
-// piece is how many bytes of a message are decoded before others have a turn (package turn). Most take some dozens of microseconds, entries of maps up to 0.4 ms.
+// piece is how many bytes of a message are decoded before others have a turn (package turn). Most
+// take some dozens of microseconds, entries of maps up to 0.4 ms.
 var piece = 16 << 10
 
-// inPieces gives an encoded message to decode, which adds what it reads to the message, and so reads the fields in pieces as it reads them at once. It gives up
-// the processor after each piece. Fields within a field are not parted.
+// inPieces gives an encoded message to decode, which adds what it reads to the message, and so
+// reads the fields in pieces as it reads them at once. It gives up the processor after each piece.
+// Fields within a field are not parted.
 func inPieces(raw []byte, decode func([]byte) error) error {
 	for len(raw) > piece {
 		end := 0

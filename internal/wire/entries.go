@@ -5,10 +5,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Entries returns how many messages and strings the lists in an encoded message of lessor.v1 hold, at any depth and without the entries of maps. Decoding
-// takes memory for each of them, however small it is. Entries returns 0 for a message of another package.
+// Entries returns how many messages and strings the lists in an encoded message of lessor.v1 hold,
+// at any depth and without the entries of maps. Decoding takes memory for each of them, however
+// small it is. Entries returns 0 for a message of another package.
 func Entries(m proto.Message, raw []byte) (messages, strings int) {
-	if m.ProtoReflect().Descriptor().ParentFile().Package() != "lessor.v1" { // a shape needs messages that do not contain themselves
+	// a shape needs messages that do not contain themselves
+	if m.ProtoReflect().Descriptor().ParentFile().Package() != "lessor.v1" {
 		return 0, 0
 	}
 	return shapeOf(m).entries(raw)

@@ -18,8 +18,9 @@ const (
 	ResendTries = 6
 )
 
-// ResendWait returns how long to wait for an acknowledgement after the given number of resends. The jitter makes the wait only longer, because an earlier
-// resend does not help a peer that is merely slow.
+// ResendWait returns how long to wait for an acknowledgement after the given number of resends. The
+// jitter makes the wait only longer, because an earlier resend does not help a peer that is merely
+// slow.
 func ResendWait(tries int) time.Duration {
 	least := LeastResendWait(tries)
 	return least + rand.N(least/4+1)
@@ -30,10 +31,12 @@ func LeastResendWait(tries int) time.Duration {
 	return min(resendBase<<min(tries, ResendTries), resendMost*4/5)
 }
 
-// firstPayload is the lowest number that the field of a payload can have in a frame. The fields of the envelope have lower ones.
+// firstPayload is the lowest number that the field of a payload can have in a frame. The fields of
+// the envelope have lower ones.
 const firstPayload = 16
 
-// HasUnknownPayload reports whether a frame without a known payload has a payload of a newer version. An unknown field of the envelope is ignored.
+// HasUnknownPayload reports whether a frame without a known payload has a payload of a newer
+// version. An unknown field of the envelope is ignored.
 func HasUnknownPayload(frame proto.Message) bool {
 	for b := frame.ProtoReflect().GetUnknown(); len(b) > 0; {
 		number, _, n := protowire.ConsumeField(b)

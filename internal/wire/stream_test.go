@@ -9,7 +9,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// W6: each wait for an acknowledgement is twice as long as the one before, up to a longest one, and a little longer at random.
+// W6: each wait for an acknowledgement is twice as long as the one before, up to a longest one, and
+// a little longer at random.
 func TestWaitsBeforeResends(t *testing.T) {
 	t.Attr("rules", "W6")
 	for tries, least := range []time.Duration{
@@ -23,7 +24,8 @@ func TestWaitsBeforeResends(t *testing.T) {
 	}
 }
 
-// A payload of a newer version is unknown, and so is what cannot be read. A field of the envelope that is unknown is none.
+// A payload of a newer version is unknown, and so is what cannot be read. A field of the envelope
+// that is unknown is none.
 func TestUnknownPayload(t *testing.T) {
 	field := func(number protowire.Number) []byte {
 		return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), []byte("new"))

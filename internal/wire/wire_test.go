@@ -33,7 +33,8 @@ func messageTypes(t testing.TB) (all []protoreflect.MessageType) {
 	return all
 }
 
-// fill sets every field that is not in a oneof, and in each oneof the member with this index, modulo the number of members.
+// fill sets every field that is not in a oneof, and in each oneof the member with this index,
+// modulo the number of members.
 func fill(m protoreflect.Message, member int) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -152,7 +153,8 @@ func entriesOf(m protoreflect.Message) (messages, strings int) {
 	return messages, strings
 }
 
-// Entries counts, without decoding, the messages and strings in all lists of a message. Of a malformed message it counts those before the fault.
+// Entries counts, without decoding, the messages and strings in all lists of a message. Of a
+// malformed message it counts those before the fault.
 func TestEntries(t *testing.T) {
 	var messages, strings int
 	for _, mt := range messageTypes(t) {
@@ -186,7 +188,8 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// Marshal gives what protobuf reads as the same message. Like protobuf's own, it refuses a string that is not UTF-8, also in a nested message.
+// Marshal gives what protobuf reads as the same message. Like protobuf's own, it refuses a string
+// that is not UTF-8, also in a nested message.
 func TestMarshalAgreesWithProtobuf(t *testing.T) {
 	for _, mt := range messageTypes(t) {
 		for _, m := range examples(mt) {
@@ -211,8 +214,8 @@ func TestMarshalAgreesWithProtobuf(t *testing.T) {
 	}
 }
 
-// The generated code reads all requests and answers of workers and producers, because it is faster than protobuf's reflection. Only messages with lists of
-// enums are left to protobuf.
+// The generated code reads all requests and answers of workers and producers, because it is faster
+// than protobuf's reflection. Only messages with lists of enums are left to protobuf.
 func TestWorkerAndProducerMessagesUseGeneratedCode(t *testing.T) {
 	workers := lessorv1.File_lessor_v1_worker_service_proto.Services().ByName("WorkerService").Methods()
 	tasks := lessorv1.File_lessor_v1_task_service_proto.Services().ByName("TaskService").Methods()
@@ -254,7 +257,8 @@ func hasEnums(m protoreflect.Message) (has bool) {
 	return has
 }
 
-// checkAgreement checks that unmarshal reads a message as protobuf does, or refuses it with the same error.
+// checkAgreement checks that unmarshal reads a message as protobuf does, or refuses it with the
+// same error.
 func checkAgreement(t *testing.T, mt protoreflect.MessageType, raw []byte) {
 	t.Helper()
 	want := mt.New().Interface()
@@ -273,7 +277,8 @@ func checkAgreement(t *testing.T, mt protoreflect.MessageType, raw []byte) {
 	}
 }
 
-// unmarshal reads or refuses a message as protobuf does, also if the message is cut off at any byte or has any byte changed.
+// unmarshal reads or refuses a message as protobuf does, also if the message is cut off at any byte
+// or has any byte changed.
 func TestUnmarshalAgreesWithProtobuf(t *testing.T) {
 	for _, mt := range messageTypes(t) {
 		if _, ok := mt.New().Interface().(generated); !ok {
@@ -356,7 +361,8 @@ func TestUnmarshalResetsTheMessage(t *testing.T) {
 	}
 }
 
-// The codec also writes and reads messages that are not of lessor.v1. A value that is no message is an error.
+// The codec also writes and reads messages that are not of lessor.v1. A value that is no message is
+// an error.
 func TestCodecHandlesOtherMessages(t *testing.T) {
 	c, want := NewCodec(), timestamppb.New(timestamppb.Now().AsTime())
 	for name, write := range map[string]func() (mem.BufferSlice, error){
@@ -394,8 +400,8 @@ func (p *countingPool) Get(n int) *[]byte {
 
 func (p *countingPool) Put(*[]byte) { p.back++ }
 
-// A large message is written into a buffer of the pool. The pool gets the buffer back when it was sent, or at once if writing fails. A small message
-// takes none.
+// A large message is written into a buffer of the pool. The pool gets the buffer back when it was
+// sent, or at once if writing fails. A small message takes none.
 func TestLargeMessageUsesThePool(t *testing.T) {
 	m := &lessorv1.SessionRequest{Id: strings.Repeat("i", 5000)}
 	pool := &countingPool{}
@@ -455,7 +461,8 @@ func reports(n int) *lessorv1.SessionRequest {
 	}
 }
 
-// BenchmarkFrame writes and reads a frame of 20 reports, with the generated code that the coordinator and the SDK use, and by reflection.
+// BenchmarkFrame writes and reads a frame of 20 reports, with the generated code that the
+// coordinator and the SDK use, and by reflection.
 func BenchmarkFrame(b *testing.B) {
 	m := reports(10)
 	raw, err := proto.Marshal(m)

@@ -24,12 +24,14 @@ func valuesOf[E ~int32](names map[int32]string) (all []E) {
 	return all
 }
 
-// numberOf returns the number of the value of an enum that has a name, with or without the prefix of the enum and in any case; 0 if there is none.
+// numberOf returns the number of the value of an enum that has a name, with or without the prefix
+// of the enum and in any case; 0 if there is none.
 func numberOf(values map[string]int32, prefix, name string) int32 {
 	return values[prefix+strings.TrimPrefix(strings.ToUpper(name), prefix)]
 }
 
-// StateNamed returns the state with a name that Name returns, or with its name in the protos, in any case; ok is false if there is none.
+// StateNamed returns the state with a name that Name returns, or with its name in the protos, in
+// any case; ok is false if there is none.
 func StateNamed(name string) (s lessorv1.TaskState, ok bool) {
 	s = lessorv1.TaskState(numberOf(lessorv1.TaskState_value, "TASK_STATE_", name))
 	return s, s != 0
@@ -43,7 +45,8 @@ func StateNames() (names []string) {
 	return names
 }
 
-// endReasons are the reasons for which a task can end without an outcome: those of lease.Reason.EndsTasks, the likeliest first.
+// endReasons are the reasons for which a task can end without an outcome: those of
+// lease.Reason.EndsTasks, the likeliest first.
 var endReasons = []lessorv1.Reason{
 	lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT, lessorv1.Reason_REASON_START_TIMEOUT, lessorv1.Reason_REASON_DEADLINE_EXCEEDED,
 	lessorv1.Reason_REASON_DISPATCH_UNAVAILABLE, lessorv1.Reason_REASON_RESOURCE_GONE, lessorv1.Reason_REASON_CANCEL_TIMEOUT,
@@ -94,7 +97,8 @@ func Final(s lessorv1.TaskState) bool {
 	}
 }
 
-// Open returns the states of tasks that have not ended, in the order of a life: all that are not final.
+// Open returns the states of tasks that have not ended, in the order of a life: all that are not
+// final.
 func Open() []lessorv1.TaskState { return slices.DeleteFunc(States(), Final) }
 
 // Held returns the states in which a task has a lease, in the order of a life.
@@ -111,8 +115,8 @@ func Attempts(t *lessorv1.Task) string {
 		t.GetFailures(), policy.GetMaxAttempts(), t.GetLosses(), policy.GetMaxLosses())
 }
 
-// Error says in one line why a task has not succeeded, beginning with the category of an error. If it ended for a reason of its own, the error of its
-// last failed attempt is an older matter.
+// Error says in one line why a task has not succeeded, beginning with the category of an error. If
+// it ended for a reason of its own, the error of its last failed attempt is an older matter.
 func Error(t *lessorv1.Task) string {
 	var text string
 	if e := t.GetError(); e != nil {
@@ -134,7 +138,8 @@ func Error(t *lessorv1.Task) string {
 	return line
 }
 
-// attemptTimedOut reports whether a task has failed because its last attempt took too long, and not because its deadline passed: the reason is the same.
+// attemptTimedOut reports whether a task has failed because its last attempt took too long, and not
+// because its deadline passed: the reason is the same.
 func attemptTimedOut(t *lessorv1.Task) bool {
 	return t.GetReason() == lessorv1.Reason_REASON_DEADLINE_EXCEEDED && t.GetError() != nil &&
 		(t.GetSpec().GetDeadline() == nil || t.GetFinishedAt().AsTime().Before(t.GetSpec().GetDeadline().AsTime()))
@@ -145,8 +150,9 @@ func FailedByError(t *lessorv1.Task) bool {
 	return t.GetState() == lessorv1.TaskState_TASK_STATE_FAILED && t.GetReason() == lessorv1.Reason_REASON_UNSPECIFIED
 }
 
-// ErrorMessage returns the message of the error of the last failed attempt. If the task has failed by the report of a cancel, nobody had cancelled it, or it
-// would be CANCELLED: the message, which is that of the worker, may claim otherwise.
+// ErrorMessage returns the message of the error of the last failed attempt. If the task has failed
+// by the report of a cancel, nobody had cancelled it, or it would be CANCELLED: the message, which
+// is that of the worker, may claim otherwise.
 func ErrorMessage(t *lessorv1.Task) string {
 	text := t.GetError().GetMessage()
 	if FailedByError(t) && t.GetError().GetCategory() == lessorv1.ErrorCategory_ERROR_CATEGORY_CANCELLED {
@@ -155,7 +161,8 @@ func ErrorMessage(t *lessorv1.Task) string {
 	return text
 }
 
-// ErrorLabel names the error of the last failed attempt, which is that of the task only if the task has failed by it.
+// ErrorLabel names the error of the last failed attempt, which is that of the task only if the task
+// has failed by it.
 func ErrorLabel(t *lessorv1.Task) string {
 	if FailedByError(t) {
 		return "error"
@@ -163,8 +170,8 @@ func ErrorLabel(t *lessorv1.Task) string {
 	return "last error"
 }
 
-// OfAttempt says of which attempt the progress and the output of a task are, if that could be mistaken: "" if it holds the lease, or was the last one of a task
-// that has ended.
+// OfAttempt says of which attempt the progress and the output of a task are, if that could be
+// mistaken: "" if it holds the lease, or was the last one of a task that has ended.
 func OfAttempt(t *lessorv1.Task) string {
 	reported := t.GetProgress().GetAttempt()
 	switch {
@@ -174,10 +181,12 @@ func OfAttempt(t *lessorv1.Task) string {
 	return fmt.Sprintf("of attempt %d", reported)
 }
 
-// tenths is the fraction below which a percentage has a decimal: the progress of a long task is seen to move.
+// tenths is the fraction below which a percentage has a decimal: the progress of a long task is
+// seen to move.
 const tenths = 0.1
 
-// Percent returns a fraction from 0 to 1 as a percentage, which is 100 only of all: who sees it takes the work for done.
+// Percent returns a fraction from 0 to 1 as a percentage, which is 100 only of all: who sees it
+// takes the work for done.
 func Percent(fraction float64) string {
 	switch {
 	case fraction > 0 && fraction < tenths:
@@ -188,7 +197,8 @@ func Percent(fraction float64) string {
 	return fmt.Sprintf("%.0f %%", fraction*100)
 }
 
-// Number returns the value of a gauge with all its digits, which an exponent shortens only where they are very many.
+// Number returns the value of a gauge with all its digits, which an exponent shortens only where
+// they are very many.
 func Number(value float64) string {
 	format := byte('f')
 	if size := math.Abs(value); size != 0 && size < 1e-6 || size >= 1e21 {

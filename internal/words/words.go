@@ -1,5 +1,5 @@
-// Package words says in few words what messages of lessor.v1 mean. The command and the page use the same words. Times are not among them: each shows them
-// in its own way.
+// Package words says in few words what messages of lessor.v1 mean. The command and the page use the
+// same words. Times are not among them: each shows them in its own way.
 package words
 
 import (
@@ -22,8 +22,9 @@ func Name(value protoreflect.Enum) string {
 	return fmt.Sprint(value.Number()) // of a newer coordinator
 }
 
-// Misleads reports whether a character in a text of somebody else would change what stands beside the text, or would hide: it controls a terminal, turns the
-// direction of text around, ends a line, or takes no room, so that two names look the same.
+// Misleads reports whether a character in a text of somebody else would change what stands beside
+// the text, or would hide: it controls a terminal, turns the direction of text around, ends a line,
+// or takes no room, so that two names look the same.
 func Misleads(r rune) bool {
 	if ' ' <= r && r <= '~' { // almost all
 		return false
@@ -31,8 +32,8 @@ func Misleads(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Bidi_Control, unicode.Zl, unicode.Zp, hidden)
 }
 
-// Visible returns a text in which characters that mislead, except for these, are written as numbers: \x1b, \u202e. The coordinator quotes names in the same
-// form.
+// Visible returns a text in which characters that mislead, except for these, are written as
+// numbers: \x1b, \u202e. The coordinator quotes names in the same form.
 func Visible(text, except string) string {
 	misleads := func(r rune) bool { return Misleads(r) && !strings.ContainsRune(except, r) }
 	if !strings.ContainsFunc(text, misleads) {
@@ -50,8 +51,10 @@ func Visible(text, except string) string {
 	return shown.String()
 }
 
-// hidden are characters that are shown as nothing. The joiners, U+200C and U+200D, and the selectors of variants are not among them: they change how the
-// letters and emoji beside them are drawn. They can make a name look like another one all the same, and so can letters of different scripts.
+// hidden are characters that are shown as nothing. The joiners, U+200C and U+200D, and the
+// selectors of variants are not among them: they change how the letters and emoji beside them are
+// drawn. They can make a name look like another one all the same, and so can letters of different
+// scripts.
 var hidden = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{0x00ad, 0x00ad, 1}, // soft hyphen
@@ -84,7 +87,8 @@ func Bytes(n uint64) string {
 	return fmt.Sprintf("%.1f %s", size, suffix)
 }
 
-// Age returns a span in its two largest units, 1m59s or 3d4h, without the smaller one if it would be 0. What is left is cut off.
+// Age returns a span in its two largest units, 1m59s or 3d4h, without the smaller one if it would
+// be 0. What is left is cut off.
 func Age(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Minute:

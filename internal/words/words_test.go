@@ -42,7 +42,8 @@ func TestAgeOfTheOldestTask(t *testing.T) {
 	}
 }
 
-// The value of an enum is found by its name in the protos, too, and in any case. What only has the prefix, or says nothing, is not found.
+// The value of an enum is found by its name in the protos, too, and in any case. What only has the
+// prefix, or says nothing, is not found.
 func TestValueOfAName(t *testing.T) {
 	for name, want := range map[string]lessorv1.TaskState{
 		"READY": lessorv1.TaskState_TASK_STATE_READY, "TASK_STATE_READY": lessorv1.TaskState_TASK_STATE_READY,
@@ -89,7 +90,8 @@ func TestSilenceBeginsWithTheLastMessage(t *testing.T) {
 	}
 }
 
-// The error of a task in a list is that of its state. A task that ended at its attempt_timeout has the same reason as one whose deadline passed, and says which.
+// The error of a task in a list is that of its state. A task that ended at its attempt_timeout has
+// the same reason as one whose deadline passed, and says which.
 func TestErrorOfATaskInAListIsThatOfItsState(t *testing.T) {
 	earlier := &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE, Message: "encoder crashed\nat frame 7"}
 	at := func(seconds int64) *timestamppb.Timestamp { return &timestamppb.Timestamp{Seconds: seconds} }
@@ -139,7 +141,8 @@ func TestTimeLimitThatEndedALease(t *testing.T) {
 	}
 }
 
-// A lease that expired has the detail of the history as well: that the coordinator had stood still, for example.
+// A lease that expired has the detail of the history as well: that the coordinator had stood still,
+// for example.
 func TestExpiredLeaseHasTheDetailOfTheHistory(t *testing.T) {
 	at := func(seconds int64) *timestamppb.Timestamp { return &timestamppb.Timestamp{Seconds: seconds} }
 	story := &lessorv1.LeaseStory{GrantedAt: at(1), EndedAt: at(10), Cause: lessorv1.Reason_REASON_LEASE_EXPIRED}
@@ -174,7 +177,8 @@ func TestAge(t *testing.T) {
 	}
 }
 
-// The progress of a task that takes days is seen to move from its first hour on, and what is not done is never 100 %.
+// The progress of a task that takes days is seen to move from its first hour on, and what is not
+// done is never 100 %.
 func TestPercent(t *testing.T) {
 	for fraction, want := range map[float64]string{
 		0: "0 %", 0.0002: "0.0 %", 0.004: "0.4 %", 0.0996: "10.0 %", 0.1: "10 %", 0.126: "13 %", 0.988: "99 %", 0.996: "99 %", 1 - 1e-15: "99 %", 1: "100 %",
@@ -185,7 +189,8 @@ func TestPercent(t *testing.T) {
 	}
 }
 
-// While another attempt runs, or none, the last words of an attempt that is dead are not taken for those of the task.
+// While another attempt runs, or none, the last words of an attempt that is dead are not taken for
+// those of the task.
 func TestOfAttempt(t *testing.T) {
 	held := func(attempt uint32) *lessorv1.LeaseInfo { return &lessorv1.LeaseInfo{Attempt: attempt} }
 	by := func(attempt uint32) *lessorv1.Progress { return &lessorv1.Progress{Attempt: attempt} }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// interrupted runs a long task, does something to the worker's line meanwhile, and checks that the task is done in its first attempt, and that the worker
-// goes on then.
+// interrupted runs a long task, does something to the worker's line meanwhile, and checks that the
+// task is done in its first attempt, and that the worker goes on then.
 func (r *rig) interrupted(by func() error) error {
 	a, err := r.begin(r.cfg.Long, lasting)
 	if err != nil {
@@ -104,7 +104,8 @@ func busy(r *rig) error {
 	var again time.Duration // after the first
 	r.rec.look(func() {
 		for _, at := range r.rec.asked {
-			if after := at.Sub(r.rec.asked[0]); again == 0 && after > crossing { // several threads may ask at first, each for itself
+			// several threads may ask at first, each for itself
+			if after := at.Sub(r.rec.asked[0]); again == 0 && after > crossing {
 				again = after
 			}
 		}

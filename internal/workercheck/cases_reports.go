@@ -102,7 +102,8 @@ func first(is fate) func(*word) fate {
 	}
 }
 
-// repeats checks that the worker repeats its report, unchanged, after the verdict had the fate, and is quiet then.
+// repeats checks that the worker repeats its report, unchanged, after the verdict had the fate, and
+// is quiet then.
 func (r *rig) repeats(after fate) error {
 	r.set(faults{tell: first(after)})
 	r.launch()

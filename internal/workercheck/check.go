@@ -14,22 +14,27 @@ import (
 
 // Config says what is checked.
 type Config struct {
-	// Command is the worker with its arguments. In each argument {addr} is replaced by the address for gRPC, HOST:PORT, {url} by that for HTTP,
-	// http://HOST:PORT, and {queue} by the queue. Required.
+	// Command is the worker with its arguments. In each argument {addr} is replaced by the address
+	// for gRPC, HOST:PORT, {url} by that for HTTP, http://HOST:PORT, and {queue} by the queue.
+	// Required.
 	Command []string
 	// Queue and Type are those of the tasks. Required.
 	Queue, Type string
-	// Quick is the payload of a task that takes less than a second, Long that of one that takes four seconds or more, and can be stopped.
+	// Quick is the payload of a task that takes less than a second, Long that of one that takes
+	// four seconds or more, and can be stopped.
 	Quick, Long string
-	// Failing is the payload of a task that fails; nil: no task does, and what is checked with one is left out.
+	// Failing is the payload of a task that fails; nil: no task does, and what is checked with one
+	// is left out.
 	Failing *string
 	// Patience is how long the worker may take for each thing that it has to do. Default 15 s.
 	Patience time.Duration
-	// Cases are the names of those to run, beside the first one, which shows how the worker works while all is well. Empty: all.
+	// Cases are the names of those to run, beside the first one, which shows how the worker works
+	// while all is well. Empty: all.
 	Cases []string
 	// Parallel is how many cases run at once. Default: four for each processor.
 	Parallel int
-	// Tell is called with each result as it comes, by one goroutine at a time; nil: nothing is called.
+	// Tell is called with each result as it comes, by one goroutine at a time; nil: nothing is
+	// called.
 	Tell func(Result)
 }
 
@@ -57,8 +62,8 @@ type Result struct {
 	Status   Status `json:"status"`
 	// Problem is what was wrong, or why the case was skipped; else empty.
 	Problem string `json:"problem,omitempty"`
-	// Transcript is what worker and coordinator said, a line each, and Output the last lines that the worker printed. Both are there only if the case
-	// failed.
+	// Transcript is what worker and coordinator said, a line each, and Output the last lines that
+	// the worker printed. Both are there only if the case failed.
 	Transcript []string `json:"transcript,omitempty"`
 	Output     []string `json:"output,omitempty"`
 }
@@ -96,8 +101,8 @@ func (e *UnknownCaseError) Error() string {
 	return fmt.Sprintf("there is no case %q; there are %s", e.Name, strings.Join(Cases(), ", "))
 }
 
-// Check checks the worker. If the first case fails, in which all is well, there are no others. The error is about what is needed to check, such as the
-// end of ctx, and never about the worker.
+// Check checks the worker. If the first case fails, in which all is well, there are no others. The
+// error is about what is needed to check, such as the end of ctx, and never about the worker.
 func Check(ctx context.Context, cfg Config) (*Report, error) {
 	for _, name := range cfg.Cases {
 		if !slices.Contains(Cases(), name) {

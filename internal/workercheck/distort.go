@@ -8,7 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// distortion changes what the worker is told into what another coordinator, or another machine, would tell.
+// distortion changes what the worker is told into what another coordinator, or another machine,
+// would tell.
 type distortion struct {
 	// newer adds fields that no worker knows.
 	newer bool

@@ -1,6 +1,7 @@
-// Package workercheck checks that a worker, in any language, does what workers owe (docs/rules.md, K1 to K6, and what of A, W and V concerns
-// workers). It starts the worker as a process, for each case anew, against a real coordinator in memory, and stands between the two: it listens to
-// what the worker says, by gRPC or HTTP, and does to the worker what bad networks and bad days do.
+// Package workercheck checks that a worker, in any language, does what workers owe (docs/rules.md,
+// K1 to K6, and what of A, W and V concerns workers). It starts the worker as a process, for each
+// case anew, against a real coordinator in memory, and stands between the two: it listens to what
+// the worker says, by gRPC or HTTP, and does to the worker what bad networks and bad days do.
 //
 //	check.go     Check runs all cases
 //	cases.go     the list of cases: what the worker must do; what happens in them is in

@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// line is a listener on the loopback that can be taken down: its connections break, and new ones are closed at once.
+// line is a listener on the loopback that can be taken down: its connections break, and new ones
+// are closed at once.
 type line struct {
 	net.Listener
 

@@ -39,7 +39,8 @@ func launch(args, env []string, rec *record) *program {
 	return p
 }
 
-// obey sends signals to the process group until it has ended. Stopped processes are not left stopped: only SIGKILL reaches them.
+// obey sends signals to the process group until it has ended. Stopped processes are not left
+// stopped: only SIGKILL reaches them.
 func (p *program) obey(g *process.Group) {
 	for {
 		select {

@@ -67,8 +67,9 @@ func (a *attempt) outcomes() []*word {
 	return slices.DeleteFunc(slices.Clone(a.words), func(w *word) bool { return !w.kind.outcome() })
 }
 
-// repeatedInVain reports whether the worker said another outcome, or the same again although it had an answer, or had not waited for one. On a busy machine the
-// answer may take so long that it is right to repeat the report (V4).
+// repeatedInVain reports whether the worker said another outcome, or the same again although it had
+// an answer, or had not waited for one. On a busy machine the answer may take so long that it is
+// right to repeat the report (V4).
 func (a *attempt) repeatedInVain() bool {
 	all := a.outcomes()
 	for i, w := range all {
@@ -91,7 +92,8 @@ const (
 	web    way = "HTTP"
 )
 
-// record is what the worker said, and what it was told. Its methods may be called by several goroutines.
+// record is what the worker said, and what it was told. Its methods may be called by several
+// goroutines.
 type record struct {
 	began time.Time
 
@@ -115,7 +117,8 @@ func (r *record) note(format string, args ...any) {
 	r.add(format, args...)
 }
 
-// add is note for those who hold the lock. Every change of the record has its line, so that waiters look at all of them.
+// add is note for those who hold the lock. Every change of the record has its line, so that waiters
+// look at all of them.
 func (r *record) add(format string, args ...any) {
 	r.lines = append(r.lines, fmt.Sprintf("%7.3f  %s", time.Since(r.began).Seconds(), fmt.Sprintf(format, args...)))
 	close(r.changed)
@@ -152,7 +155,8 @@ func (r *record) grant(task, lease string, number uint32) {
 	r.add("coordinator: here is %s", a)
 }
 
-// say: the worker says something about an attempt. The lease may be empty if the number is not 0. It returns nil if it knows no such attempt.
+// say: the worker says something about an attempt. The lease may be empty if the number is not 0.
+// It returns nil if it knows no such attempt.
 func (r *record) say(k kind, task, lease string, number uint32, content, category string) *word {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,8 +176,9 @@ func (r *record) say(k kind, task, lease string, number uint32, content, categor
 	return w
 }
 
-// unanswered returns what the worker said that a verdict on a stream is about: the oldest word without an answer, or else the newest one whose answer was
-// lost, because the coordinator sends it again on the next stream. It returns nil if there is none.
+// unanswered returns what the worker said that a verdict on a stream is about: the oldest word
+// without an answer, or else the newest one whose answer was lost, because the coordinator sends it
+// again on the next stream. It returns nil if there is none.
 func (r *record) unanswered(lease string, k kind) *word {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -194,7 +199,8 @@ func (r *record) unanswered(lease string, k kind) *word {
 	return lost
 }
 
-// answer: the worker is told a verdict, or would be, if the answer was not lost. Without a verdict: why there is none.
+// answer: the worker is told a verdict, or would be, if the answer was not lost. Without a verdict:
+// why there is none.
 func (r *record) answer(w *word, v lessorv1.Verdict, reason, lost string) {
 	if w == nil {
 		return
@@ -227,7 +233,8 @@ func (r *record) cancel(lease, reason string) {
 	}
 }
 
-// stop: the worker is told to stop within a grace. The attempt may be nil: one that it does not know.
+// stop: the worker is told to stop within a grace. The attempt may be nil: one that it does not
+// know.
 func (r *record) stop(a *attempt, grace time.Duration) {
 	if a == nil {
 		return
@@ -296,7 +303,8 @@ func (r *record) of(task string) []*attempt {
 	return slices.DeleteFunc(slices.Clone(r.attempts), func(a *attempt) bool { return a.task != task })
 }
 
-// until waits until done returns true, which is called while nothing changes, and returns true; or false when stop is closed.
+// until waits until done returns true, which is called while nothing changes, and returns true; or
+// false when stop is closed.
 func (r *record) until(stop <-chan struct{}, done func() bool) bool {
 	for {
 		r.mu.Lock()

@@ -28,11 +28,13 @@ const (
 	ttl = 2 * time.Second
 	// beat is their heartbeat interval.
 	beat = 500 * time.Millisecond
-	// cancelGrace is less than what is left of the long task. A worker may also finish within it (K6, T7).
+	// cancelGrace is less than what is left of the long task. A worker may also finish within it
+	// (K6, T7).
 	cancelGrace = MinLong - 1500*time.Millisecond
 	// settle is how long a case watches whether the worker says what it must not.
 	settle = 1500 * time.Millisecond
-	// crossing is how long words may be under way when the worker is told something that they do not yet heed.
+	// crossing is how long words may be under way when the worker is told something that they do
+	// not yet heed.
 	crossing = 500 * time.Millisecond
 )
 
@@ -98,7 +100,8 @@ func newRig(ctx context.Context, cfg *Config) (r *rig, err error) {
 	return r, nil
 }
 
-// atEnd lets end call f, before what it was told earlier. What goes wrong then is of no interest: nothing is kept.
+// atEnd lets end call f, before what it was told earlier. What goes wrong then is of no interest:
+// nothing is kept.
 func (r *rig) atEnd(f func() error) { r.ends = append(r.ends, f) }
 
 func dialer(dial func() (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
@@ -160,7 +163,8 @@ func (r *rig) launch() {
 	for i, arg := range r.cfg.Command {
 		args[i] = strings.NewReplacer("{addr}", addr, "{url}", url, "{queue}", r.cfg.Queue).Replace(arg)
 	}
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LESSOR_") }) // settings for the coordinator of production
+	// settings for the coordinator of production
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LESSOR_") })
 	r.worker = launch(args, append(env, "LESSOR_ADDR="+addr), r.rec)
 }
 
@@ -209,7 +213,8 @@ func (r *rig) down() {
 	r.http.down()
 }
 
-// maxTries is how many connections or reports the worker may try in a second while nobody takes them.
+// maxTries is how many connections or reports the worker may try in a second while nobody takes
+// them.
 const maxTries = 20
 
 // up puts the network up again, and returns how often the worker has tried to connect meanwhile.
@@ -219,7 +224,8 @@ func (r *rig) up() (tries int) {
 	return tries
 }
 
-// upAfter puts the network up again after d. It is a finding if the worker has tried too often to connect meanwhile.
+// upAfter puts the network up again after d. It is a finding if the worker has tried too often to
+// connect meanwhile.
 func (r *rig) upAfter(d time.Duration) error {
 	if tries := r.up(); tries > int(d.Seconds()*maxTries) {
 		return wrong("it tried to connect %d times within %v", tries, d)

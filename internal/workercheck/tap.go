@@ -46,8 +46,9 @@ type faults struct {
 	busy func() time.Duration
 	// twice makes every dispatch come twice.
 	twice bool
-	// parts: once the worker was told to stop an attempt within a grace, nothing that it says about attempts reaches the coordinator, and nothing more
-	// comes to it on a stream. So it must know by itself when the grace is over.
+	// parts: once the worker was told to stop an attempt within a grace, nothing that it says about
+	// attempts reaches the coordinator, and nothing more comes to it on a stream. So it must know
+	// by itself when the grace is over.
 	parts bool
 	// distort changes what the worker is told.
 	distort *distortion
@@ -116,7 +117,8 @@ func (t *tap) busy() time.Duration {
 const maxMessage = 64 << 20
 
 func (t *tap) server() *grpc.Server {
-	pings := keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true} // as with a coordinator: docs/workers.md, the channel
+	// as with a coordinator: docs/workers.md, the channel
+	pings := keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}
 	return grpc.NewServer(grpc.UnknownServiceHandler(uncompressed.Stream(t.carry)), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.KeepaliveEnforcementPolicy(pings))
 }
@@ -377,7 +379,8 @@ func digest(m proto.Message) string {
 	return string(b)
 }
 
-// refuseIfBusy refuses a request for work, or the handshake that begins a session, if the worker shall wait.
+// refuseIfBusy refuses a request for work, or the handshake that begins a session, if the worker
+// shall wait.
 func (c *call) refuseIfBusy(handshake *lessorv1.SessionRequest) error {
 	wait := c.busy()
 	if wait == 0 {

@@ -144,7 +144,8 @@ func (t *webTap) callback(w http.ResponseWriter, r *http.Request) {
 	t.send(w, a)
 }
 
-// listen records what the worker says, and returns the body to pass on. A refused request ends with a 503.
+// listen records what the worker says, and returns the body to pass on. A refused request ends with
+// a 503.
 func (t *webTap) listen(r *http.Request, body []byte) (*word, []byte) {
 	fields := map[string]json.RawMessage{}
 	_ = json.Unmarshal(body, &fields) // the coordinator refuses what is no object

@@ -27,8 +27,9 @@ func within(what string, err error) error {
 	return err
 }
 
-// await waits until done returns true, which is called while the record does not change. After the patience of the check, or when the worker has ended,
-// that it has not happened is a finding, which begins with what.
+// await waits until done returns true, which is called while the record does not change. After the
+// patience of the check, or when the worker has ended, that it has not happened is a finding, which
+// begins with what.
 func (r *rig) await(what string, done func() bool) error {
 	return r.awaitFor(r.cfg.patience(), what, done)
 }
@@ -65,12 +66,14 @@ func (r *rig) pause(d time.Duration) error {
 	}
 }
 
-// committed waits until the worker was told that an outcome of the task is COMMITTED. It is a finding if one is REJECTED before.
+// committed waits until the worker was told that an outcome of the task is COMMITTED. It is a
+// finding if one is REJECTED before.
 func (r *rig) committed(task string) (*word, error) {
 	return r.decided(task, func(*attempt) bool { return false })
 }
 
-// decided is committed, which gives up once enough returns true for an attempt. Then there is no word.
+// decided is committed, which gives up once enough returns true for an attempt. Then there is no
+// word.
 func (r *rig) decided(task string, enough func(*attempt) bool) (committed *word, err error) {
 	refused := ""
 	err = r.await("no outcome of "+task+" was COMMITTED", func() bool {
@@ -104,7 +107,8 @@ func (r *rig) decided(task string, enough func(*attempt) bool) (committed *word,
 	return committed, err
 }
 
-// executing waits until the worker executes the first attempt of a task: it was told that its start, or a heartbeat, is COMMITTED.
+// executing waits until the worker executes the first attempt of a task: it was told that its
+// start, or a heartbeat, is COMMITTED.
 func (r *rig) executing(task string) (a *attempt, err error) {
 	err = r.await("it did not begin "+task, func() bool {
 		all := r.rec.of(task)
@@ -126,10 +130,12 @@ func (r *rig) begin(payload string, options ...option) (*attempt, error) {
 	return r.executing(task)
 }
 
-// worksOn checks that the worker takes a quick task, and completes it: nothing of what happened before holds it up.
+// worksOn checks that the worker takes a quick task, and completes it: nothing of what happened
+// before holds it up.
 func (r *rig) worksOn() error { return r.worksAfter("it takes no work afterwards") }
 
-// worksAfter is worksOn after the worker was told something. If it takes no task, the finding begins with that.
+// worksAfter is worksOn after the worker was told something. If it takes no task, the finding
+// begins with that.
 func (r *rig) worksAfter(told string) error {
 	task, err := r.submit(r.cfg.Quick)
 	if err != nil {
@@ -144,7 +150,8 @@ func (r *rig) worksAfter(told string) error {
 	return nil
 }
 
-// quiet checks that the worker says no more about an attempt after a time: no outcome that it has said before, and no heartbeat. It first waits a little.
+// quiet checks that the worker says no more about an attempt after a time: no outcome that it has
+// said before, and no heartbeat. It first waits a little.
 func (r *rig) quiet(a *attempt, since time.Time, why string) error {
 	if err := r.pause(settle); err != nil {
 		return err
@@ -217,7 +224,8 @@ func (r *rig) unchanged(task string) (err error) {
 	return err
 }
 
-// notAgain checks that the first outcome of an attempt, which was refused, is not repeated, and that the worker takes other work.
+// notAgain checks that the first outcome of an attempt, which was refused, is not repeated, and
+// that the worker takes other work.
 func (r *rig) notAgain(a *attempt, was string) error {
 	if err := r.pause(settle); err != nil {
 		return err

@@ -13,7 +13,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// TestMain fails if a goroutine is still running after the tests. What the cases find is tested in test/flawed, with processes.
+// TestMain fails if a goroutine is still running after the tests. What the cases find is tested in
+// test/flawed, with processes.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
@@ -22,7 +23,8 @@ const (
 	unspecified = lessorv1.Verdict_VERDICT_UNSPECIFIED
 )
 
-// A verdict on a stream belongs to the oldest word without an answer; one that is sent again, to the word whose answer was lost.
+// A verdict on a stream belongs to the oldest word without an answer; one that is sent again, to
+// the word whose answer was lost.
 func TestVerdictsFindTheirWords(t *testing.T) {
 	r := newRecord()
 	r.grant("t1", "l1", 1)
@@ -54,7 +56,8 @@ func TestVerdictsFindTheirWords(t *testing.T) {
 	}
 }
 
-// V4: a report may be repeated while there is no answer to it, after a while, and not once there is one.
+// V4: a report may be repeated while there is no answer to it, after a while, and not once there is
+// one.
 func TestRepeatsInVain(t *testing.T) {
 	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
 	for _, c := range []struct {
@@ -81,7 +84,8 @@ func TestRepeatsInVain(t *testing.T) {
 	}
 }
 
-// The worker knows that a lease is lost once a CANCELLED has reached it, by an answer or a cancel, and not before.
+// The worker knows that a lease is lost once a CANCELLED has reached it, by an answer or a cancel,
+// and not before.
 func TestTellsLossOnceItHasArrived(t *testing.T) {
 	r := newRecord()
 	r.grant("t1", "l1", 1)
@@ -109,7 +113,8 @@ func TestTellsLossOnceItHasArrived(t *testing.T) {
 	}
 }
 
-// A case may end, for example by a signal, when it has stopped its coordinator and not started it again.
+// A case may end, for example by a signal, when it has stopped its coordinator and not started it
+// again.
 func TestRigEndsWhileItsCoordinatorIsStopped(t *testing.T) {
 	r, err := newRig(t.Context(), &Config{Queue: "q", Type: "t"})
 	if err != nil {
@@ -177,7 +182,8 @@ func describeBody(t *testing.T, body string) (k kind, content, category string) 
 	return describeJSON("completed", fields)
 }
 
-// All times of the coordinator are shifted, and each message and object has a field more; what belongs to users stays as it is.
+// All times of the coordinator are shifted, and each message and object has a field more; what
+// belongs to users stays as it is.
 func TestDistortion(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	d := &distortion{newer: true, clock: time.Hour}

@@ -9,7 +9,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// A View allocates memory for the first record that it reads of a keyspace, and none for the others.
+// A View allocates memory for the first record that it reads of a keyspace, and none for the
+// others.
 func TestGetAllocatesOnce(t *testing.T) {
 	s, l := openWithSteps(t)
 	var b store.Batch
@@ -38,8 +39,9 @@ func TestGetAllocatesOnce(t *testing.T) {
 	}
 }
 
-// What a commit allocates for each record is what bbolt does: a copy of the key and the path to its page. Everything else is allocated once for the
-// commit or for a page. The test does not run with the race detector, which drops pooled memory and so would count more.
+// What a commit allocates for each record is what bbolt does: a copy of the key and the path to its
+// page. Everything else is allocated once for the commit or for a page. The test does not run with
+// the race detector, which drops pooled memory and so would count more.
 func TestCommitAllocatesLittle(t *testing.T) {
 	const tasks, records, most = 500, 2, 4 // a submit writes two records
 	s, l := openWithSteps(t)

@@ -10,8 +10,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// backgroundCheck is the check of a store in the background, while the store serves. It reads the pages of the commit that was the newest when the store was
-// opened.
+// backgroundCheck is the check of a store in the background, while the store serves. It reads the
+// pages of the commit that was the newest when the store was opened.
 type backgroundCheck struct {
 	path string
 	*checker
@@ -22,7 +22,8 @@ type backgroundCheck struct {
 
 var errStopped = errors.New("the store was closed")
 
-// newBackgroundCheck checks the meta pages and the list of free pages of a file. Nobody may write to the file yet.
+// newBackgroundCheck checks the meta pages and the list of free pages of a file. Nobody may write
+// to the file yet.
 func newBackgroundCheck(file *os.File) (*backgroundCheck, error) {
 	data, err := mapFile(file)
 	if err != nil {
@@ -50,8 +51,10 @@ func (b *backgroundCheck) release() (err error) {
 	return errors.Join(err, syscall.Munmap(b.data))
 }
 
-// run starts the check, which ends when all pages are checked or the store is closed. If the check has found damage, it calls failed. Otherwise it calls sound,
-// even if the store was closed early: the mark may return, since the process did not die of damage. At the end it releases the pages and calls released.
+// run starts the check, which ends when all pages are checked or the store is closed. If the check
+// has found damage, it calls failed. Otherwise it calls sound, even if the store was closed early:
+// the mark may return, since the process did not die of damage. At the end it releases the pages
+// and calls released.
 func (b *backgroundCheck) run(sound func(), failed func(error) error, released func()) {
 	b.pace = b.throttle()
 	b.done.Go(func() {
@@ -65,7 +68,8 @@ func (b *backgroundCheck) run(sound func(), failed func(error) error, released f
 	})
 }
 
-// throttle returns a function that pauses after every 256 pages, so that the check uses at most about half of one processor. Its error is errStopped.
+// throttle returns a function that pauses after every 256 pages, so that the check uses at most
+// about half of one processor. Its error is errStopped.
 func (b *backgroundCheck) throttle() func() error {
 	const (
 		pages = 256 // 1 MiB, which takes about a millisecond to check

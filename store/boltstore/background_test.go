@@ -13,7 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// markedStore returns the directory of a closed store with a valid mark. It skips the test if the system does not provide what a mark needs.
+// markedStore returns the directory of a closed store with a valid mark. It skips the test if the
+// system does not provide what a mark needs.
 func markedStore(t *testing.T) (dir string) {
 	t.Helper()
 	dir = filledStore(t)
@@ -23,7 +24,8 @@ func markedStore(t *testing.T) (dir string) {
 	return dir
 }
 
-// overwrite writes content into the file of a store, which stays the same file, so that its mark stays valid.
+// overwrite writes content into the file of a store, which stays the same file, so that its mark
+// stays valid.
 func overwrite(t *testing.T, dir string, content []byte) {
 	t.Helper()
 	file, err := os.OpenFile(filepath.Join(dir, fileName), os.O_WRONLY, 0)
@@ -36,8 +38,9 @@ func overwrite(t *testing.T, dir string, content []byte) {
 	}
 }
 
-// Open checks a store before it returns, unless a mark says that this same file was found sound since the machine started. Then the check runs in the
-// background. In all cases of the table the file is sound: a copy of it can be opened.
+// Open checks a store before it returns, unless a mark says that this same file was found sound
+// since the machine started. Then the check runs in the background. In all cases of the table the
+// file is sound: a copy of it can be opened.
 func TestStoreWithAValidMarkIsCheckedInTheBackground(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -97,8 +100,9 @@ func TestStoreWithAValidMarkIsCheckedInTheBackground(t *testing.T) {
 	}
 }
 
-// A mark that this user cannot write, such as one of root, is replaced. Otherwise each later start would check the store before it serves. A directory
-// stands for such a mark, because not even root can write to it.
+// A mark that this user cannot write, such as one of root, is replaced. Otherwise each later start
+// would check the store before it serves. A directory stands for such a mark, because not even root
+// can write to it.
 func TestMarkThatCannotBeWrittenIsReplaced(t *testing.T) {
 	dir := markedStore(t)
 	mark := filepath.Join(dir, markName)
@@ -116,7 +120,8 @@ func TestMarkThatCannotBeWrittenIsReplaced(t *testing.T) {
 	}
 }
 
-// If the check in the background finds damage, all later calls fail with a DamagedError, and the next Open refuses the store.
+// If the check in the background finds damage, all later calls fail with a DamagedError, and the
+// next Open refuses the store.
 func TestDamageFoundInTheBackgroundFailsAllCalls(t *testing.T) {
 	dir := markedStore(t)
 	damageLeaf(t, dir)
@@ -140,7 +145,8 @@ func TestDamageFoundInTheBackgroundFailsAllCalls(t *testing.T) {
 	}
 }
 
-// After a failed commit the store has no mark, so that the next Open checks first: the disk may have lost earlier writes, too.
+// After a failed commit the store has no mark, so that the next Open checks first: the disk may
+// have lost earlier writes, too.
 func TestFailedCommitRemovesTheMark(t *testing.T) {
 	dir := markedStore(t)
 	s, err := Open(dir, Options{MaxBytes: 1 << 20})
@@ -160,7 +166,8 @@ func TestFailedCommitRemovesTheMark(t *testing.T) {
 	}
 }
 
-// The check in the background reads the store as it was at Open, also while commits change it, and finds it sound. Close ends the check.
+// The check in the background reads the store as it was at Open, also while commits change it, and
+// finds it sound. Close ends the check.
 func TestBackgroundCheckDuringCommits(t *testing.T) {
 	dir := markedStore(t)
 	for round := range 6 {
@@ -190,7 +197,8 @@ func TestBackgroundCheckDuringCommits(t *testing.T) {
 	}
 }
 
-// Commits do not overwrite the pages that a check in the background has still to read: their new content would look like damage.
+// Commits do not overwrite the pages that a check in the background has still to read: their new
+// content would look like damage.
 func TestPagesAreKeptForTheCheck(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
@@ -222,7 +230,8 @@ func TestPagesAreKeptForTheCheck(t *testing.T) {
 	})
 }
 
-// Close ends the check early. That is no damage, so the store gets its mark back: otherwise the next Open would check the whole store before it serves.
+// Close ends the check early. That is no damage, so the store gets its mark back: otherwise the
+// next Open would check the whole store before it serves.
 func TestCheckThatCloseEndedIsNoDamage(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
@@ -253,7 +262,8 @@ func TestCheckThatCloseEndedIsNoDamage(t *testing.T) {
 	})
 }
 
-// freeList returns the page with the list of free pages in the file of a store, and how many pages it lists; nil and 0 if there is no list.
+// freeList returns the page with the list of free pages in the file of a store, and how many pages
+// it lists; nil and 0 if there is no list.
 func freeList(t *testing.T, dir string) (page []byte, n int) {
 	t.Helper()
 	content := readFile(t, dir)
@@ -268,8 +278,9 @@ func freeList(t *testing.T, dir string) (page []byte, n int) {
 	return page, count(page)
 }
 
-// A commit writes the list of free pages, so that the next Open need not read the whole file to find them. If the list is long compared with what the
-// commit changes, the commit leaves it out, and Close writes it.
+// A commit writes the list of free pages, so that the next Open need not read the whole file to
+// find them. If the list is long compared with what the commit changes, the commit leaves it out,
+// and Close writes it.
 func TestFreePagesAreListed(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
@@ -314,8 +325,8 @@ func TestFreePagesAreListed(t *testing.T) {
 	}
 }
 
-// The check refuses a list of free pages that holds a page in use, because a commit would be written over that page; a page outside of the range; or
-// more pages than fit.
+// The check refuses a list of free pages that holds a page in use, because a commit would be
+// written over that page; a page outside of the range; or more pages than fit.
 func TestCheckFindsFreePageInUse(t *testing.T) {
 	dir := filledStore(t)
 	content := readFile(t, dir)

@@ -15,7 +15,8 @@ const (
 	benchOutput = 100
 )
 
-// taskSteps adds to a batch what one step of a task changes in the store: its submit, its grant or its complete.
+// taskSteps adds to a batch what one step of a task changes in the store: its submit, its grant or
+// its complete.
 type taskSteps struct {
 	key, indexKey []byte
 	payload       [benchSpec]byte
@@ -48,7 +49,8 @@ func (l *taskSteps) ready(id lease.TaskID) []byte {
 	return l.indexKey
 }
 
-// BenchmarkCommit takes a number of tasks through the three steps of their life. Each commit has one step of all these tasks.
+// BenchmarkCommit takes a number of tasks through the three steps of their life. Each commit has
+// one step of all these tasks.
 func BenchmarkCommit(b *testing.B) {
 	for _, tasks := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprintf("tasks=%d", tasks), func(b *testing.B) { benchCommit(b, tasks) })

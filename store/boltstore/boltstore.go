@@ -20,21 +20,28 @@ import (
 
 // Store is an open store; Open makes one.
 type Store struct {
-	db         *bbolt.DB
-	path       string
-	pageSize   int
-	failed     atomic.Pointer[store.CommitError]
-	metaPages  []byte           // a mapping of the two meta pages
-	stuck      atomic.Bool      // bbolt was left in the middle of a call or of a commit, and may hold its locks for ever (see damage.go)
+	db        *bbolt.DB
+	path      string
+	pageSize  int
+	failed    atomic.Pointer[store.CommitError]
+	metaPages []byte // a mapping of the two meta pages
+	// bbolt was left in the middle of a call or of a commit, and may hold its locks for ever (see
+	// damage.go)
+	stuck      atomic.Bool
 	background *backgroundCheck // the check in the background; nil if the store was checked before it was opened
-	noteFile   *os.File         // the open file of the store, in which a commit notes that it is durable; nil if no notes are written (see flush.go)
-	pins       atomic.Int32     // number of transactions that keep the pages of an older state for long: of Snapshot, and of the check in the background
-	close      func() error
+	// the open file of the store, in which a commit notes that it is durable; nil if no notes are
+	// written (see flush.go)
+	noteFile *os.File
+	// number of transactions that keep the pages of an older state for long: of Snapshot, and of
+	// the check in the background
+	pins  atomic.Int32
+	close func() error
 
-	writing         sync.Mutex    // a commit holds it from its beginning until it is written
-	written         int           // number of the last commit that was written; guarded by writing
-	plan            plan          // of the commit that holds writing
-	flushing        sync.Mutex    // a commit holds it from before it is written until its outcome is known; locked after writing
+	writing sync.Mutex // a commit holds it from its beginning until it is written
+	written int        // number of the last commit that was written; guarded by writing
+	plan    plan       // of the commit that holds writing
+	// a commit holds it from before it is written until its outcome is known; locked after writing
+	flushing        sync.Mutex
 	freelistOmitted bool          // the last commit left out the list of free pages; guarded by flushing
 	durable         atomic.Uint64 // number of the last durable commit
 	outcomeKnown    sync.Cond     // signals that durable has grown or that failed was set
@@ -42,8 +49,8 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// newStore returns the Store of an open database. Close of the Store calls removeOwner while it still holds the lock, so that removeOwner cannot remove the
-// owner file of the next process.
+// newStore returns the Store of an open database. Close of the Store calls removeOwner while it
+// still holds the lock, so that removeOwner cannot remove the owner file of the next process.
 func newStore(db *bbolt.DB, removeOwner func()) (*Store, error) {
 	s := &Store{db: db, path: db.Path(), pageSize: db.Info().PageSize}
 	s.outcomeKnown.L = new(sync.Mutex)
@@ -56,7 +63,8 @@ func newStore(db *bbolt.DB, removeOwner func()) (*Store, error) {
 	if s.metaPages, err = mapMetaPages(s.path, s.pageSize); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	runtime.AddCleanup(s, func(pages []byte) { _ = syscall.Munmap(pages) }, s.metaPages) // not in close, because another call may read them just then
+	// not in close, because another call may read them just then
+	runtime.AddCleanup(s, func(pages []byte) { _ = syscall.Munmap(pages) }, s.metaPages)
 	s.close = sync.OnceValue(func() error { return s.shutDown(removeOwner) })
 	return s, nil
 }
@@ -77,7 +85,8 @@ func (s *Store) shutDown(removeOwner func()) error {
 	return s.db.Close()
 }
 
-// pause waits until all running commits have ended. No other commit begins until the caller calls over.
+// pause waits until all running commits have ended. No other commit begins until the caller calls
+// over.
 func (s *Store) pause() (over func()) {
 	s.writing.Lock()
 	s.flushing.Lock()
@@ -87,7 +96,8 @@ func (s *Store) pause() (over func()) {
 	}
 }
 
-// fail makes every further call return the error of the first call of fail. It removes the mark, so that the next Open checks the store before it serves.
+// fail makes every further call return the error of the first call of fail. It removes the mark, so
+// that the next Open checks the store before it serves.
 func (s *Store) fail(err error) error {
 	s.setOutcome(func() {
 		s.failed.CompareAndSwap(nil, &store.CommitError{Err: err})
@@ -96,7 +106,8 @@ func (s *Store) fail(err error) error {
 	return s.failed.Load()
 }
 
-// mark marks a store in which the check found no damage. If the store has failed, before or while the mark was made, mark removes the mark.
+// mark marks a store in which the check found no damage. If the store has failed, before or while
+// the mark was made, mark removes the mark.
 func (s *Store) mark(file *os.File) {
 	setMark(file)
 	if s.failed.Load() != nil {
@@ -119,7 +130,8 @@ func (s *Store) Peek(fn func(store.Reader) error) error {
 	return err
 }
 
-// read calls fn with the newest state, and returns the number of the commit that made it; 0 if fn was not called, or may have read anything.
+// read calls fn with the newest state, and returns the number of the commit that made it; 0 if fn
+// was not called, or may have read anything.
 func (s *Store) read(fn func(store.Reader) error) (number int, err error) {
 	if failed := s.failed.Load(); failed != nil {
 		return 0, failed
@@ -147,7 +159,8 @@ func view(tx *bbolt.Tx, fn func(store.Reader) error) error {
 	return fn(&reader{tx: tx})
 }
 
-// Snapshot implements store.Store. Pages that are freed while it runs can be used again only after it has ended, so that a slow w makes the file grow.
+// Snapshot implements store.Store. Pages that are freed while it runs can be used again only after
+// it has ended, so that a slow w makes the file grow.
 func (s *Store) Snapshot(w io.Writer) (int64, error) {
 	s.pins.Add(1)
 	defer s.pins.Add(-1)
@@ -192,8 +205,8 @@ func (s *Store) Stats() store.Stats {
 	return stats
 }
 
-// fileInfo describes the open file, even if its path has another file by now. A store without notes has no such handle, so fileInfo describes what is at the
-// path.
+// fileInfo describes the open file, even if its path has another file by now. A store without notes
+// has no such handle, so fileInfo describes what is at the path.
 func (s *Store) fileInfo() (os.FileInfo, error) {
 	if s.noteFile == nil {
 		return os.Stat(s.path)
@@ -201,8 +214,9 @@ func (s *Store) fileInfo() (os.FileInfo, error) {
 	return s.noteFile.Stat()
 }
 
-// Gone reports whether the open file is no longer at the path at which it was opened, because the file or its directory was moved or removed. Commits
-// still go into the open file, and the next Open of the path will not find them.
+// Gone reports whether the open file is no longer at the path at which it was opened, because the
+// file or its directory was moved or removed. Commits still go into the open file, and the next
+// Open of the path will not find them.
 func (s *Store) Gone() bool {
 	named, err := os.Stat(s.path)
 	if err != nil {
@@ -212,7 +226,8 @@ func (s *Store) Gone() bool {
 	return err == nil && !os.SameFile(opened, named)
 }
 
-// usedBytes is the offset in bytes of the end of the last page that was ever written. The file is longer, because it grows in steps of 16 MiB.
+// usedBytes is the offset in bytes of the end of the last page that was ever written. The file is
+// longer, because it grows in steps of 16 MiB.
 func (s *Store) usedBytes() (size int64) {
 	tx, err := s.begin(false)
 	if err != nil {

@@ -50,7 +50,8 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// Nobody knows whether a failed commit took effect, so the store refuses all later calls with the same error.
+// Nobody knows whether a failed commit took effect, so the store refuses all later calls with the
+// same error.
 func TestFailedCommitFailsAllLaterCalls(t *testing.T) {
 	dir := t.TempDir()
 	s, err := boltstore.Open(dir, boltstore.Options{MaxBytes: 1 << 20})
@@ -110,13 +111,15 @@ func TestStats(t *testing.T) {
 	if after.ReusableBytes < 1<<20 || after.ReusableBytes > 2<<20 {
 		t.Errorf("after the delete Stats = %+v, want between 1 and 2 MiB reusable", after)
 	}
-	// The file grows in steps of 16 MiB. The part behind the last page that was ever written must also count as free.
+	// The file grows in steps of 16 MiB. The part behind the last page that was ever written must
+	// also count as free.
 	if used := before.FileBytes - before.FreeBytes; used < 1<<20 || used > 2<<20 {
 		t.Errorf("%d of %d bytes are in use, want between 1 and 2 MiB", used, before.FileBytes)
 	}
 }
 
-// While a Snapshot is read, the pages that commits free are not reusable: these commits would make the file grow. Once it has ended, they are.
+// While a Snapshot is read, the pages that commits free are not reusable: these commits would make
+// the file grow. Once it has ended, they are.
 func TestStatsWhileASnapshotIsRead(t *testing.T) {
 	s, deletion := withOneMiB(t)
 	during := store.Stats{}

@@ -13,16 +13,21 @@ import (
 )
 
 // checkFile checks all pages of a file that are in use. The caller holds the lock. The errors are
-//   - a *store.DamagedError if the pages are not a sound tree, or do not hold the whole newest commit;
-//   - a *store.TornError instead of it if the commit before is whole and the newest one may have been cut off;
+//   - a *store.DamagedError if the pages are not a sound tree, or do not hold the whole newest
+//     commit;
+//   - a *store.TornError instead of it if the commit before is whole and the newest one may have
+//     been cut off;
 //   - a *store.NewerFormatError if either commit says that a newer version wrote the store.
 //
-// bbolt checks less, in a goroutine of its own: if that goroutine reads a lost page or beyond the end of the file, it panics, and nobody can recover the panic.
-// Also, a bbolt.Open that fails keeps the lock.
+// bbolt checks less, in a goroutine of its own: if that goroutine reads a lost page or beyond the
+// end of the file, it panics, and nobody can recover the panic. Also, a bbolt.Open that fails keeps
+// the lock.
 //
-// checkFile reads what is on the disk. It first flushes what a killed process has written, and removes the pages of the file from the page cache.
+// checkFile reads what is on the disk. It first flushes what a killed process has written, and
+// removes the pages of the file from the page cache.
 func checkFile(file *os.File) (err error) {
-	if err := file.Sync(); err != nil && !errors.Is(err, syscall.EROFS) && !errors.Is(err, syscall.EINVAL) { // a read-only file needs no flush
+	// a read-only file needs no flush
+	if err := file.Sync(); err != nil && !errors.Is(err, syscall.EROFS) && !errors.Is(err, syscall.EINVAL) {
 		return err
 	}
 	forgetPages(file)
@@ -64,7 +69,8 @@ func damaged(path string, problem error) error {
 	return &store.DamagedError{Path: path, Problem: problem.Error()}
 }
 
-// checkData checks the content of a file as checkFile does. It returns a tornError in place of a *store.TornError, and other problems without the path.
+// checkData checks the content of a file as checkFile does. It returns a tornError in place of a
+// *store.TornError, and other problems without the path.
 func checkData(data []byte) error {
 	return catchFaults(func() error {
 		c, err := newChecker(data)
@@ -82,12 +88,14 @@ func checkData(data []byte) error {
 		if before != nil && (problem != nil || c.stored == nil || c.broken > before.broken) {
 			return tornError{cmp.Or(problem, errIncomplete)}
 		}
-		return problem // nil if the store has no sums, or if only values are broken and a torn commit does not explain it: reading such a value fails
+		// nil if the store has no sums, or if only values are broken and a torn commit does not
+		// explain it: reading such a value fails
+		return problem
 	})
 }
 
-// catchFaults calls check, which reads a mapped file, and returns its error. If the disk cannot read a page, the memory access faults; catchFaults returns that
-// fault as an error.
+// catchFaults calls check, which reads a mapped file, and returns its error. If the disk cannot
+// read a page, the memory access faults; catchFaults returns that fault as an error.
 func catchFaults(check func() error) (problem error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -151,7 +159,8 @@ func (s span) holds(key []byte) bool {
 	return bytes.Compare(key, s.from) >= 0 && (s.to == nil || bytes.Compare(key, s.to) < 0)
 }
 
-// freeList checks the list of free pages, if the file has one, against the pages that the walk has seen in use.
+// freeList checks the list of free pages, if the file has one, against the pages that the walk has
+// seen in use.
 func (c *checker) freeList() error {
 	if c.free == noFreePage {
 		return nil
@@ -181,8 +190,9 @@ func (c *checker) freeList() error {
 	return nil
 }
 
-// listOf returns the list of free pages on their page: n page numbers (8 bytes each) in rising order, which may not fit if the page is damaged. Their count is
-// the element count of the page; a count that does not fit there is the first number of the list.
+// listOf returns the list of free pages on their page: n page numbers (8 bytes each) in rising
+// order, which may not fit if the page is damaged. Their count is the element count of the page; a
+// count that does not fit there is the first number of the list.
 func listOf(page []byte) (n uint64, list []byte) {
 	const elsewhere = 0xFFFF
 	n, list = uint64(count(page)), page[headerSize:]
@@ -192,7 +202,8 @@ func listOf(page []byte) (n uint64, list []byte) {
 	return n, list
 }
 
-// page returns page id together with its overflow pages, which follow it. A sound file uses each page once, so a second call for a page returns an error.
+// page returns page id together with its overflow pages, which follow it. A sound file uses each
+// page once, so a second call for a page returns an error.
 func (c *checker) page(id uint64) ([]byte, error) {
 	if id < 2 || id >= c.pages {
 		return nil, fmt.Errorf("page %d is outside of the file", id)
@@ -260,7 +271,8 @@ func pageType(page []byte) uint16 { return order.Uint16(page[8:]) }
 
 func count(page []byte) int { return int(order.Uint16(page[10:])) }
 
-// branch checks a branch page. An element is the offset and the size of the first key of a child (4 bytes each), and the page number of the child (8 bytes).
+// branch checks a branch page. An element is the offset and the size of the first key of a child (4
+// bytes each), and the page number of the child (8 bytes).
 func (c *checker) branch(page []byte, keys span) error {
 	n := count(page)
 	if n == 0 {
@@ -286,8 +298,8 @@ func (c *checker) branch(page []byte, keys span) error {
 	return nil
 }
 
-// leaf checks a leaf page. An element is its flags, the offset of the key, the size of the key and the size of the value (4 bytes each); the value follows the
-// key.
+// leaf checks a leaf page. An element is its flags, the offset of the key, the size of the key and
+// the size of the value (4 bytes each); the value follows the key.
 func (c *checker) leaf(page []byte, keys span) error {
 	var last []byte
 	for i := range count(page) {
@@ -314,8 +326,9 @@ func (c *checker) leaf(page []byte, keys span) error {
 	return nil
 }
 
-// bucket checks a bucket, given its value in a leaf: the page number of its root and a sequence number (8 bytes each). For a small bucket the page number is
-// 0, and its only leaf follows in the value.
+// bucket checks a bucket, given its value in a leaf: the page number of its root and a sequence
+// number (8 bytes each). For a small bucket the page number is 0, and its only leaf follows in the
+// value.
 func (c *checker) bucket(value []byte) error {
 	if len(value) < 16 {
 		return errors.New("it is too short")
@@ -333,8 +346,8 @@ func (c *checker) bucket(value []byte) error {
 	return c.elements(inline, span{})
 }
 
-// element returns the key of element i and the extra bytes that follow it. The offset of the key, counted from the element, and the size of the key are at
-// field.
+// element returns the key of element i and the extra bytes that follow it. The offset of the key,
+// counted from the element, and the size of the key are at field.
 func element(page []byte, i, field int, extra uint64) ([]byte, error) {
 	at := headerSize + elementSize*i
 	from := uint64(at) + uint64(order.Uint32(page[at+field:]))

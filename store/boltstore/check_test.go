@@ -8,7 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// If two buckets point to the same tree, each of them looks sound. The check must refuse them: the first commit to one would free pages of the other.
+// If two buckets point to the same tree, each of them looks sound. The check must refuse them: the
+// first commit to one would free pages of the other.
 func TestCheckFindsPageUsedTwice(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
@@ -30,8 +31,9 @@ func TestCheckFindsPageUsedTwice(t *testing.T) {
 	}
 }
 
-// A small bucket lies within the page of its parent and has no page of its own, so its header says page 0. The check must refuse a small bucket with
-// another number: it looks sound, but the first commit to the bucket would free that page of another bucket.
+// A small bucket lies within the page of its parent and has no page of its own, so its header says
+// page 0. The check must refuse a small bucket with another number: it looks sound, but the first
+// commit to the bucket would free that page of another bucket.
 func TestCheckFindsPageOfSmallBucket(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
@@ -53,7 +55,8 @@ func TestCheckFindsPageOfSmallBucket(t *testing.T) {
 	}
 }
 
-// If a key in a branch page has changed, all records are still there, but a search for some of them goes to the wrong leaf. The check must refuse the file.
+// If a key in a branch page has changed, all records are still there, but a search for some of them
+// goes to the wrong leaf. The check must refuse the file.
 func TestCheckFindsKeyOutsideOfItsLeaf(t *testing.T) {
 	content := readFile(t, filledStore(t))
 	m, _ := newestMeta(content)
@@ -74,8 +77,8 @@ func TestCheckFindsKeyOutsideOfItsLeaf(t *testing.T) {
 	}
 }
 
-// rootOf returns the bytes of the file that hold the number of a bucket's root page. The slice can be extended to the header of a small bucket's
-// leaf.
+// rootOf returns the bytes of the file that hold the number of a bucket's root page. The slice can
+// be extended to the header of a small bucket's leaf.
 func rootOf(t *testing.T, content []byte, bucket string) []byte {
 	t.Helper()
 	m, _ := newestMeta(content)

@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// copyOwnerAndMode gives a new file the owner and the mode of a store: root may compact the store of another user, who must be able to open it afterwards.
+// copyOwnerAndMode gives a new file the owner and the mode of a store: root may compact the store
+// of another user, who must be able to open it afterwards.
 func copyOwnerAndMode(of os.FileInfo, to *os.File) error {
 	return errors.Join(chownAs(of, to.Chown), to.Chmod(of.Mode().Perm()))
 }
@@ -22,7 +23,8 @@ func giveAway(of os.FileInfo, dirs []string) error {
 	return nil
 }
 
-// chownAs calls chown with the owner of a file. Only root may give files away: if this process may not, that is no error.
+// chownAs calls chown with the owner of a file. Only root may give files away: if this process may
+// not, that is no error.
 func chownAs(info os.FileInfo, chown func(uid, gid int) error) error {
 	of, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

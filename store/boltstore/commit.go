@@ -9,15 +9,19 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// commit is a read-write transaction of bbolt and its flush. The next commit begins before this flush, but changes only memory until the flush has ended.
-// So the file never has more than one commit that a loss of power can undo. commit does not use bbolt's Batch, which runs functions again after an error.
+// commit is a read-write transaction of bbolt and its flush. The next commit begins before this
+// flush, but changes only memory until the flush has ended. So the file never has more than one
+// commit that a loss of power can undo. commit does not use bbolt's Batch, which runs functions
+// again after an error.
 type commit struct {
-	store        *Store
-	tx           *bbolt.Tx
-	writers      *writers
-	number       uint64
-	changes      int
-	omitFreelist *bool // whether the commit leaves out the list of free pages; nil means that it does so if freelistTooLong says so
+	store   *Store
+	tx      *bbolt.Tx
+	writers *writers
+	number  uint64
+	changes int
+	// whether the commit leaves out the list of free pages; nil means that it does so if
+	// freelistTooLong says so
+	omitFreelist *bool
 	err          error
 }
 
@@ -78,7 +82,8 @@ func (c *commit) Rollback() {
 	c.store.writing.Unlock()
 }
 
-// abandon ends the transaction. In a damaged store it does not: bbolt would read pages in a goroutine of its own, whose panic nobody can recover.
+// abandon ends the transaction. In a damaged store it does not: bbolt would read pages in a
+// goroutine of its own, whose panic nobody can recover.
 func (c *commit) abandon() {
 	if failed := c.store.failed.Load(); failed != nil && errors.As(failed, new(*store.DamagedError)) {
 		c.store.stuck.Store(true)
@@ -99,7 +104,8 @@ func (c *commit) Write() error {
 	defer s.writing.Unlock()
 	if err := c.write(); err != nil {
 		defer s.flushing.Unlock()
-		// Do not try again: after a failed sync, Linux regards the pages as written. A second sync could succeed although the pages are lost.
+		// Do not try again: after a failed sync, Linux regards the pages as written. A second sync
+		// could succeed although the pages are lost.
 		return s.fail(err)
 	}
 	return nil

@@ -37,7 +37,8 @@ func appliedCommit(t *testing.T, s *Store, key string) store.Tx {
 	return tx
 }
 
-// A6: Write waits until the commit before it is durable, so that a loss of power can cut off at most one commit.
+// A6: Write waits until the commit before it is durable, so that a loss of power can cut off at
+// most one commit.
 func TestWriteWaitsForTheFlushBefore(t *testing.T) {
 	s := mustOpen(t, filledStore(t))
 	first := writtenCommit(t, s, "first")
@@ -55,8 +56,9 @@ func TestWriteWaitsForTheFlushBefore(t *testing.T) {
 	}
 }
 
-// blocks waits until another goroutine is within a call of function and sleeps or waits for a lock or a condition. Then it returns true. If the call ends
-// first and its result is in done, blocks returns false.
+// blocks waits until another goroutine is within a call of function and sleeps or waits for a lock
+// or a condition. Then it returns true. If the call ends first and its result is in done, blocks
+// returns false.
 func blocks[T any](function string, done <-chan T) bool {
 	stacks := make([]byte, 1<<20)
 	for len(done) == 0 {
@@ -70,8 +72,9 @@ func blocks[T any](function string, done <-chan T) bool {
 	return false
 }
 
-// A10: if the flush of a commit fails, the next commit, which has already begun, fails with the same error, and so does Begin. That commit is not even
-// written: its flush could succeed although pages of the commit before are lost. Close does not hang.
+// A10: if the flush of a commit fails, the next commit, which has already begun, fails with the
+// same error, and so does Begin. That commit is not even written: its flush could succeed although
+// pages of the commit before are lost. Close does not hang.
 func TestFailedFlushFailsTheNextCommit(t *testing.T) {
 	dir := filledStore(t)
 	s := mustOpen(t, dir)
@@ -158,7 +161,8 @@ func TestPeekDoesNotWaitForTheFlush(t *testing.T) {
 	}
 }
 
-// A snapshot waits until the commit under way is durable, so that it never contains a commit that a loss of power can still undo.
+// A snapshot waits until the commit under way is durable, so that it never contains a commit that a
+// loss of power can still undo.
 func TestSnapshotWaitsForTheFlush(t *testing.T) {
 	s := mustOpen(t, filledStore(t))
 	first := writtenCommit(t, s, "first")
@@ -181,7 +185,8 @@ func TestSnapshotWaitsForTheFlush(t *testing.T) {
 	}
 }
 
-// Close waits until the commit under way is durable: the process may end after Close. Later commits get ErrClosed, and the file is sound.
+// Close waits until the commit under way is durable: the process may end after Close. Later commits
+// get ErrClosed, and the file is sound.
 func TestCloseDuringCommits(t *testing.T) {
 	dir := filledStore(t)
 	s := mustOpen(t, dir)
@@ -215,8 +220,9 @@ func TestCloseDuringCommits(t *testing.T) {
 	}
 }
 
-// If a commit has to map more of the file and cannot, a read that waited for the new mapping says why the commit has failed. It may be a read of the engine's
-// loop, which ends the process with the error that it gets.
+// If a commit has to map more of the file and cannot, a read that waited for the new mapping says
+// why the commit has failed. It may be a read of the engine's loop, which ends the process with the
+// error that it gets.
 func TestReadSaysWhyTheFileIsNotMapped(t *testing.T) {
 	unmapped := func() *Store {
 		s, err := Open(t.TempDir(), Options{MapBytes: 1 << 20})

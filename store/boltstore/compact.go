@@ -13,12 +13,14 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// compactTx is the size in bytes of the records that one transaction of a copy writes. The transaction holds them in memory.
+// compactTx is the size in bytes of the records that one transaction of a copy writes. The
+// transaction holds them in memory.
 const compactTx = 16 << 20
 
-// Compact rewrites the store in dir without its free pages, and returns the size of the file before and after. It compares the sums of the copy with
-// those of the store and calls check with the copy; then the copy replaces the store in one step. Until that step the store does not change. If a crash
-// leaves a copy behind, the next Open removes it. The format stays the same.
+// Compact rewrites the store in dir without its free pages, and returns the size of the file before
+// and after. It compares the sums of the copy with those of the store and calls check with the
+// copy; then the copy replaces the store in one step. Until that step the store does not change. If
+// a crash leaves a copy behind, the next Open removes it. The format stays the same.
 //
 // Errors are those of Open, *store.NoRoomError, and those of check.
 func Compact(dir string, opts Options, check func(*Store) error) (before, after int64, err error) {
@@ -36,9 +38,10 @@ func Compact(dir string, opts Options, check func(*Store) error) (before, after 
 	return before, after, err
 }
 
-// CompactTo makes the copy in another directory, which must be empty or missing, as Restore does, and does not change the store. It writes nothing to the disk of
-// the store that it needs, so that disk may be full or read-only. The copy, and directories that CompactTo makes, get the owner of the store. The copy has the
-// same epoch: only one of the two may be served from now on.
+// CompactTo makes the copy in another directory, which must be empty or missing, as Restore does,
+// and does not change the store. It writes nothing to the disk of the store that it needs, so that
+// disk may be full or read-only. The copy, and directories that CompactTo makes, get the owner of
+// the store. The copy has the same epoch: only one of the two may be served from now on.
 //
 // Errors are those of Compact, about the store in dir, and *TargetError.
 func CompactTo(dir, target string, opts Options, check func(*Store) error) (before, after int64, err error) {
@@ -85,8 +88,9 @@ func (e *TargetError) Error() string { return e.Err.Error() }
 // Unwrap returns the error itself.
 func (e *TargetError) Unwrap() error { return e.Err }
 
-// openToCompact opens the store in dir, and checks that it is whole and not newer than this program. With readOnly it cannot take back a commit that a loss of
-// power cut off, and returns a *store.TornError.
+// openToCompact opens the store in dir, and checks that it is whole and not newer than this
+// program. With readOnly it cannot take back a commit that a loss of power cut off, and returns a
+// *store.TornError.
 func openToCompact(dir string, opts Options, readOnly bool) (*Store, error) {
 	s, err := openUnchecked(dir, opts, readOnly)
 	if err != nil {
@@ -105,7 +109,8 @@ func openUnchecked(dir string, opts Options, readOnly bool) (*Store, error) {
 	if err := cmp.Or(refuseStandby(dir), refuseUnfinished(dir)); err != nil {
 		return nil, err
 	}
-	path, err := filepath.EvalSymlinks(filepath.Join(dir, fileName)) // otherwise the copy would replace a symbolic link, and not the store
+	// otherwise the copy would replace a symbolic link, and not the store
+	path, err := filepath.EvalSymlinks(filepath.Join(dir, fileName))
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +128,8 @@ func openUnchecked(dir string, opts Options, readOnly bool) (*Store, error) {
 		return nil, errors.Join(err, db.Close())
 	}
 	return newStore(db, func() {
-		if named, err := os.Stat(path); err == nil && os.SameFile(opened, named) { // otherwise the owner file may be that of the process that has the copy open
+		// otherwise the owner file may be that of the process that has the copy open
+		if named, err := os.Stat(path); err == nil && os.SameFile(opened, named) {
 			removeOwner(filepath.Dir(path))
 		}
 	})
@@ -145,7 +151,8 @@ func (s *Store) replaceWithCopy(check func(*Store) error) (size int64, err error
 	return size, errors.Join(os.Rename(temp.Name(), s.path), syncDir(dir))
 }
 
-// fillCopy makes a new, empty file a copy of the store, closes it and checks it. It begins only if the disk has room.
+// fillCopy makes a new, empty file a copy of the store, closes it and checks it. It begins only if
+// the disk has room.
 func (s *Store) fillCopy(file *os.File, check func(*Store) error) (size int64, err error) {
 	path := file.Name()
 	info, err := s.fileInfo()
@@ -164,8 +171,9 @@ func (s *Store) fillCopy(file *os.File, check func(*Store) error) (size int64, e
 	return s.checkCopy(path, check)
 }
 
-// requireRoomForCopy returns a *store.NoRoomError if the disk of dir has less free space than the records of the store take in a file without free pages. The copy
-// is a little larger than that, so a copy that just does not fit still fails while it is written.
+// requireRoomForCopy returns a *store.NoRoomError if the disk of dir has less free space than the
+// records of the store take in a file without free pages. The copy is a little larger than that, so
+// a copy that just does not fit still fails while it is written.
 func (s *Store) requireRoomForCopy(dir string) error {
 	needed := int64(0)
 	err := s.View(func(r store.Reader) error {
@@ -180,7 +188,8 @@ func (s *Store) requireRoomForCopy(dir string) error {
 	return requireRoom(dir, needed)
 }
 
-// requireRoom returns a *store.NoRoomError if the disk of dir has less free space than a copy needs.
+// requireRoom returns a *store.NoRoomError if the disk of dir has less free space than a copy
+// needs.
 func requireRoom(dir string, needed int64) error {
 	var disk syscall.Statfs_t
 	if err := syscall.Statfs(dir, &disk); err != nil {
@@ -208,8 +217,9 @@ func (s *Store) copyTo(path string) error {
 	return errors.Join(err, to.Sync(), to.Close())
 }
 
-// renumberSums gives the copied sums the number of this transaction, which is the newest. It adds no sums to a store without them, and no checksum to sums
-// without one: a program of the format of the store could not read them.
+// renumberSums gives the copied sums the number of this transaction, which is the newest. It adds
+// no sums to a store without them, and no checksum to sums without one: a program of the format of
+// the store could not read them.
 func renumberSums(tx *bbolt.Tx) error {
 	bucket := tx.Bucket([]byte(sumsBucket))
 	if bucket == nil {
@@ -222,7 +232,8 @@ func renumberSums(tx *bbolt.Tx) error {
 	return bucket.Put([]byte(sumsKey), stored)
 }
 
-// checkCopy compares the sums of the copy at path with those of the store, and calls check with the copy. It returns the size of the copy in bytes.
+// checkCopy compares the sums of the copy at path with those of the store, and calls check with the
+// copy. It returns the size of the copy in bytes.
 func (s *Store) checkCopy(path string, check func(*Store) error) (size int64, err error) {
 	to, err := OpenReadOnly(path, Options{})
 	if err != nil {

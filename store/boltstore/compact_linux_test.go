@@ -34,8 +34,8 @@ func readOnly(t *testing.T, dir string) (mounted string) {
 	return mounted
 }
 
-// CompactTo copies a store from a file system that cannot be written, where Compact fails. There, too, it refuses a store that another process has open, and
-// the store of a standby.
+// CompactTo copies a store from a file system that cannot be written, where Compact fails. There,
+// too, it refuses a store that another process has open, and the store of a standby.
 func TestCompactToFromAReadOnlyFileSystem(t *testing.T) {
 	dir := mostlyFreeStore(t)
 	was := readFile(t, dir)

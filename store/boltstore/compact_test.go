@@ -35,7 +35,8 @@ func mostlyFreeStore(t *testing.T) (dir string) {
 	return dir
 }
 
-// Compact replaces the file by a smaller one with the same records, which can be opened and committed to.
+// Compact replaces the file by a smaller one with the same records, which can be opened and
+// committed to.
 func TestCompact(t *testing.T) {
 	dir := mostlyFreeStore(t)
 	old := mustOpen(t, dir)
@@ -68,7 +69,8 @@ func TestCompact(t *testing.T) {
 	mustOpen(t, dir)
 }
 
-// A compaction that fails does not change the store and leaves no copy. If a compaction is killed and its copy stays, the next Open removes the copy.
+// A compaction that fails does not change the store and leaves no copy. If a compaction is killed
+// and its copy stays, the next Open removes the copy.
 func TestFailedCompactChangesNothing(t *testing.T) {
 	no := errors.New("no")
 	dir := mostlyFreeStore(t)
@@ -91,8 +93,9 @@ func TestFailedCompactChangesNothing(t *testing.T) {
 	}
 }
 
-// CompactTo makes a smaller file with the same records in another directory, which can be opened and committed to. It makes that directory, and takes one in which
-// an earlier CompactTo was killed. The store stays as it is, and nobody else can open it meanwhile.
+// CompactTo makes a smaller file with the same records in another directory, which can be opened
+// and committed to. It makes that directory, and takes one in which an earlier CompactTo was
+// killed. The store stays as it is, and nobody else can open it meanwhile.
 func TestCompactTo(t *testing.T) {
 	dir := mostlyFreeStore(t)
 	old := mustOpen(t, dir)
@@ -146,7 +149,8 @@ func TestCompactTo(t *testing.T) {
 	}
 }
 
-// CompactTo refuses a directory in which there is something, the directory of the store among them. If it fails, it leaves nothing, and the store does not change.
+// CompactTo refuses a directory in which there is something, the directory of the store among them.
+// If it fails, it leaves nothing, and the store does not change.
 func TestCompactToLeavesNothing(t *testing.T) {
 	dir, other := mostlyFreeStore(t), t.TempDir()
 	was := readFile(t, dir)
@@ -176,8 +180,9 @@ func TestCompactToLeavesNothing(t *testing.T) {
 	}
 }
 
-// The copy belongs to the owner of the store, and so do the directories that CompactTo has made: otherwise the user who serves it could not open it, if root has
-// made it. Only the owner may use the directories.
+// The copy belongs to the owner of the store, and so do the directories that CompactTo has made:
+// otherwise the user who serves it could not open it, if root has made it. Only the owner may use
+// the directories.
 func TestCompactToKeepsTheOwner(t *testing.T) {
 	dir := mostlyFreeStore(t)
 	owner := os.Geteuid()
@@ -216,7 +221,8 @@ func TestCopyWithOtherRecordsIsRefused(t *testing.T) {
 	}
 }
 
-// The store keeps its owner and its mode, also if root compacts it. Otherwise the user who serves it could not open the file.
+// The store keeps its owner and its mode, also if root compacts it. Otherwise the user who serves
+// it could not open the file.
 func TestCompactKeepsTheOwner(t *testing.T) {
 	dir := mostlyFreeStore(t)
 	path, owner := filepath.Join(dir, fileName), os.Geteuid()
@@ -256,7 +262,8 @@ func TestCompactReplacesTheFileBehindALink(t *testing.T) {
 	}
 }
 
-// An Open that waits for the lock of the file while Compact replaces the file must open the new file. Its commits to the old file would be lost.
+// An Open that waits for the lock of the file while Compact replaces the file must open the new
+// file. Its commits to the old file would be lost.
 func TestOpenDuringCompact(t *testing.T) {
 	dir := mostlyFreeStore(t)
 	opened := make(chan *Store, 1)
@@ -293,8 +300,8 @@ func TestOpenDuringCompact(t *testing.T) {
 	}
 }
 
-// After the copy has replaced the store, another process can open it while Compact still has the old file open. Compact leaves the owner file of that
-// process alone.
+// After the copy has replaced the store, another process can open it while Compact still has the
+// old file open. Compact leaves the owner file of that process alone.
 func TestCompactLeavesTheNextOwnerAlone(t *testing.T) {
 	dir := mostlyFreeStore(t)
 	s, err := openToCompact(dir, Options{}.withDefaults(), false)
@@ -322,7 +329,8 @@ func TestCompactLeavesTheNextOwnerAlone(t *testing.T) {
 	}
 }
 
-// isNamed is false for a file that another file has replaced under its name: the lock on such a file is no lock on the store.
+// isNamed is false for a file that another file has replaced under its name: the lock on such a
+// file is no lock on the store.
 func TestIsNamedIsFalseForAReplacedFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	write := func(content string) {

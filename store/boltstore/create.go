@@ -14,11 +14,15 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// createIfMissing makes an empty store of the newest format at path, and its directory, unless the file exists, or refuseLost finds that it was lost. bbolt
-// cannot open a file again if a loss of power interrupted its creation, so the store gets its name only when it is complete and on the disk.
+// createIfMissing makes an empty store of the newest format at path, and its directory, unless the
+// file exists, or refuseLost finds that it was lost. bbolt cannot open a file again if a loss of
+// power interrupted its creation, so the store gets its name only when it is complete and on the
+// disk.
 //
-// A Restore that began meanwhile may have found no store, and then replaces the one that is there now. So createIfMissing returns a *store.UnfinishedError if a
-// Restore has not finished: nobody may serve that store. For the same reason it returns a *store.StandbyError if OpenStandby has taken the directory meanwhile.
+// A Restore that began meanwhile may have found no store, and then replaces the one that is there
+// now. So createIfMissing returns a *store.UnfinishedError if a Restore has not finished: nobody
+// may serve that store. For the same reason it returns a *store.StandbyError if OpenStandby has
+// taken the directory meanwhile.
 func createIfMissing(path string, migrations store.Migrations) error {
 	_, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -39,14 +43,16 @@ func create(path string, migrations store.Migrations) error {
 		return err
 	}
 	defer func() { _ = os.Remove(temp) }() // if it stays, the next Open removes it
-	// Another process may have made the store first, and may serve already. Link fails in this case, but Rename would replace that store.
+	// Another process may have made the store first, and may serve already. Link fails in this
+	// case, but Rename would replace that store.
 	if err := os.Link(temp, path); err != nil && !fileExists(path) {
 		return err
 	}
 	return syncDir(filepath.Dir(path))
 }
 
-// refuseLost returns a *store.LostError if there is no file at path, but others that only a store leaves there.
+// refuseLost returns a *store.LostError if there is no file at path, but others that only a store
+// leaves there.
 func refuseLost(path string) error {
 	dir := filepath.Dir(path)
 	left := slices.DeleteFunc([]string{markName, reserveName}, func(name string) bool { return !fileExists(filepath.Join(dir, name)) })
@@ -56,7 +62,8 @@ func refuseLost(path string) error {
 	return &store.LostError{Dir: dir, File: fileName, Left: left}
 }
 
-// createTemp makes a complete and synced store under a temporary name in the directory of path, and returns that name.
+// createTemp makes a complete and synced store under a temporary name in the directory of path, and
+// returns that name.
 func createTemp(path string, migrations store.Migrations) (name string, err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), tempPattern)
 	if err != nil {
@@ -97,9 +104,10 @@ func fileExists(path string) bool {
 	return err == nil
 }
 
-// makeDir makes a directory and its missing parents, and returns those that it has made, parents first. It syncs the parent of each, because syncing what is
-// in a directory does not make the name of the directory durable. It also syncs the parent of a directory that exists: the process that made it may have been
-// killed before it did so.
+// makeDir makes a directory and its missing parents, and returns those that it has made, parents
+// first. It syncs the parent of each, because syncing what is in a directory does not make the name
+// of the directory durable. It also syncs the parent of a directory that exists: the process that
+// made it may have been killed before it did so.
 func makeDir(dir string) (made []string, err error) {
 	parent := filepath.Dir(dir)
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
@@ -126,8 +134,9 @@ func removeMade(made []string) {
 	}
 }
 
-// syncParent is syncDir for a directory that may belong to somebody else. If this process may not read the directory, or its file system does not support a
-// sync or is read-only, only its owner can do more, so that is no error.
+// syncParent is syncDir for a directory that may belong to somebody else. If this process may not
+// read the directory, or its file system does not support a sync or is read-only, only its owner
+// can do more, so that is no error.
 func syncParent(dir string) error {
 	err := syncDir(dir)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EINVAL) {
@@ -136,7 +145,8 @@ func syncParent(dir string) error {
 	return err
 }
 
-// syncDir makes the names in dir durable. Unlike durable.SyncDir, it fails on a file system that cannot do that: the store promises what it has committed.
+// syncDir makes the names in dir durable. Unlike durable.SyncDir, it fails on a file system that
+// cannot do that: the store promises what it has committed.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

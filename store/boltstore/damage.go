@@ -15,11 +15,14 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// A store can be damaged while it serves, after the check has found it sound: the disk returns an error or other bytes for a page, or somebody cuts the file off
-// or writes into it. Then bbolt panics, or an access to the mapped file faults. The functions here make the store fail instead, so that its callers learn why.
-// They cannot do so if damaged pages lead bbolt into an endless loop or recursion.
+// A store can be damaged while it serves, after the check has found it sound: the disk returns an
+// error or other bytes for a page, or somebody cuts the file off or writes into it. Then bbolt
+// panics, or an access to the mapped file faults. The functions here make the store fail instead,
+// so that its callers learn why. They cannot do so if damaged pages lead bbolt into an endless loop
+// or recursion.
 //
-// A panic may leave bbolt in the middle of a call, with its locks held. After that the store must not call bbolt any more, because the call may never return.
+// A panic may leave bbolt in the middle of a call, with its locks held. After that the store must
+// not call bbolt any more, because the call may never return.
 
 // guarded calls do, which reads pages, and returns its error. If do meets damage, the store fails.
 func (s *Store) guarded(do func() error) (err error) {
@@ -55,7 +58,8 @@ func (s *Store) guardedCall(do func() error) error {
 
 func (s *Store) failDamaged(problem error) error { return s.fail(damaged(s.path, problem)) }
 
-// isFault reports whether a panic is an access to an address at which nothing can be read. A nil pointer is not one.
+// isFault reports whether a panic is an access to an address at which nothing can be read. A nil
+// pointer is not one.
 func isFault(p any) bool {
 	_, ok := p.(interface {
 		runtime.Error
@@ -97,7 +101,8 @@ func (s *Store) begin(writable bool) (tx *bbolt.Tx, err error) {
 	return tx, err
 }
 
-// probe reads the meta pages before bbolt does: bbolt would hold the lock that all transactions need if it panicked there.
+// probe reads the meta pages before bbolt does: bbolt would hold the lock that all transactions
+// need if it panicked there.
 func (s *Store) probe() error {
 	_, first := parseMeta(s.metaPages)
 	_, second := parseMeta(s.metaPages[s.pageSize:])
@@ -121,8 +126,9 @@ func mapMetaPages(path string, pageSize int) ([]byte, error) {
 	return pages, nil
 }
 
-// requireNewest fails the store if a transaction begins with an older commit than expected: then the meta page of the newest commit is damaged, and bbolt
-// uses that of the commit before. A commit that begins there would overwrite what was acknowledged.
+// requireNewest fails the store if a transaction begins with an older commit than expected: then
+// the meta page of the newest commit is damaged, and bbolt uses that of the commit before. A commit
+// that begins there would overwrite what was acknowledged.
 func (s *Store) requireNewest(found, expected int) error {
 	if found < expected {
 		return s.failDamaged(fmt.Errorf("the meta page of commit %d, its newest, was changed", expected))

@@ -12,7 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// largeStore returns the directory and the file of an open store with more records than fit in one page.
+// largeStore returns the directory and the file of an open store with more records than fit in one
+// page.
 func largeStore(t *testing.T) (s *Store, dir string, file *os.File) {
 	t.Helper()
 	dir = t.TempDir()
@@ -33,7 +34,8 @@ func largeStore(t *testing.T) (s *Store, dir string, file *os.File) {
 	return s, dir, file
 }
 
-// changeNewestMeta changes the meta page of the newest commit in the file of an open store, so that bbolt reads that of the commit before.
+// changeNewestMeta changes the meta page of the newest commit in the file of an open store, so that
+// bbolt reads that of the commit before.
 func changeNewestMeta(t *testing.T, s *Store, file *os.File) {
 	t.Helper()
 	at := int64(s.durable.Load()%2)*int64(s.pageSize) + headerSize + txAt
@@ -42,8 +44,9 @@ func changeNewestMeta(t *testing.T, s *Store, file *os.File) {
 	}
 }
 
-// A store that is damaged while it serves says so to every call from then on, whichever call meets the damage. Nothing is committed any more, Close returns,
-// and the next Open checks the store first.
+// A store that is damaged while it serves says so to every call from then on, whichever call meets
+// the damage. Nothing is committed any more, Close returns, and the next Open checks the store
+// first.
 func TestDamageWhileServingFailsTheStore(t *testing.T) {
 	damages := []struct {
 		name   string
@@ -141,8 +144,9 @@ func TestDamageWhileServingFailsTheStore(t *testing.T) {
 	}
 }
 
-// A6, A11: if the meta page of the newest commit was changed while the store serves, neither Snapshot nor Compact copies the commit before it. The copy would be
-// sound in itself, so nobody would notice that an acknowledged commit is missing.
+// A6, A11: if the meta page of the newest commit was changed while the store serves, neither
+// Snapshot nor Compact copies the commit before it. The copy would be sound in itself, so nobody
+// would notice that an acknowledged commit is missing.
 func TestCopyHasTheNewestCommit(t *testing.T) {
 	s, _, file := largeStore(t)
 	changeNewestMeta(t, s, file)
@@ -171,7 +175,8 @@ func TestCopyHasTheNewestCommit(t *testing.T) {
 	}
 }
 
-// A bug in what a caller does with a View is no damage: the panic reaches the caller, and the store goes on.
+// A bug in what a caller does with a View is no damage: the panic reaches the caller, and the store
+// goes on.
 func TestPanicOfACallerIsNoDamage(t *testing.T) {
 	s, _, _ := largeStore(t)
 	for name, bug := range map[string]func(){

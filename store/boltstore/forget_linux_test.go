@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// If a start cannot flush the writes of an earlier process, it removes the mark: after a failed flush, the kernel may have pages in memory that are not
-// on the disk, so the next start must check the store before it serves.
+// If a start cannot flush the writes of an earlier process, it removes the mark: after a failed
+// flush, the kernel may have pages in memory that are not on the disk, so the next start must check
+// the store before it serves.
 func TestFailedFlushAtTheStartRemovesTheMark(t *testing.T) {
 	dir := markedStore(t)
 	file, err := os.OpenFile(filepath.Join(dir, fileName), unix.O_PATH, 0) // stat works on such a file, sync does not

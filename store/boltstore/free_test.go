@@ -25,8 +25,9 @@ func usedPart(t *testing.T, s *Store) []byte {
 	return content
 }
 
-// withoutMetaPage returns the file after a commit, with the meta page of that commit as it was before. A process leaves this file if it ends just before
-// the commit's last write, which is the meta page. withoutMetaPage modifies after.
+// withoutMetaPage returns the file after a commit, with the meta page of that commit as it was
+// before. A process leaves this file if it ends just before the commit's last write, which is the
+// meta page. withoutMetaPage modifies after.
 func withoutMetaPage(before, after []byte) []byte {
 	m, _ := newestMeta(after)
 	at := m.tx % 2 * m.pageSize
@@ -34,8 +35,9 @@ func withoutMetaPage(before, after []byte) []byte {
 	return after
 }
 
-// After each commit, both that commit and the one before it are sound in the file: no page that one of them uses is in a list of free pages or was
-// overwritten. This must hold whether or not a commit writes the list of free pages, and also while reads are under way.
+// After each commit, both that commit and the one before it are sound in the file: no page that one
+// of them uses is in a list of free pages or was overwritten. This must hold whether or not a
+// commit writes the list of free pages, and also while reads are under way.
 func TestEachCommitAndTheOneBeforeAreSound(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -87,8 +89,9 @@ func TestEachCommitAndTheOneBeforeAreSound(t *testing.T) {
 	t.Logf("commits by whether they wrote the list of free pages: %v", listed)
 }
 
-// bbolt does not reuse freed pages that a read under way may need. If the process is killed then, the next Open must find these pages in the list of free
-// pages and reuse them: the file stays sound and does not grow.
+// bbolt does not reuse freed pages that a read under way may need. If the process is killed then,
+// the next Open must find these pages in the list of free pages and reuse them: the file stays
+// sound and does not grow.
 func TestFreeListHasThePagesThatWereKeptForReads(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
 	change := func(s *Store, value byte) {
@@ -128,8 +131,8 @@ func TestFreeListHasThePagesThatWereKeptForReads(t *testing.T) {
 	}
 }
 
-// If Close cannot write the list of free pages, it removes the mark, so that the next Open checks the store first: the disk may have lost earlier
-// writes, too.
+// If Close cannot write the list of free pages, it removes the mark, so that the next Open checks
+// the store first: the disk may have lost earlier writes, too.
 func TestFailedFreeListRemovesTheMark(t *testing.T) {
 	dir := markedStore(t)
 	s := mustOpen(t, dir)

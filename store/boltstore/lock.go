@@ -35,7 +35,8 @@ func openBolt(path string, bolt *bbolt.Options, check func(*os.File) error) (*bb
 	return bbolt.Open(path, 0o600, bolt)
 }
 
-// openLocked opens a file and locks it. If the previous holder of the lock has replaced the file meanwhile, as Compact does, openLocked opens the new file.
+// openLocked opens a file and locks it. If the previous holder of the lock has replaced the file
+// meanwhile, as Compact does, openLocked opens the new file.
 func openLocked(name string, flag int, mode os.FileMode, how int, timeout time.Duration) (*os.File, error) {
 	for {
 		file, err := os.OpenFile(name, flag, mode)
@@ -52,7 +53,8 @@ func openLocked(name string, flag int, mode os.FileMode, how int, timeout time.D
 	}
 }
 
-// isNamed reports whether name still is a name of the file. It returns true if this cannot be found out, because then there is no other file to open.
+// isNamed reports whether name still is a name of the file. It returns true if this cannot be found
+// out, because then there is no other file to open.
 func isNamed(file *os.File, name string) bool {
 	opened, err := file.Stat()
 	named, err2 := os.Stat(name)

@@ -30,8 +30,8 @@ type write struct {
 	data, old []byte // the written bytes, and those that they replaced
 }
 
-// watchDisk returns a disk that records what bbolt writes to the file of a store. It sets a hook in a private field of bbolt. It does not record the notes
-// of commits, which the store writes itself.
+// watchDisk returns a disk that records what bbolt writes to the file of a store. It sets a hook in
+// a private field of bbolt. It does not record the notes of commits, which the store writes itself.
 func watchDisk(t *testing.T, s *Store, dir string) *disk {
 	t.Helper()
 	d := &disk{content: readFile(t, dir)}
@@ -54,8 +54,9 @@ func (d *disk) write(b []byte, at int64) {
 	copy(area, b)
 }
 
-// If a disk acknowledges a flush but loses one write of the commit, checkData notices: by the form of the pages or, if a valid older page is in the place
-// of the lost one, by the sums. The test does not lose meta pages: without the newest meta page, the file is as after the commit before.
+// If a disk acknowledges a flush but loses one write of the commit, checkData notices: by the form
+// of the pages or, if a valid older page is in the place of the lost one, by the sums. The test
+// does not lose meta pages: without the newest meta page, the file is as after the commit before.
 func TestLostWriteIsNoticed(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
@@ -96,19 +97,22 @@ func TestLostWriteIsNoticed(t *testing.T) {
 	}
 }
 
-// If the disk loses the write of the root page, and everything else is as it was when the older root page was written, only the number of the commit beside
-// the sums shows it.
+// If the disk loses the write of the root page, and everything else is as it was when the older
+// root page was written, only the number of the commit beside the sums shows it.
 func TestOldRootPageIsNoticed(t *testing.T) {
 	r := changeRootPage(t)
 	copy(r.content[r.at:], r.old)
-	copy(r.content[noteAt(r.tx, r.s.pageSize):], encodeNote(r.tx)) // otherwise the commit counts as one that was cut off
+	// otherwise the commit counts as one that was cut off
+	copy(r.content[noteAt(r.tx, r.s.pageSize):], encodeNote(r.tx))
 	if err := checkData(r.content); err == nil || !strings.Contains(err.Error(), "its records are of number") {
 		t.Errorf("checkData = %v, want an error about the number of the commit", err)
 	}
 }
 
-// A loss of power may leave the root page with a part of the newest commit and a part of an older one, which is still on its page. Wherever the border is,
-// checkData notices. Without the checksum of the sums it would not if the border is within them: then an old record is there with its old sum.
+// A loss of power may leave the root page with a part of the newest commit and a part of an older
+// one, which is still on its page. Wherever the border is, checkData notices. Without the checksum
+// of the sums it would not if the border is within them: then an old record is there with its old
+// sum.
 func TestTornRootPageIsNoticed(t *testing.T) {
 	r := changeRootPage(t)
 	root := bytes.Clone(r.content[r.at:][:len(r.old)])
@@ -128,7 +132,8 @@ func TestTornRootPageIsNoticed(t *testing.T) {
 	}
 }
 
-// rootPage is a file whose newest commit replaced an older root page, and changed nothing but records within the root page.
+// rootPage is a file whose newest commit replaced an older root page, and changed nothing but
+// records within the root page.
 type rootPage struct {
 	s       *Store
 	tx      uint64 // the number of the newest commit
@@ -167,8 +172,9 @@ func changeRootPage(t *testing.T) rootPage {
 	return r
 }
 
-// sameRecordsOrRefused reports whether OpenReadOnly refuses a file, or finds the same records in it as in the store. A lost write may change no record:
-// bbolt does not clear a page behind its last record, so the old and the new page may differ only there.
+// sameRecordsOrRefused reports whether OpenReadOnly refuses a file, or finds the same records in it
+// as in the store. A lost write may change no record: bbolt does not clear a page behind its last
+// record, so the old and the new page may differ only there.
 func sameRecordsOrRefused(t *testing.T, s *Store, content []byte) bool {
 	t.Helper()
 	image, err := OpenReadOnly(dirWithFile(t, content), Options{})
@@ -209,7 +215,8 @@ func (h *randomSteps) fill(b *store.Batch) {
 	b.PutSealed(store.Meta, []byte(store.MetaClock), 1, []byte{byte(h.next), byte(h.rnd.Uint32())})
 }
 
-// A store of a format with sums is refused if its sums are lost: without them, nothing shows whether its records are complete.
+// A store of a format with sums is refused if its sums are lost: without them, nothing shows
+// whether its records are complete.
 func TestStoreWithoutItsSumsIsRefused(t *testing.T) {
 	since := store.Current()[:sumsSince-1]
 	dir := dirWithFile(t, goldenStore(t, sumsSince))
@@ -263,7 +270,8 @@ func TestStoreWithoutTheChecksumOfItsSumsIsRefused(t *testing.T) {
 				}
 				return tx.Bucket([]byte(sumsBucket)).Put([]byte(sumsKey), spoil(all.encode(uint64(tx.ID()))))
 			}
-			if err := errors.Join(s.db.Update(write), s.db.Update(write), s.Close()); err != nil { // twice, so that Open cannot take the newest commit back
+			// twice, so that Open cannot take the newest commit back
+			if err := errors.Join(s.db.Update(write), s.db.Update(write), s.Close()); err != nil {
 				t.Fatal(err)
 			}
 			if err := checkData(readFile(t, dir)); err == nil {
@@ -282,7 +290,8 @@ func TestStoreWithoutTheChecksumOfItsSumsIsRefused(t *testing.T) {
 	}
 }
 
-// Compact adds no sums to a store of a format without them: a program of that format would not keep them up to date.
+// Compact adds no sums to a store of a format without them: a program of that format would not keep
+// them up to date.
 func TestCompactAddsNoSums(t *testing.T) {
 	dir := dirWithFile(t, goldenStore(t, sumsSince-1))
 	if _, _, err := Compact(dir, Options{}, noCheck); err != nil {
@@ -304,8 +313,9 @@ func TestCompactAddsNoSums(t *testing.T) {
 	}
 }
 
-// Compact leaves the sums in the form in which a program of the store's format can read them: before format 7, without a checksum. Otherwise that program, which
-// may still serve the store, would call it damaged.
+// Compact leaves the sums in the form in which a program of the store's format can read them:
+// before format 7, without a checksum. Otherwise that program, which may still serve the store,
+// would call it damaged.
 func TestCompactKeepsTheFormOfTheSums(t *testing.T) {
 	for format := sumsSince; format <= int(store.Current().Format()); format++ {
 		dir := dirWithFile(t, goldenStore(t, format))

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// markFor returns the mark that is good for file now. ok is false if the file system does not record when a file was created.
+// markFor returns the mark that is good for file now. ok is false if the file system does not
+// record when a file was created.
 func markFor(file *os.File) (m mark, ok bool) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil || len(bytes.TrimSpace(boot)) == 0 {

@@ -8,9 +8,10 @@ import (
 	"hash/fnv"
 )
 
-// The layout of a bbolt file, in the byte order of the machine. A file consists of pages of one size. A page begins with a header: its number (8 bytes), its
-// type and the count of its elements (2 bytes each), and the number of its overflow pages, which follow it (4 bytes). Pages 0 and 1 are meta pages; commits
-// write them in turn.
+// The layout of a bbolt file, in the byte order of the machine. A file consists of pages of one
+// size. A page begins with a header: its number (8 bytes), its type and the count of its elements
+// (2 bytes each), and the number of its overflow pages, which follow it (4 bytes). Pages 0 and 1
+// are meta pages; commits write them in turn.
 const (
 	headerSize = 16
 	branchPage = 0x01
@@ -20,7 +21,8 @@ const (
 
 var order = binary.NativeEndian
 
-// meta is the content of a meta page. The meta page of the newest commit is in force: bbolt reads the file as that page says.
+// meta is the content of a meta page. The meta page of the newest commit is in force: bbolt reads
+// the file as that page says.
 type meta struct {
 	pageSize uint64
 	root     uint64 // page of the root bucket
@@ -31,9 +33,11 @@ type meta struct {
 
 const noFreePage = 1<<64 - 1
 
-// newestMeta returns the meta page of the newest commit. It looks for the two meta pages where bbolt does. The first contains the page size, and so tells where
-// the second is. If the first is invalid, newestMeta looks for the second at each page size that bbolt supports. It begins with the smallest, because the pages
-// behind the meta pages hold stored data, which anybody can make look like a meta page.
+// newestMeta returns the meta page of the newest commit. It looks for the two meta pages where
+// bbolt does. The first contains the page size, and so tells where the second is. If the first is
+// invalid, newestMeta looks for the second at each page size that bbolt supports. It begins with
+// the smallest, because the pages behind the meta pages hold stored data, which anybody can make
+// look like a meta page.
 func newestMeta(file []byte) (newest meta, found bool) {
 	if first, ok := parseMeta(file); ok {
 		second, ok := metaAt(file, first.pageSize)
@@ -60,8 +64,9 @@ func metaAt(file []byte, size uint64) (m meta, ok bool) {
 	return m, ok && m.pageSize == size
 }
 
-// The fields of a meta page follow the page header: magic, version, page size and flags (4 bytes each), then page and sequence of the root bucket, page of the
-// list of free pages, number of pages, transaction, and a checksum over all fields before it (8 bytes each).
+// The fields of a meta page follow the page header: magic, version, page size and flags (4 bytes
+// each), then page and sequence of the root bucket, page of the list of free pages, number of
+// pages, transaction, and a checksum over all fields before it (8 bytes each).
 const (
 	metaSize  = 64
 	fixedSize = 16 // the fields that never change: magic to flags
@@ -99,8 +104,10 @@ func readMeta(fields []byte) (m meta, ok bool) {
 	return m, m.pageSize > 0
 }
 
-// checkOther checks the meta page that is not in force, which bbolt does not do. That page belongs to the commit before, or it is torn because a crash
-// interrupted the next commit. In any other case the disk has lost or changed it, and it may have been the meta page of the last acknowledged commit.
+// checkOther checks the meta page that is not in force, which bbolt does not do. That page belongs
+// to the commit before, or it is torn because a crash interrupted the next commit. In any other
+// case the disk has lost or changed it, and it may have been the meta page of the last acknowledged
+// commit.
 func (m meta) checkOther(file []byte) error {
 	for page := range uint64(2) {
 		if own := order.Uint64(file[page*m.pageSize:]); own != page {
@@ -108,8 +115,10 @@ func (m meta) checkOther(file []byte) error {
 		}
 		fields := file[page*m.pageSize+headerSize:][:metaSize]
 		sound := file[(1-page)*m.pageSize+headerSize:]
-		// Commits write the two pages in turn, so the other page is one commit older. In a copy that Snapshot wrote, page 0 always has the newest number,
-		// and page 1 has the number before it, but the same root. The next commit may overwrite page 0; then page 1 is two commits older.
+		// Commits write the two pages in turn, so the other page is one commit older. In a copy
+		// that Snapshot wrote, page 0 always has the newest number, and page 1 has the number
+		// before it, but the same root. The next commit may overwrite page 0; then page 1 is two
+		// commits older.
 		const inTurn = 1
 		switch other, whole := readMeta(fields); {
 		case whole && other.tx+inTurn+page < m.tx:
@@ -121,16 +130,21 @@ func (m meta) checkOther(file []byte) error {
 	return nil
 }
 
-// torn reports whether fields can be what is left if a crash interrupted the write of the next meta page after m over an older one. Both of these pages have
-// the fixed fields of sound, which is the valid meta page, and transaction numbers near that of m. If one flipped bit explains the difference from a valid
-// page, it is damage by the disk, because a crash does not flip a single bit.
+// torn reports whether fields can be what is left if a crash interrupted the write of the next meta
+// page after m over an older one. Both of these pages have the fixed fields of sound, which is the
+// valid meta page, and transaction numbers near that of m. If one flipped bit explains the
+// difference from a valid page, it is damage by the disk, because a crash does not flip a single
+// bit.
 func (m meta) torn(fields, sound []byte) bool {
 	return bytes.Equal(fields[:fixedSize], sound[:fixedSize]) && m.isNear(fields[txAt:sumAt]) && !m.isOneBitOff(fields)
 }
 
-// isNear reports whether each byte of number is the same byte of a transaction number that differs from that of m by at most reach.
+// isNear reports whether each byte of number is the same byte of a transaction number that differs
+// from that of m by at most reach.
 func (m meta) isNear(number []byte) bool {
-	const reach = 2 // the meta pages are written in turn; in a copy that Snapshot wrote, one may be two commits older, see checkOther
+	// the meta pages are written in turn; in a copy that Snapshot wrote, one may be two commits
+	// older, see checkOther
+	const reach = 2
 	for i, n := range number {
 		found := false
 		for tx := m.tx - min(m.tx, reach); tx <= m.tx+reach; tx++ {
@@ -143,8 +157,9 @@ func (m meta) isNear(number []byte) bool {
 	return true
 }
 
-// isOneBitOff reports whether flipping one bit of fields makes them a valid meta page that is newer than m. With the root of m, as in a copy that Snapshot
-// wrote, such a page does not count: then m has the same records.
+// isOneBitOff reports whether flipping one bit of fields makes them a valid meta page that is newer
+// than m. With the root of m, as in a copy that Snapshot wrote, such a page does not count: then m
+// has the same records.
 func (m meta) isOneBitOff(fields []byte) bool {
 	flipped := bytes.Clone(fields)
 	for bit := range 8 * metaSize {

@@ -9,8 +9,8 @@ import (
 	"github.com/lessor-dev/lessor/store/storetest"
 )
 
-// lastMeta returns the file of a store after six commits, the last commit's write of its meta page, and the meta page that an earlier commit wrote at
-// the same place.
+// lastMeta returns the file of a store after six commits, the last commit's write of its meta page,
+// and the meta page that an earlier commit wrote at the same place.
 func lastMeta(t *testing.T) (content []byte, last write, old []byte) {
 	t.Helper()
 	dir := filledStore(t)
@@ -30,7 +30,8 @@ func lastMeta(t *testing.T) (content []byte, last write, old []byte) {
 	return d.content, last, old
 }
 
-// A crash may cut off the write of a meta page at any byte. The check must then find the file sound, with the state either before or after the commit.
+// A crash may cut off the write of a meta page at any byte. The check must then find the file
+// sound, with the state either before or after the commit.
 func TestTornMetaPageIsAccepted(t *testing.T) {
 	content, last, _ := lastMeta(t)
 	m, _ := newestMeta(content)
@@ -50,7 +51,9 @@ func TestTornMetaPageIsAccepted(t *testing.T) {
 		}
 	}
 	older := content[int64(len(page))-last.at:][:len(page)]
-	for bit := range 64 { // as a crash in the next commit leaves it if the write ends in the root, which differs from the older one by one bit
+	// as a crash in the next commit leaves it if the write ends in the root, which differs from the
+	// older one by one bit
+	for bit := range 64 {
 		older[headerSize+fixedSize+bit/8] ^= 1 << (bit % 8)
 		if err := checkData(content); err != nil {
 			t.Errorf("bit %d of the root in the older page differs: %v", bit, err)
@@ -69,8 +72,9 @@ func bitsBetween(a, b []byte) (n int) {
 	return n
 }
 
-// If a meta page has a content that no crash leaves, the disk has lost or changed it, and it may be that of the last commit. The check must refuse the
-// file: otherwise the store would silently lack that commit.
+// If a meta page has a content that no crash leaves, the disk has lost or changed it, and it may be
+// that of the last commit. The check must refuse the file: otherwise the store would silently lack
+// that commit.
 func TestChangedMetaPageIsRefused(t *testing.T) {
 	content, last, old := lastMeta(t)
 	page := content[last.at:][:len(last.data)]
@@ -102,9 +106,10 @@ func TestChangedMetaPageIsRefused(t *testing.T) {
 	}
 }
 
-// A copy that Snapshot wrote can be opened as a store, and a crash in its first commit may tear a meta page, too. In a copy, page 0 is always the newest
-// meta page, even if its transaction number is odd, so the first commit may overwrite the newest one. Whatever the crash leaves, the store must then have
-// the records of the copy.
+// A copy that Snapshot wrote can be opened as a store, and a crash in its first commit may tear a
+// meta page, too. In a copy, page 0 is always the newest meta page, even if its transaction number
+// is odd, so the first commit may overwrite the newest one. Whatever the crash leaves, the store
+// must then have the records of the copy.
 func TestTornMetaPageOfACopy(t *testing.T) {
 	for extra := range 2 {
 		s := mustOpen(t, t.TempDir())
@@ -123,7 +128,9 @@ func TestTornMetaPageOfACopy(t *testing.T) {
 		if _, err := s.Snapshot(&copied); err != nil {
 			t.Fatal(err)
 		}
-		for bit := range 64 { // as a crash leaves it if the write ends in the root, which differs from that of the copy by one bit
+		// as a crash leaves it if the write ends in the root, which differs from that of the copy
+		// by one bit
+		for bit := range 64 {
 			torn := bytes.Clone(copied.Bytes())
 			torn[headerSize+fixedSize+bit/8] ^= 1 << (bit % 8)
 			if err := checkData(torn); err != nil {
@@ -156,8 +163,9 @@ func TestTornMetaPageOfACopy(t *testing.T) {
 	}
 }
 
-// A value may look like a meta page, and lie where the second meta page of a file with larger pages would lie. Open must not take it for a meta page.
-// Otherwise anybody who submits a task could make the next start refuse the store.
+// A value may look like a meta page, and lie where the second meta page of a file with larger pages
+// would lie. Open must not take it for a meta page. Otherwise anybody who submits a task could make
+// the next start refuse the store.
 func TestValueIsNotTakenForAMetaPage(t *testing.T) {
 	const at = 1 << 20 // one of the places where meta pages are looked for
 	value := make([]byte, 2*at)

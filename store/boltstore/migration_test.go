@@ -14,7 +14,8 @@ import (
 	"github.com/lessor-dev/lessor/store/storetest"
 )
 
-// goldenStore returns the file of a store that a program of that format made, without the space behind its last page.
+// goldenStore returns the file of a store that a program of that format made, without the space
+// behind its last page.
 func goldenStore(t *testing.T, format int) []byte {
 	t.Helper()
 	file, err := os.Open(fmt.Sprintf("../../coordinator/engine/testdata/format%d.db.gz", format))
@@ -37,8 +38,9 @@ func goldenStore(t *testing.T, format int) []byte {
 // nextMigrations are those of an imagined next version: the current ones and one more.
 var nextMigrations = append(store.Current(), addOne)
 
-// A store of each format is upgraded to the newest one, and a crash during the upgrade leaves any part of its writes. The next start of the new program
-// must complete the upgrade. A program of the old format must find the store as it was before the upgrade, or refuse it and change nothing.
+// A store of each format is upgraded to the newest one, and a crash during the upgrade leaves any
+// part of its writes. The next start of the new program must complete the upgrade. A program of the
+// old format must find the store as it was before the upgrade, or refuse it and change nothing.
 func TestCrashedUpgradeIsCompleted(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -109,8 +111,8 @@ func (m *migration) open(dir string, with store.Migrations) *Store {
 	return s
 }
 
-// crashIn checks the images that crashes in the commit with the given number can leave: with some of its pages, at random, several times over; and with its
-// writes cut off after each of them.
+// crashIn checks the images that crashes in the commit with the given number can leave: with some
+// of its pages, at random, several times over; and with its writes cut off after each of them.
 func (m *migration) crashIn(number, tries int, rnd *rand.Rand) {
 	d := disk{content: bytes.Clone(m.start)}
 	for _, commit := range m.commits[:number] {

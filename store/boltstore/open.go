@@ -34,17 +34,21 @@ const (
 type Options struct {
 	// MaxBytes is how large the file may become; a commit beyond it fails. 0 is no limit.
 	MaxBytes int64
-	// MapBytes is how much address space is mapped from the start, or the size of the file and a quarter of MapBytes if that is more; it costs no
-	// memory. While the file is smaller, a commit never waits for a View, a Snapshot or the check that runs after Open. 0 is 64 GiB, or a quarter of
-	// what the process may map if that is limited (ulimit -v), but at least 1 GiB.
+	// MapBytes is how much address space is mapped from the start, or the size of the file and a
+	// quarter of MapBytes if that is more; it costs no memory. While the file is smaller, a commit
+	// never waits for a View, a Snapshot or the check that runs after Open. 0 is 64 GiB, or a
+	// quarter of what the process may map if that is limited (ulimit -v), but at least 1 GiB.
 	MapBytes int64
-	// LockTimeout is how long Open waits for another process to close the store. 0 is DefaultLockTimeout.
+	// LockTimeout is how long Open waits for another process to close the store. 0 is
+	// DefaultLockTimeout.
 	LockTimeout time.Duration
-	// Logger gets a message if Open takes back a commit that a loss of power cut off, and if Open upgrades the store. nil is slog.Default().
+	// Logger gets a message if Open takes back a commit that a loss of power cut off, and if Open
+	// upgrades the store. nil is slog.Default().
 	Logger *slog.Logger
 }
 
-// DefaultLockTimeout is how long Open waits for another process to close the store, unless Options say otherwise.
+// DefaultLockTimeout is how long Open waits for another process to close the store, unless Options
+// say otherwise.
 const DefaultLockTimeout = time.Second
 
 func (o Options) withDefaults() Options {
@@ -54,15 +58,17 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Open opens the store in dir, and makes the directory and the store if they do not exist. The first time since the machine was booted, and before an
-// upgrade, Open checks all pages, which it reads from the disk: some 450 MB for a million tasks. Otherwise the check runs after Open has returned; if it
-// finds something wrong, all further calls fail.
+// Open opens the store in dir, and makes the directory and the store if they do not exist. The
+// first time since the machine was booted, and before an upgrade, Open checks all pages, which it
+// reads from the disk: some 450 MB for a million tasks. Otherwise the check runs after Open has
+// returned; if it finds something wrong, all further calls fail.
 //
-// If the newest commit is in the file only in part, and the commit before it is whole, Open takes the newest one back: the power was lost while it was
-// under way, and nobody was told of it.
+// If the newest commit is in the file only in part, and the commit before it is whole, Open takes
+// the newest one back: the power was lost while it was under way, and nobody was told of it.
 //
-// The errors to tell apart are *store.InUseError, *store.NewerFormatError, *store.DamagedError, *store.CorruptError, *store.UnfinishedError,
-// *store.LostError and *store.StandbyError; others come from the operating system and name the directory or the file.
+// The errors to tell apart are *store.InUseError, *store.NewerFormatError, *store.DamagedError,
+// *store.CorruptError, *store.UnfinishedError, *store.LostError and *store.StandbyError; others
+// come from the operating system and name the directory or the file.
 func Open(dir string, opts Options) (*Store, error) {
 	return open(dir, opts.withDefaults(), store.Current())
 }
@@ -104,7 +110,8 @@ func Exists(dir string) bool {
 	return fileExists(filepath.Join(dir, fileName))
 }
 
-// DiskDir returns a directory on the disk that holds the file of the store in dir, which a symbolic link may have put on another one.
+// DiskDir returns a directory on the disk that holds the file of the store in dir, which a symbolic
+// link may have put on another one.
 func DiskDir(dir string) string {
 	if file, err := filepath.EvalSymlinks(filepath.Join(dir, fileName)); err == nil {
 		return filepath.Dir(file)
@@ -112,9 +119,11 @@ func DiskDir(dir string) string {
 	return dir
 }
 
-// OpenReadOnly opens a store for reading. path is the directory of a store, or a file that Snapshot wrote. OpenReadOnly checks the store as Open does, but does
-// not change or upgrade it. No process may have the store open for writing. Commit fails. The directory may be that of a standby. The errors are those of Open,
-// also *store.TornError if Open would take a commit back, and fs.ErrNotExist if there is no store.
+// OpenReadOnly opens a store for reading. path is the directory of a store, or a file that Snapshot
+// wrote. OpenReadOnly checks the store as Open does, but does not change or upgrade it. No process
+// may have the store open for writing. Commit fails. The directory may be that of a standby. The
+// errors are those of Open, also *store.TornError if Open would take a commit back, and
+// fs.ErrNotExist if there is no store.
 func OpenReadOnly(path string, opts Options) (*Store, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		if err := refuseUnfinished(path); err != nil {
@@ -139,7 +148,8 @@ func OpenReadOnly(path string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// takeOwnership does the part of Open that needs the lock on an open store: it writes the owner file, removes temporary files and upgrades the store.
+// takeOwnership does the part of Open that needs the lock on an open store: it writes the owner
+// file, removes temporary files and upgrades the store.
 func (s *Store) takeOwnership(dir string, migrations store.Migrations, o *opening) error {
 	if err := writeOwner(dir); err != nil {
 		return err
@@ -147,7 +157,8 @@ func (s *Store) takeOwnership(dir string, migrations store.Migrations, o *openin
 	if err := removeTemps(dir); err != nil {
 		return err
 	}
-	if err := syncDir(dir); err != nil { // the process that named the store may have been killed before the name was durable
+	// the process that named the store may have been killed before the name was durable
+	if err := syncDir(dir); err != nil {
 		return err
 	}
 	have, err := s.firstRead(migrations)
@@ -168,8 +179,8 @@ func (s *Store) takeOwnership(dir string, migrations store.Migrations, o *openin
 	return nil
 }
 
-// firstRead returns the format of the store. A store with a mark has not been checked yet, and bbolt panics, or reads past the end of the file, at a
-// damaged page.
+// firstRead returns the format of the store. A store with a mark has not been checked yet, and
+// bbolt panics, or reads past the end of the file, at a damaged page.
 func (s *Store) firstRead(migrations store.Migrations) (format uint32, err error) {
 	fault := catchFaults(func() error {
 		format, err = migrations.Check(s)
@@ -179,8 +190,9 @@ func (s *Store) firstRead(migrations store.Migrations) (format uint32, err error
 	return format, cmp.Or(damaged(s.path, fault), err)
 }
 
-// defaultMapBytes leaves room for what a store grows by during the longest backup: bbolt maps more only when nobody reads, and until then all commits would
-// wait. On systems of 64 bits, address space is plentiful unless it is limited (ulimit -v).
+// defaultMapBytes leaves room for what a store grows by during the longest backup: bbolt maps more
+// only when nobody reads, and until then all commits would wait. On systems of 64 bits, address
+// space is plentiful unless it is limited (ulimit -v).
 func defaultMapBytes() int64 {
 	const least, most = 1 << 30, 1 << (30 + 6*(math.MaxUint>>63))
 	var limit syscall.Rlimit
@@ -192,7 +204,8 @@ func defaultMapBytes() int64 {
 
 func boltOptions(opts Options) *bbolt.Options {
 	return &bbolt.Options{
-		Timeout:         opts.LockTimeout, // of openBolt; bbolt itself never has to wait, because openBolt has locked the file before
+		// of openBolt; bbolt itself never has to wait, because openBolt has locked the file before
+		Timeout:         opts.LockTimeout,
 		InitialMmapSize: int(opts.MapBytes),
 		MaxSize:         int(opts.MaxBytes),
 		FreelistType:    bbolt.FreelistMapType,

@@ -41,7 +41,8 @@ func mustOpen(t *testing.T, dir string) *Store {
 	return s
 }
 
-// While a store is open, another Open fails with an error that names the process that has the store. Close removes the owner file.
+// While a store is open, another Open fails with an error that names the process that has the
+// store. Close removes the owner file.
 func TestSecondOpenNamesTheFirstProcess(t *testing.T) {
 	dir := t.TempDir()
 	first := mustOpen(t, dir)
@@ -66,7 +67,8 @@ func TestSecondOpenNamesTheFirstProcess(t *testing.T) {
 	mustOpen(t, dir)
 }
 
-// The lock decides who owns a store. Open replaces an owner file that a crash has left, even one that cannot be parsed.
+// The lock decides who owns a store. Open replaces an owner file that a crash has left, even one
+// that cannot be parsed.
 func TestOwnerFileOfACrashIsReplaced(t *testing.T) {
 	dir := filledStore(t)
 	if err := os.WriteFile(filepath.Join(dir, ownerName), []byte("{torn"), 0o600); err != nil {
@@ -79,8 +81,9 @@ func TestOwnerFileOfACrashIsReplaced(t *testing.T) {
 	}
 }
 
-// Open replaces an owner file that it cannot write, such as one of root, whose process was killed. Otherwise the user of the store could no longer open it.
-// A directory stands for such a file here, because not even root can write to it.
+// Open replaces an owner file that it cannot write, such as one of root, whose process was killed.
+// Otherwise the user of the store could no longer open it. A directory stands for such a file here,
+// because not even root can write to it.
 func TestOwnerFileOfAnotherUserIsReplaced(t *testing.T) {
 	dir := filledStore(t)
 	if err := os.Mkdir(filepath.Join(dir, ownerName), 0o700); err != nil {
@@ -93,7 +96,8 @@ func TestOwnerFileOfAnotherUserIsReplaced(t *testing.T) {
 	}
 }
 
-// If the owner file can be neither written nor replaced, nothing has the store open afterwards. Otherwise an InUseError would name a process that is gone.
+// If the owner file can be neither written nor replaced, nothing has the store open afterwards.
+// Otherwise an InUseError would name a process that is gone.
 func TestOwnerFileThatCannotBeReplaced(t *testing.T) {
 	dir := filledStore(t)
 	if err := os.MkdirAll(filepath.Join(dir, ownerName, "full"), 0o700); err != nil {
@@ -111,7 +115,8 @@ func TestOwnerFileThatCannotBeReplaced(t *testing.T) {
 	mustOpen(t, dir)
 }
 
-// If the names of the files beside the store are symbolic links, Open replaces the links and does not write to the files that they lead to.
+// If the names of the files beside the store are symbolic links, Open replaces the links and does
+// not write to the files that they lead to.
 func TestOpenWritesNothingThroughALink(t *testing.T) {
 	dir, other := markedStore(t), filepath.Join(t.TempDir(), "other")
 	if err := os.WriteFile(other, []byte("kept"), 0o600); err != nil {
@@ -133,8 +138,9 @@ func TestOpenWritesNothingThroughALink(t *testing.T) {
 	}
 }
 
-// If the first start of a store is killed, it leaves an incomplete file under a temporary name. The next start removes that file and makes a new
-// store. The name of the directory does not matter, even if it looks like a pattern.
+// If the first start of a store is killed, it leaves an incomplete file under a temporary name. The
+// next start removes that file and makes a new store. The name of the directory does not matter,
+// even if it looks like a pattern.
 func TestFirstStartAfterACrash(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store[1")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -155,8 +161,8 @@ func TestFirstStartAfterACrash(t *testing.T) {
 	}
 }
 
-// If several processes open a store that does not exist yet, one of them opens it and the others get an InUseError; no process replaces the file of
-// another.
+// If several processes open a store that does not exist yet, one of them opens it and the others
+// get an InUseError; no process replaces the file of another.
 func TestOneOfSeveralFirstStartsOwnsTheStore(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not", "there yet")
 	var boots sync.WaitGroup
@@ -197,7 +203,8 @@ func openFileInfo(t *testing.T, s *Store) fs.FileInfo {
 	return info
 }
 
-// Only the user of the store may read its directory and files, because the store holds the key that signs leases.
+// Only the user of the store may read its directory and files, because the store holds the key that
+// signs leases.
 func TestFileModes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	mustOpen(t, dir)
@@ -247,8 +254,8 @@ func TestFileThatIsNoStoreIsRefused(t *testing.T) {
 	}
 }
 
-// Open refuses a file that was cut off, unless only space is missing that was never used. Open must not read behind the end of the file, which would kill
-// the process.
+// Open refuses a file that was cut off, unless only space is missing that was never used. Open must
+// not read behind the end of the file, which would kill the process.
 func TestFileThatWasCutOffIsRefused(t *testing.T) {
 	whole := readFile(t, filledStore(t))
 	meta, found := newestMeta(whole)
@@ -263,9 +270,10 @@ func TestFileThatWasCutOffIsRefused(t *testing.T) {
 	mustOpen(t, dir)
 }
 
-// Open of a file with a lost or changed page either succeeds or returns a DamagedError or CorruptError. It must not let bbolt panic in one of bbolt's
-// goroutines, which would kill the process, and must not keep the lock after an error. Open may not notice a change within a value: then the seal of the
-// value fails when the value is read.
+// Open of a file with a lost or changed page either succeeds or returns a DamagedError or
+// CorruptError. It must not let bbolt panic in one of bbolt's goroutines, which would kill the
+// process, and must not keep the lock after an error. Open may not notice a change within a value:
+// then the seal of the value fails when the value is read.
 func TestDamagedPageDoesNotKillTheProcess(t *testing.T) {
 	whole := readFile(t, filledStore(t))
 	meta, _ := newestMeta(whole)
@@ -294,8 +302,9 @@ func TestDamagedPageDoesNotKillTheProcess(t *testing.T) {
 	}
 }
 
-// openDamaged opens a file with content. If Open refuses it, openDamaged replaces the content by whole and opens the file again, for which the lock must be
-// free. It returns 1 if Open refused content, else 0.
+// openDamaged opens a file with content. If Open refuses it, openDamaged replaces the content by
+// whole and opens the file again, for which the lock must be free. It returns 1 if Open refused
+// content, else 0.
 func openDamaged(t *testing.T, content, whole []byte) int {
 	t.Helper()
 	dir := dirWithFile(t, content)
@@ -304,7 +313,8 @@ func openDamaged(t *testing.T, content, whole []byte) int {
 		_ = s.Close()
 		return 0
 	}
-	damage, record := new(store.DamagedError), new(store.CorruptError) // a CorruptError if the record with the format is lost
+	// a CorruptError if the record with the format is lost
+	damage, record := new(store.DamagedError), new(store.CorruptError)
 	if !errors.As(err, &damage) && !errors.As(err, &record) {
 		t.Errorf("Open = %v, want a DamagedError or a CorruptError", err)
 	}
@@ -315,7 +325,8 @@ func openDamaged(t *testing.T, content, whole []byte) int {
 	return 1
 }
 
-// wantDamaged checks that Open, OpenReadOnly and Compact refuse a file with content as damaged, and do not change it.
+// wantDamaged checks that Open, OpenReadOnly and Compact refuse a file with content as damaged, and
+// do not change it.
 func wantDamaged(t *testing.T, content []byte) {
 	t.Helper()
 	dir, opts := dirWithFile(t, content), Options{LockTimeout: time.Millisecond}
@@ -372,7 +383,8 @@ var addOne = store.Migration{Name: "add a record", Apply: func(_ store.Reader, b
 	return nil
 }}
 
-// A program with more migrations upgrades a store. The older program then refuses the store and does not change it.
+// A program with more migrations upgrades a store. The older program then refuses the store and
+// does not change it.
 func TestOpenMigrates(t *testing.T) {
 	dir := filledStore(t)
 	opts := Options{}.withDefaults()
@@ -405,8 +417,9 @@ func TestOpenMigrates(t *testing.T) {
 	}
 }
 
-// Gone is true after an open store was moved or removed, also if another store is at its path meanwhile. Stats still returns the size of the open file,
-// and Close does not remove the owner file of the other store.
+// Gone is true after an open store was moved or removed, also if another store is at its path
+// meanwhile. Stats still returns the size of the open file, and Close does not remove the owner
+// file of the other store.
 func TestGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	first, err := Open(dir, Options{})
@@ -449,7 +462,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// A parent directory that the file system cannot sync is no error, because only its owner can do more. /proc stands for such a file system.
+// A parent directory that the file system cannot sync is no error, because only its owner can do
+// more. /proc stands for such a file system.
 func TestParentThatCannotBeSynced(t *testing.T) {
 	if !fileExists("/proc/self") {
 		t.Skip("the system has no /proc")
@@ -462,8 +476,8 @@ func TestParentThatCannotBeSynced(t *testing.T) {
 	}
 }
 
-// If the file of a store is missing, but not what the store has left beside it, Open makes no empty store in its place: the loss would go unnoticed. When
-// those files are removed, it does.
+// If the file of a store is missing, but not what the store has left beside it, Open makes no empty
+// store in its place: the loss would go unnoticed. When those files are removed, it does.
 func TestLostStoreIsNotReplaced(t *testing.T) {
 	for _, left := range [][]string{{markName}, {reserveName}, {markName, reserveName}} {
 		dir := t.TempDir()
@@ -488,8 +502,8 @@ func TestLostStoreIsNotReplaced(t *testing.T) {
 	}
 }
 
-// Two processes may begin with the same directory. The one that has seen no store there does not report it lost if the other one has made it meanwhile, and
-// what lies beside it.
+// Two processes may begin with the same directory. The one that has seen no store there does not
+// report it lost if the other one has made it meanwhile, and what lies beside it.
 func TestStoreThatAnotherProcessMakesIsNotLost(t *testing.T) {
 	dir := t.TempDir()
 	mustOpen(t, dir)
@@ -501,8 +515,9 @@ func TestStoreThatAnotherProcessMakesIsNotLost(t *testing.T) {
 	}
 }
 
-// A commit for which bbolt has to map more of the file waits until a Snapshot ends, and with it all reads that begin meanwhile. So there is room for what a
-// store grows by during the longest backup, however large it was when it was opened.
+// A commit for which bbolt has to map more of the file waits until a Snapshot ends, and with it all
+// reads that begin meanwhile. So there is room for what a store grows by during the longest backup,
+// however large it was when it was opened.
 func TestRoomToGrowDuringASnapshot(t *testing.T) {
 	dir := filledStore(t)
 	for _, size := range []int64{0, 100 << 30} { // the larger file has a hole, so it takes no space

@@ -10,7 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// opening is the check of a store that is being opened. The check runs before the store serves, or in the background while it serves.
+// opening is the check of a store that is being opened. The check runs before the store serves, or
+// in the background while it serves.
 type opening struct {
 	file       *os.File
 	background *backgroundCheck // the check in the background; nil if the store was checked at once
@@ -20,20 +21,26 @@ type opening struct {
 
 var errOlderFormat = errors.New("the store has an older format")
 
-// check prepares a check in the background if the store has all of the following, and otherwise checks the store at once:
+// check prepares a check in the background if the store has all of the following, and otherwise
+// checks the store at once:
 //   - a good mark;
-//   - a note that the newest commit is durable. Without it, that commit may have failed, or the end of the process may have cut it off;
-//   - a list of free pages. Without it, bbolt reads as many pages as a check does when it opens the file, and panics at a lost one.
+//   - a note that the newest commit is durable. Without it, that commit may have failed, or the end
+//     of the process may have cut it off;
+//   - a list of free pages. Without it, bbolt reads as many pages as a check does when it opens the
+//     file, and panics at a lost one.
 //
-// check removes the mark until the check in the background has ended. A damaged page can end the process before the check finds that page (damage.go). Without
-// a mark, the next start checks first and reports the damage, instead of ending in the same way.
+// check removes the mark until the check in the background has ended. A damaged page can end the
+// process before the check finds that page (damage.go). Without a mark, the next start checks first
+// and reports the damage, instead of ending in the same way.
 func (o *opening) check(file *os.File) error {
 	o.file = file
 	if !hasGoodMark(file) {
 		return o.checkAtOnce(file)
 	}
 	unmark(file.Name())
-	if err := file.Sync(); err != nil { // the file may have commits of a killed process, which callers will read, so they must be durable
+	// the file may have commits of a killed process, which callers will read, so they must be
+	// durable
+	if err := file.Sync(); err != nil {
 		return err
 	}
 	background, err := newBackgroundCheck(file)
@@ -44,7 +51,8 @@ func (o *opening) check(file *os.File) error {
 	return err
 }
 
-// checkAtOnce checks a store at once. If a loss of power may have cut off the newest commit, checkAtOnce takes it back, and logs that.
+// checkAtOnce checks a store at once. If a loss of power may have cut off the newest commit,
+// checkAtOnce takes it back, and logs that.
 func (o *opening) checkAtOnce(file *os.File) error {
 	err := o.checkOnly(file)
 	if !errors.As(err, new(*store.TornError)) {
@@ -72,7 +80,8 @@ func (o *opening) pinPages(db *bbolt.DB) (err error) {
 	return err
 }
 
-// checkNow runs the check that was prepared for the background, if there is one, before the store serves.
+// checkNow runs the check that was prepared for the background, if there is one, before the store
+// serves.
 func (o *opening) checkNow() error {
 	if o.background == nil {
 		return nil
@@ -94,7 +103,8 @@ func (o *opening) finish(s *Store) {
 	s.background.run(sound, s.fail, func() { s.pins.Add(-1) })
 }
 
-// abort ends an opening that failed. It restores the mark that check removed, unless the error why is damage in the store.
+// abort ends an opening that failed. It restores the mark that check removed, unless the error why
+// is damage in the store.
 func (o *opening) abort(s *Store, why error) error {
 	if o.background != nil && !errors.As(why, new(*store.DamagedError)) && !errors.As(why, new(*store.CorruptError)) {
 		s.mark(o.file)

@@ -17,7 +17,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// damageLeaf clears the first leaf page of keyspace Spec in the file of a store. Open does not read that page, unless it checks the store.
+// damageLeaf clears the first leaf page of keyspace Spec in the file of a store. Open does not read
+// that page, unless it checks the store.
 func damageLeaf(t *testing.T, dir string) {
 	t.Helper()
 	content := readFile(t, dir)
@@ -29,8 +30,9 @@ func damageLeaf(t *testing.T, dir string) {
 
 func hasMark(dir string) bool { return fileExists(filepath.Join(dir, markName)) }
 
-// While a store is checked in the background, it has no mark: if bbolt kills the process because of a damaged page, the next start must check the store
-// before it serves. The mark is set when the check has ended, or when the store is closed earlier.
+// While a store is checked in the background, it has no mark: if bbolt kills the process because of
+// a damaged page, the next start must check the store before it serves. The mark is set when the
+// check has ended, or when the store is closed earlier.
 func TestNoMarkUntilTheCheckHasEnded(t *testing.T) {
 	dir := markedStore(t)
 	file, err := os.OpenFile(filepath.Join(dir, fileName), os.O_RDWR, 0)
@@ -66,7 +68,8 @@ func TestNoMarkUntilTheCheckHasEnded(t *testing.T) {
 	}
 }
 
-// After a failed commit the store has no mark, whether the check in the background ends before or after the failure.
+// After a failed commit the store has no mark, whether the check in the background ends before or
+// after the failure.
 func TestFailedStoreIsNotMarked(t *testing.T) {
 	dir := markedStore(t)
 	s := mustOpen(t, dir)
@@ -81,7 +84,8 @@ func TestFailedStoreIsNotMarked(t *testing.T) {
 	}
 }
 
-// bbolt trusts the list of free pages. So Open checks the list before bbolt reads it, even if everything else is checked in the background.
+// bbolt trusts the list of free pages. So Open checks the list before bbolt reads it, even if
+// everything else is checked in the background.
 func TestDamagedFreeListIsRefusedAtOnce(t *testing.T) {
 	dir := markedStore(t)
 	content := readFile(t, dir)
@@ -93,8 +97,8 @@ func TestDamagedFreeListIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// With a mark, Open reads the format and the sums before the check in the background begins. If it meets a damaged page, it refuses the store, and does not
-// end the process.
+// With a mark, Open reads the format and the sums before the check in the background begins. If it
+// meets a damaged page, it refuses the store, and does not end the process.
 func TestDamagedPageOfTheFormatIsRefused(t *testing.T) {
 	for name, damage := range map[string]func(content []byte){
 		"page of the buckets": func(content []byte) { // bbolt panics
@@ -115,7 +119,8 @@ func TestDamagedPageOfTheFormatIsRefused(t *testing.T) {
 	}
 }
 
-// A store is checked before it is upgraded, also if it has a mark, because an upgrade cannot be undone. After the upgrade it is not checked again.
+// A store is checked before it is upgraded, also if it has a mark, because an upgrade cannot be
+// undone. After the upgrade it is not checked again.
 func TestUpgradeChecksFirst(t *testing.T) {
 	dir := markedStore(t)
 	damageLeaf(t, dir)
@@ -140,8 +145,8 @@ func TestUpgradeChecksFirst(t *testing.T) {
 	}
 }
 
-// If Open refuses a store because of damage that is found before the check in the background begins, the store does not get its mark back: the next Open checks
-// it first.
+// If Open refuses a store because of damage that is found before the check in the background
+// begins, the store does not get its mark back: the next Open checks it first.
 func TestRefusalOfADamagedStoreRemovesTheMark(t *testing.T) {
 	var format store.Batch
 	store.Current().Stamp(&format)
@@ -169,8 +174,8 @@ func TestRefusalOfADamagedStoreRemovesTheMark(t *testing.T) {
 	}
 }
 
-// An upgrade is logged, with the old and the new format, because earlier versions cannot open the store any more. A start without an upgrade logs
-// nothing.
+// An upgrade is logged, with the old and the new format, because earlier versions cannot open the
+// store any more. A start without an upgrade logs nothing.
 func TestUpgradeIsLogged(t *testing.T) {
 	dir := markedStore(t)
 	formats := fmt.Sprintf("from=%d to=%d", store.Current().Format(), nextMigrations.Format())
@@ -189,7 +194,8 @@ func TestUpgradeIsLogged(t *testing.T) {
 	}
 }
 
-// An Open that refuses a marked store for its format changes neither the file nor the mark, and releases the lock.
+// An Open that refuses a marked store for its format changes neither the file nor the mark, and
+// releases the lock.
 func TestRefusalForTheFormatKeepsTheMark(t *testing.T) {
 	dir := markedStore(t)
 	s, err := open(dir, Options{}.withDefaults(), nextMigrations)
@@ -216,8 +222,9 @@ func TestRefusalForTheFormatKeepsTheMark(t *testing.T) {
 	}
 }
 
-// If bbolt must map the file again for a commit, the commit waits for reads under way, and so for the check in the background. It must succeed when the
-// check ends. Close, which ends the check early, must not hang.
+// If bbolt must map the file again for a commit, the commit waits for reads under way, and so for
+// the check in the background. It must succeed when the check ends. Close, which ends the check
+// early, must not hang.
 func TestRemapDuringTheCheck(t *testing.T) {
 	for _, wait := range []bool{true, false} {
 		s, err := Open(markedStore(t), Options{MapBytes: 1})
@@ -246,8 +253,8 @@ func TestRemapDuringTheCheck(t *testing.T) {
 	}
 }
 
-// If the newest commit has no note that it was durable, the store is checked before it serves, even with a mark: that commit may be incomplete, or have
-// failed. The check then adds the note.
+// If the newest commit has no note that it was durable, the store is checked before it serves, even
+// with a mark: that commit may be incomplete, or have failed. The check then adds the note.
 func TestCommitWithoutANoteIsCheckedFirst(t *testing.T) {
 	dir := markedStore(t)
 	content := readFile(t, dir)

@@ -6,8 +6,9 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// plan groups the changes of a batch by keyspace, so that each bucket is fetched once. Within a keyspace, the changes keep their order: measurements showed
-// that sorting them by key costs as much time as it saves, whatever their order was. Each commit reuses the memory of the plan.
+// plan groups the changes of a batch by keyspace, so that each bucket is fetched once. Within a
+// keyspace, the changes keep their order: measurements showed that sorting them by key costs as
+// much time as it saves, whatever their order was. Each commit reuses the memory of the plan.
 type plan struct {
 	byKeyspace [store.NumKeyspaces][]int // indexes into the batch
 }
@@ -49,12 +50,15 @@ func openBucket(tx *bbolt.Tx, ks store.Keyspace) (*bbolt.Bucket, error) {
 	return bucket, err
 }
 
-// fillOf returns how full a page of ks may be, as a fraction of its size, when bbolt splits it. If keys are added more or less in rising order, full pages
-// halve the size of the file. If keys are added in random order, full pages would soon have to be split again.
+// fillOf returns how full a page of ks may be, as a fraction of its size, when bbolt splits it. If
+// keys are added more or less in rising order, full pages halve the size of the file. If keys are
+// added in random order, full pages would soon have to be split again.
 //
-// The records of the ledger are small. They are written when their tasks are deleted, which is almost, but not quite, the order of their keys. With full pages,
-// each of the few late records would split a page and leave a new page with two records. Runs, too, grow in rising order, but in many places at once: measured
-// with runs of 3 to 10,000 tasks, a task takes 52 to 59 bytes at 0.7, up to 73 at 0.5, and 37 to 326 at 1.
+// The records of the ledger are small. They are written when their tasks are deleted, which is
+// almost, but not quite, the order of their keys. With full pages, each of the few late records
+// would split a page and leave a new page with two records. Runs, too, grow in rising order, but in
+// many places at once: measured with runs of 3 to 10,000 tasks, a task takes 52 to 59 bytes at 0.7,
+// up to 73 at 0.5, and 37 to 326 at 1.
 func fillOf(ks store.Keyspace) float64 {
 	switch ks {
 	case store.Spec, store.Task, store.Lease, store.Ready, store.Timer,

@@ -12,7 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// The ledger takes little space in the file, whether its records come in the order of the task ids, nearly in that order, or in a very different order.
+// The ledger takes little space in the file, whether its records come in the order of the task ids,
+// nearly in that order, or in a very different order.
 func TestLedgerTakesLittleSpace(t *testing.T) {
 	const (
 		rows   = 2000
@@ -84,7 +85,8 @@ func commitInParts(t *testing.T, s *Store, rows, part int, put func(b *store.Bat
 	}
 }
 
-// Timers take little space in the file, whether they come in the order of their times, as those of retention do, or in any order, as those of delayed tasks do.
+// Timers take little space in the file, whether they come in the order of their times, as those of
+// retention do, or in any order, as those of delayed tasks do.
 func TestTimersTakeLittleSpace(t *testing.T) {
 	const (
 		rows   = 20_000
@@ -116,7 +118,8 @@ func TestTimersTakeLittleSpace(t *testing.T) {
 	}
 }
 
-// Tasks take little space in the file, also if they come in many workspaces at once, so that the keys of most are between others.
+// Tasks take little space in the file, also if they come in many workspaces at once, so that the
+// keys of most are between others.
 func TestTasksOfManySpacesTakeLittleSpace(t *testing.T) {
 	const (
 		rows   = 20_000

@@ -8,8 +8,9 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// reader reads one transaction. It caches each bucket that it has used, because finding a bucket is a search of its own. For Get it also caches a cursor of
-// each bucket, because a new cursor allocates memory.
+// reader reads one transaction. It caches each bucket that it has used, because finding a bucket is
+// a search of its own. For Get it also caches a cursor of each bucket, because a new cursor
+// allocates memory.
 type reader struct {
 	tx      *bbolt.Tx
 	buckets [store.NumKeyspaces]*bbolt.Bucket

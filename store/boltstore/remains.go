@@ -11,11 +11,13 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Remains are the records of a file that may be damaged: its pages, or its records. bbolt cannot read such a file: a damaged page may lead it into a panic, or
-// into an endless recursion. So the pages are read here, as the check reads them, but what is damaged is left out.
+// Remains are the records of a file that may be damaged: its pages, or its records. bbolt cannot
+// read such a file: a damaged page may lead it into a panic, or into an endless recursion. So the
+// pages are read here, as the check reads them, but what is damaged is left out.
 //
-// The sums tell whether the records of a keyspace are all there. What cannot be certain without them counts only if they prove it: a record with one changed
-// byte in its key or in its seal, and pages to which no page leads any more.
+// The sums tell whether the records of a keyspace are all there. What cannot be certain without
+// them counts only if they prove it: a record with one changed byte in its key or in its seal, and
+// pages to which no page leads any more.
 type Remains struct {
 	path  string
 	info  os.FileInfo
@@ -27,7 +29,8 @@ type Remains struct {
 	found *survey
 }
 
-// Gap is a range of keys in which records may be missing. It does not include its ends; nil means that there is no end.
+// Gap is a range of keys in which records may be missing. It does not include its ends; nil means
+// that there is no end.
 type Gap struct{ After, Before []byte }
 
 // Holds reports whether a key is in the gap.
@@ -39,7 +42,8 @@ func (g Gap) Holds(key []byte) bool {
 type Broken struct {
 	Keyspace store.Keyspace
 	Key      []byte
-	// KeyCertain means that the key is what was written, and only the value is not. Otherwise the record may be any one in the gap.
+	// KeyCertain means that the key is what was written, and only the value is not. Otherwise the
+	// record may be any one in the gap.
 	KeyCertain bool
 	KeyWrong   bool // another key, which differs in one byte, has that seal
 	Gap        Gap
@@ -49,8 +53,8 @@ type Broken struct {
 
 // Keyspace says how much of a keyspace can be read.
 type Keyspace struct {
-	// Gaps are where records may be missing beside the broken ones. A Gap without ends means that some are missing, and nobody knows which, or that older ones may
-	// be in the place of others.
+	// Gaps are where records may be missing beside the broken ones. A Gap without ends means that
+	// some are missing, and nobody knows which, or that older ones may be in the place of others.
 	Gaps   []Gap
 	Broken []Broken
 }
@@ -60,14 +64,17 @@ func (r *Remains) Keyspace(ks store.Keyspace) Keyspace {
 	return Keyspace{Gaps: r.found.of[ks].gaps, Broken: r.found.of[ks].broken}
 }
 
-// Older says why the records may be those of an older commit than the newest one; empty: they are not.
+// Older says why the records may be those of an older commit than the newest one; empty: they are
+// not.
 func (r *Remains) Older() string { return r.older }
 
 // Path is the path of the file.
 func (r *Remains) Path() string { return r.path }
 
-// Records calls fn with each record that can be read, and whose seal is right, until fn returns an error. inOrder means that the key is higher than all before
-// of its keyspace; a record that is not in order may be there twice, with another value. The slices are memory of the file, which the caller must not change.
+// Records calls fn with each record that can be read, and whose seal is right, until fn returns an
+// error. inOrder means that the key is higher than all before of its keyspace; a record that is not
+// in order may be there twice, with another value. The slices are memory of the file, which the
+// caller must not change.
 func (r *Remains) Records(fn func(ks store.Keyspace, key, value []byte, inOrder bool) error) (err error) {
 	w := r.walker(r.found.free)
 	var last [store.NumKeyspaces][]byte
@@ -95,10 +102,13 @@ func (r *Remains) walker(unused pageSet) *walk {
 	return &walk{meta: r.meta, data: r.data, unused: unused}
 }
 
-// Salvage makes a store of the newest format in dir, as Restore does, of what can be read of another store: path is the directory of a store, or a file that
-// Snapshot wrote. It changes nothing there. fill gets a new, empty store and fills it. The store, and directories that Salvage makes, get the owner of the file.
+// Salvage makes a store of the newest format in dir, as Restore does, of what can be read of
+// another store: path is the directory of a store, or a file that Snapshot wrote. It changes
+// nothing there. fill gets a new, empty store and fills it. The store, and directories that Salvage
+// makes, get the owner of the file.
 //
-// Errors about path are those of Open, *store.DamagedError if nothing can be read; the others are those of fill, *store.NoRoomError, and *TargetError about dir.
+// Errors about path are those of Open, *store.DamagedError if nothing can be read; the others are
+// those of fill, *store.NoRoomError, and *TargetError about dir.
 func Salvage(path, dir string, opts Options, fill func(from *Remains, to *Store) error) (err error) {
 	from, err := openRemains(path, opts.withDefaults())
 	if err != nil {
@@ -204,8 +214,8 @@ func (r *Remains) find() error {
 	return nil
 }
 
-// tryCommitBefore takes the commit before the newest if its root leads to more. That commit is still in the file: the pages that a commit replaces become free
-// only for the next one (flush.go).
+// tryCommitBefore takes the commit before the newest if its root leads to more. That commit is
+// still in the file: the pages that a commit replaces become free only for the next one (flush.go).
 func (r *Remains) tryCommitBefore() {
 	var other meta
 	valid := false
@@ -224,8 +234,9 @@ func (r *Remains) tryCommitBefore() {
 	}
 }
 
-// findMeta finds the meta page of the newest commit; if that commit was cut off by a loss of power, that of the commit before. A meta page with one changed byte
-// is read as it was, which its checksum proves.
+// findMeta finds the meta page of the newest commit; if that commit was cut off by a loss of power,
+// that of the commit before. A meta page with one changed byte is read as it was, which its
+// checksum proves.
 func (r *Remains) findMeta(torn bool) (found bool) {
 	newest, found := newestMeta(r.data)
 	sizes := []uint64{newest.pageSize}
@@ -259,7 +270,8 @@ func (r *Remains) findMeta(torn bool) (found bool) {
 	return found
 }
 
-// whyOlder says whether a meta page that cannot be read, with these fields, may have been that of a newer commit than the one that can be read.
+// whyOlder says whether a meta page that cannot be read, with these fields, may have been that of a
+// newer commit than the one that can be read.
 func (r *Remains) whyOlder(fields []byte) string {
 	if at := noteAt(r.meta.tx+1, int(r.meta.pageSize)); bytes.HasPrefix(r.data[at:], encodeNote(r.meta.tx+1)) {
 		return "the meta page of its newest commit is damaged"

@@ -15,13 +15,16 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Restore makes a store in dir, which must be empty or missing, from a file that Snapshot wrote. It checks the store as Open does and upgrades it; then
-// prepare may look at it and change it. The store gets its name in one step, once all of that is durable. Until then it has another name in dir, which
-// keeps Open from making an empty store there. If an earlier Restore was interrupted, Restore begins anew. The store gets the owner of dir, or if dir is missing,
-// the owner of the file, as does dir.
+// Restore makes a store in dir, which must be empty or missing, from a file that Snapshot wrote. It
+// checks the store as Open does and upgrades it; then prepare may look at it and change it. The
+// store gets its name in one step, once all of that is durable. Until then it has another name in
+// dir, which keeps Open from making an empty store there. If an earlier Restore was interrupted,
+// Restore begins anew. The store gets the owner of dir, or if dir is missing, the owner of the
+// file, as does dir.
 //
-// Errors are those of Open, *store.InUseError also if a process has the file open as its store, *store.NotEmptyError, and those of prepare. After an error,
-// nothing is left of what Restore has made, dir included, unless the last step failed, which gives the store its name.
+// Errors are those of Open, *store.InUseError also if a process has the file open as its store,
+// *store.NotEmptyError, and those of prepare. After an error, nothing is left of what Restore has
+// made, dir included, unless the last step failed, which gives the store its name.
 func Restore(file, dir string, opts Options, prepare func(*Store) error) (err error) {
 	opts = opts.withDefaults()
 	return makeStore(dir, file, func(temp string, made []string) error {
@@ -40,8 +43,9 @@ func Restore(file, dir string, opts Options, prepare func(*Store) error) (err er
 	})
 }
 
-// makeStore makes a store in dir as Restore says: fill makes its file, under a temporary name, and leaves it durable; it also gets the directories that were made.
-// from is the file from which the store is made, which must not be overwritten.
+// makeStore makes a store in dir as Restore says: fill makes its file, under a temporary name, and
+// leaves it durable; it also gets the directories that were made. from is the file from which the
+// store is made, which must not be overwritten.
 func makeStore(dir, from string, fill func(temp string, made []string) error) (err error) {
 	made, err := makeDir(dir)
 	if err != nil {
@@ -100,8 +104,8 @@ func isSame(a, b string) bool {
 	return err == nil && err2 == nil && os.SameFile(of, other)
 }
 
-// requireEmpty refuses a directory in which there is anything but an unfinished restore or compaction. That is refused, too, if it is needed, because it would
-// be overwritten.
+// requireEmpty refuses a directory in which there is anything but an unfinished restore or
+// compaction. That is refused, too, if it is needed, because it would be overwritten.
 func requireEmpty(dir string, needed bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -115,8 +119,9 @@ func requireEmpty(dir string, needed bool) error {
 	return nil
 }
 
-// copyFile makes a durable copy that belongs to that owner, who alone may read it. It overwrites a file at to, but not through a symbolic link. It does not copy a
-// store that a process has open: the copy would be of several commits, or another store that can be served.
+// copyFile makes a durable copy that belongs to that owner, who alone may read it. It overwrites a
+// file at to, but not through a symbolic link. It does not copy a store that a process has open:
+// the copy would be of several commits, or another store that can be served.
 func copyFile(from, to string, owner os.FileInfo, timeout time.Duration) (err error) {
 	in, err := openLocked(from, os.O_RDONLY, 0, syscall.LOCK_SH, timeout)
 	if cannotLock(err) {
@@ -134,7 +139,8 @@ func copyFile(from, to string, owner os.FileInfo, timeout time.Duration) (err er
 	return errors.Join(err, chownAs(owner, out.Chown), out.Sync(), out.Close())
 }
 
-// cannotLock reports whether a file could not be locked because its file system has no locks. Then no store is served from there either.
+// cannotLock reports whether a file could not be locked because its file system has no locks. Then
+// no store is served from there either.
 func cannotLock(err error) bool {
 	return slices.ContainsFunc([]error{errors.ErrUnsupported, syscall.ENOLCK, syscall.EINVAL, syscall.EBADF}, func(cause error) bool { return errors.Is(err, cause) })
 }
@@ -160,7 +166,8 @@ func prepareStore(path string, opts Options, prepare func(*Store) error) error {
 	return errors.Join(err, s.Close())
 }
 
-// refuseUnfinished returns a *store.UnfinishedError if a restore or compaction into dir has not finished. Otherwise Open would make an empty store there.
+// refuseUnfinished returns a *store.UnfinishedError if a restore or compaction into dir has not
+// finished. Otherwise Open would make an empty store there.
 func refuseUnfinished(dir string) error {
 	_, err := os.Lstat(filepath.Join(dir, restoringName))
 	switch {

@@ -45,7 +45,8 @@ func newerStore(t *testing.T) (dir string) {
 	return dir
 }
 
-// A store that is open is not restored, because the copy would be another store that can be served. A backup that others read is.
+// A store that is open is not restored, because the copy would be another store that can be served.
+// A backup that others read is.
 func TestRestoreOfAStoreInUse(t *testing.T) {
 	source, dir := filledStore(t), filepath.Join(t.TempDir(), "new")
 	s := mustOpen(t, source)
@@ -69,7 +70,8 @@ func TestRestoreOfAStoreInUse(t *testing.T) {
 	}
 }
 
-// If root restores, the user of the directory can serve the store. A directory that is made gets the owner of the backup.
+// If root restores, the user of the directory can serve the store. A directory that is made gets
+// the owner of the backup.
 func TestRestoreKeepsTheOwner(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root may give files away")
@@ -96,7 +98,8 @@ func TestRestoreKeepsTheOwner(t *testing.T) {
 	}
 }
 
-// The store gets its name only after prepare has returned, and has the records of the backup and what prepare committed.
+// The store gets its name only after prepare has returned, and has the records of the backup and
+// what prepare committed.
 func TestRestore(t *testing.T) {
 	file, dir := backupFile(t), filepath.Join(t.TempDir(), "not", "there yet")
 	err := Restore(file, dir, Options{}, func(s *Store) error {
@@ -136,8 +139,9 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// A Restore that fails leaves nothing that it has made: because prepare fails, because the backup is damaged, missing or of a newer format, because it
-// cannot be read to its end, or because a directory cannot be made. A directory that was there before stays.
+// A Restore that fails leaves nothing that it has made: because prepare fails, because the backup
+// is damaged, missing or of a newer format, because it cannot be read to its end, or because a
+// directory cannot be made. A directory that was there before stays.
 func TestRestoreThatFailsLeavesNothing(t *testing.T) {
 	no := errors.New("no")
 	whole, existing := backupFile(t), t.TempDir()
@@ -201,7 +205,8 @@ func TestRestoreWantsNoOtherFile(t *testing.T) {
 	}
 }
 
-// Restore refuses to restore the copy that an interrupted restore into the same directory has left, and keeps it: it would overwrite what it reads.
+// Restore refuses to restore the copy that an interrupted restore into the same directory has left,
+// and keeps it: it would overwrite what it reads.
 func TestRestoreKeepsItsOwnSource(t *testing.T) {
 	for _, link := range []bool{false, true} {
 		dir := t.TempDir()
@@ -244,8 +249,8 @@ func TestRestoreUpgrades(t *testing.T) {
 	}
 }
 
-// Restore does not write through a symbolic link that has the name of its unfinished file. Otherwise the owner of the directory could make root overwrite
-// any file.
+// Restore does not write through a symbolic link that has the name of its unfinished file.
+// Otherwise the owner of the directory could make root overwrite any file.
 func TestRestoreWritesNothingThroughALink(t *testing.T) {
 	file, dir, other := backupFile(t), t.TempDir(), filepath.Join(t.TempDir(), "other")
 	err := errors.Join(os.WriteFile(other, []byte("kept"), 0o600), os.Symlink(other, filepath.Join(dir, restoringName)))
@@ -260,8 +265,9 @@ func TestRestoreWritesNothingThroughALink(t *testing.T) {
 	}
 }
 
-// If a start makes a store after Restore has found the directory empty, it does not serve that store: a Restore that has looked for the last time replaces it.
-// A Restore that still looks does not replace it.
+// If a start makes a store after Restore has found the directory empty, it does not serve that
+// store: a Restore that has looked for the last time replaces it. A Restore that still looks does
+// not replace it.
 func TestRestoreReplacesNoStore(t *testing.T) {
 	file, dir := backupFile(t), t.TempDir()
 	var made []byte
@@ -282,8 +288,9 @@ func TestRestoreReplacesNoStore(t *testing.T) {
 	}
 }
 
-// A restore that was killed leaves a file under the name restoringName. Because of that file Open, OpenReadOnly and Compact refuse the directory, so
-// that Open does not make an empty store there. Restore can be repeated.
+// A restore that was killed leaves a file under the name restoringName. Because of that file Open,
+// OpenReadOnly and Compact refuse the directory, so that Open does not make an empty store there.
+// Restore can be repeated.
 func TestKilledRestoreMakesOpenFail(t *testing.T) {
 	file, dir := backupFile(t), t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, restoringName), make([]byte, 9000), 0o600); err != nil {
@@ -322,8 +329,8 @@ func TestSecondRestoreIsRefused(t *testing.T) {
 	mustOpen(t, dir)
 }
 
-// OpenReadOnly does not change the store, refuses commits, and makes no store in an empty directory. Several readers may open it at the same time, but
-// Open is refused meanwhile.
+// OpenReadOnly does not change the store, refuses commits, and makes no store in an empty
+// directory. Several readers may open it at the same time, but Open is refused meanwhile.
 func TestOpenReadOnlyChangesNothing(t *testing.T) {
 	dir := filledStore(t)
 	before := readFile(t, dir)

@@ -10,13 +10,15 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Standby is the directory of a standby, which has a complete copy of a coordinator's store, or is receiving one, or both:
+// Standby is the directory of a standby, which has a complete copy of a coordinator's store, or is
+// receiving one, or both:
 //
 //	lessor.standby      the marker, which keeps Open from the directory until Promote has removed it; says which coordinator the standby follows
 //	lessor.db           the complete copy, if there is one
 //	copying/lessor.db   the copy that is being received
 //
-// A Standby has a lock on the directory until Close. Only one goroutine may use it. After an error of Empty or Replace, only Close may be called.
+// A Standby has a lock on the directory until Close. Only one goroutine may use it. After an error
+// of Empty or Replace, only Close may be called.
 type Standby struct {
 	dir      string
 	source   string
@@ -32,18 +34,22 @@ const (
 	standbyLabel = "It follows "
 )
 
-// StandbySource returns the source that the directory of a standby was last opened with; empty if it is not known.
+// StandbySource returns the source that the directory of a standby was last opened with; empty if
+// it is not known.
 func StandbySource(dir string) string {
 	text, _ := os.ReadFile(filepath.Join(dir, standbyName)) // without the marker it is not known
 	_, source, _ := strings.Cut(string(text), standbyLabel)
 	return strings.TrimSpace(source)
 }
 
-// OpenStandby opens the directory of a standby of source, the address of a coordinator, or makes it: then dir must be empty or missing. It opens the
-// complete copy as Open does, but does not upgrade it, because it would differ from the coordinator's then: one of an older format stays as it is, for
-// Promote and Older, and Complete returns nil. OpenStandby discards a copy that did not finish.
+// OpenStandby opens the directory of a standby of source, the address of a coordinator, or makes
+// it: then dir must be empty or missing. It opens the complete copy as Open does, but does not
+// upgrade it, because it would differ from the coordinator's then: one of an older format stays as
+// it is, for Promote and Older, and Complete returns nil. OpenStandby discards a copy that did not
+// finish.
 //
-// The errors are *store.NotEmptyError, *store.InUseError, and those of Open about the complete copy, among them *store.NewerFormatError.
+// The errors are *store.NotEmptyError, *store.InUseError, and those of Open about the complete
+// copy, among them *store.NewerFormatError.
 func OpenStandby(dir, source string, opts Options) (_ *Standby, err error) {
 	if _, err := makeDir(dir); err != nil {
 		return nil, err
@@ -86,12 +92,13 @@ func (s *Standby) path(name ...string) string {
 	return filepath.Join(append([]string{s.dir}, name...)...)
 }
 
-// takeDirectory makes an empty directory that of a standby, durably, unless it is one already. Only the name of the marker counts, so it does not matter if a
-// crash cuts off the text.
+// takeDirectory makes an empty directory that of a standby, durably, unless it is one already. Only
+// the name of the marker counts, so it does not matter if a crash cuts off the text.
 func (s *Standby) takeDirectory() error {
 	marker, text := s.path(standbyName), []byte(standbyText+standbyLabel+s.source+"\n")
 	if fileExists(marker) {
-		return errors.Join(writeNoFollow(marker, text), s.lock.Sync()) // the process that made the marker may have been killed before its name was durable
+		// the process that made the marker may have been killed before its name was durable
+		return errors.Join(writeNoFollow(marker, text), s.lock.Sync())
 	}
 	if err := requireEmpty(s.dir, true); err != nil {
 		return err
@@ -120,7 +127,8 @@ func (s *Standby) open(dir string) (*Store, error) {
 	return openExisting(dir, s.opts, store.Current(), opening{log: s.opts.Logger, keepFormat: true})
 }
 
-// Complete returns the complete copy, which may be used until Replace or Close. It returns nil if there is none of the newest format.
+// Complete returns the complete copy, which may be used until Replace or Close. It returns nil if
+// there is none of the newest format.
 func (s *Standby) Complete() store.Store {
 	if s.complete == nil {
 		return nil
@@ -128,7 +136,8 @@ func (s *Standby) Complete() store.Store {
 	return s.complete
 }
 
-// Older returns the complete copy if it is of an older format, to be read until Replace or Close. It returns nil if there is none.
+// Older returns the complete copy if it is of an older format, to be read until Replace or Close.
+// It returns nil if there is none.
 func (s *Standby) Older() store.Store {
 	if s.older == nil {
 		return nil
@@ -136,7 +145,8 @@ func (s *Standby) Older() store.Store {
 	return s.older
 }
 
-// Empty makes an empty store for a new copy, and discards one that was not finished. The complete copy stays.
+// Empty makes an empty store for a new copy, and discards one that was not finished. The complete
+// copy stays.
 func (s *Standby) Empty() (_ store.Store, err error) {
 	dir := s.path(copyingName)
 	if err := errors.Join(closeIfOpen(&s.copying), os.RemoveAll(dir)); err != nil {
@@ -145,7 +155,8 @@ func (s *Standby) Empty() (_ store.Store, err error) {
 	if err := createIfMissing(filepath.Join(dir, fileName), store.Current()); err != nil {
 		return nil, err
 	}
-	if err := writeNoFollow(filepath.Join(dir, standbyName), []byte(standbyText)); err != nil { // keeps Open from the copy while no standby runs
+	// keeps Open from the copy while no standby runs
+	if err := writeNoFollow(filepath.Join(dir, standbyName), []byte(standbyText)); err != nil {
 		return nil, err
 	}
 	if s.copying, err = s.open(dir); err != nil {
@@ -154,8 +165,8 @@ func (s *Standby) Empty() (_ store.Store, err error) {
 	return s.copying, nil
 }
 
-// Replace makes the store of Empty the complete copy, in one step: after a crash at any moment, the older one is complete, or the newer one. It closes the
-// older one.
+// Replace makes the store of Empty the complete copy, in one step: after a crash at any moment, the
+// older one is complete, or the newer one. It closes the older one.
 func (s *Standby) Replace() error {
 	if s.copying == nil {
 		return errors.New("no copy was begun")
@@ -173,7 +184,8 @@ func (s *Standby) Replace() error {
 	if err := os.Rename(s.path(copyingName, fileName), s.path(fileName)); err != nil {
 		return err
 	}
-	// The mark is of the file, whatever its name. So the copy, which was open since it was made, is checked in the background.
+	// The mark is of the file, whatever its name. So the copy, which was open since it was made, is
+	// checked in the background.
 	_ = os.Rename(s.path(copyingName, markName), s.path(markName))
 	if err := errors.Join(s.lock.Sync(), os.RemoveAll(s.path(copyingName)), writeOwner(s.dir)); err != nil {
 		return err
@@ -197,7 +209,8 @@ func closeIfOpen(s **Store) (err error) {
 	return err
 }
 
-// refuseStandby returns a *store.StandbyError if dir is that of a standby, or if the store there is a symbolic link into one.
+// refuseStandby returns a *store.StandbyError if dir is that of a standby, or if the store there is
+// a symbolic link into one.
 func refuseStandby(dir string) error {
 	for _, dir := range []string{dir, DiskDir(dir)} {
 		if isStandby(dir) {
@@ -209,9 +222,10 @@ func refuseStandby(dir string) error {
 
 func isStandby(dir string) bool { return fileExists(filepath.Join(dir, standbyName)) }
 
-// Promote makes the directory of a standby that of a store. It checks the complete copy and upgrades it; then prepare may look at it and change it. Once all
-// of that is durable, the directory stops being that of a standby, in one step. After an error or a crash before that step, Promote can be repeated; prepare
-// then gets the store with what it has committed before.
+// Promote makes the directory of a standby that of a store. It checks the complete copy and
+// upgrades it; then prepare may look at it and change it. Once all of that is durable, the
+// directory stops being that of a standby, in one step. After an error or a crash before that step,
+// Promote can be repeated; prepare then gets the store with what it has committed before.
 //
 // The errors are those of Open, *store.NotStandbyError, *store.NoCopyError, and those of prepare.
 func Promote(dir string, opts Options, prepare func(*Store) error) (err error) {

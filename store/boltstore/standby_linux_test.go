@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchNames returns a function that returns what has happened to the files in a directory since, in order.
+// watchNames returns a function that returns what has happened to the files in a directory since,
+// in order.
 func watchNames(t *testing.T, dir string) (happened func() []string) {
 	t.Helper()
 	kinds := map[uint32]string{
@@ -44,7 +45,8 @@ func watchNames(t *testing.T, dir string) (happened func() []string) {
 	}
 }
 
-// The marker is the first thing that a standby makes: otherwise a crash could leave a directory in which a coordinator makes a store.
+// The marker is the first thing that a standby makes: otherwise a crash could leave a directory in
+// which a coordinator makes a store.
 func TestStandbyMakesTheMarkerFirst(t *testing.T) {
 	dir := t.TempDir()
 	happened := watchNames(t, dir)
@@ -54,7 +56,8 @@ func TestStandbyMakesTheMarkerFirst(t *testing.T) {
 	}
 }
 
-// Replace never removes the complete copy: the newer one takes its name. The directory of the newer one goes only afterwards.
+// Replace never removes the complete copy: the newer one takes its name. The directory of the newer
+// one goes only afterwards.
 func TestReplaceIsOneStep(t *testing.T) {
 	dir, _ := standbyWithCopy(t)
 	s := mustOpenStandby(t, dir)

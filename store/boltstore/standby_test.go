@@ -67,7 +67,8 @@ func commitValue(t *testing.T, st store.Store, value string) {
 	}
 }
 
-// standbyWithCopy returns the directory of a closed standby with a complete copy, and the records of that copy.
+// standbyWithCopy returns the directory of a closed standby with a complete copy, and the records
+// of that copy.
 func standbyWithCopy(t *testing.T) (dir, listing string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -79,7 +80,8 @@ func standbyWithCopy(t *testing.T) (dir, listing string) {
 	return dir, listing
 }
 
-// imageOf returns a directory with copies of the files in dir: what a process leaves that is killed now.
+// imageOf returns a directory with copies of the files in dir: what a process leaves that is killed
+// now.
 func imageOf(t *testing.T, dir string) (image string) {
 	t.Helper()
 	image = filepath.Join(t.TempDir(), "image")
@@ -89,7 +91,8 @@ func imageOf(t *testing.T, dir string) (image string) {
 	return image
 }
 
-// wantStandby tests that only a standby opens the directory, and which records its complete copy has; none if listing is empty.
+// wantStandby tests that only a standby opens the directory, and which records its complete copy
+// has; none if listing is empty.
 func wantStandby(t *testing.T, dir, listing string) {
 	t.Helper()
 	refused := new(store.StandbyError)
@@ -115,8 +118,8 @@ func wantStandby(t *testing.T, dir, listing string) {
 	}
 }
 
-// A copy takes the place of the complete one by Replace alone. Until then the older one stays, and can be committed to, also after a restart. What is
-// committed to either is there after a restart.
+// A copy takes the place of the complete one by Replace alone. Until then the older one stays, and
+// can be committed to, also after a restart. What is committed to either is there after a restart.
 func TestStandby(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not", "there yet")
 	s := mustOpenStandby(t, dir)
@@ -157,7 +160,8 @@ func TestStandby(t *testing.T) {
 	wantStandby(t, dir, second)
 }
 
-// A copy that has just become complete is checked in the background, as if it had been served since it was made, because its mark comes with it.
+// A copy that has just become complete is checked in the background, as if it had been served since
+// it was made, because its mark comes with it.
 func TestReplaceKeepsTheMark(t *testing.T) {
 	markedStore(t) // skips where there are no marks
 	s := mustOpenStandby(t, t.TempDir())
@@ -172,7 +176,8 @@ func TestReplaceKeepsTheMark(t *testing.T) {
 	}
 }
 
-// A process that is killed at any moment of Replace leaves the older copy, or the newer one, and a standby.
+// A process that is killed at any moment of Replace leaves the older copy, or the newer one, and a
+// standby.
 func TestReplaceThatIsKilled(t *testing.T) {
 	for _, older := range []bool{false, true} {
 		dir, was := t.TempDir(), ""
@@ -217,7 +222,8 @@ func TestFailedCopyIsNotComplete(t *testing.T) {
 	wantStandby(t, dir, was)
 }
 
-// A standby takes only a directory that is empty or missing, or one of a standby. It changes no other.
+// A standby takes only a directory that is empty or missing, or one of a standby. It changes no
+// other.
 func TestStandbyWantsAnEmptyDirectory(t *testing.T) {
 	dir := filledStore(t)
 	names := fileNames(t, dir)
@@ -237,7 +243,8 @@ func TestStandbyWantsAnEmptyDirectory(t *testing.T) {
 	}
 }
 
-// While a standby runs, whether it has a complete copy or not, another process can neither run one in its directory nor promote it, and learns who has it.
+// While a standby runs, whether it has a complete copy or not, another process can neither run one
+// in its directory nor promote it, and learns who has it.
 func TestStandbyInUse(t *testing.T) {
 	complete, _ := standbyWithCopy(t)
 	for _, dir := range []string{complete, t.TempDir()} {
@@ -265,7 +272,8 @@ func TestStandbyInUse(t *testing.T) {
 	}
 }
 
-// Until a standby is promoted, its store can be read, but neither served nor compacted, also through a symbolic link. No store is made if there is none.
+// Until a standby is promoted, its store can be read, but neither served nor compacted, also
+// through a symbolic link. No store is made if there is none.
 func TestStandbyIsNotServed(t *testing.T) {
 	dir, _ := standbyWithCopy(t)
 	link, empty := t.TempDir(), t.TempDir()
@@ -302,7 +310,8 @@ func TestStandbyIsNotServed(t *testing.T) {
 	_ = st.Close()
 }
 
-// A start that has found no standby in an empty directory, and makes a store there meanwhile, does not serve it if a standby has taken the directory.
+// A start that has found no standby in an empty directory, and makes a store there meanwhile, does
+// not serve it if a standby has taken the directory.
 func TestStandbyTakesADirectoryDuringAStart(t *testing.T) {
 	dir := t.TempDir()
 	mustOpenStandby(t, dir)
@@ -311,8 +320,8 @@ func TestStandbyTakesADirectoryDuringAStart(t *testing.T) {
 	}
 }
 
-// A standby does not upgrade its copy, and does not open it, because the coordinator has another one by now. The copy stays until there is a newer one, and
-// Promote upgrades it.
+// A standby does not upgrade its copy, and does not open it, because the coordinator has another
+// one by now. The copy stays until there is a newer one, and Promote upgrades it.
 func TestStandbyKeepsACopyOfAnOlderFormat(t *testing.T) {
 	dir, _ := standbyWithCopy(t)
 	old := goldenStore(t, int(store.Current().Format())-1)
@@ -371,8 +380,9 @@ func TestStandbyRefusesANewerFormat(t *testing.T) {
 	}
 }
 
-// The directory can be served when Promote has returned, with what prepare has committed, and no longer be that of a standby. A process that is killed before
-// leaves a standby, which can be promoted again, and which nobody serves, although prepare has committed.
+// The directory can be served when Promote has returned, with what prepare has committed, and no
+// longer be that of a standby. A process that is killed before leaves a standby, which can be
+// promoted again, and which nobody serves, although prepare has committed.
 func TestPromote(t *testing.T) {
 	dir, _ := standbyWithCopy(t)
 	begin(t, mustOpenStandby(t, dir), "unfinished")
@@ -454,7 +464,8 @@ func TestPromoteWithoutACopy(t *testing.T) {
 	}
 }
 
-// Equal records have equal sums, in whatever batches and order they were committed; one other record changes the sum of its keyspace, and no other.
+// Equal records have equal sums, in whatever batches and order they were committed; one other
+// record changes the sum of its keyspace, and no other.
 func TestSums(t *testing.T) {
 	sumsOf := func(st store.Store) (sums [store.NumKeyspaces]uint64) {
 		err := st.View(func(r store.Reader) (err error) {

@@ -11,15 +11,19 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// sums holds a checksum for each keyspace: the sum of the hashes of all its records. Every commit updates them. The seal of a record shows that the record
-// was written like this; the sums show that it is the newest version and that no record is missing. So the sums detect a disk that lost one page of a commit
-// and kept the others. The older version of that page is valid by itself, so no other check detects it.
+// sums holds a checksum for each keyspace: the sum of the hashes of all its records. Every commit
+// updates them. The seal of a record shows that the record was written like this; the sums show
+// that it is the newest version and that no record is missing. So the sums detect a disk that lost
+// one page of a commit and kept the others. The older version of that page is valid by itself, so
+// no other check detects it.
 type sums [store.NumKeyspaces]uint64
 
-// The sums are in a bucket of their own, which is so small that bbolt keeps it in the root page. So the sums cost no commit an additional page. Beside them
-// is the number of the transaction that wrote them. If it differs from the number in the meta page, the root page itself is an older version. Before both
-// is a checksum of them: a loss of power may leave some sectors of an older root page, and without the checksum an old sum of a keyspace would match the old
-// pages of that keyspace.
+// The sums are in a bucket of their own, which is so small that bbolt keeps it in the root page. So
+// the sums cost no commit an additional page. Beside them is the number of the transaction that
+// wrote them. If it differs from the number in the meta page, the root page itself is an older
+// version. Before both is a checksum of them: a loss of power may leave some sectors of an older
+// root page, and without the checksum an old sum of a keyspace would match the old pages of that
+// keyspace.
 const (
 	sumsBucket   = "sums"
 	sumsKey      = "all"
@@ -32,13 +36,15 @@ var errSums = errors.New("its sums cannot be read")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// hashOf returns the hash of a record. It covers the key and the seal of the value; the seal is a checksum of the rest of the value.
+// hashOf returns the hash of a record. It covers the key and the seal of the value; the seal is a
+// checksum of the rest of the value.
 func hashOf(key, value []byte) uint64 {
 	sum := crc32.Update(0, castagnoli, key)
 	return mix(crc32.Update(sum, castagnoli, value[:min(len(value), store.SealSize)]))
 }
 
-// mix maps 32 bits to 64 bits, one to one, so that two sums of such numbers are hardly ever equal by chance. It is the last step of splitmix64.
+// mix maps 32 bits to 64 bits, one to one, so that two sums of such numbers are hardly ever equal
+// by chance. It is the last step of splitmix64.
 func mix(n uint32) uint64 {
 	h := (uint64(n) + 0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
@@ -64,7 +70,8 @@ type storedSums struct {
 	sealed bool   // they have a checksum
 }
 
-// decodeSums reads what encode wrote, even in an older version with fewer keyspaces. Versions before format 7 wrote no checksum.
+// decodeSums reads what encode wrote, even in an older version with fewer keyspaces. Versions
+// before format 7 wrote no checksum.
 func decodeSums(b []byte) (s storedSums, ok bool) {
 	if s.sealed = len(b)%8 == sumsSealSize; s.sealed {
 		if binary.BigEndian.Uint32(b) != crc32.Checksum(b[sumsSealSize:], castagnoli) {
@@ -97,13 +104,15 @@ func renumbered(b []byte, tx uint64) (_ []byte, ok bool) {
 	return b, true
 }
 
-// decodeSumsOf reads the sums of a store of that format. It refuses sums that lack the checksum of their format.
+// decodeSumsOf reads the sums of a store of that format. It refuses sums that lack the checksum of
+// their format.
 func decodeSumsOf(format uint32, b []byte) (s storedSums, ok bool) {
 	s, ok = decodeSums(b)
 	return s, ok && (s.sealed || format < sealSince)
 }
 
-// readSums returns the sums that the last commit wrote. If the store has no sums yet, readSums computes them.
+// readSums returns the sums that the last commit wrote. If the store has no sums yet, readSums
+// computes them.
 func readSums(tx *bbolt.Tx) (*sums, error) {
 	if bucket := tx.Bucket([]byte(sumsBucket)); bucket != nil {
 		s, ok := decodeSums(bucket.Get([]byte(sumsKey)))
@@ -142,7 +151,8 @@ func (s *sums) put(tx *bbolt.Tx) error {
 	return bucket.Put([]byte(sumsKey), s.encode(uint64(tx.ID())))
 }
 
-// requireSums returns a *store.DamagedError if the format of the store requires sums and the store has none that can be read: no commit could update them.
+// requireSums returns a *store.DamagedError if the format of the store requires sums and the store
+// has none that can be read: no commit could update them.
 func (s *Store) requireSums() error {
 	return s.View(func(r store.Reader) error {
 		format, err := store.ReadFormat(r)

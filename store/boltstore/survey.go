@@ -113,7 +113,8 @@ func (s *survey) setSums(w *walk) {
 	stored, ok := decodeSumsOf(format, w.sums)
 	w.rootBroken = w.rootBroken || w.sums == nil && format >= sumsSince // it may be a part of a root
 	switch {
-	case ok && stored.tx != w.tx && stored.tx != w.tx+1: // in a copy that Snapshot wrote, and after a commit was taken back, one more
+	case ok && stored.tx != w.tx && stored.tx != w.tx+1:
+		// in a copy that Snapshot wrote, and after a commit was taken back, one more
 		s.stale = true
 		s.doubt = "the root of its newest commit is damaged or lost"
 	case !ok && format >= sumsSince:
@@ -192,8 +193,9 @@ func (s *state) closeGaps(before []byte) {
 
 func (s *state) end() { s.closeGaps(nil) }
 
-// prove looks for what is missing in a keyspace: broken records of which only one byte of the key or the seal is wrong, and pages to which no page leads. It
-// takes them if the sum of the keyspace is right with them.
+// prove looks for what is missing in a keyspace: broken records of which only one byte of the key
+// or the seal is wrong, and pages to which no page leads. It takes them if the sum of the keyspace
+// is right with them.
 func (s *survey) prove(ks store.Keyspace, w *walk) {
 	st := s.of[ks]
 	sum := st.sum
@@ -228,7 +230,8 @@ func (s *survey) prove(ks store.Keyspace, w *walk) {
 	}
 }
 
-// mend looks for the one byte of the key or of the seal of a broken record whose change makes the seal right.
+// mend looks for the one byte of the key or of the seal of a broken record whose change makes the
+// seal right.
 func mend(b Broken) (rec record, ok bool) {
 	const most = 64 << 10 // bytes of a value for which thousands of checksums do not take long
 	if len(b.value) < store.SealSize || len(b.value) > most {

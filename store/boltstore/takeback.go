@@ -14,9 +14,11 @@ type tornError struct{ error }
 
 var errIncomplete = errors.New("a part of its last commit is missing")
 
-// checkPrevious checks the commit before the newest. It returns the checker of that commit if the commit is whole and a loss of power may have cut off the
-// newest. Otherwise it returns nil, and an error if a newer version wrote the store. The commit before can be whole because no commit overwrites its pages. A
-// store without sums is never whole in this sense, because only the sums show that no record is missing.
+// checkPrevious checks the commit before the newest. It returns the checker of that commit if the
+// commit is whole and a loss of power may have cut off the newest. Otherwise it returns nil, and an
+// error if a newer version wrote the store. The commit before can be whole because no commit
+// overwrites its pages. A store without sums is never whole in this sense, because only the sums
+// show that no record is missing.
 func (c *checker) checkPrevious() (whole *checker, newer error) {
 	m, ok := parseMeta(c.data[c.otherPage(c.data)*c.pageSize:])
 	if !ok || m.tx+1 != c.tx || m.pageSize != c.pageSize || m.pages > c.pages {
@@ -48,8 +50,9 @@ func hasSingleFlush(format []byte) bool {
 	return err == nil && n >= since
 }
 
-// takeBack removes the newest commit from the file for good. The caller has checked that the commit before, number n, is whole. takeBack replaces the meta page
-// of the newest by a copy of that of commit n with number n-1, as in a copy that Snapshot wrote. The next commit overwrites it.
+// takeBack removes the newest commit from the file for good. The caller has checked that the commit
+// before, number n, is whole. takeBack replaces the meta page of the newest by a copy of that of
+// commit n with number n-1, as in a copy that Snapshot wrote. The next commit overwrites it.
 func takeBack(file *os.File) error {
 	data, err := mapFile(file)
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 	"github.com/lessor-dev/lessor/store/storetest"
 )
 
-// lastCommit is a file after a commit, without the note that the commit is durable, and the writes of that commit.
+// lastCommit is a file after a commit, without the note that the commit is durable, and the writes
+// of that commit.
 type lastCommit struct {
 	*disk
 	pageSize uint64
@@ -33,7 +34,8 @@ func makeLastCommit(t *testing.T) *lastCommit {
 	return makeLastCommitIn(t, filledStore(t), store.Current())
 }
 
-// makeLastCommitIn does what makeLastCommit does in the store in dir, as a program with these migrations.
+// makeLastCommitIn does what makeLastCommit does in the store in dir, as a program with these
+// migrations.
 func makeLastCommitIn(t *testing.T, dir string, version store.Migrations) *lastCommit {
 	t.Helper()
 	s, err := open(dir, Options{}.withDefaults(), version)
@@ -56,7 +58,8 @@ func watchCommit(t *testing.T, s *Store, dir string) *lastCommit {
 	return c
 }
 
-// commitSome makes n commits, each with a small value and one of several pages, under keys that begin with from, from + 1 ...
+// commitSome makes n commits, each with a small value and one of several pages, under keys that
+// begin with from, from + 1 ...
 func commitSome(t *testing.T, s *Store, from byte, n int) {
 	t.Helper()
 	for i := range n {
@@ -70,8 +73,8 @@ func commitSome(t *testing.T, s *Store, from byte, n int) {
 	}
 }
 
-// isComplete reports whether a file holds all records of the commit. This is possible although a page is missing: an older list of free pages may still
-// be right.
+// isComplete reports whether a file holds all records of the commit. This is possible although a
+// page is missing: an older list of free pages may still be right.
 func (c *lastCommit) isComplete(t *testing.T, content []byte) bool {
 	t.Helper()
 	if checkData(content) != nil {
@@ -98,15 +101,16 @@ func (c *lastCommit) pages() (all []write) {
 	return all
 }
 
-// withoutPage returns the file after a loss of power that lost one page of the commit and kept its other writes. The file has no note of the commit; the
-// caller may add it.
+// withoutPage returns the file after a loss of power that lost one page of the commit and kept its
+// other writes. The file has no note of the commit; the caller may add it.
 func (c *lastCommit) withoutPage(page write) []byte {
 	content := bytes.Clone(c.content)
 	copy(content[page.at:], page.old)
 	return content
 }
 
-// torn returns the files that withoutPage makes of all pages without which the commit is not complete.
+// torn returns the files that withoutPage makes of all pages without which the commit is not
+// complete.
 func (c *lastCommit) torn(t *testing.T) (files [][]byte) {
 	t.Helper()
 	for _, w := range c.pages() {
@@ -120,8 +124,8 @@ func (c *lastCommit) torn(t *testing.T) (files [][]byte) {
 	return files
 }
 
-// A6: if a loss of power has left only a part of the newest commit, nobody was told of that commit, and Open takes it back. OpenReadOnly, which changes
-// nothing, returns a TornError.
+// A6: if a loss of power has left only a part of the newest commit, nobody was told of that commit,
+// and Open takes it back. OpenReadOnly, which changes nothing, returns a TornError.
 func TestTornCommitIsTakenBack(t *testing.T) {
 	c := makeLastCommit(t)
 	pages := c.pages()
@@ -157,7 +161,8 @@ func TestTornCommitIsTakenBack(t *testing.T) {
 	}
 }
 
-// Compact of a store whose newest commit is incomplete, and Restore of such a file, take the commit back as Open does, and log that.
+// Compact of a store whose newest commit is incomplete, and Restore of such a file, take the commit
+// back as Open does, and log that.
 func TestTornCommitIsTakenBackByCompactAndRestore(t *testing.T) {
 	c := makeLastCommit(t)
 	torn := c.torn(t)[0]
@@ -187,8 +192,8 @@ func TestTornCommitIsTakenBackByCompactAndRestore(t *testing.T) {
 	}
 }
 
-// If the newest commit of a store of a newer format is incomplete, this program refuses the store because of its format, does not call it damaged, and
-// changes nothing.
+// If the newest commit of a store of a newer format is incomplete, this program refuses the store
+// because of its format, does not call it damaged, and changes nothing.
 func TestTornCommitOfNewerStoreIsRefusedForItsFormat(t *testing.T) {
 	c := makeLastCommitIn(t, filledStore(t), nextMigrations)
 	for _, w := range c.pages() {
@@ -199,8 +204,9 @@ func TestTornCommitOfNewerStoreIsRefusedForItsFormat(t *testing.T) {
 	}
 }
 
-// In a store of a format before 5, a commit flushed its pages before its meta page. So if a page is missing, the disk has lost it, perhaps after the commit
-// was acknowledged, and the commit is not taken back.
+// In a store of a format before 5, a commit flushed its pages before its meta page. So if a page is
+// missing, the disk has lost it, perhaps after the commit was acknowledged, and the commit is not
+// taken back.
 func TestTornCommitOfAnOlderFormatIsRefused(t *testing.T) {
 	for _, format := range []int{4, 5} {
 		c := makeLastCommitIn(t, dirWithFile(t, goldenStore(t, format)), store.Current()[:format-1])
@@ -212,7 +218,8 @@ func TestTornCommitOfAnOlderFormatIsRefused(t *testing.T) {
 	}
 }
 
-// openTorn opens a file for reading, and reports whether the error is a TornError. There may be no error if only a value is broken: then reading it fails.
+// openTorn opens a file for reading, and reports whether the error is a TornError. There may be no
+// error if only a value is broken: then reading it fails.
 func openTorn(t *testing.T, content []byte) (torn bool, err error) {
 	t.Helper()
 	s, err := OpenReadOnly(dirWithFile(t, content), Options{})
@@ -222,8 +229,9 @@ func openTorn(t *testing.T, content []byte) (torn bool, err error) {
 	return errors.As(err, new(*store.TornError)), err
 }
 
-// The first commit to a copy that Snapshot wrote flushes its pages before its meta page, because it may overwrite the newer meta page of the copy. Then the
-// other meta page is not that of the commit before, and the commit is not taken back.
+// The first commit to a copy that Snapshot wrote flushes its pages before its meta page, because it
+// may overwrite the newer meta page of the copy. Then the other meta page is not that of the commit
+// before, and the commit is not taken back.
 func TestTornFirstCommitToACopy(t *testing.T) {
 	for extra := range 2 {
 		s := mustOpen(t, filledStore(t))
@@ -243,7 +251,8 @@ func TestTornFirstCommitToACopy(t *testing.T) {
 	}
 }
 
-// breakRecord changes a byte of a record of filledStore, which is at that place in its value, everywhere in a file.
+// breakRecord changes a byte of a record of filledStore, which is at that place in its value,
+// everywhere in a file.
 func breakRecord(t *testing.T, content []byte, place int) {
 	t.Helper()
 	var b store.Batch
@@ -260,7 +269,8 @@ func breakRecord(t *testing.T, content []byte, place int) {
 	}
 }
 
-// If not even the commit before is whole, the disk has lost more than the commit that was under way. Open takes nothing back, and changes nothing.
+// If not even the commit before is whole, the disk has lost more than the commit that was under
+// way. Open takes nothing back, and changes nothing.
 func TestCommitIsNotTakenBackToABrokenOne(t *testing.T) {
 	for _, content := range makeLastCommit(t).torn(t) {
 		breakRecord(t, content, 1) // in the seal, which is in the sums
@@ -268,8 +278,9 @@ func TestCommitIsNotTakenBackToABrokenOne(t *testing.T) {
 	}
 }
 
-// The page of the root may have held the empty root of a new file, before the store's first commit. If the disk has lost that page alone, its tree is sound, and
-// there are no sums with which it disagrees.
+// The page of the root may have held the empty root of a new file, before the store's first commit.
+// If the disk has lost that page alone, its tree is sound, and there are no sums with which it
+// disagrees.
 func TestEmptyRootIsDamage(t *testing.T) {
 	c := makeLastCommit(t)
 	m, _ := newestMeta(c.content)
@@ -297,8 +308,9 @@ func TestCommitIsNotTakenBackForAnOldBrokenValue(t *testing.T) {
 	}
 }
 
-// A file in which a commit was taken back is like a copy that Snapshot wrote: both meta pages are valid and have the records of the commit before, which has
-// a note that it is durable. The next commit overwrites the older one.
+// A file in which a commit was taken back is like a copy that Snapshot wrote: both meta pages are
+// valid and have the records of the commit before, which has a note that it is durable. The next
+// commit overwrites the older one.
 func TestTakeBackLeavesTwoMetaPages(t *testing.T) {
 	c := makeLastCommit(t)
 	dir := dirWithFile(t, c.torn(t)[0])
@@ -321,7 +333,8 @@ func TestTakeBackLeavesTwoMetaPages(t *testing.T) {
 	}
 }
 
-// If a newer format has other sums, for example for one keyspace more, this program refuses the store because of its format, and does not call it damaged.
+// If a newer format has other sums, for example for one keyspace more, this program refuses the
+// store because of its format, and does not call it damaged.
 func TestNewerStoreWithOtherSumsIsRefusedForItsFormat(t *testing.T) {
 	dir := filledStore(t)
 	s, err := open(dir, Options{}.withDefaults(), nextMigrations)
@@ -340,7 +353,8 @@ func TestNewerStoreWithOtherSumsIsRefusedForItsFormat(t *testing.T) {
 	refusedAsNewer(t, readFile(t, dir))
 }
 
-// No commit can update sums that cannot be read. So a store with such sums is refused when it is opened, also if nothing else is checked first.
+// No commit can update sums that cannot be read. So a store with such sums is refused when it is
+// opened, also if nothing else is checked first.
 func TestStoreWithUnreadableSumsIsRefused(t *testing.T) {
 	for name, spoil := range map[string]func(header, key []byte){
 		"their key has a flipped bit":        func(_, key []byte) { key[0] ^= 1 },
@@ -361,7 +375,8 @@ func TestStoreWithUnreadableSumsIsRefused(t *testing.T) {
 			content := readFile(t, dir)
 			at := bytes.Index(content, stored)
 			spoil(content[:at], content[at:])
-			if err := os.WriteFile(filepath.Join(dir, fileName), content, 0o600); err != nil { // the same file, so it is still marked as checked
+			// the same file, so it is still marked as checked
+			if err := os.WriteFile(filepath.Join(dir, fileName), content, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			_, err = Open(dir, Options{})
@@ -376,7 +391,8 @@ func TestStoreWithUnreadableSumsIsRefused(t *testing.T) {
 	}
 }
 
-// refusedAsNewer checks that Open and OpenReadOnly refuse a file because of its newer format, and do not change it.
+// refusedAsNewer checks that Open and OpenReadOnly refuse a file because of its newer format, and
+// do not change it.
 func refusedAsNewer(t *testing.T, content []byte) {
 	t.Helper()
 	dir := dirWithFile(t, content)
@@ -393,7 +409,8 @@ func refusedAsNewer(t *testing.T, content []byte) {
 	}
 }
 
-// commitAfterTakeBack commits to a store in which a commit was taken back, and checks that the next start finds the new commits.
+// commitAfterTakeBack commits to a store in which a commit was taken back, and checks that the next
+// start finds the new commits.
 func commitAfterTakeBack(t *testing.T, dir string) {
 	t.Helper()
 	s := mustOpen(t, dir)
@@ -412,8 +429,9 @@ func commitAfterTakeBack(t *testing.T, dir string) {
 	}
 }
 
-// A6: a commit with a note that it is durable was acknowledged, so it must not be taken back. If one of its pages is missing, Open refuses the store
-// or, if the page is part of a value, reading the value fails its seal.
+// A6: a commit with a note that it is durable was acknowledged, so it must not be taken back. If
+// one of its pages is missing, Open refuses the store or, if the page is part of a value, reading
+// the value fails its seal.
 func TestDurableCommitIsNotTakenBack(t *testing.T) {
 	c := makeLastCommit(t)
 	refused := 0
@@ -424,7 +442,8 @@ func TestDurableCommitIsNotTakenBack(t *testing.T) {
 		}
 		copy(content[noteAt(c.number, int(c.pageSize)):], encodeNote(c.number))
 		s, err := Open(dirWithFile(t, content), Options{})
-		if errors.As(err, new(*store.DamagedError)) || errors.As(err, new(*store.CorruptError)) { // a CorruptError if the page with the format is missing
+		// a CorruptError if the page with the format is missing
+		if errors.As(err, new(*store.DamagedError)) || errors.As(err, new(*store.CorruptError)) {
 			refused++
 			continue
 		}
@@ -449,7 +468,8 @@ func TestDurableCommitIsNotTakenBack(t *testing.T) {
 	}
 }
 
-// After each commit, the file is sound, and has the note that this commit is durable in the place where the check looks for it.
+// After each commit, the file is sound, and has the note that this commit is durable in the place
+// where the check looks for it.
 func TestEachCommitHasANote(t *testing.T) {
 	dir := filledStore(t)
 	s := mustOpen(t, dir)
@@ -466,7 +486,8 @@ func TestEachCommitHasANote(t *testing.T) {
 	}
 }
 
-// A6: a View that has seen a commit returns only when that commit is durable, because its caller may then tell what it has read.
+// A6: a View that has seen a commit returns only when that commit is durable, because its caller
+// may then tell what it has read.
 func TestViewWaitsUntilDurable(t *testing.T) {
 	s := mustOpen(t, filledStore(t))
 	commitSome(t, s, 1, 1)
@@ -484,7 +505,8 @@ func TestViewWaitsUntilDurable(t *testing.T) {
 	commitSome(t, s, 2, 1) // the View that has waited keeps no commit waiting
 }
 
-// A6: if the flush of a commit fails, a View that has seen the commit returns that error, because the records that it has read may be lost.
+// A6: if the flush of a commit fails, a View that has seen the commit returns that error, because
+// the records that it has read may be lost.
 func TestViewOfAFailedCommitFails(t *testing.T) {
 	s := mustOpen(t, filledStore(t))
 	commitSome(t, s, 1, 1)
@@ -495,8 +517,9 @@ func TestViewOfAFailedCommitFails(t *testing.T) {
 	}
 }
 
-// A sector that was being written when the power failed may be unreadable. Then the commit is taken back, too. In this test, reading the page causes a
-// memory fault, as with a mapped file on such a disk.
+// A sector that was being written when the power failed may be unreadable. Then the commit is taken
+// back, too. In this test, reading the page causes a memory fault, as with a mapped file on such a
+// disk.
 func TestCommitWithAnUnreadablePageIsTakenBack(t *testing.T) {
 	c := makeLastCommit(t)
 	for _, w := range c.pages() {
@@ -517,9 +540,10 @@ func TestCommitWithAnUnreadablePageIsTakenBack(t *testing.T) {
 	}
 }
 
-// A6: after each of many crashes, the store has the records from before or from after the commit that was under way. Between the crashes, starts take
-// commits back, and some crashes happen while a start does so. A commit after one that was taken back has the same number, so the file may have old pages
-// with that number.
+// A6: after each of many crashes, the store has the records from before or from after the commit
+// that was under way. Between the crashes, starts take commits back, and some crashes happen while
+// a start does so. A commit after one that was taken back has the same number, so the file may have
+// old pages with that number.
 func TestCrashesInARow(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -562,8 +586,8 @@ func TestCrashesInARow(t *testing.T) {
 	}
 }
 
-// crashAfter makes n commits. It returns what a crash during the last one may leave of the file, and the two listings that the store may then have:
-// before that commit and after it.
+// crashAfter makes n commits. It returns what a crash during the last one may leave of the file,
+// and the two listings that the store may then have: before that commit and after it.
 func crashAfter(t *testing.T, s *Store, dir string, n int, rnd *rand.Rand) (content []byte, states []string) {
 	t.Helper()
 	d := watchDisk(t, s, dir)
@@ -595,7 +619,8 @@ func crashAfter(t *testing.T, s *Store, dir string, n int, rnd *rand.Rand) (cont
 	return content, append(states, storetest.Listing(t, s))
 }
 
-// readNotes reads the meta pages of the file into d: they have the notes of commits, which watchDisk does not record.
+// readNotes reads the meta pages of the file into d: they have the notes of commits, which
+// watchDisk does not record.
 func readNotes(t *testing.T, d *disk, dir string) {
 	t.Helper()
 	file, err := os.Open(filepath.Join(dir, fileName))
@@ -619,7 +644,8 @@ func writeTorn(content []byte, w write, most int, rnd *rand.Rand) {
 	}
 }
 
-// tornTakeBack returns what a crash may leave of the file while a start takes a commit back; nil if there is no commit to take back.
+// tornTakeBack returns what a crash may leave of the file while a start takes a commit back; nil if
+// there is no commit to take back.
 func tornTakeBack(t *testing.T, content []byte, rnd *rand.Rand) []byte {
 	t.Helper()
 	if !errors.As(checkData(content), new(tornError)) {

@@ -7,12 +7,15 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// tally computes the sums of the records that the checker reads, and keeps the sums that the file itself contains.
+// tally computes the sums of the records that the checker reads, and keeps the sums that the file
+// itself contains.
 type tally struct {
 	sums   sums   // computed
 	stored []byte // as the last commit wrote them; nil if the store has no sums
-	// broken counts the values that do not match their seals. The sums do not show them: they cover only the seal of a value, and the rest may be on another
-	// page or sector. Reading such a value returns an error. The check only needs to know whether the newest commit broke it, see checkData.
+	// broken counts the values that do not match their seals. The sums do not show them: they cover
+	// only the seal of a value, and the rest may be on another page or sector. Reading such a value
+	// returns an error. The check only needs to know whether the newest commit broke it, see
+	// checkData.
 	broken int
 	format []byte // the record that contains the format of the store
 
@@ -47,8 +50,9 @@ func (t *tally) add(key, value []byte) {
 	}
 }
 
-// newerFormat returns a *store.NewerFormatError if the walk has read a format that this program does not know. It takes precedence over other problems: what
-// seems wrong may be right in that format.
+// newerFormat returns a *store.NewerFormatError if the walk has read a format that this program
+// does not know. It takes precedence over other problems: what seems wrong may be right in that
+// format.
 func (t *tally) newerFormat() error {
 	have, err := store.ParseFormat(t.format)
 	if known := store.Current().Format(); err == nil && have > known {
@@ -57,9 +61,11 @@ func (t *tally) newerFormat() error {
 	return nil
 }
 
-// compare compares the computed sums with those in the file, and returns an error that says what was lost. The sums in the file are those of transaction tx,
-// the newest. In a copy that Snapshot wrote they may be those of transaction tx+1, because its older meta page has the root of the newest one. In other files
-// this cannot be, because no transaction overwrites pages of the one before.
+// compare compares the computed sums with those in the file, and returns an error that says what
+// was lost. The sums in the file are those of transaction tx, the newest. In a copy that Snapshot
+// wrote they may be those of transaction tx+1, because its older meta page has the root of the
+// newest one. In other files this cannot be, because no transaction overwrites pages of the one
+// before.
 func (t *tally) compare(tx uint64) error {
 	if t.stored == nil {
 		return nil

@@ -55,7 +55,8 @@ func (w *walk) bucketsOf(id uint64, depth int) {
 	}
 }
 
-// bucketNamed goes through a bucket. It returns false if no store has a bucket of that name, or the bucket cannot be read.
+// bucketNamed goes through a bucket. It returns false if no store has a bucket of that name, or the
+// bucket cannot be read.
 func (w *walk) bucketNamed(name string, value []byte) bool {
 	if len(value) < 16 {
 		return false
@@ -85,7 +86,8 @@ func (w *walk) bucketNamed(name string, value []byte) bool {
 	return false
 }
 
-// isName reports whether a name is that of a keyspace, or differs from it in one byte. No two keyspaces are that much alike.
+// isName reports whether a name is that of a keyspace, or differs from it in one byte. No two
+// keyspaces are that much alike.
 func isName(name, of string) bool {
 	differ := 0
 	for i := range min(len(name), len(of)) {
@@ -138,7 +140,8 @@ func (w *walk) leafOf(ks store.Keyspace, p node) {
 	}
 }
 
-// look computes the sum of a record and looks whether the seal is right. It returns false if the disk cannot read the record.
+// look computes the sum of a record and looks whether the seal is right. It returns false if the
+// disk cannot read the record.
 func (rec *record) look() bool {
 	return catchFaults(func() error {
 		rec.sum = hashOf(rec.key, rec.value)
@@ -174,7 +177,8 @@ func (w *walk) open(id uint64) (p node, ok bool) {
 // forget makes page id one that was not seen.
 func (w *walk) forget(id uint64) { w.seen[id/64] &^= 1 << (id % 64) }
 
-// orphans returns the sound records on leaves that are in use and to which no page leads. Only with the list of free pages it is known which pages are in use.
+// orphans returns the sound records on leaves that are in use and to which no page leads. Only with
+// the list of free pages it is known which pages are in use.
 func (w *walk) orphans() (all []record) {
 	seen := append(pageSet{}, w.seen...)
 	defer func() { w.seen = seen }()
@@ -212,8 +216,9 @@ type node struct {
 	n      int // elements
 }
 
-// nodeOf reads the header of page id. The header says three things that can be known otherwise: the number of the page, its type, and the count of its elements,
-// right behind which the first key is. One of them may be wrong.
+// nodeOf reads the header of page id. The header says three things that can be known otherwise: the
+// number of the page, its type, and the count of its elements, right behind which the first key is.
+// One of them may be wrong.
 func nodeOf(page []byte, id uint64) (p node, ok bool) {
 	wrong := 0
 	if order.Uint64(page) != id {
@@ -272,7 +277,8 @@ func (p node) pair(i int) (key, value []byte, ok bool) {
 	return key, value, err == nil
 }
 
-// first returns the first key of a page of a keyspace that is not damaged, as far as anybody can tell.
+// first returns the first key of a page of a keyspace that is not damaged, as far as anybody can
+// tell.
 func (p node) first(ks store.Keyspace) (key []byte, known bool) {
 	if p.branch {
 		return p.key(0)
@@ -309,7 +315,8 @@ func (p node) child(i int) (id uint64) {
 	return id // 0, which is no page of a tree, if it cannot be read
 }
 
-// spanOf returns the keys that the child of an element may have, by those keys of the branch that can be right.
+// spanOf returns the keys that the child of an element may have, by those keys of the branch that
+// can be right.
 func (p node) spanOf(i int, all span) span {
 	keys := all
 	for j := i; j >= 0; j-- {

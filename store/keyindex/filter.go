@@ -7,8 +7,9 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// filter says which hashes a segment may have: a Bloom filter whose bits for one hash are in one cache line. It says yes to about one in a thousand
-// of the hashes that the segment does not have, so that a look-up that asks a hundred of them seldom reads a segment in vain.
+// filter says which hashes a segment may have: a Bloom filter whose bits for one hash are in one
+// cache line. It says yes to about one in a thousand of the hashes that the segment does not have,
+// so that a look-up that asks a hundred of them seldom reads a segment in vain.
 type filter []line
 
 // line is a cache line.

@@ -29,7 +29,8 @@ type Index struct {
 	empties *emptying // nil: no segment is being emptied
 }
 
-// DefaultSegmentSize keeps what is in memory of the recent entries at some 5 MiB, twice that while they become a segment.
+// DefaultSegmentSize keeps what is in memory of the recent entries at some 5 MiB, twice that while
+// they become a segment.
 const DefaultSegmentSize = 1 << 16
 
 // segment is a segment on disk.
@@ -45,8 +46,9 @@ func newEntries() entries {
 	return ordered.NewSet(func(a, b records.KeyEntry) bool { return bytes.Compare(a.Hash[:], b.Hash[:]) < 0 })
 }
 
-// Load reads the recent entries and the numbers of the segments. Until their filters are read (Unread), look-ups ask all of these on the disk. size is how many
-// recent entries become a segment.
+// Load reads the recent entries and the numbers of the segments. Until their filters are read
+// (Unread), look-ups ask all of these on the disk. size is how many recent entries become a
+// segment.
 func Load(r store.Reader, size int) (*Index, error) {
 	x := &Index{size: size, recent: newEntries()}
 	if err := records.KeyLog(r, lease.TaskID{}, func(k records.KeyEntry) bool { x.recent.Set(k); return true }); err != nil {
@@ -61,8 +63,9 @@ func Load(r store.Reader, size int) (*Index, error) {
 		x.next = number + 1
 	}
 	if len(numbers) > 0 {
-		// Each start looks at a segment, since nobody has counted the tasks that were removed before: any, because those before the first that is worth keeping
-		// would be looked at again and again.
+		// Each start looks at a segment, since nobody has counted the tasks that were removed
+		// before: any, because those before the first that is worth keeping would be looked at
+		// again and again.
 		x.turn, x.emptied = numbers[rand.IntN(len(numbers))], true
 		if err := x.undoFilling(r); err != nil {
 			return nil, err
@@ -72,8 +75,9 @@ func Load(r store.Reader, size int) (*Index, error) {
 	return x, err
 }
 
-// undoFilling begins to empty the last segment if its entries are still in KeyLog, at least some: the filling did not end before the process did. The entries
-// will be filled into another segment, and without this, each crash might leave one more segment behind.
+// undoFilling begins to empty the last segment if its entries are still in KeyLog, at least some:
+// the filling did not end before the process did. The entries will be filled into another segment,
+// and without this, each crash might leave one more segment behind.
 func (x *Index) undoFilling(r store.Reader) error {
 	last := x.segments[len(x.segments)-1]
 	return records.Segment(r, last.number, store.KeyHash{}, func(k records.KeyEntry) (bool, error) {
@@ -104,7 +108,8 @@ func (x *Index) MayHave(hash store.KeyHash) bool {
 	return slices.ContainsFunc(x.segments, func(s *segment) bool { return s.filter.has(hash) })
 }
 
-// Find returns the task that was submitted with an idempotency key and still exists, and the digest of its spec.
+// Find returns the task that was submitted with an idempotency key and still exists, and the digest
+// of its spec.
 func (x *Index) Find(r store.Reader, space uint32, key string) (id lease.TaskID, d lease.Digest, found bool, err error) {
 	hash := store.HashOfKey(space, key)
 	if k := x.inMemory(hash); k != nil {
@@ -162,7 +167,8 @@ type Filter struct {
 	filter  filter
 }
 
-// ReadFilter reads the filter of a segment. It reads the segment in several parts, so that each view is short. It may run beside everything else.
+// ReadFilter reads the filter of a segment. It reads the segment in several parts, so that each
+// view is short. It may run beside everything else.
 func ReadFilter(view func(func(store.Reader) error) error, number uint32) (Filter, error) {
 	const part = 4096
 	var all []store.KeyHash
@@ -191,7 +197,8 @@ func ReadFilter(view func(func(store.Reader) error) error, number uint32) (Filte
 	return Filter{number, f}, nil
 }
 
-// SetFilter begins to use a filter. Since it was read, entries may have left its segment, but none have joined it.
+// SetFilter begins to use a filter. Since it was read, entries may have left its segment, but none
+// have joined it.
 func (x *Index) SetFilter(f Filter) {
 	for _, s := range x.segments {
 		if s.number == f.segment {

@@ -18,7 +18,8 @@ import (
 
 var histories = draw.NewHistories("./store/keyindex", 10)
 
-// world is an index, its store, and a plain map with what it must find. Commits reach the store later than the index hears of their changes, as in the engine.
+// world is an index, its store, and a plain map with what it must find. Commits reach the store
+// later than the index hears of their changes, as in the engine.
 type world struct {
 	*testing.T
 	*rand.Rand
@@ -90,7 +91,8 @@ func (w *world) remove(n string) {
 	delete(w.tasks, n)
 }
 
-// step lets the index do what it has to do for the present batch, if the store has what it did last.
+// step lets the index do what it has to do for the present batch, if the store has what it did
+// last.
 func (w *world) step() {
 	if !w.x.Busy() || w.moved > w.number-uint64(len(w.pending)) {
 		return
@@ -153,7 +155,8 @@ func (w *world) readFilters() {
 	}
 }
 
-// check looks up all keys. Those of batches that are not durable yet are the caller's, who knows them.
+// check looks up all keys. Those of batches that are not durable yet are the caller's, who knows
+// them.
 func (w *world) check(keys []string) {
 	w.Helper()
 	w.view(func(r store.Reader) error {
@@ -182,7 +185,8 @@ func (w *world) check(keys []string) {
 	})
 }
 
-// T1: whatever is submitted, removed, moved and lost in a crash, a key leads to the task that has it, and to no other.
+// T1: whatever is submitted, removed, moved and lost in a crash, a key leads to the task that has
+// it, and to no other.
 func TestRandomHistories(t *testing.T) {
 	t.Attr("rules", "T1")
 	var keys []string
@@ -229,7 +233,8 @@ func (w *world) next() {
 	w.commit(0)
 }
 
-// fill submits n tasks, "0", "1" and so on, in space 1, and lets the index do all that it has to do.
+// fill submits n tasks, "0", "1" and so on, in space 1, and lets the index do all that it has to
+// do.
 func (w *world) fill(n int) {
 	for i := range n {
 		w.submit(1, fmt.Sprint(i))
@@ -255,8 +260,8 @@ func (w *world) count(ks store.Keyspace) (n int) {
 	return n
 }
 
-// What is kept of removed tasks is bounded by what there is of others: when most tasks are gone, so are most entries; few long-lived tasks among them keep
-// nothing else.
+// What is kept of removed tasks is bounded by what there is of others: when most tasks are gone, so
+// are most entries; few long-lived tasks among them keep nothing else.
 func TestEntriesOfRemovedTasksGo(t *testing.T) {
 	const size, all = 16, 2048
 	w := newWorld(t, 1, size)
@@ -279,7 +284,8 @@ func TestEntriesOfRemovedTasksGo(t *testing.T) {
 	w.check([]string{"0", "1", "2000"})
 }
 
-// Recent entries become a segment in steps of bounded size, and leave the log of keys then. More tasks make larger steps, so that a flood does not outrun them.
+// Recent entries become a segment in steps of bounded size, and leave the log of keys then. More
+// tasks make larger steps, so that a flood does not outrun them.
 func TestStepsAreBounded(t *testing.T) {
 	const (
 		batches  = 200
@@ -313,7 +319,8 @@ func TestStepsAreBounded(t *testing.T) {
 	}
 }
 
-// T1: an entry of a removed task that becomes recent does not hide the entry of the newer task with its key, although the store has both steps of neither yet.
+// T1: an entry of a removed task that becomes recent does not hide the entry of the newer task with
+// its key, although the store has both steps of neither yet.
 func TestNewerTaskOfAKeyStays(t *testing.T) {
 	t.Attr("rules", "T1")
 	w := newWorld(t, 1, 2)
@@ -360,7 +367,8 @@ func TestOlderKeys(t *testing.T) {
 	}
 }
 
-// What the index keeps is bounded under a load that makes and removes many tasks in each batch, too: looking at the segments keeps up with both.
+// What the index keeps is bounded under a load that makes and removes many tasks in each batch,
+// too: looking at the segments keeps up with both.
 func TestFloodOfShortTasks(t *testing.T) {
 	const (
 		size     = 2048
@@ -410,7 +418,8 @@ func TestStartsLeaveNoSegmentsBehind(t *testing.T) {
 	}
 }
 
-// Segments of removed tasks are removed, although no process removes many tasks before it ends, and the first segment is worth keeping.
+// Segments of removed tasks are removed, although no process removes many tasks before it ends, and
+// the first segment is worth keeping.
 func TestEntriesGoAcrossStarts(t *testing.T) {
 	const size, segments = 16, 10
 	w := newWorld(t, 1, size)

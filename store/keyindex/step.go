@@ -8,13 +8,16 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Bounds of a step. Each entry costs some microseconds of the loop at most, so a step may not be large for no reason; but if many tasks come or go, it must
-// be, or it would never keep up with them.
+// Bounds of a step. Each entry costs some microseconds of the loop at most, so a step may not be
+// large for no reason; but if many tasks come or go, it must be, or it would never keep up with
+// them.
 const (
-	// filledPerTask is how many entries of a new segment it moves for each task that came since the last step: so many that the recent entries have become a
-	// segment long before there are as many again.
+	// filledPerTask is how many entries of a new segment it moves for each task that came since the
+	// last step: so many that the recent entries have become a segment long before there are as
+	// many again.
 	filledPerTask = 4
-	// emptiedPerTask is how many entries of an old segment it looks at for each task that went since the last step: half of them stay at most.
+	// emptiedPerTask is how many entries of an old segment it looks at for each task that went
+	// since the last step: half of them stay at most.
 	emptiedPerTask = 2
 	// sample is how many entries of a segment tell whether it is worth keeping.
 	sample = 64
@@ -31,13 +34,14 @@ func (x *Index) Busy() bool {
 	return x.fills != nil || x.empties != nil || x.recent.Len() >= x.size || x.looks()
 }
 
-// looks reports whether it is time to look at a segment: twice for as many removed tasks as a segment has entries, and after each segment that was emptied,
-// since there may be more of these.
+// looks reports whether it is time to look at a segment: twice for as many removed tasks as a
+// segment has entries, and after each segment that was emptied, since there may be more of these.
 func (x *Index) looks() bool {
 	return len(x.segments) > 0 && (x.emptied || x.removed >= max(x.size/2, 1))
 }
 
-// Step does the next part of what there is to do. r must see the changes of all earlier steps. If there is nothing to change, the changes are nil.
+// Step does the next part of what there is to do. r must see the changes of all earlier steps. If
+// there is nothing to change, the changes are nil.
 func (x *Index) Step(r store.Reader) (Changes, error) {
 	toFill, toEmpty := max(leastOfStep, filledPerTask*x.added), max(leastOfStep, emptiedPerTask*x.gone)
 	x.added, x.gone = 0, 0
@@ -99,8 +103,8 @@ func (x *Index) nextInTurn() *segment {
 	return x.segments[i]
 }
 
-// mostlyGone reports whether half of the tasks of a segment do not exist any more, judged by its first entries: they are in the order of their hashes, and so
-// in no order of their tasks.
+// mostlyGone reports whether half of the tasks of a segment do not exist any more, judged by its
+// first entries: they are in the order of their hashes, and so in no order of their tasks.
 func mostlyGone(r store.Reader, number uint32) (bool, error) {
 	seen, gone := 0, 0
 	err := records.Segment(r, number, store.KeyHash{}, func(k records.KeyEntry) (bool, error) {
@@ -113,8 +117,9 @@ func mostlyGone(r store.Reader, number uint32) (bool, error) {
 	return 2*gone >= seen, err
 }
 
-// filling moves the entries of Index.full into a new segment: first it adds them there, in the order of their hashes; and when the store has all of them, it
-// removes them from KeyLog, in the order of their tasks. Either order keeps the changes of a step on few pages.
+// filling moves the entries of Index.full into a new segment: first it adds them there, in the
+// order of their hashes; and when the store has all of them, it removes them from KeyLog, in the
+// order of their tasks. Either order keeps the changes of a step on few pages.
 type filling struct {
 	segment *segment
 	after   store.KeyHash // the last one in the segment
@@ -181,7 +186,8 @@ func (f *filling) empty(x *Index, r store.Reader, most int) (Changes, bool, erro
 	}, !more, err
 }
 
-// emptying makes the entries of a segment recent whose tasks exist, and removes all of them from it.
+// emptying makes the entries of a segment recent whose tasks exist, and removes all of them from
+// it.
 type emptying struct {
 	segment *segment
 }
@@ -196,7 +202,8 @@ func (m *emptying) next(x *Index, r store.Reader, most int) (Changes, bool, erro
 			return false, nil
 		}
 		all = append(all, k.Hash)
-		if x.inMemory(k.Hash) != nil { // it is recent itself, after a crash, or its task is gone and the key has another
+		// it is recent itself, after a crash, or its task is gone and the key has another
+		if x.inMemory(k.Hash) != nil {
 			return true, nil
 		}
 		has, err := records.HasKey(r, k.Task, k.Hash)

@@ -1,4 +1,5 @@
-// Package memstore is a store.Store in memory, for tests. Committed records survive Reopen, but not the end of the process.
+// Package memstore is a store.Store in memory, for tests. Committed records survive Reopen, but not
+// the end of the process.
 package memstore
 
 import (
@@ -20,8 +21,9 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// Hook intercepts commits. Commit calls the hook, which calls apply or not, and returns the error for Commit. A hook can delay a commit, let it fail before or
-// after it took effect, or inspect the batch. Only one commit at a time calls it.
+// Hook intercepts commits. Commit calls the hook, which calls apply or not, and returns the error
+// for Commit. A hook can delay a commit, let it fail before or after it took effect, or inspect the
+// batch. Only one commit at a time calls it.
 type Hook func(ctx context.Context, b *store.Batch, apply func()) error
 
 // New returns an empty store.
@@ -42,8 +44,9 @@ func open(committed *state) *Store {
 	return s
 }
 
-// Reopen closes s and returns a store with all committed records, as a new process would find them after a crash. It does not wait for a running commit, which
-// then has no effect. The new store has no hook.
+// Reopen closes s and returns a store with all committed records, as a new process would find them
+// after a crash. It does not wait for a running commit, which then has no effect. The new store has
+// no hook.
 func (s *Store) Reopen() *Store {
 	committed := s.state.Swap(nil)
 	if committed == nil {

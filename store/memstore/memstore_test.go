@@ -43,8 +43,8 @@ func task(t *testing.T, s store.Store) (value string) {
 	return value
 }
 
-// A failed commit may have taken effect or not; a hook can do either. In both cases the store must refuse all further calls, and the store that Reopen
-// returns shows whether the commit took effect.
+// A failed commit may have taken effect or not; a hook can do either. In both cases the store must
+// refuse all further calls, and the store that Reopen returns shows whether the commit took effect.
 func TestHookFailsCommit(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -78,7 +78,8 @@ func TestHookFailsCommit(t *testing.T) {
 	}
 }
 
-// Reopen stands for a crash: a commit that is running meanwhile must not change the store that Reopen returns.
+// Reopen stands for a crash: a commit that is running meanwhile must not change the store that
+// Reopen returns.
 func TestReopenDuringCommit(t *testing.T) {
 	s := memstore.New()
 	held, release := make(chan struct{}), make(chan struct{})

@@ -9,7 +9,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// A snapshot is a sequence of entries: the keyspace in one byte, then key and value, each preceded by its length.
+// A snapshot is a sequence of entries: the keyspace in one byte, then key and value, each preceded
+// by its length.
 
 // writeTo writes s to w and returns the number of bytes.
 func (s *state) writeTo(w io.Writer) (n int64, err error) {

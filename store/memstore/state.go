@@ -8,7 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// state is the content of a store. A committed state never changes; the next state shares what is equal with it.
+// state is the content of a store. A committed state never changes; the next state shares what is
+// equal with it.
 type state struct {
 	keyspaces [store.NumKeyspaces]*btree.Map[string, []byte] // nil is empty
 }
@@ -26,7 +27,8 @@ func (s *state) with(b *store.Batch) *state {
 		if op.Delete {
 			next.keyspaces[op.Keyspace].Delete(string(op.Key))
 		} else {
-			next.keyspaces[op.Keyspace].Set(string(op.Key), append([]byte{}, op.Value...)) // never nil, because Get returns nil only for an absent key
+			// never nil, because Get returns nil only for an absent key
+			next.keyspaces[op.Keyspace].Set(string(op.Key), append([]byte{}, op.Value...))
 		}
 	}
 	return &next

@@ -11,8 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Put does not allocate in a batch that is reused, for any change from the submit of a task to its complete. The test does not run with the race detector,
-// which sometimes drops pooled memory.
+// Put does not allocate in a batch that is reused, for any change from the submit of a task to its
+// complete. The test does not run with the race detector, which sometimes drops pooled memory.
 func TestPutDoesNotAllocate(t *testing.T) {
 	changes := lifecycle(lease.Spec{Queue: "mail", Type: "send", Payload: make([]byte, 100)})
 	var b store.Batch
@@ -29,8 +29,8 @@ func TestPutDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TaskWithoutLease allocates a task, its spec, its payload and the key, and nothing else: it reuses the strings of the task that was read before, if they
-// are equal.
+// TaskWithoutLease allocates a task, its spec, its payload and the key, and nothing else: it reuses
+// the strings of the task that was read before, if they are equal.
 func TestTaskWithoutLeaseAllocatesLittle(t *testing.T) {
 	st := memstore.New()
 	commit(t, st, func(b *store.Batch) {

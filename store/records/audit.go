@@ -5,10 +5,12 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// OutcomeOK is the outcome of a call that succeeded. The outcome of a refused call is the code of its error.
+// OutcomeOK is the outcome of a call that succeeded. The outcome of a refused call is the code of
+// its error.
 const OutcomeOK = "OK"
 
-// Audit is an entry of the audit: who did what, or what was refused to whom (X4). It contains no secret and no payload.
+// Audit is an entry of the audit: who did what, or what was refused to whom (X4). It contains no
+// secret and no payload.
 type Audit struct {
 	Tenant  string
 	At      lease.Wall
@@ -52,7 +54,8 @@ func (a *Audit) Key() store.AuditKey {
 // PutAudit stores an entry.
 func PutAudit(b *store.Batch, a *Audit) { put(b, store.Audit, a.Key().Append(nil), a, auditFields) }
 
-// Audits calls fn with the entries of the tenant of from that are at from or later, oldest first, until fn returns false.
+// Audits calls fn with the entries of the tenant of from that are at from or later, oldest first,
+// until fn returns false.
 func Audits(r store.Reader, from store.AuditKey, fn func(*Audit) bool) error {
 	end := store.PrefixEnd(store.AppendTenantKey(nil, from.Tenant, ""))
 	return scan(r, store.Audit, from.Append(nil), end, func(key, value []byte) (bool, error) {
@@ -67,7 +70,8 @@ func Audits(r store.Reader, from store.AuditKey, fn func(*Audit) bool) error {
 	})
 }
 
-// OldAudits lists at most limit entries that are older than before. It skips younger entries without reading them.
+// OldAudits lists at most limit entries that are older than before. It skips younger entries
+// without reading them.
 func OldAudits(r store.Reader, before lease.Wall, limit int) (old []store.AuditKey, err error) {
 	for from, more := []byte(nil), true; more && err == nil; {
 		more = false

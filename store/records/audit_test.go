@@ -24,7 +24,8 @@ func audits(t *testing.T, s store.Store, tenant string, from lease.Wall) (all []
 	return all
 }
 
-// X4, X2: Audits returns the entries of a tenant from a given time on, in the order of time, and none of another tenant.
+// X4, X2: Audits returns the entries of a tenant from a given time on, in the order of time, and
+// none of another tenant.
 func TestAuditRoundTrip(t *testing.T) {
 	t.Attr("rules", "X4 X2")
 	forRandomValues(t, func(t *testing.T, f filler) {
@@ -46,8 +47,8 @@ func TestAuditRoundTrip(t *testing.T) {
 	})
 }
 
-// X4: OldAudits lists the entries of all tenants that are too old, at most limit of them, so that they can be removed in bounded steps. Younger entries
-// stay.
+// X4: OldAudits lists the entries of all tenants that are too old, at most limit of them, so that
+// they can be removed in bounded steps. Younger entries stay.
 func TestOldAuditIsDropped(t *testing.T) {
 	t.Attr("rules", "X4")
 	s := memstore.New()

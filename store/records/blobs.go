@@ -52,7 +52,8 @@ func chunkFields(c *codec, h *lease.Chunk) {
 	table(c, &h.Metadata, (*codec).str)
 }
 
-// PutFeedback stores the last feedback of an attempt. It replaces the feedback of an earlier attempt of the task.
+// PutFeedback stores the last feedback of an attempt. It replaces the feedback of an earlier
+// attempt of the task.
 func PutFeedback(b *store.Batch, id lease.TaskID, f *lease.Feedback) {
 	put(b, store.Feedback, store.AppendTaskKey(nil, id), f, feedbackFields)
 }
@@ -62,7 +63,8 @@ func Feedback(r store.Reader, id lease.TaskID) (*lease.Feedback, error) {
 	return read(r, store.Feedback, store.AppendTaskKey(nil, id), feedbackFields)
 }
 
-// Result reads the result that the committed Complete of a task contained; nil if there is no such Complete, or if the result is empty.
+// Result reads the result that the committed Complete of a task contained; nil if there is no such
+// Complete, or if the result is empty.
 func Result(r store.Reader, id lease.TaskID) (*lease.Result, error) {
 	return read(r, store.Output, store.AppendTaskKey(nil, id), resultFields)
 }
@@ -93,7 +95,8 @@ func Committed(r store.Reader, id lease.TaskID, attempt uint32) (*lease.Committe
 	return read(r, store.Ledger, store.AppendAttemptKey(nil, id, attempt), committedFields)
 }
 
-// ForgetLedger deletes all committed reports of a deleted task, and the timer for this deletion. It deletes the reports that are in r, not those that b adds.
+// ForgetLedger deletes all committed reports of a deleted task, and the timer for this deletion. It
+// deletes the reports that are in r, not those that b adds.
 func ForgetLedger(b *store.Batch, r store.Reader, id lease.TaskID, due lease.Instant) error {
 	b.Delete(store.Timer, store.ServingTimer(due, id).Append(nil))
 	prefix := store.AppendTaskKey(nil, id)

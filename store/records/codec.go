@@ -9,8 +9,9 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// codec writes the fields of a record by appending them to out, or reads them from the front of in. After an error, all further fields are read as zero.
-// Writing does not change the record, because other goroutines may be reading it.
+// codec writes the fields of a record by appending them to out, or reads them from the front of in.
+// After an error, all further fields are read as zero. Writing does not change the record, because
+// other goroutines may be reading it.
 type codec struct {
 	reading bool
 	broken  bool // an error has occurred while reading
@@ -19,8 +20,8 @@ type codec struct {
 	names   [4]string // see sharedStr
 }
 
-// since reports whether the record has the fields that this version added. Older records are read as they are, and get the new fields when their task
-// changes next.
+// since reports whether the record has the fields that this version added. Older records are read
+// as they are, and get the new fields when their task changes next.
 func (c *codec) since(version byte) bool { return c.version >= version }
 
 var codecs = sync.Pool{New: func() any { return new(codec) }}
@@ -50,7 +51,8 @@ type integer interface {
 	~int | ~int32 | ~int64 | ~uint8 | ~uint32 | ~uint64
 }
 
-// num reads or writes an integer as a varint. A negative number takes 10 bytes, but records hardly ever contain one.
+// num reads or writes an integer as a varint. A negative number takes 10 bytes, but records hardly
+// ever contain one.
 func num[T integer](c *codec, v *T) {
 	if !c.reading {
 		c.out = binary.AppendUvarint(c.out, uint64(*v))
@@ -105,7 +107,8 @@ func (c *codec) str(v *string) {
 	c.out = append(c.out, *v...)
 }
 
-// addedStr is str for the last field of a record that did not always have it: a record without it ends before it, and so does one whose field is empty.
+// addedStr is str for the last field of a record that did not always have it: a record without it
+// ends before it, and so does one whose field is empty.
 func (c *codec) addedStr(v *string) {
 	if c.reading && len(c.in) == 0 || !c.reading && *v == "" {
 		return
@@ -115,8 +118,8 @@ func (c *codec) addedStr(v *string) {
 	}
 }
 
-// sharedStr is str for a field that is equal in most records that are read in sequence. Equal values share the memory of one string. Each such field has its
-// slot.
+// sharedStr is str for a field that is equal in most records that are read in sequence. Equal
+// values share the memory of one string. Each such field has its slot.
 func (c *codec) sharedStr(slot int, v *string) {
 	n := uint64(len(*v))
 	num(c, &n)
@@ -153,10 +156,12 @@ func (c *codec) fixed(v []byte) {
 	copy(v, c.take(uint64(len(v))))
 }
 
-// maxReserve is the highest number of list items for which memory is allocated before they are read.
+// maxReserve is the highest number of list items for which memory is allocated before they are
+// read.
 const maxReserve = lease.MaxHistory
 
-// list reads or writes a slice; an empty one is read as nil. It allocates memory as it reads the items, because the stored length may be broken.
+// list reads or writes a slice; an empty one is read as nil. It allocates memory as it reads the
+// items, because the stored length may be broken.
 func list[T any](c *codec, v *[]T, item func(*codec, *T)) {
 	n := uint64(len(*v))
 	if num(c, &n); !c.reading {
@@ -190,7 +195,8 @@ func optional[T any](c *codec, v **T, fields func(*codec, *T)) {
 	}
 }
 
-// table reads or writes a map; an empty one is read as nil. The order of the keys does not matter, because nobody compares the bytes of records.
+// table reads or writes a map; an empty one is read as nil. The order of the keys does not matter,
+// because nobody compares the bytes of records.
 func table[V any](c *codec, v *map[string]V, value func(*codec, *V)) {
 	n := uint64(len(*v))
 	if num(c, &n); !c.reading {
@@ -221,8 +227,8 @@ func table[V any](c *codec, v *map[string]V, value func(*codec, *V)) {
 	}
 }
 
-// version is the version of records that this program writes. It reads all versions up to it. Version n came with format n of the store; there are no versions
-// 4 and 8.
+// version is the version of records that this program writes. It reads all versions up to it.
+// Version n came with format n of the store; there are no versions 4 and 8.
 const version = 10
 
 // put writes the fields of v as a sealed value under key, directly into the memory of the batch.

@@ -16,7 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/store/storetest"
 )
 
-// readers has a function for each keyspace with sealed values. It reads all records of the keyspace, or those of the task.
+// readers has a function for each keyspace with sealed values. It reads all records of the
+// keyspace, or those of the task.
 var readers = map[store.Keyspace]func(r store.Reader, id lease.TaskID) error{
 	store.Meta: func(r store.Reader, _ lease.TaskID) error {
 		_, _, err := records.ReadIdentity(r)
@@ -144,7 +145,8 @@ func (rec record) read(value []byte) error {
 	return readers[rec.keyspace](replaced{rec.r, rec.keyspace, rec.key, value}, rec.task)
 }
 
-// sealedRecords returns the first record of each keyspace that has sealed values, and all records of Meta.
+// sealedRecords returns the first record of each keyspace that has sealed values, and all records
+// of Meta.
 func sealedRecords(t testing.TB) (all []record) {
 	t.Helper()
 	owner := map[store.Keyspace]lease.TaskID{store.Output: id(3), store.Discarded: id(5)}
@@ -179,7 +181,8 @@ func sealedRecords(t testing.TB) (all []record) {
 	return all
 }
 
-// wantCorrupt checks that the record with the given value is refused with a CorruptError that names the record.
+// wantCorrupt checks that the record with the given value is refused with a CorruptError that names
+// the record.
 func (rec record) wantCorrupt(t *testing.T, what string, value []byte) {
 	t.Helper()
 	err := rec.read(value)
@@ -188,7 +191,8 @@ func (rec record) wantCorrupt(t *testing.T, what string, value []byte) {
 	}
 }
 
-// A record with any bit flipped, or cut off anywhere, is refused with a CorruptError that names the record.
+// A record with any bit flipped, or cut off anywhere, is refused with a CorruptError that names the
+// record.
 func TestDamagedRecordIsRefused(t *testing.T) {
 	for _, rec := range sealedRecords(t) {
 		for bit := range 8 * len(rec.value) {
@@ -212,8 +216,9 @@ func TestUnknownVersionIsRefused(t *testing.T) {
 	}
 }
 
-// A spec of a format before 5 does not hold the state of its task. If such a task has no record in Task, the store is damaged. The task must not be read as
-// one that has not changed since its submit, and so as READY.
+// A spec of a format before 5 does not hold the state of its task. If such a task has no record in
+// Task, the store is damaged. The task must not be read as one that has not changed since its
+// submit, and so as READY.
 func TestOldSpecWithoutAStateIsRefused(t *testing.T) {
 	st := memstore.New()
 	task := &lease.Task{ID: id(1), Round: 1, Rest: lease.Completed, Spec: &lease.Spec{Queue: "q"}}
@@ -224,7 +229,8 @@ func TestOldSpecWithoutAStateIsRefused(t *testing.T) {
 	view(t, st, func(r store.Reader) error {
 		key := store.AppendTaskKey(nil, task.ID)
 		spec := r.Get(store.Spec, key)
-		// The same spec with version 4. Version 4 has no state in the spec, so the state is then read as a part of the payload.
+		// The same spec with version 4. Version 4 has no state in the spec, so the state is then
+		// read as a part of the payload.
 		old := replaced{r, store.Spec, key, storetest.Seal(store.Spec, key, 4, spec[store.SealSize:])}
 		got, err := records.Task(old, task.ID)
 		if err != nil || got.Rest != lease.Completed {
@@ -242,7 +248,8 @@ func TestOldSpecWithoutAStateIsRefused(t *testing.T) {
 	})
 }
 
-// A record that is shorter or longer than its fields is refused. A spec and a checkpoint end with the payload, which may have any length.
+// A record that is shorter or longer than its fields is refused. A spec and a checkpoint end with
+// the payload, which may have any length.
 func TestWrongLengthIsRefused(t *testing.T) {
 	for _, rec := range sealedRecords(t) {
 		payload := rec.value[store.SealSize:]
@@ -268,7 +275,8 @@ func TestNumberOutOfRangeIsRefused(t *testing.T) {
 	}
 }
 
-// The size of a checkpoint of 2 GiB and more is refused: nothing that computes with it expects as much.
+// The size of a checkpoint of 2 GiB and more is refused: nothing that computes with it expects as
+// much.
 func TestCheckpointSizeOutOfRangeIsRefused(t *testing.T) {
 	for bits, good := range map[uint8]bool{31: true, 32: false, 255: false} {
 		st := memstore.New()
@@ -287,7 +295,8 @@ func TestCheckpointSizeOutOfRangeIsRefused(t *testing.T) {
 	}
 }
 
-// Values that are read from a record must be copies: the bytes that a store returns are valid only during the View.
+// Values that are read from a record must be copies: the bytes that a store returns are valid only
+// during the View.
 func TestReadValuesAreCopies(t *testing.T) {
 	for _, rec := range sealedRecords(t) {
 		value := bytes.Clone(rec.value)
@@ -323,7 +332,8 @@ func (rec record) readBytes(r store.Reader) ([]byte, error) {
 	return nil, nil
 }
 
-// A damaged length or count, wherever it lies in a record, must not make the reader allocate memory for data that is not there.
+// A damaged length or count, wherever it lies in a record, must not make the reader allocate memory
+// for data that is not there.
 func TestDamagedLengthAllocatesLittle(t *testing.T) {
 	for _, rec := range sealedRecords(t) {
 		payload := rec.value[store.SealSize:]
@@ -346,8 +356,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// readArbitrary checks that a record with this payload is either read or refused with a CorruptError, without a panic, and that memory is allocated
-// only in proportion to the payload.
+// readArbitrary checks that a record with this payload is either read or refused with a
+// CorruptError, without a panic, and that memory is allocated only in proportion to the payload.
 func (rec record) readArbitrary(t *testing.T, payload []byte) {
 	t.Helper()
 	value := storetest.Seal(rec.keyspace, rec.key, rec.value[0], payload)
@@ -363,7 +373,8 @@ func (rec record) readArbitrary(t *testing.T, payload []byte) {
 	}
 }
 
-// CheckRecord refuses a sealed record, or an entry of an index, under a key without the form of its keyspace, and an entry with a value.
+// CheckRecord refuses a sealed record, or an entry of an index, under a key without the form of its
+// keyspace, and an entry with a value.
 func TestCheckRecordRefusesMalformedKeys(t *testing.T) {
 	short := func(ks store.Keyspace, key, value []byte) {
 		t.Helper()

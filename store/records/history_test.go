@@ -18,8 +18,9 @@ import (
 
 var seed = flag.Uint64("records.seed", 0, "seed of the one random history to run; 0: run five, of random seeds")
 
-// TestRandomHistories changes tasks by random commands. After every commit the store must hold the newest version of every task, the index entries of
-// these versions, the ledgers of deleted tasks until ForgetAt (A10), and nothing else.
+// TestRandomHistories changes tasks by random commands. After every commit the store must hold the
+// newest version of every task, the index entries of these versions, the ledgers of deleted tasks
+// until ForgetAt (A10), and nothing else.
 func TestRandomHistories(t *testing.T) {
 	t.Attr("rules", "A10")
 	if *seed != 0 {
@@ -239,7 +240,8 @@ func wantEqual(t *testing.T, err error, what string, want, got any) {
 	}
 }
 
-// checkKeys computes from the world which keys the store must have, and compares them with those in the store.
+// checkKeys computes from the world which keys the store must have, and compares them with those in
+// the store.
 func (h *history) checkKeys(t *testing.T, r store.Reader) {
 	t.Helper()
 	want := map[store.Keyspace][]string{}

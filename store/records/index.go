@@ -22,9 +22,11 @@ const maxIndexKey = 40
 // Key returns the key of the entry, which shares the memory of e.
 func (e *Entry) Key() []byte { return e.key[:e.size] }
 
-// Index returns the entry of a version of a task that Put writes: its place among the waiting tasks, or the timer that ends its retention. It depends
-// on this version alone. ok is false for a task that has none, and for nil. A leased task has none: its timers change with every heartbeat, and can
-// be computed from its lease. The timers of a task that waits are not written by Put: see WaitingTimers.
+// Index returns the entry of a version of a task that Put writes: its place among the waiting
+// tasks, or the timer that ends its retention. It depends on this version alone. ok is false for a
+// task that has none, and for nil. A leased task has none: its timers change with every heartbeat,
+// and can be computed from its lease. The timers of a task that waits are not written by Put: see
+// WaitingTimers.
 func Index(t *lease.Task) (e Entry, ok bool) {
 	if t == nil || t.Lease != nil {
 		return Entry{}, false
@@ -38,7 +40,8 @@ func Index(t *lease.Task) (e Entry, ok bool) {
 	return Entry{}, false
 }
 
-// place returns the entry of a READY task: in its line, or under its concurrency key if the task is parked.
+// place returns the entry of a READY task: in its line, or under its concurrency key if the task is
+// parked.
 func place(t *lease.Task) Entry {
 	key := store.ReadyKey{Space: t.ID.Space, Line: LineID(t.Line()), Priority: t.Spec.Priority, Place: t.Place, Seq: t.ID.Seq}
 	if t.Parked {
@@ -65,8 +68,9 @@ func putIndex(b *store.Batch, before, after *lease.Task) {
 	}
 }
 
-// LineID returns the number that stands for a line in keys: the first 8 bytes of a SHA-256 over queue, type, fairness key and class. The algorithm must never
-// change. The fixed length keeps the keys short, and no line is a prefix of another one.
+// LineID returns the number that stands for a line in keys: the first 8 bytes of a SHA-256 over
+// queue, type, fairness key and class. The algorithm must never change. The fixed length keeps the
+// keys short, and no line is a prefix of another one.
 func LineID(l lease.Line) uint64 {
 	n := lineIDCaches.Get().(*lineIDCache)
 	if n.line != l {
@@ -77,8 +81,8 @@ func LineID(l lease.Line) uint64 {
 	return id
 }
 
-// lineIDCache caches the result of the last LineID: tasks that are written in sequence mostly belong to the same line, and the hash takes longer than
-// everything else in an entry.
+// lineIDCache caches the result of the last LineID: tasks that are written in sequence mostly
+// belong to the same line, and the hash takes longer than everything else in an entry.
 type lineIDCache struct {
 	line lease.Line
 	id   uint64
@@ -96,7 +100,9 @@ func hashLine(l lease.Line) uint64 {
 		b = append(b, 0)
 	}
 	b = append(b, l.Type...)
-	if l.Class != "" { // without a class, the hash is the same as before there were classes; a type is UTF-8, which never contains the byte 0xff
+	// without a class, the hash is the same as before there were classes; a type is UTF-8, which
+	// never contains the byte 0xff
+	if l.Class != "" {
 		b = append(b, 0xff)
 		b = append(b, l.Class...)
 	}
@@ -104,15 +110,16 @@ func hashLine(l lease.Line) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// keyID returns the number that stands for a concurrency key or a run in keys, as LineID does for a line. If two concurrency keys had the same number, their
-// parked tasks would be listed together, without other effects.
+// keyID returns the number that stands for a concurrency key or a run in keys, as LineID does for a
+// line. If two concurrency keys had the same number, their parked tasks would be listed together,
+// without other effects.
 func keyID(key string) uint64 {
 	sum := sha256.Sum256([]byte(key))
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// WaitingLines calls fn with every line in which a task waits, and the place of its first task. It reads one key and one spec of each line, however long the
-// line is.
+// WaitingLines calls fn with every line in which a task waits, and the place of its first task. It
+// reads one key and one spec of each line, however long the line is.
 func WaitingLines(r store.Reader, fn func(first store.ReadyKey, l lease.Line) error) error {
 	var first store.ReadyKey
 	return firstOfEachGroup(r, store.Ready, func(key []byte) (_ lease.TaskID, _ []byte, err error) {
@@ -123,7 +130,8 @@ func WaitingLines(r store.Reader, fn func(first store.ReadyKey, l lease.Line) er
 	})
 }
 
-// ParkedLines calls fn with every concurrency key under which a task is parked, once for each line of such tasks.
+// ParkedLines calls fn with every concurrency key under which a task is parked, once for each line
+// of such tasks.
 func ParkedLines(r store.Reader, fn func(space uint32, key string, l lease.Line) error) error {
 	return firstOfEachGroup(r, store.Parked, func(key []byte) (lease.TaskID, []byte, error) {
 		k, err := store.ParseParkedKey(key)
@@ -135,7 +143,8 @@ func ParkedLines(r store.Reader, fn func(space uint32, key string, l lease.Line)
 
 func lineOf(s *lease.Spec) lease.Line { return (&lease.Task{Spec: s}).Line() }
 
-// firstOfEachGroup calls fn with the first task of each group of an index. parse returns the task of a key, and the prefix of all keys of its group.
+// firstOfEachGroup calls fn with the first task of each group of an index. parse returns the task
+// of a key, and the prefix of all keys of its group.
 func firstOfEachGroup(r store.Reader, ks store.Keyspace, parse func(key []byte) (lease.TaskID, []byte, error), fn func(lease.TaskID, *lease.Spec) error) error {
 	for from := []byte{}; from != nil; {
 		first, err := store.FirstKey(r, ks, from)
@@ -162,7 +171,8 @@ func firstOfEachGroup(r store.Reader, ks store.Keyspace, parse func(key []byte) 
 	return nil
 }
 
-// NextReady returns the first place in Ready behind another one, of whatever line; found is false if there is none. The zero place is before all.
+// NextReady returns the first place in Ready behind another one, of whatever line; found is false
+// if there is none. The zero place is before all.
 func NextReady(r store.Reader, after store.ReadyKey) (at store.ReadyKey, found bool, err error) {
 	first, err := store.FirstKey(r, store.Ready, append(after.Append(nil), 0))
 	if err != nil || first == nil {
@@ -183,7 +193,8 @@ func ReadyTask(r store.Reader, at store.ReadyKey) (*lease.Task, error) {
 	return t, err
 }
 
-// Ready calls fn with the places of a line that come after the place after, in order, until fn returns false. It ignores Space and Line of after.
+// Ready calls fn with the places of a line that come after the place after, in order, until fn
+// returns false. It ignores Space and Line of after.
 func Ready(r store.Reader, space uint32, l lease.Line, after store.ReadyKey, fn func(store.ReadyKey) (bool, error)) error {
 	after.Space, after.Line = space, LineID(l)
 	from := append(after.Append(nil), 0)
@@ -197,8 +208,9 @@ func Ready(r store.Reader, space uint32, l lease.Line, after store.ReadyKey, fn 
 	})
 }
 
-// Parked calls fn with the places of the tasks of a line that are parked under a concurrency key and come after the place after, in order, until fn returns
-// false. It ignores Space and Line of after.
+// Parked calls fn with the places of the tasks of a line that are parked under a concurrency key
+// and come after the place after, in order, until fn returns false. It ignores Space and Line of
+// after.
 func Parked(r store.Reader, space uint32, key string, l lease.Line, after store.ReadyKey, fn func(store.ReadyKey) bool) error {
 	after.Space, after.Line = space, LineID(l)
 	first := store.ParkedKey{Key: keyID(key), ReadyKey: after}

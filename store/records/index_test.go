@@ -17,8 +17,8 @@ import (
 
 var errStop = errors.New("stop")
 
-// The ids of lines are part of keys on disk, so they must never change. They differ even if queue and type are the same when joined, like "ab", "c"
-// and "a", "bc".
+// The ids of lines are part of keys on disk, so they must never change. They differ even if queue
+// and type are the same when joined, like "ab", "c" and "a", "bc".
 func TestLineIDsNeverChange(t *testing.T) {
 	for line, want := range map[lease.Line]uint64{
 		{}:                                   0x6e340b9cffb37a98,
@@ -39,7 +39,8 @@ func TestLineIDsNeverChange(t *testing.T) {
 	}
 }
 
-// The class of a task that is pinned to worker "w", and the class of a task with requirements, pin and affinity.
+// The class of a task that is pinned to worker "w", and the class of a task with requirements, pin
+// and affinity.
 var (
 	pinnedToW = (&lease.Spec{ResourceRefs: []lease.ResourceRef{{ResourceID: "r", Worker: "w"}}}).Class()
 	whole     = (&lease.Spec{
@@ -71,8 +72,9 @@ func TestLineIDsDiffer(t *testing.T) {
 	}
 }
 
-// Index returns the entry of one version of a task that Put writes: its place in line if it is READY and not leased, and the end of its retention if
-// it is final. WaitingTimers has the next timer on each clock if it is neither leased nor final.
+// Index returns the entry of one version of a task that Put writes: its place in line if it is
+// READY and not leased, and the end of its retention if it is final. WaitingTimers has the next
+// timer on each clock if it is neither leased nor final.
 func TestIndex(t *testing.T) {
 	spec := &lease.Spec{Queue: "q", Type: "t", Priority: -3, StartTimeout: 5, Retention: 7}
 	line := records.LineID(lease.Line{Queue: "q", Type: "t"})
@@ -121,8 +123,9 @@ func putReady(b *store.Batch, at lease.TaskID, l lease.Line, priority int32, pla
 	}})
 }
 
-// T2: Ready returns the tasks of a line by priority, the highest first, then by place, then by sequence. It begins directly after the place in its
-// argument, so that a line can be read in several parts.
+// T2: Ready returns the tasks of a line by priority, the highest first, then by place, then by
+// sequence. It begins directly after the place in its argument, so that a line can be read in
+// several parts.
 func TestReadyContinuesAfterAPlace(t *testing.T) {
 	t.Attr("rules", "T2")
 	s, line := memstore.New(), lease.Line{Queue: "q", Type: "t"}
@@ -167,8 +170,9 @@ func TestReadyContinuesAfterAPlace(t *testing.T) {
 	})
 }
 
-// T8: Timers returns the timers of one clock in the order in which they are due, negative times included. It begins directly after the timer in its
-// argument, so that timers can be read in several parts.
+// T8: Timers returns the timers of one clock in the order in which they are due, negative times
+// included. It begins directly after the timer in its argument, so that timers can be read in
+// several parts.
 func TestTimersContinuesAfterATimer(t *testing.T) {
 	t.Attr("rules", "T8")
 	s := memstore.New()
@@ -199,7 +203,8 @@ func TestTimersContinuesAfterATimer(t *testing.T) {
 	}
 }
 
-// TimerLog returns each record as it was put, in the order of their numbers, negative times included. A clock that does not exist is refused.
+// TimerLog returns each record as it was put, in the order of their numbers, negative times
+// included. A clock that does not exist is refused.
 func TestTimerLogRoundTrip(t *testing.T) {
 	s := memstore.New()
 	want := map[uint64][]store.TimerKey{
@@ -249,7 +254,8 @@ func (c countingReader) Scan(ks store.Keyspace, from, to []byte, fn func(key, va
 	})
 }
 
-// WaitingLines, which a start calls, finds the first place of each line. It reads only one key of each, even if many tasks wait in the line.
+// WaitingLines, which a start calls, finds the first place of each line. It reads only one key of
+// each, even if many tasks wait in the line.
 func TestWaitingLinesReadsOneKeyOfEach(t *testing.T) {
 	s := memstore.New()
 	var want []string
@@ -286,7 +292,8 @@ func TestWaitingLinesReadsOneKeyOfEach(t *testing.T) {
 	})
 }
 
-// NextReady goes from one place to the next, over all lines, and reads only one key for each; ReadyTask reads the task that waits there.
+// NextReady goes from one place to the next, over all lines, and reads only one key for each;
+// ReadyTask reads the task that waits there.
 func TestNextReadyReadsOneKey(t *testing.T) {
 	s := memstore.New()
 	want := map[string][]uint64{}

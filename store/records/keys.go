@@ -5,8 +5,9 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// KeyEntry says which task was submitted with an idempotency key. Once written, it is true for ever: when the task has been removed, its id leads to no task.
-// So an entry may be in several places, and whoever finds one asks HasKey about the task.
+// KeyEntry says which task was submitted with an idempotency key. Once written, it is true for
+// ever: when the task has been removed, its id leads to no task. So an entry may be in several
+// places, and whoever finds one asks HasKey about the task.
 type KeyEntry struct {
 	Hash   store.KeyHash
 	Task   lease.TaskID
@@ -51,7 +52,8 @@ func DeleteFromKeyLog(b *store.Batch, id lease.TaskID) {
 	b.Delete(store.KeyLog, store.AppendTaskKey(space[:0], id))
 }
 
-// KeyLog calls fn with the entries in KeyLog from a task on, in the order of their tasks, until fn returns false.
+// KeyLog calls fn with the entries in KeyLog from a task on, in the order of their tasks, until fn
+// returns false.
 func KeyLog(r store.Reader, from lease.TaskID, fn func(KeyEntry) bool) error {
 	return scan(r, store.KeyLog, store.AppendTaskKey(nil, from), nil, func(key, value []byte) (bool, error) {
 		id, err := store.ParseTaskKey(store.KeyLog, key)
@@ -86,7 +88,8 @@ func InSegment(r store.Reader, segment uint32, hash store.KeyHash) (*KeyEntry, e
 	return k, err
 }
 
-// Segment calls fn with the entries of a segment whose hashes come after a hash, in order, until fn returns false. The zero hash comes before all.
+// Segment calls fn with the entries of a segment whose hashes come after a hash, in order, until fn
+// returns false. The zero hash comes before all.
 func Segment(r store.Reader, segment uint32, after store.KeyHash, fn func(KeyEntry) (bool, error)) error {
 	return scanSegment(r, segment, after, func(key, value []byte, hash store.KeyHash) (bool, error) {
 		k := KeyEntry{Hash: hash}
@@ -97,7 +100,8 @@ func Segment(r store.Reader, segment uint32, after store.KeyHash, fn func(KeyEnt
 	})
 }
 
-// HashesOfSegment is Segment for the hashes alone. It does not care whether the rest of an entry is damaged.
+// HashesOfSegment is Segment for the hashes alone. It does not care whether the rest of an entry is
+// damaged.
 func HashesOfSegment(r store.Reader, segment uint32, after store.KeyHash, fn func(store.KeyHash) bool) error {
 	return scanSegment(r, segment, after, func(_, _ []byte, hash store.KeyHash) (bool, error) { return fn(hash), nil })
 }
@@ -130,7 +134,8 @@ func Segments(r store.Reader) (all []uint32, err error) {
 	return all, nil
 }
 
-// olderKey is the record of an idempotency key in Idempotency, where stores of older formats have them.
+// olderKey is the record of an idempotency key in Idempotency, where stores of older formats have
+// them.
 type olderKey struct {
 	Seq    uint64
 	Digest lease.Digest
@@ -147,7 +152,8 @@ func HasOlderKeys(r store.Reader) (bool, error) {
 	return key != nil, err
 }
 
-// OlderTaskByKey returns the task that was submitted with an idempotency key, and the digest of its spec, if Idempotency has the key.
+// OlderTaskByKey returns the task that was submitted with an idempotency key, and the digest of its
+// spec, if Idempotency has the key.
 func OlderTaskByKey(r store.Reader, space uint32, key string) (id lease.TaskID, d lease.Digest, found bool, err error) {
 	row, err := read(r, store.Idempotency, store.AppendNameKey(nil, space, key), olderKeyFields)
 	if row == nil {

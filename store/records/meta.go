@@ -8,12 +8,14 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Identity identifies a store: its epoch and the secret key that signs its leases. A lease of another store, or of a copy of this one, does not match it.
+// Identity identifies a store: its epoch and the secret key that signs its leases. A lease of
+// another store, or of a copy of this one, does not match it.
 type Identity struct {
 	Epoch uint32
 	Key   []byte
-	// KnownFrom is the first epoch of which the store has all grants: 1, or the one that began when it was last made from a backup, a standby or a damaged
-	// store. Where it is not known it is Epoch; 0 is stored as that.
+	// KnownFrom is the first epoch of which the store has all grants: 1, or the one that began when
+	// it was last made from a backup, a standby or a damaged store. Where it is not known it is
+	// Epoch; 0 is stored as that.
 	KnownFrom uint32
 }
 
@@ -62,7 +64,8 @@ func ServingClock(r store.Reader) (lease.Instant, error) {
 	return *kept, nil
 }
 
-// Backups tells when a backup was last sent completely, and when one last failed; 0: never. In a backup these are the times of earlier backups.
+// Backups tells when a backup was last sent completely, and when one last failed; 0: never. In a
+// backup these are the times of earlier backups.
 type Backups struct {
 	Done, Failed lease.Wall
 }
@@ -86,8 +89,9 @@ func LastBackups(r store.Reader) (Backups, error) {
 	return *kept, nil
 }
 
-// Position says which state a store is in: the one that a commit with this number made, in that run of a coordinator. Two stores that have one origin, and
-// whose positions are equal, have the same records, unless a program that keeps no position has changed one of them.
+// Position says which state a store is in: the one that a commit with this number made, in that run
+// of a coordinator. Two stores that have one origin, and whose positions are equal, have the same
+// records, unless a program that keeps no position has changed one of them.
 type Position struct {
 	Run    uint64 // a random number, new at each start of a coordinator; not 0
 	Number uint64 // of the commit, from 1
@@ -109,12 +113,14 @@ func timedPositionFields(c *codec, p *timedPosition) {
 	num(c, &p.at)
 }
 
-// PutPosition stores the position of the state that the commit of b makes, and when that commit is written: later than all before it.
+// PutPosition stores the position of the state that the commit of b makes, and when that commit is
+// written: later than all before it.
 func PutPosition(b *store.Batch, p Position, at lease.Wall) {
 	put(b, store.Meta, []byte(store.MetaPosition), &timedPosition{p, at}, timedPositionFields)
 }
 
-// PositionOf reads the position, and when its commit was written; both are zero in a store that never had a standby.
+// PositionOf reads the position, and when its commit was written; both are zero in a store that
+// never had a standby.
 func PositionOf(r store.Reader) (Position, lease.Wall, error) {
 	kept, err := read(r, store.Meta, []byte(store.MetaPosition), timedPositionFields)
 	if kept == nil {
@@ -123,7 +129,8 @@ func PositionOf(r store.Reader) (Position, lease.Wall, error) {
 	return kept.Position, kept.at, nil
 }
 
-// maxLineage is how many earlier runs a store remembers. So their record fits into one page of the disk with what else is in Meta, which each commit changes.
+// maxLineage is how many earlier runs a store remembers. So their record fits into one page of the
+// disk with what else is in Meta, which each commit changes.
 const maxLineage = 256
 
 func lineageFields(c *codec, l *[]Position) { list(c, l, positionFields) }
@@ -133,8 +140,9 @@ func PutLineage(b *store.Batch, l []Position) {
 	put(b, store.Meta, []byte(store.MetaLineage), &l, lineageFields)
 }
 
-// Lineage reads for each earlier run whose commits the store has, the newest run last, the number up to which it has them. It lacks those with a higher number,
-// and somebody may have been told of them. Runs without a position are not listed, nor those before the last 256.
+// Lineage reads for each earlier run whose commits the store has, the newest run last, the number
+// up to which it has them. It lacks those with a higher number, and somebody may have been told of
+// them. Runs without a position are not listed, nor those before the last 256.
 func Lineage(r store.Reader) ([]Position, error) {
 	kept, err := read(r, store.Meta, []byte(store.MetaLineage), lineageFields)
 	if kept == nil {
@@ -143,7 +151,8 @@ func Lineage(r store.Reader) ([]Position, error) {
 	return *kept, nil
 }
 
-// Descend returns the lineage of a store that goes on in another run, or another epoch, after having had such a lineage and the commits up to p.
+// Descend returns the lineage of a store that goes on in another run, or another epoch, after
+// having had such a lineage and the commits up to p.
 func Descend(l []Position, p Position) []Position {
 	l = append(slices.Clip(l), p)
 	return l[max(0, len(l)-maxLineage):]
@@ -154,10 +163,11 @@ type Space struct {
 	Tenant, Workspace string
 	Number            uint32
 	NextSeq           uint64
-	// No task or event has a sequence from LostFrom to before LostTo: the newest restore left them out. Both are 0 if there was none.
+	// No task or event has a sequence from LostFrom to before LostTo: the newest restore left them
+	// out. Both are 0 if there was none.
 	LostFrom, LostTo uint64
-	// CountedFrom is the sequence from which on queues count ended tasks by their state; they count those with earlier ones in Queue.Older. 0 in a space that
-	// was made in format 10 or later.
+	// CountedFrom is the sequence from which on queues count ended tasks by their state; they count
+	// those with earlier ones in Queue.Older. 0 in a space that was made in format 10 or later.
 	CountedFrom uint64
 }
 
@@ -197,8 +207,9 @@ func Spaces(r store.Reader, fn func(Space) error) error {
 	}, fn)
 }
 
-// Queue is a queue with its counts of tasks. Parked tasks wait for their concurrency key; they are part of Ready. Older are the ended tasks, in whatever state,
-// that were submitted before the store had format 10, which counts the others by their state; see Space.CountedFrom and OlderKnown.
+// Queue is a queue with its counts of tasks. Parked tasks wait for their concurrency key; they are
+// part of Ready. Older are the ended tasks, in whatever state, that were submitted before the store
+// had format 10, which counts the others by their state; see Space.CountedFrom and OlderKnown.
 type Queue struct {
 	Space                            uint32
 	Name                             string
@@ -206,7 +217,8 @@ type Queue struct {
 	Ready, Scheduled, Leased, Parked uint64
 	Completed, Failed, Cancelled     uint64
 	Older                            uint64
-	Bucket                           *lease.Bucket // of the rate limit; nil: there is none, or the record is older than format 6
+	// of the rate limit; nil: there is none, or the record is older than format 6
+	Bucket *lease.Bucket
 }
 
 // Add counts a task of the queue. countedFrom is that of its space.
@@ -232,7 +244,8 @@ func (q *Queue) Add(t *lease.Task, countedFrom uint64) {
 	}
 }
 
-// olderUnknown is what Older begins with in a queue from before format 7, which did not count ended tasks. Later changes add to it or subtract from it.
+// olderUnknown is what Older begins with in a queue from before format 7, which did not count ended
+// tasks. Later changes add to it or subtract from it.
 const olderUnknown = 1 << 63
 
 // OlderKnown reports whether a number of ended tasks, as in Queue.Older, is right.
@@ -293,8 +306,8 @@ func settingsFields(c *codec, s *lease.Settings) {
 	table(c, &s.Weights, (*codec).float)
 }
 
-// pauseField is 0 for a queue that is not paused, 1 for one that is paused since a time that is not known, and otherwise that time. Records did not always have
-// the time, but always the 0 or 1.
+// pauseField is 0 for a queue that is not paused, 1 for one that is paused since a time that is not
+// known, and otherwise that time. Records did not always have the time, but always the 0 or 1.
 func pauseField(c *codec, s *lease.Settings) {
 	at := lease.Wall(0)
 	if s.Paused {

@@ -9,7 +9,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// This file has the names by which several tasks are found: runs, and the hosts on which tasks are mounted. Idempotency keys are in keys.go.
+// This file has the names by which several tasks are found: runs, and the hosts on which tasks are
+// mounted. Idempotency keys are in keys.go.
 
 // RunKey returns the key of a task in Run; nil if the task belongs to no run.
 func RunKey(t *lease.Task) []byte {
@@ -50,14 +51,16 @@ func tasksOfRunBack(r store.Reader, space uint32, run string, last uint64, fn fu
 	return allTasks(r, r.ScanBack, space, 0, min(older, last), fn)
 }
 
-// group is a group of tasks of a space in Run or Mounted. Another run or host may have the same number.
+// group is a group of tasks of a space in Run or Mounted. Another run or host may have the same
+// number.
 type group struct {
 	ks     store.Keyspace
 	space  uint32
 	number uint64
 }
 
-// tasksOfGroup calls fn with the tasks of a group whose sequence is greater than after and at most last, until fn returns false.
+// tasksOfGroup calls fn with the tasks of a group whose sequence is greater than after and at most
+// last, until fn returns false.
 func tasksOfGroup(r store.Reader, in order, g group, after, last uint64, fn func(*lease.Task) bool) error {
 	from := append(store.AppendGroupKey(nil, g.number, lease.TaskID{Space: g.space, Seq: after}), 0)
 	to := store.PrefixEnd(store.AppendGroupKey(nil, g.number, lease.TaskID{Space: g.space, Seq: last}))
@@ -71,7 +74,8 @@ func tasksOfGroup(r store.Reader, in order, g group, after, last uint64, fn func
 	})
 }
 
-// OlderTasks returns the sequence of the task of a space up to which tasks may be missing in Run; 0 if all are there. See store.OlderTasks.
+// OlderTasks returns the sequence of the task of a space up to which tasks may be missing in Run; 0
+// if all are there. See store.OlderTasks.
 func OlderTasks(r store.Reader, space uint32) (last uint64, err error) {
 	from := store.AppendGroupPrefix(nil, space, store.OlderTasks)
 	err = scan(r, store.Run, from, store.PrefixEnd(from), func(key, _ []byte) (bool, error) {
@@ -98,7 +102,8 @@ func MountedKey(t *lease.Task) []byte {
 	return nil
 }
 
-// Mounted calls fn with the tasks of a run that are mounted on a host, in the order of their submit, until fn returns false.
+// Mounted calls fn with the tasks of a run that are mounted on a host, in the order of their
+// submit, until fn returns false.
 func Mounted(r store.Reader, space uint32, run, host string, fn func(*lease.Task) bool) error {
 	return tasksOfGroup(r, r.Scan, group{store.Mounted, space, HostID(run, host)}, 0, math.MaxUint64, func(t *lease.Task) bool {
 		other := t.Spec.RunID != run || t.Spec.Trace == nil || t.Spec.Trace.Host != host

@@ -11,8 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// The ids of hosts are part of keys on disk, so they must never change. They differ even if run and name are the same when joined, like "run",
-// "resize" and "runr", "esize".
+// The ids of hosts are part of keys on disk, so they must never change. They differ even if run and
+// name are the same when joined, like "run", "resize" and "runr", "esize".
 func TestHostIDsNeverChange(t *testing.T) {
 	for host, want := range map[[2]string]uint64{
 		{"", ""}: 0x6e340b9cffb37a98, {"", "h"}: 0xe593490a360ac810, {"h", ""}: 0x662fb906c0fb6710,
@@ -24,8 +24,9 @@ func TestHostIDsNeverChange(t *testing.T) {
 	}
 }
 
-// Mounted returns the tasks of a run that are mounted on a host, in the order of their submit. It does not return deleted tasks, tasks of another host or
-// run, or tasks of a host that has the same id by chance.
+// Mounted returns the tasks of a run that are mounted on a host, in the order of their submit. It
+// does not return deleted tasks, tasks of another host or run, or tasks of a host that has the same
+// id by chance.
 func TestMountedReturnsTheTasksOfAHost(t *testing.T) {
 	s := memstore.New()
 	mount := func(b *store.Batch, seq uint64, run, host string) *lease.Task {
@@ -43,7 +44,8 @@ func TestMountedReturnsTheTasksOfAHost(t *testing.T) {
 		mount(b, 6, "s", "h")
 		mount(b, 7, "r", "")
 		records.Put(b, &lease.Change{Row: true, New: &lease.Task{ID: id(8), Spec: &lease.Spec{RunID: "r", TaskKey: "h"}}})
-		b.Put(store.Mounted, store.AppendGroupKey(nil, records.HostID("r", "h"), id(6)), nil) // as if host h of run s had the same id
+		// as if host h of run s had the same id
+		b.Put(store.Mounted, store.AppendGroupKey(nil, records.HostID("r", "h"), id(6)), nil)
 	})
 	view(t, s, func(r store.Reader) error {
 		var got []uint64
@@ -62,8 +64,10 @@ func TestMountedReturnsTheTasksOfAHost(t *testing.T) {
 	})
 }
 
-// Tasks returns the tasks of a run, in the order of their submit, and no deleted ones. Of the time when there was no index of runs it returns all tasks (2 to 5
-// here), so that its caller can limit how many are read; behind that, of other runs only those whose run has the same number by chance (7).
+// Tasks returns the tasks of a run, in the order of their submit, and no deleted ones. Of the time
+// when there was no index of runs it returns all tasks (2 to 5 here), so that its caller can limit
+// how many are read; behind that, of other runs only those whose run has the same number by chance
+// (7).
 func TestTasksOfARun(t *testing.T) {
 	s := memstore.New()
 	submit := func(b *store.Batch, seq uint64, run string) *lease.Task {
@@ -82,7 +86,8 @@ func TestTasksOfARun(t *testing.T) {
 		b.Put(store.Run, store.AppendGroupKey(nil, store.OlderTasks, id(5)), nil)
 		submit(b, 8, "r")
 		submit(b, 7, "s")
-		b.Put(store.Run, records.RunKey(&lease.Task{ID: id(7), Spec: &lease.Spec{RunID: "r"}}), nil) // as if both runs had the same number
+		// as if both runs had the same number
+		b.Put(store.Run, records.RunKey(&lease.Task{ID: id(7), Spec: &lease.Spec{RunID: "r"}}), nil)
 		gone := submit(b, 6, "r")
 		records.Put(b, &lease.Change{Row: true, Old: gone})
 		submit(b, math.MaxInt64, "r")
@@ -126,8 +131,8 @@ func TestTasksOfARun(t *testing.T) {
 	})
 }
 
-// wantReverse checks that a list in reverse order, before each of these sequences and before none, has the tasks before it of the list in order, wherever its
-// function ends it.
+// wantReverse checks that a list in reverse order, before each of these sequences and before none,
+// has the tasks before it of the list in order, wherever its function ends it.
 func wantReverse(t *testing.T, what string, seqs []uint64, forth, back func(from uint64, fn func(*lease.Task) bool) error) {
 	t.Helper()
 	read := func(list func(uint64, func(*lease.Task) bool) error, from uint64, most int) (got []uint64) {

@@ -5,8 +5,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Put adds to b everything that c changes. A submit writes the spec, which is never written again. A renewal writes only the lease. A grant writes the lease
-// and the index.
+// Put adds to b everything that c changes. A submit writes the spec, which is never written again.
+// A renewal writes only the lease. A grant writes the lease and the index.
 func Put(b *store.Batch, c *lease.Change) {
 	id, _ := c.Subject()
 	var space [16]byte
@@ -71,14 +71,16 @@ func putBlobs(b *store.Batch, key []byte, c *lease.Change) {
 	}
 }
 
-// omitsResult reports whether the result is empty and the outcome says so. Then the result gets no record. Many handlers return nothing; a record of that would
-// be one of the six changes of a grant and the end of the task.
+// omitsResult reports whether the result is empty and the outcome says so. Then the result gets no
+// record. Many handlers return nothing; a record of that would be one of the six changes of a grant
+// and the end of the task.
 func omitsResult(c *lease.Change) bool {
 	return c.Result.Empty() && c.New.Outcome != nil && c.New.Outcome.EmptyComplete()
 }
 
-// remove deletes the records of a task. It deletes none that the task does not have, because each delete costs a search. The ledger remains for a while (A10),
-// until a timer that remove adds to the index.
+// remove deletes the records of a task. It deletes none that the task does not have, because each
+// delete costs a search. The ledger remains for a while (A10), until a timer that remove adds to
+// the index.
 func remove(b *store.Batch, key []byte, c *lease.Change) {
 	t := c.Old
 	b.Delete(store.Spec, key)
@@ -99,7 +101,9 @@ func remove(b *store.Batch, key []byte, c *lease.Change) {
 	for i := range t.Discarded {
 		b.Delete(store.Discarded, store.AppendAttemptKey(nil, t.ID, t.Discarded[i].Attempt))
 	}
-	if t.Spec.IdempotencyKey != "" { // what KeyLog and KeySegment have of it leads to no task from now on, and is cleaned up later: see package keyindex
+	// what KeyLog and KeySegment have of it leads to no task from now on, and is cleaned up later:
+	// see package keyindex
+	if t.Spec.IdempotencyKey != "" {
 		b.Delete(store.Idempotency, store.AppendNameKey(nil, t.ID.Space, t.Spec.IdempotencyKey))
 	}
 	if run := RunKey(t); run != nil {

@@ -17,7 +17,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// operations returns the keyspaces of the changes of a batch, sorted, with + for a put and - for a delete.
+// operations returns the keyspaces of the changes of a batch, sorted, with + for a put and - for a
+// delete.
 func operations(b *store.Batch) string {
 	var all []string
 	for i := range b.Len() {
@@ -32,7 +33,8 @@ func operations(b *store.Batch) string {
 	return strings.Join(all, " ")
 }
 
-// Put writes only the records that a change concerns. A submit writes the spec, which is never written again; a renewal writes only the lease.
+// Put writes only the records that a change concerns. A submit writes the spec, which is never
+// written again; a renewal writes only the lease.
 func TestPutWritesWhatChanged(t *testing.T) {
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))
 	w.submit(lease.Spec{
@@ -75,8 +77,8 @@ func TestPutWritesWhatChanged(t *testing.T) {
 	}
 }
 
-// An empty result gets no record in Output if the digest of the outcome shows that the result is empty. The outcome of an adopted result has no digest, so
-// that result gets a record.
+// An empty result gets no record in Output if the digest of the outcome shows that the result is
+// empty. The outcome of an adopted result has no digest, so that result gets a record.
 func TestEmptyResultIsNotWritten(t *testing.T) {
 	yes := []byte("out")
 	for _, tt := range []struct {
@@ -109,8 +111,9 @@ func TestEmptyResultIsNotWritten(t *testing.T) {
 	}
 }
 
-// The removal of a task deletes only the records that the task may have, because each delete costs a search. The task here has no failure, checkpoint,
-// lease or idempotency key. The version of a task does not say whether it has records in Task, Feedback and Output, so these are deleted.
+// The removal of a task deletes only the records that the task may have, because each delete costs
+// a search. The task here has no failure, checkpoint, lease or idempotency key. The version of a
+// task does not say whether it has records in Task, Feedback and Output, so these are deleted.
 func TestRemovalDeletesOnlyRecordsThatMayExist(t *testing.T) {
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))
 	w.submit(lease.Spec{Queue: "q"})
@@ -123,10 +126,12 @@ func TestRemovalDeletesOnlyRecordsThatMayExist(t *testing.T) {
 	}
 }
 
-// Put must not modify the change or its versions, because others may be reading them (see lease.Task). The comparison finds values that have changed; the
-// race detector also finds writes of the same value.
+// Put must not modify the change or its versions, because others may be reading them (see
+// lease.Task). The comparison finds values that have changed; the race detector also finds writes
+// of the same value.
 func TestPutOnlyReads(t *testing.T) {
-	change := func() lease.Change { return random[lease.Change](filler{rnd: rand.New(rand.NewPCG(1, 1))}) } // always the same
+	// always the same
+	change := func() lease.Change { return random[lease.Change](filler{rnd: rand.New(rand.NewPCG(1, 1))}) }
 	c := change()
 	var readers sync.WaitGroup
 	for range 4 {
@@ -145,7 +150,8 @@ func TestPutOnlyReads(t *testing.T) {
 	}
 }
 
-// A10: ForgetLedger deletes all committed reports of a deleted task and the timer that was due for them, and nothing of other tasks.
+// A10: ForgetLedger deletes all committed reports of a deleted task and the timer that was due for
+// them, and nothing of other tasks.
 func TestForgetLedger(t *testing.T) {
 	t.Attr("rules", "A10")
 	s := memstore.New()

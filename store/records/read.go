@@ -7,7 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Task reads the newest committed version of a task, without its payload; nil if there is no such task.
+// Task reads the newest committed version of a task, without its payload; nil if there is no such
+// task.
 func Task(r store.Reader, id lease.TaskID) (*lease.Task, error) {
 	var space [16]byte
 	key := store.AppendTaskKey(space[:0], id)
@@ -26,16 +27,17 @@ func taskOfSpec(r store.Reader, id lease.TaskID, key, spec []byte) (*lease.Task,
 	return t, nil
 }
 
-// TaskWithoutLease reads a task as Task does, but reads no lease: the caller knows that the task has none. It also reads the payload if that is small
-// (SmallPayload).
+// TaskWithoutLease reads a task as Task does, but reads no lease: the caller knows that the task
+// has none. It also reads the payload if that is small (SmallPayload).
 func TaskWithoutLease(r store.Reader, id lease.TaskID) (*lease.Task, error) {
 	var space [16]byte
 	key := store.AppendTaskKey(space[:0], id)
 	return taskWithoutLease(r, id, key, r.Get(store.Spec, key), withSmallPayload)
 }
 
-// taskWithoutLease reads a task without its lease; spec is its spec record, or nil if there is none. If the task has a record of its present state, that record
-// replaces the first state, which the spec record contains. taskWithoutLease returns nil if the task does not exist.
+// taskWithoutLease reads a task without its lease; spec is its spec record, or nil if there is
+// none. If the task has a record of its present state, that record replaces the first state, which
+// the spec record contains. taskWithoutLease returns nil if the task does not exist.
 func taskWithoutLease(r store.Reader, id lease.TaskID, key, spec []byte, fields func(*codec, *lease.Task)) (*lease.Task, error) {
 	changed := r.Get(store.Task, key)
 	switch {
@@ -70,7 +72,8 @@ func readSpec(r store.Reader, key []byte, t *lease.Task, fields func(*codec, *le
 	return true, decode(store.Spec, key, value, t, fields)
 }
 
-// Payload reads the payload of a task. It is nil if there is no such task, and empty but not nil if the task has no payload.
+// Payload reads the payload of a task. It is nil if there is no such task, and empty but not nil if
+// the task has no payload.
 func Payload(r store.Reader, id lease.TaskID) ([]byte, error) {
 	var t lease.Task
 	found, err := readSpec(r, store.AppendTaskKey(nil, id), &t, withPayload)
@@ -80,8 +83,10 @@ func Payload(r store.Reader, id lease.TaskID) ([]byte, error) {
 	return t.Spec.Payload, nil
 }
 
-// Tasks calls fn with the tasks of a space whose sequence is greater than after, in order, until fn returns false. If run is not empty, it leaves out the tasks
-// of other runs and of none that it need not read. Those that it has to read, it passes to fn, so that fn can limit how many it reads: see store.OlderTasks.
+// Tasks calls fn with the tasks of a space whose sequence is greater than after, in order, until fn
+// returns false. If run is not empty, it leaves out the tasks of other runs and of none that it
+// need not read. Those that it has to read, it passes to fn, so that fn can limit how many it
+// reads: see store.OlderTasks.
 func Tasks(r store.Reader, space uint32, run string, after uint64, fn func(*lease.Task) bool) error {
 	if run != "" {
 		return tasksOfRun(r, space, run, after, fn)
@@ -89,7 +94,8 @@ func Tasks(r store.Reader, space uint32, run string, after uint64, fn func(*leas
 	return allTasks(r, r.Scan, space, after, math.MaxUint64, fn)
 }
 
-// TasksBack is Tasks in reverse order, the newest task first: it calls fn with those whose sequence is less than before, or with all if before is 0.
+// TasksBack is Tasks in reverse order, the newest task first: it calls fn with those whose sequence
+// is less than before, or with all if before is 0.
 func TasksBack(r store.Reader, space uint32, run string, before uint64, fn func(*lease.Task) bool) error {
 	if run != "" {
 		return tasksOfRunBack(r, space, run, lastBefore(before), fn)
@@ -100,7 +106,8 @@ func TasksBack(r store.Reader, space uint32, run string, before uint64, fn func(
 // lastBefore returns the highest sequence that is less than before, of all if before is 0.
 func lastBefore(before uint64) uint64 { return before - 1 }
 
-// allTasks calls fn with the tasks of a space, of all runs, whose sequence is greater than after and at most last.
+// allTasks calls fn with the tasks of a space, of all runs, whose sequence is greater than after
+// and at most last.
 func allTasks(r store.Reader, in order, space uint32, after, last uint64, fn func(*lease.Task) bool) error {
 	from, to := taskKeys(space, after, last)
 	return scanIn(in, store.Spec, from, to, func(key, spec []byte) (bool, error) {
@@ -130,14 +137,16 @@ func LeasedTasksBackOf(r store.Reader, space uint32, before uint64, fn func(*lea
 	return leasedTasks(r, r.ScanBack, from, to, func(t *lease.Task) (bool, error) { return fn(t), nil })
 }
 
-// taskKeys returns the range of keys, as a scan takes it, of the tasks of a space whose sequence is greater than after and at most last. Keys without the form
-// of their keyspace are in it, too, so that they are noticed.
+// taskKeys returns the range of keys, as a scan takes it, of the tasks of a space whose sequence is
+// greater than after and at most last. Keys without the form of their keyspace are in it, too, so
+// that they are noticed.
 func taskKeys(space uint32, after, last uint64) (from, to []byte) {
 	from = append(store.AppendTaskKey(nil, lease.TaskID{Space: space, Seq: after}), 0)
 	return from, store.PrefixEnd(store.AppendTaskKey(nil, lease.TaskID{Space: space, Seq: last}))
 }
 
-// leasedTasks calls fn with the tasks that have a live lease and a key in [from, to), until fn returns false.
+// leasedTasks calls fn with the tasks that have a live lease and a key in [from, to), until fn
+// returns false.
 func leasedTasks(r store.Reader, in order, from, to []byte, fn func(*lease.Task) (bool, error)) error {
 	return scanIn(in, store.Lease, from, to, func(key, _ []byte) (bool, error) {
 		id, err := store.ParseTaskKey(store.Lease, key)
@@ -152,7 +161,8 @@ func leasedTasks(r store.Reader, in order, from, to []byte, fn func(*lease.Task)
 	})
 }
 
-// taskOfKey reads a task whose id is part of a key of another keyspace. If the task does not exist, that key is corrupt, and missing is the problem.
+// taskOfKey reads a task whose id is part of a key of another keyspace. If the task does not exist,
+// that key is corrupt, and missing is the problem.
 func taskOfKey(r store.Reader, id lease.TaskID, ks store.Keyspace, key []byte, missing string) (*lease.Task, error) {
 	t, err := Task(r, id)
 	if err == nil && t == nil {
@@ -183,7 +193,8 @@ func scanIn(in order, ks store.Keyspace, from, to []byte, fn func(key, value []b
 	return err
 }
 
-// each calls fn with every record of a keyspace. named sets the fields of a record that are in its key.
+// each calls fn with every record of a keyspace. named sets the fields of a record that are in its
+// key.
 func each[T any](r store.Reader, ks store.Keyspace, fields func(*codec, *T), named func(key []byte, v *T) error, fn func(T) error) error {
 	return scan(r, ks, nil, nil, func(key, value []byte) (bool, error) {
 		var v T

@@ -12,8 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// TaskWithoutLease returns the same task as Task, and the payload if that has at most SmallPayload bytes. It does not read a larger payload, but Size has
-// its length.
+// TaskWithoutLease returns the same task as Task, and the payload if that has at most SmallPayload
+// bytes. It does not read a larger payload, but Size has its length.
 func TestTaskWithoutLeaseHasSmallPayload(t *testing.T) {
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))
 	sizes := []int{0, 1, records.SmallPayload, records.SmallPayload + 1}
@@ -49,8 +49,8 @@ func TestTaskWithoutLeaseHasSmallPayload(t *testing.T) {
 	})
 }
 
-// Tasks that are read one after the other share the strings of equal names. A task must not get the name of the task before it, or a name of another
-// field.
+// Tasks that are read one after the other share the strings of equal names. A task must not get the
+// name of the task before it, or a name of another field.
 func TestSharedNamesAreNotMixedUp(t *testing.T) {
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))
 	queues := []string{"a", "b", "ab", "a", "a"}

@@ -9,14 +9,15 @@ import (
 type recordCheck func(ks store.Keyspace, key, value []byte) error
 
 var recordChecks = [store.NumKeyspaces]recordCheck{
-	store.Meta:        checkMeta,
-	store.Space:       sealedRecord(tenantKey, spaceFields),
-	store.SigningKey:  sealedRecord(tenantKey, signingKeyFields),
-	store.Token:       sealedRecord(tenantKey, tokenFields),
-	store.Audit:       sealedRecord(parsed(store.ParseAuditKey), auditFields),
-	store.Queue:       sealedRecord(nameKey, queueFields),
-	store.Settings:    sealedRecord(nameKey, settingsFields),
-	store.Line:        func(store.Keyspace, []byte, []byte) error { return nil }, // used by format 1 only; nobody reads it any more
+	store.Meta:       checkMeta,
+	store.Space:      sealedRecord(tenantKey, spaceFields),
+	store.SigningKey: sealedRecord(tenantKey, signingKeyFields),
+	store.Token:      sealedRecord(tenantKey, tokenFields),
+	store.Audit:      sealedRecord(parsed(store.ParseAuditKey), auditFields),
+	store.Queue:      sealedRecord(nameKey, queueFields),
+	store.Settings:   sealedRecord(nameKey, settingsFields),
+	// used by format 1 only; nobody reads it any more
+	store.Line:        func(store.Keyspace, []byte, []byte) error { return nil },
 	store.Spec:        checkSpec,
 	store.Task:        sealedRecord(taskKey, taskFields),
 	store.Lease:       sealedRecord(taskKey, leaseFields),

@@ -12,8 +12,9 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// A11, T13, V15: a copy of a store gets another epoch with the same key, knows no grants of earlier ones for certain, skips the sequences that the original may
-// have used since, and has no rate limit with anything left.
+// A11, T13, V15: a copy of a store gets another epoch with the same key, knows no grants of earlier
+// ones for certain, skips the sequences that the original may have used since, and has no rate
+// limit with anything left.
 func TestMakeIndependent(t *testing.T) {
 	t.Attr("rules", "A11 T13 V15")
 	const serving = lease.Instant(1000)
@@ -66,8 +67,9 @@ func TestMakeIndependent(t *testing.T) {
 	})
 }
 
-// S5, A11: if a copy is made independent again before it has given out a sequence, as when lessor serve --recovery=restored follows lessor restore, the
-// sequences that the first time left out are still known as lost.
+// S5, A11: if a copy is made independent again before it has given out a sequence, as when lessor
+// serve --recovery=restored follows lessor restore, the sequences that the first time left out are
+// still known as lost.
 func TestMakeIndependentAgain(t *testing.T) {
 	t.Attr("rules", "A11 S5")
 	const first, second = lease.Wall(1_800_000_000_000_000_000), lease.Wall(1_800_000_060_000_000_000)
@@ -119,8 +121,9 @@ func TestUnservedStoreStaysAsItIs(t *testing.T) {
 	})
 }
 
-// A copy that was made independent has no position, so that no standby goes on from it, and remembers the one that it had behind those of earlier runs. A store
-// that never had a standby has nothing to remember.
+// A copy that was made independent has no position, so that no standby goes on from it, and
+// remembers the one that it had behind those of earlier runs. A store that never had a standby has
+// nothing to remember.
 func TestPositionBecomesLineage(t *testing.T) {
 	earlier, last := records.Position{Run: 7, Number: 70}, records.Position{Run: 8, Number: 80}
 	for name, tt := range map[string]struct {

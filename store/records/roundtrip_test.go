@@ -18,8 +18,8 @@ import (
 // filler sets all fields of a value to random values.
 type filler struct {
 	rnd *rand.Rand
-	// zeroPercent is how many percent of the values stay zero. With 0, every field is set, also in nested structs: if a record does not store a field, the
-	// comparison after reading fails.
+	// zeroPercent is how many percent of the values stay zero. With 0, every field is set, also in
+	// nested structs: if a record does not store a field, the comparison after reading fails.
 	zeroPercent int
 }
 
@@ -93,7 +93,8 @@ func randomTask(f filler) lease.Task {
 	return t
 }
 
-// forRandomValues runs fn many times, first with a filler that sets every field, then with one that leaves half of them zero.
+// forRandomValues runs fn many times, first with a filler that sets every field, then with one that
+// leaves half of them zero.
 func forRandomValues(t *testing.T, fn func(t *testing.T, f filler)) {
 	for _, zero := range []int{0, 50} {
 		seed := rand.Uint64()
@@ -106,7 +107,8 @@ func forRandomValues(t *testing.T, fn func(t *testing.T, f filler)) {
 	}
 }
 
-// Every field of a new task, and of the records that are stored beside it, is read back as it was put.
+// Every field of a new task, and of the records that are stored beside it, is read back as it was
+// put.
 func TestChangeRoundTrip(t *testing.T) {
 	forRandomValues(t, func(t *testing.T, f filler) {
 		want := random[lease.Change](f)
@@ -124,7 +126,8 @@ func TestChangeRoundTrip(t *testing.T) {
 		s := memstore.New()
 		commit(t, s, func(b *store.Batch) { records.Put(b, &want) })
 
-		// These fields are for the engine only and are not stored. A new field of Change must either be reset here, or be read by readChange.
+		// These fields are for the engine only and are not stored. A new field of Change must
+		// either be reset here, or be read by readChange.
 		want.Row, want.ForgetAt, want.Lost, want.LostCause, want.CancelAsked = false, 0, nil, 0, false
 		if l := want.New.Lease; l != nil {
 			l.ID = "" // the store does not hold it
@@ -138,7 +141,8 @@ func TestChangeRoundTrip(t *testing.T) {
 	})
 }
 
-// The record of a changed task replaces all fields of the state in its spec: a field that is zero now must not be read with its first value.
+// The record of a changed task replaces all fields of the state in its spec: a field that is zero
+// now must not be read with its first value.
 func TestChangedTaskRoundTrip(t *testing.T) {
 	forRandomValues(t, func(t *testing.T, f filler) {
 		first, now := randomTask(f), randomTask(f)
@@ -163,7 +167,8 @@ func TestChangedTaskRoundTrip(t *testing.T) {
 	})
 }
 
-// readChange reads all that is stored of a new task into a Change. It reads the ledger and the kept results of the attempts that like has.
+// readChange reads all that is stored of a new task into a Change. It reads the ledger and the kept
+// results of the attempts that like has.
 func readChange(t *testing.T, s store.Store, like *lease.Change) (c lease.Change) {
 	t.Helper()
 	id := like.New.ID
@@ -277,7 +282,8 @@ func TestFeedbackRoundTrip(t *testing.T) {
 	})
 }
 
-// The identity of the coordinator, the serving clock, the times of backups, the position and the lineage are read back as they were put.
+// The identity of the coordinator, the serving clock, the times of backups, the position and the
+// lineage are read back as they were put.
 func TestMetaRoundTrip(t *testing.T) {
 	forRandomValues(t, func(t *testing.T, f filler) {
 		identity, now, backups := random[records.Identity](f), random[lease.Instant](f), random[records.Backups](f)
@@ -350,7 +356,8 @@ func TestSpacesAndQueuesRoundTrip(t *testing.T) {
 	})
 }
 
-// The settings of queues are read back with all fields. A queue that is not paused has no time of a pause.
+// The settings of queues are read back with all fields. A queue that is not paused has no time of a
+// pause.
 func TestSettingsRoundTrip(t *testing.T) {
 	forRandomValues(t, func(t *testing.T, f filler) {
 		want := random[lease.Settings](f)
@@ -376,7 +383,8 @@ func TestSettingsRoundTrip(t *testing.T) {
 	})
 }
 
-// V15: if it is not known how many epochs a store has all grants of, it is the present one only. Its record is that of all stores before this was kept.
+// V15: if it is not known how many epochs a store has all grants of, it is the present one only.
+// Its record is that of all stores before this was kept.
 func TestIdentityThatKnowsNoEarlierEpochHasTheOlderRecord(t *testing.T) {
 	t.Attr("rules", "V15")
 	size := func(knownFrom, want uint32) (n int) {
@@ -403,7 +411,8 @@ func TestIdentityThatKnowsNoEarlierEpochHasTheOlderRecord(t *testing.T) {
 	}
 }
 
-// X1: a token of which nobody knows under which credential it was issued has the record that all tokens had before this was kept, which ends before it.
+// X1: a token of which nobody knows under which credential it was issued has the record that all
+// tokens had before this was kept, which ends before it.
 func TestTokenWithoutIssuerHasTheOlderRecord(t *testing.T) {
 	t.Attr("rules", "X1")
 	older := records.Token{Tenant: "acme", ID: "k", Role: "worker", Subject: "w", Key: "y", IssuedAt: 1, IssuedBy: "b", ExpiresAt: 2, RevokedAt: 3, RevokedBy: "r"}
@@ -429,7 +438,8 @@ func TestTokenWithoutIssuerHasTheOlderRecord(t *testing.T) {
 	})
 }
 
-// X1: signing keys and tokens are read back with all fields, in the order of their tenants; those that were dropped are not.
+// X1: signing keys and tokens are read back with all fields, in the order of their tenants; those
+// that were dropped are not.
 func TestCredentialsRoundTrip(t *testing.T) {
 	t.Attr("rules", "X1")
 	forRandomValues(t, func(t *testing.T, f filler) {
@@ -470,8 +480,8 @@ func collect[T any](r store.Reader, scan func(store.Reader, func(T) error) error
 	return all, err
 }
 
-// A scan stops when its function returns an error, and returns that error unchanged. There are at least two records of each kind, so that a scan that does
-// not stop calls the function again.
+// A scan stops when its function returns an error, and returns that error unchanged. There are at
+// least two records of each kind, so that a scan that does not stop calls the function again.
 func TestScansStopAtAnError(t *testing.T) {
 	w := fullWorld(t)
 	w.step(lease.Grant{Task: id(2), Worker: "w"})
@@ -517,8 +527,8 @@ func TestScansStopAtAnError(t *testing.T) {
 	}
 }
 
-// Tasks and LeasedTasksOf return the tasks of one space whose sequence is greater than that in their argument, in order; those that go back return them in
-// reverse order.
+// Tasks and LeasedTasksOf return the tasks of one space whose sequence is greater than that in
+// their argument, in order; those that go back return them in reverse order.
 func TestTasksContinuesAfterASequence(t *testing.T) {
 	s := memstore.New()
 	commit(t, s, func(b *store.Batch) {

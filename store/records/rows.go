@@ -6,8 +6,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// specFields are what was submitted and by whom, and the first state of the task. The payload follows them; it is the rest of the record. Fields that many
-// tasks have in common use sharedStr.
+// specFields are what was submitted and by whom, and the first state of the task. The payload
+// follows them; it is the rest of the record. Fields that many tasks have in common use sharedStr.
 func specFields(c *codec, t *lease.Task) {
 	s := t.Spec
 	c.sharedStr(0, &t.Tenant)
@@ -46,7 +46,8 @@ func specFields(c *codec, t *lease.Task) {
 	}
 }
 
-// specHasState reports whether a spec record of that version contains the first state of its task. Beside an older one there is always a record of the state.
+// specHasState reports whether a spec record of that version contains the first state of its task.
+// Beside an older one there is always a record of the state.
 func specHasState(version byte) bool { return version >= 5 }
 
 func requirementsFields(c *codec, r *lease.Requirements) {
@@ -89,11 +90,13 @@ func policyFields(c *codec, p *lease.RetryPolicy) {
 	list(c, &p.NonRetryable, num[lease.Category])
 }
 
-// SmallPayload is the size in bytes up to which TaskWithoutLease reads a payload together with the task.
+// SmallPayload is the size in bytes up to which TaskWithoutLease reads a payload together with the
+// task.
 const SmallPayload = 1 << 10
 
-// withoutPayload, withSmallPayload and withPayload read or write the specFields and the payload. All of them write the payload. They read no payload, a payload
-// of at most SmallPayload bytes, or any payload.
+// withoutPayload, withSmallPayload and withPayload read or write the specFields and the payload.
+// All of them write the payload. They read no payload, a payload of at most SmallPayload bytes, or
+// any payload.
 func withoutPayload(c *codec, t *lease.Task) {
 	specFields(c, t)
 	c.payload(t.Spec, -1)
@@ -109,7 +112,8 @@ func withPayload(c *codec, t *lease.Task) {
 	c.payload(t.Spec, math.MaxInt)
 }
 
-// payload reads or writes the payload, which is the rest of the record. Reading skips a payload of more than most bytes.
+// payload reads or writes the payload, which is the rest of the record. Reading skips a payload of
+// more than most bytes.
 func (c *codec) payload(s *lease.Spec, most int) {
 	if !c.reading {
 		c.out = append(c.out, s.Payload...)
@@ -122,7 +126,8 @@ func (c *codec) payload(s *lease.Spec, most int) {
 	}
 }
 
-// taskFields are the state of a task without its live lease. They are part of the spec record, and a record of their own from the first change on.
+// taskFields are the state of a task without its live lease. They are part of the spec record, and
+// a record of their own from the first change on.
 func taskFields(c *codec, t *lease.Task) {
 	num(c, &t.Rest)
 	num(c, &t.Reason)
@@ -163,8 +168,9 @@ func taskFields(c *codec, t *lease.Task) {
 	}
 }
 
-// checkpointBits reads or writes the bits of the size of a checkpoint plus one, and 0 for no checkpoint. Builds that kept no size wrote 1 for any: it is read as the
-// largest that the default limit allows.
+// checkpointBits reads or writes the bits of the size of a checkpoint plus one, and 0 for no
+// checkpoint. Builds that kept no size wrote 1 for any: it is read as the largest that the default
+// limit allows.
 func checkpointBits(c *codec, bits *uint8) {
 	const unknown, largest, tooMany = 1, 17, 32
 	n := uint32(*bits)
@@ -187,7 +193,8 @@ func checkpointBits(c *codec, bits *uint8) {
 	}
 }
 
-// errorCategory reads or writes the category of an error as its number plus one, and 0 for no error. Builds that kept no category wrote 1 for any error.
+// errorCategory reads or writes the category of an error as its number plus one, and 0 for no
+// error. Builds that kept no category wrote 1 for any error.
 func errorCategory(c *codec, category *lease.Category) {
 	const unknown = 1
 	var n uint32

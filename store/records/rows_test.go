@@ -6,7 +6,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Builds that kept no category of an error wrote 1 for any: it must not be taken for one of the categories by which tasks are deleted.
+// Builds that kept no category of an error wrote 1 for any: it must not be taken for one of the
+// categories by which tasks are deleted.
 func TestErrorOfAnOlderBuildHasNoKnownCategory(t *testing.T) {
 	for stored, want := range map[byte]lease.Category{0: lease.NoCategory, 1: lease.UnknownCategory, 2: lease.UserCode, 7: lease.CategoryCancelled} {
 		c := &codec{reading: true, in: []byte{stored}}

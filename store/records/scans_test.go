@@ -12,7 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/store/storetest"
 )
 
-// scan is a function that reads many records, and the keyspace that it scans. It visits all records that belong to the line, host or space of parkedTask.
+// scan is a function that reads many records, and the keyspace that it scans. It visits all records
+// that belong to the line, host or space of parkedTask.
 type scan struct {
 	keyspace store.Keyspace
 	read     func(r store.Reader) error
@@ -99,7 +100,8 @@ func wantCorruptKey(t *testing.T, name string, err error, ks store.Keyspace, key
 	}
 }
 
-// A key without the form of its keyspace is an error. It must not end a list early, so that for example the tasks behind it are never run.
+// A key without the form of its keyspace is an error. It must not end a list early, so that for
+// example the tasks behind it are never run.
 func TestScansRefuseMalformedKeys(t *testing.T) {
 	sealed := map[store.Keyspace]record{}
 	for _, rec := range sealedRecords(t) {
@@ -140,10 +142,12 @@ func TestScansRefuseMalformedKeys(t *testing.T) {
 	}
 }
 
-// parkedKeyID is the number of concurrency key "k" in the keys of Parked. It is on disk, so it must never change.
+// parkedKeyID is the number of concurrency key "k" in the keys of Parked. It is on disk, so it must
+// never change.
 const parkedKeyID = 0x8254c329a92850f6
 
-// If a lease or an entry of an index is of a task that does not exist or cannot be read, that is an error.
+// If a lease or an entry of an index is of a task that does not exist or cannot be read, that is an
+// error.
 func TestScansRefuseLostTasks(t *testing.T) {
 	ready := *parkedTask
 	ready.Parked = false

@@ -5,10 +5,12 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Waits reports whether a task is neither leased nor final. Its timers belong to package timerindex.
+// Waits reports whether a task is neither leased nor final. Its timers belong to package
+// timerindex.
 func Waits(t *lease.Task) bool { return t != nil && t.Lease == nil && !t.Rest.Final() }
 
-// WaitingTimers returns the next timer on each clock of a task that waits. Others have none of these.
+// WaitingTimers returns the next timer on each clock of a task that waits. Others have none of
+// these.
 func WaitingTimers(t *lease.Task) (all []store.TimerKey) {
 	if !Waits(t) {
 		return nil
@@ -35,7 +37,8 @@ func DeleteTimer(b *store.Batch, k store.TimerKey) {
 	b.Delete(store.Timer, k.Append(space[:0]))
 }
 
-// Timers calls fn with the timers of the clock of after that come after it, in order, until fn returns false.
+// Timers calls fn with the timers of the clock of after that come after it, in order, until fn
+// returns false.
 func Timers(r store.Reader, after store.TimerKey, fn func(store.TimerKey) bool) error {
 	from := append(after.Append(nil), 0)
 	return scan(r, store.Timer, from, store.PrefixEnd([]byte{byte(after.Clock)}), func(key, _ []byte) (bool, error) {

@@ -31,7 +31,8 @@ func view(t testing.TB, s store.Store, fn func(r store.Reader) error) {
 	}
 }
 
-// world has the expected content of a store, in plain maps, and the store itself. Each change that the rules make is applied to both.
+// world has the expected content of a store, in plain maps, and the store itself. Each change that
+// the rules make is applied to both.
 type world struct {
 	rules *lease.Rules
 	now   lease.Now
@@ -214,8 +215,9 @@ func (w *world) pass(d time.Duration) {
 	w.now = lease.Now{Serving: w.now.Serving.Add(d), Wall: w.now.Wall.Add(d)}
 }
 
-// fullWorld returns a world with at least one record of every keyspace with sealed values. Task 1 has failed once, has a checkpoint and is leased again.
-// Task 2 is READY, task 3 is COMPLETED, and task 4 was deleted. The result of task 5 came after its lease had expired, and is kept.
+// fullWorld returns a world with at least one record of every keyspace with sealed values. Task 1
+// has failed once, has a checkpoint and is leased again. Task 2 is READY, task 3 is COMPLETED, and
+// task 4 was deleted. The result of task 5 came after its lease had expired, and is kept.
 func fullWorld(t testing.TB) *world {
 	t.Helper()
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))

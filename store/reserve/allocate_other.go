@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// allocate allocates size bytes of disk space for a file by writing zeros, the only way that works on all systems. If there is not enough space, the file
-// stays empty.
+// allocate allocates size bytes of disk space for a file by writing zeros, the only way that works
+// on all systems. If there is not enough space, the file stays empty.
 func allocate(file *os.File, size int64) error {
 	_, err := io.CopyN(file, zeros{}, size)
 	if err != nil {

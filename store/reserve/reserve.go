@@ -1,9 +1,13 @@
-// Package reserve keeps disk space for what must be committed even if the disk is full: verdicts, cancels, expiries, and the deletions that free space. The
-// reserve is a file without content. If the disk has less free space than the size of that file, and the store has not as much free space inside, the reserve
-// reports that the disk is full, and the engine accepts no new tasks. If hardly any space is free, the reserve removes the file, and commits use its space. If
-// then, with the space of the file, less than its size is free again, the reserve reports that it is spent, and the engine grants no tasks: what is left is for
-// the reports of those that run. It creates the file again once there is enough free space. A disk that the store itself has filled never gets it, since the
-// store does not shrink: there, new tasks are accepted without the file once the store has much free space inside.
+// Package reserve keeps disk space for what must be committed even if the disk is full: verdicts,
+// cancels, expiries, and the deletions that free space. The reserve is a file without content. If
+// the disk has less free space than the size of that file, and the store has not as much free space
+// inside, the reserve reports that the disk is full, and the engine accepts no new tasks. If hardly
+// any space is free, the reserve removes the file, and commits use its space. If then, with the
+// space of the file, less than its size is free again, the reserve reports that it is spent, and
+// the engine grants no tasks: what is left is for the reports of those that run. It creates the
+// file again once there is enough free space. A disk that the store itself has filled never gets
+// it, since the store does not shrink: there, new tasks are accepted without the file once the
+// store has much free space inside.
 package reserve
 
 import (
@@ -22,11 +26,14 @@ const (
 	fileName = "lessor.reserve"
 	// maxAge is how long Full uses the last measured free space before it measures again.
 	maxAge = 10 * time.Millisecond
-	// repeatAfter is how long a failure that stays the same is not logged again: it is tried again and may fail again. It is also how long the log does not
-	// say again that the disk is full, or the reserve spent: on a disk that the store itself has filled, that changes as often as tasks come and go.
+	// repeatAfter is how long a failure that stays the same is not logged again: it is tried again
+	// and may fail again. It is also how long the log does not say again that the disk is full, or
+	// the reserve spent: on a disk that the store itself has filled, that changes as often as tasks
+	// come and go.
 	repeatAfter = time.Minute
-	// After a failure to make the file, it is not tried again for minPause, then for twice as long each time, up to maxPause: the free space may look like
-	// enough when it is not, for example because of a quota.
+	// After a failure to make the file, it is not tried again for minPause, then for twice as long
+	// each time, up to maxPause: the free space may look like enough when it is not, for example
+	// because of a quota.
 	minPause = time.Second
 	maxPause = time.Minute
 )
@@ -41,8 +48,9 @@ type Reserve struct {
 	allocate  func(file *os.File, size int64) error
 
 	mu sync.Mutex
-	// making is closed when the file is made, or could not be; nil: nobody makes it. A goroutine of its own does: those who call commit and grant, and cannot wait
-	// until a disk has found the space, or until zeros are written where that is how space is found.
+	// making is closed when the file is made, or could not be; nil: nobody makes it. A goroutine of
+	// its own does: those who call commit and grant, and cannot wait until a disk has found the
+	// space, or until zeros are written where that is how space is found.
 	making     chan struct{}
 	reserved   bool // the file exists and has its full size
 	full       condition
@@ -62,7 +70,8 @@ type condition struct {
 	toldAt time.Time
 }
 
-// set sets whether the condition holds, and reports whether the log should tell: of a change, but not more often than once in repeatAfter that it holds.
+// set sets whether the condition holds, and reports whether the log should tell: of a change, but
+// not more often than once in repeatAfter that it holds.
 func (c *condition) set(holds bool) (tell bool) {
 	c.holds = holds
 	if holds == c.told || holds && time.Since(c.toldAt) < repeatAfter {
@@ -74,8 +83,9 @@ func (c *condition) set(holds bool) (tell bool) {
 	return true
 }
 
-// Open opens the reserve of a data directory, which must exist. size is in bytes; stats are those of the store. The caller holds the lock of the directory. If
-// the disk has no space for the reserve, that is no error: Full then reports true.
+// Open opens the reserve of a data directory, which must exist. size is in bytes; stats are those
+// of the store. The caller holds the lock of the directory. If the disk has no space for the
+// reserve, that is no error: Full then reports true.
 func Open(dir string, size int64, stats func() store.Stats, log *slog.Logger) *Reserve {
 	r := &Reserve{path: filepath.Join(dir, fileName), size: size, stats: stats, log: log, freeBytes: Free, allocate: allocate}
 	r.adopt()
@@ -86,8 +96,9 @@ func Open(dir string, size int64, stats func() store.Stats, log *slog.Logger) *R
 	return r
 }
 
-// adopt takes over the file of an earlier process. A copy of the file may have holes, which adopt fills where the file system can. A file that is not fit is
-// removed, so that its space counts as free until the file is made again.
+// adopt takes over the file of an earlier process. A copy of the file may have holes, which adopt
+// fills where the file system can. A file that is not fit is removed, so that its space counts as
+// free until the file is made again.
 func (r *Reserve) adopt() {
 	info, err := os.Stat(r.path)
 	if err != nil {
@@ -117,8 +128,8 @@ func Release(dir string) error {
 // Full reports whether the disk has so little free space that new tasks should be refused.
 func (r *Reserve) Full() bool { return r.now(&r.full) }
 
-// Spent reports whether there is so little free space, with that of the reserve, that it should be left to the reports of tasks that run: no task should be
-// granted. Then Full is true, too.
+// Spent reports whether there is so little free space, with that of the reserve, that it should be
+// left to the reports of tasks that run: no task should be granted. Then Full is true, too.
 func (r *Reserve) Spent() bool { return r.now(&r.spent) }
 
 // now reports whether a condition holds, of which the last measurement is not older than maxAge.
@@ -129,9 +140,11 @@ func (r *Reserve) now(c *condition) bool {
 	return c.holds
 }
 
-// Room returns the free space of the disk, and with how much new tasks are accepted although there is no room inside the store: both in bytes, without the
-// space of the reserve's file. While the disk is full, more is needed than before. inside is how much free space inside the store is enough instead; if that
-// is more than the store has, only the disk can give the room; 0 while the disk is full means that new tasks wait for the file of the reserve.
+// Room returns the free space of the disk, and with how much new tasks are accepted although there
+// is no room inside the store: both in bytes, without the space of the reserve's file. While the
+// disk is full, more is needed than before. inside is how much free space inside the store is
+// enough instead; if that is more than the store has, only the disk can give the room; 0 while the
+// disk is full means that new tasks wait for the file of the reserve.
 func (r *Reserve) Room() (free, needed, inside int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,8 +166,9 @@ func (r *Reserve) refreshLocked() {
 	}
 }
 
-// Check measures the free space, and removes the file of the reserve, or lets it be made, accordingly. Call it before each commit. If the disk becomes full
-// while the file is made, it waits for that: then the file is removed.
+// Check measures the free space, and removes the file of the reserve, or lets it be made,
+// accordingly. Call it before each commit. If the disk becomes full while the file is made, it
+// waits for that: then the file is removed.
 func (r *Reserve) Check() {
 	if made := r.check(); made != nil {
 		<-made
@@ -177,7 +191,8 @@ func (r *Reserve) mayMake(free int64) bool {
 	return r.fits(free) && !time.Now().Before(r.pauseEnds)
 }
 
-// fits reports whether the file leaves enough of the disk: as much as it takes itself, or less if then there is room for new tasks.
+// fits reports whether the file leaves enough of the disk: as much as it takes itself, or less if
+// then there is room for new tasks.
 func (r *Reserve) fits(free int64) bool {
 	most := r.size + r.size/4
 	return free >= 2*r.size || free-r.size >= least(most) && r.reusable() >= most
@@ -216,8 +231,9 @@ func (r *Reserve) checkLocked() (short bool) {
 	return short
 }
 
-// awaitedLocked reports whether new tasks have to wait for the file: it is being made, or should be. If it cannot be made although there seems to be room, for
-// a quota for example, the free space is not what it seems.
+// awaitedLocked reports whether new tasks have to wait for the file: it is being made, or should
+// be. If it cannot be made although there seems to be room, for a quota for example, the free space
+// is not what it seems.
 func (r *Reserve) awaitedLocked(free int64) bool {
 	return !r.reserved && (r.making != nil || r.fits(free))
 }
@@ -228,12 +244,15 @@ func (r *Reserve) roomLocked(free int64) bool {
 	return inside <= 0 || r.reusable() >= inside
 }
 
-// insideLocked returns how much free space inside the store is enough for new tasks if the disk has that much. It may be more than the store has bytes.
+// insideLocked returns how much free space inside the store is enough for new tasks if the disk has
+// that much. It may be more than the store has bytes.
 //
-// Beside the file of the reserve, space inside counts like that of the disk. But it may be in pieces too small for a large value, and then the file of the store
-// still grows. So if there is no file, or the disk is close to the point where it is removed, half of the space inside counts, and together with what is
-// free and what the file holds it has to be as much as the file and new tasks need on the disk. If the disk has hardly anything left by which the store could
-// grow, most of the store has to be free, too: then the pieces are large.
+// Beside the file of the reserve, space inside counts like that of the disk. But it may be in
+// pieces too small for a large value, and then the file of the store still grows. So if there is no
+// file, or the disk is close to the point where it is removed, half of the space inside counts, and
+// together with what is free and what the file holds it has to be as much as the file and new tasks
+// need on the disk. If the disk has hardly anything left by which the store could grow, most of the
+// store has to be free, too: then the pieces are large.
 func (r *Reserve) insideLocked(free int64) int64 {
 	enough := r.size
 	if r.full.holds {
@@ -252,16 +271,19 @@ func (r *Reserve) insideLocked(free int64) int64 {
 	inside := 2 * (enough + r.size - held - free)
 	if free < least(enough) {
 		stats := r.stats()
-		inside = max(inside, (stats.FileBytes-stats.FreeBytes+stats.ReusableBytes)/4*3) // the rest of the file, behind its last page, has no space of the disk
+		// the rest of the file, behind its last page, has no space of the disk
+		inside = max(inside, (stats.FileBytes-stats.FreeBytes+stats.ReusableBytes)/4*3)
 	}
 	return inside
 }
 
-// least is how much of the disk is free at least where the store may grow by new tasks, if that much is enough for them.
+// least is how much of the disk is free at least where the store may grow by new tasks, if that
+// much is enough for them.
 func least(enough int64) int64 { return enough * 3 / 8 }
 
-// resultsFitLocked reports whether there is as much room for the results of tasks as the reserve had. Because of the pieces, only half of the free space inside
-// the store counts, but that always: the file never shrinks, so on a disk that the store has filled no other room comes back.
+// resultsFitLocked reports whether there is as much room for the results of tasks as the reserve
+// had. Because of the pieces, only half of the free space inside the store counts, but that always:
+// the file never shrinks, so on a disk that the store has filled no other room comes back.
 func (r *Reserve) resultsFitLocked(free int64) bool {
 	enough := r.size
 	if r.spent.holds {
@@ -295,7 +317,8 @@ func (r *Reserve) make() {
 	r.reserved, r.failure, r.pause = true, "", 0
 }
 
-// create creates the file of the reserve. A file that got only a part of its space, for example up to a quota, is removed: commits need that part.
+// create creates the file of the reserve. A file that got only a part of its space, for example up
+// to a quota, is removed: commits need that part.
 func (r *Reserve) create() error {
 	file, err := os.OpenFile(r.path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -57,7 +57,8 @@ func (d *disk) checkAndMake() {
 	}
 }
 
-// wantFull sets the space and checks what Full reports then, and whether the file of the reserve exists.
+// wantFull sets the space and checks what Full reports then, and whether the file of the reserve
+// exists.
 func (d *disk) wantFull(t *testing.T, space int64, full, held bool) {
 	t.Helper()
 	d.space = space
@@ -71,9 +72,11 @@ func (d *disk) wantFull(t *testing.T, space int64, full, held bool) {
 	}
 }
 
-// When a disk fills up, Full becomes true when the free space is less than the size of the reserve's file. The file is removed when the free space is less
-// than a quarter of its size, and made again when the disk has room for it twice. Full becomes false only when the free space is a quarter more than the
-// size of the file, so that it does not switch back and forth. After the removal more free space is needed, and the log says how much.
+// When a disk fills up, Full becomes true when the free space is less than the size of the
+// reserve's file. The file is removed when the free space is less than a quarter of its size, and
+// made again when the disk has room for it twice. Full becomes false only when the free space is a
+// quarter more than the size of the file, so that it does not switch back and forth. After the
+// removal more free space is needed, and the log says how much.
 func TestDiskFillsAndEmpties(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 10*size)
@@ -98,8 +101,9 @@ func TestDiskFillsAndEmpties(t *testing.T) {
 	})
 }
 
-// Room returns the free space beside the file of the reserve, and how much of it new tasks need: the size of the file, a quarter more while the disk is full,
-// and the file itself while there is none; and how much room inside the store they need otherwise.
+// Room returns the free space beside the file of the reserve, and how much of it new tasks need:
+// the size of the file, a quarter more while the disk is full, and the file itself while there is
+// none; and how much room inside the store they need otherwise.
 func TestRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 10*size)
@@ -130,8 +134,10 @@ func TestRoom(t *testing.T) {
 	})
 }
 
-// Free space inside the store is room for new tasks, too: commits use it before the file grows. Otherwise a disk that the store itself has filled would stay
-// full although tasks were deleted. It does not count if the disk has so little space that the reserve might have to be released, or was released.
+// Free space inside the store is room for new tasks, too: commits use it before the file grows.
+// Otherwise a disk that the store itself has filled would stay full although tasks were deleted. It
+// does not count if the disk has so little space that the reserve might have to be released, or was
+// released.
 func TestRoomInsideTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 10*size)
@@ -156,8 +162,9 @@ func TestRoomInsideTheStore(t *testing.T) {
 	})
 }
 
-// The file is made again where it leaves less of the disk than its own size, if with it there is room for new tasks. Other files may have gone that had filled
-// the disk, but not as much as the store has grown since.
+// The file is made again where it leaves less of the disk than its own size, if with it there is
+// room for new tasks. Other files may have gone that had filled the disk, but not as much as the
+// store has grown since.
 func TestFileIsMadeWhereTheStoreHasRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 10*size)
@@ -172,8 +179,9 @@ func TestFileIsMadeWhereTheStoreHasRoom(t *testing.T) {
 	})
 }
 
-// On a disk that the store has filled there is never room for the file again. Then half of the free space inside the store stands for it: with what is free
-// on the disk it has to be as much as the file and new tasks would need, and a quarter more to begin with.
+// On a disk that the store has filled there is never room for the file again. Then half of the free
+// space inside the store stands for it: with what is free on the disk it has to be as much as the
+// file and new tasks would need, and a quarter more to begin with.
 func TestRoomInsideTheStoreStandsForTheFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 10*size)
@@ -194,8 +202,9 @@ func TestRoomInsideTheStoreStandsForTheFile(t *testing.T) {
 	})
 }
 
-// Where the disk has hardly anything left, new tasks need three quarters of the store: commits of large values must find pieces that are large enough, as the
-// store can no longer grow. This also holds if the file is there, and would be removed if less were free.
+// Where the disk has hardly anything left, new tasks need three quarters of the store: commits of
+// large values must find pieces that are large enough, as the store can no longer grow. This also
+// holds if the file is there, and would be removed if less were free.
 func TestFullDiskNeedsAStoreThatIsMostlyFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 10*size)
@@ -217,8 +226,10 @@ func TestFullDiskNeedsAStoreThatIsMostlyFree(t *testing.T) {
 	})
 }
 
-// When the space of the reserve is used up as well, so that less is left than the reserve had, it is spent. Half of the free space inside the store counts: in the
-// end, a disk that the store has filled has no other. As with Full, a quarter more ends it. As long as the reserve has its file, it is not spent.
+// When the space of the reserve is used up as well, so that less is left than the reserve had, it
+// is spent. Half of the free space inside the store counts: in the end, a disk that the store has
+// filled has no other. As with Full, a quarter more ends it. As long as the reserve has its file,
+// it is not spent.
 func TestReserveIsSpent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 10*size)
@@ -250,7 +261,8 @@ func TestReserveIsSpent(t *testing.T) {
 	})
 }
 
-// On a disk without room for the reserve, tasks are granted as long as there is as much room as the reserve would have.
+// On a disk without room for the reserve, tasks are granted as long as there is as much room as the
+// reserve would have.
 func TestDiskWithoutRoomForTheReserveIsNotSpent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 2*size-1)
@@ -260,8 +272,9 @@ func TestDiskWithoutRoomForTheReserveIsNotSpent(t *testing.T) {
 	})
 }
 
-// The log says once a minute that the disk is full and has room again, however often that changes, and it never ends with the wrong one of the two for more than
-// a minute. Otherwise tasks that come and go on a disk that the store has filled would fill the log, which may be on the same disk.
+// The log says once a minute that the disk is full and has room again, however often that changes,
+// and it never ends with the wrong one of the two for more than a minute. Otherwise tasks that come
+// and go on a disk that the store has filled would fill the log, which may be on the same disk.
 func TestChangesAreLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, size+size/2)
@@ -300,7 +313,8 @@ func TestChangesAreLoggedOnceAMinute(t *testing.T) {
 
 func noneInside() store.Stats { return store.Stats{} }
 
-// On a disk without room for the reserve, Full is true from the start and no file is made. The log says how much free space is needed.
+// On a disk without room for the reserve, Full is true from the start and no file is made. The log
+// says how much free space is needed.
 func TestDiskWithoutRoomIsFullFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 2*size-1)
@@ -313,7 +327,8 @@ func TestDiskWithoutRoomIsFullFromTheStart(t *testing.T) {
 	})
 }
 
-// If the configured size of the reserve changes, Open makes a new file of that size. A larger file would take space that nobody asked for.
+// If the configured size of the reserve changes, Open makes a new file of that size. A larger file
+// would take space that nobody asked for.
 func TestOpenChangesTheSizeOfTheFile(t *testing.T) {
 	dir := t.TempDir()
 	for _, n := range []int64{2 * size, size, 3 * size} {
@@ -325,8 +340,8 @@ func TestOpenChangesTheSizeOfTheFile(t *testing.T) {
 	}
 }
 
-// The holes of a file of the right size are filled, since its removal would free nothing. A copy of a data directory can have such a file, because some
-// programs copy zeros as holes.
+// The holes of a file of the right size are filled, since its removal would free nothing. A copy of
+// a data directory can have such a file, because some programs copy zeros as holes.
 func TestOpenFillsTheHolesOfAFile(t *testing.T) {
 	var takes [2]int64
 	for i, dir := range []string{t.TempDir(), t.TempDir()} {
@@ -350,8 +365,8 @@ func TestOpenFillsTheHolesOfAFile(t *testing.T) {
 	}
 }
 
-// Open takes over the file of the reserve that an earlier process made: on a full disk it could not make another one. Release removes the file, and returns no
-// error if there is none.
+// Open takes over the file of the reserve that an earlier process made: on a full disk it could not
+// make another one. Release removes the file, and returns no error if there is none.
 func TestOpenAndRelease(t *testing.T) {
 	dir := t.TempDir()
 	name, mark := filepath.Join(dir, fileName), []byte("made by the first Open")
@@ -377,8 +392,9 @@ func TestOpenAndRelease(t *testing.T) {
 	}
 }
 
-// If the file of the reserve cannot be made, Full is true: submits would take the space that verdicts need. If it cannot be removed, Release returns an error. A
-// directory stands for such a file, because not even root can write to it or remove it.
+// If the file of the reserve cannot be made, Full is true: submits would take the space that
+// verdicts need. If it cannot be removed, Release returns an error. A directory stands for such a
+// file, because not even root can write to it or remove it.
 func TestFileThatCannotBeMade(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, fileName, "below"), 0o700); err != nil {
@@ -405,8 +421,8 @@ func TestFileThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// A file that got only a part of its space is removed. It was not released when the disk became full, because it counted as not made: commits failed for want
-// of the space that it held.
+// A file that got only a part of its space is removed. It was not released when the disk became
+// full, because it counted as not made: commits failed for want of the space that it held.
 func TestFileWithAPartOfItsSpaceIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 0)
@@ -421,8 +437,9 @@ func TestFileWithAPartOfItsSpaceIsRemoved(t *testing.T) {
 	})
 }
 
-// A file that cannot be made is tried again after 1 s, then after waits that double, up to 1 min, however often the reserve is asked: those who ask commit and
-// grant. After a success the waits begin anew.
+// A file that cannot be made is tried again after 1 s, then after waits that double, up to 1 min,
+// however often the reserve is asked: those who ask commit and grant. After a success the waits
+// begin anew.
 func TestFailureToMakeTheFileIsFollowedByAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 0)
@@ -465,7 +482,8 @@ func seconds(all ...time.Duration) []time.Duration {
 	return all
 }
 
-// A file that cannot be made or removed is tried again, but the failure is logged only once a minute, and again when it fails after a success.
+// A file that cannot be made or removed is tried again, but the failure is logged only once a
+// minute, and again when it fails after a success.
 func TestFailureIsLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 0)
@@ -524,7 +542,8 @@ func TestFailureIsLoggedOnceAMinute(t *testing.T) {
 	})
 }
 
-// Those who ask while the file is made do not wait for it: they commit and grant. The disk is full until it is made.
+// Those who ask while the file is made do not wait for it: they commit and grant. The disk is full
+// until it is made.
 func TestNobodyWaitsUntilTheFileIsMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 0)
@@ -549,7 +568,8 @@ func TestNobodyWaitsUntilTheFileIsMade(t *testing.T) {
 	})
 }
 
-// A disk that becomes full while the file is made is not full because of the file: commits have its space, too. Check waits until it is removed.
+// A disk that becomes full while the file is made is not full because of the file: commits have its
+// space, too. Check waits until it is removed.
 func TestDiskFillsWhileTheFileIsMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 0)
@@ -601,7 +621,8 @@ func TestFullMeasuresOnlyNowAndThen(t *testing.T) {
 	})
 }
 
-// If the free space cannot be measured, nothing changes: the next commit reports the fault of the disk.
+// If the free space cannot be measured, nothing changes: the next commit reports the fault of the
+// disk.
 func TestDiskThatCannotBeMeasured(t *testing.T) {
 	if _, err := Free(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("Free of a directory that does not exist returns no error")
@@ -613,7 +634,8 @@ func TestDiskThatCannotBeMeasured(t *testing.T) {
 	})
 }
 
-// A guarded store checks the reserve before each commit, so that the commit that finds the disk almost full can use the space of the reserve.
+// A guarded store checks the reserve before each commit, so that the commit that finds the disk
+// almost full can use the space of the reserve.
 func TestGuardChecksBeforeEachCommit(t *testing.T) {
 	for name, commit := range map[string]func(store.Store) error{
 		"Commit": func(s store.Store) error { return s.Commit(t.Context(), new(store.Batch)) },

@@ -9,7 +9,8 @@ import (
 
 const badSeal = "the checksum does not match"
 
-// judgeBroken decides what the damage means that the file shows: which tasks are left out, and what else is.
+// judgeBroken decides what the damage means that the file shows: which tasks are left out, and what
+// else is.
 func (s *salvager) judgeBroken() error {
 	if older := s.from.Older(); older != "" {
 		s.found(Item{Kind: KindCommit, Reason: older + ": what was acknowledged last may be missing, so that tasks that ended then run again"})
@@ -36,7 +37,8 @@ func (s *salvager) judgeBroken() error {
 	return nil
 }
 
-// tellsGaps reports whether what is missing in a keyspace may be missing in the new store as well, and be named nowhere else.
+// tellsGaps reports whether what is missing in a keyspace may be missing in the new store as well,
+// and be named nowhere else.
 func tellsGaps(ks store.Keyspace) bool {
 	switch ks {
 	case store.TimerLog, store.Line, store.KeyLog, store.KeySegment, store.Idempotency:
@@ -45,8 +47,10 @@ func tellsGaps(ks store.Keyspace) bool {
 	return !ks.Index()
 }
 
-// addUncertain reports whether a broken record is that of its key. If nobody knows, a specification is that of its key only if something else tells of the task,
-// and another record that decides something only if the task exists and the key is between those around it. Otherwise a state or a lease may be missing in any task of the gap.
+// addUncertain reports whether a broken record is that of its key. If nobody knows, a specification
+// is that of its key only if something else tells of the task, and another record that decides
+// something only if the task exists and the key is between those around it. Otherwise a state or a
+// lease may be missing in any task of the gap.
 func (s *salvager) addUncertain(b boltstore.Broken) (certain bool, err error) {
 	if b.KeyCertain {
 		return true, nil

@@ -27,7 +27,8 @@ func (s *salvager) loadSpaces() error {
 	})
 }
 
-// spaceOf returns the workspace of a task. If its record is damaged, the task says which it is. nil: its number belongs to another one.
+// spaceOf returns the workspace of a task. If its record is damaged, the task says which it is.
+// nil: its number belongs to another one.
 func (s *salvager) spaceOf(t *lease.Task) *records.Space {
 	if space := s.spaces[t.ID.Space]; space != nil {
 		return space
@@ -88,7 +89,8 @@ func (s *salvager) lateResults() error {
 	})
 }
 
-// ledgers has the reports of tasks that are not there replayed for another while, as those of deleted tasks (A10).
+// ledgers has the reports of tasks that are not there replayed for another while, as those of
+// deleted tasks (A10).
 func (s *salvager) ledgers() error {
 	serving, err := s.serving()
 	if err != nil {
@@ -187,7 +189,8 @@ func (s *salvager) tell(kind string, space uint32, name, reason string) {
 	s.found(item)
 }
 
-// putSpaces makes sure that no workspace gives out a sequence again, and that queues count their ended tasks by state, as putQueues did.
+// putSpaces makes sure that no workspace gives out a sequence again, and that queues count their
+// ended tasks by state, as putQueues did.
 func (s *salvager) putSpaces() error {
 	err := s.to.View(func(r store.Reader) error {
 		for _, ks := range []store.Keyspace{store.KeyLog, store.Ledger} {
@@ -260,8 +263,9 @@ func (s *salvager) serving() (serving lease.Instant, err error) {
 	return serving, err
 }
 
-// putMeta makes what every store has that was ever served. No epoch may come again: without the identity, the leases and the ids of tasks tell which the last one
-// was at least, and if the newest commit is lost, that may have begun one.
+// putMeta makes what every store has that was ever served. No epoch may come again: without the
+// identity, the leases and the ids of tasks tell which the last one was at least, and if the newest
+// commit is lost, that may have begun one.
 func (s *salvager) putMeta() error {
 	if len(s.spaces) == 0 && !s.metaLost && s.epoch == 0 { // never served
 		return nil

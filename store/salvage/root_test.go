@@ -58,7 +58,8 @@ func withoutNewest(file []byte) []byte {
 	return file
 }
 
-// served returns the file of a store after a coordinator has served it once more: its last commit has a task that the one before has not.
+// served returns the file of a store after a coordinator has served it once more: its last commit
+// has a task that the one before has not.
 func served(t *testing.T, file []byte) (after []byte, last lease.TaskID) {
 	t.Helper()
 	dir := t.TempDir()
@@ -95,7 +96,8 @@ func served(t *testing.T, file []byte) (after []byte, last lease.TaskID) {
 	return after, last
 }
 
-// Without the root of the newest commit, everything is as the commit before left it, and that is said.
+// Without the root of the newest commit, everything is as the commit before left it, and that is
+// said.
 func TestNewestRootLost(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -128,8 +130,8 @@ func TestNewestRootLost(t *testing.T) {
 	}
 }
 
-// Whatever page is in the place of the root of the newest commit, everything is kept of that commit or the one before. It may be a part of that root, which can
-// have several pages.
+// Whatever page is in the place of the root of the newest commit, everything is kept of that commit
+// or the one before. It may be a part of that root, which can have several pages.
 func TestOtherPageInPlaceOfRoot(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -206,7 +208,8 @@ func TestNoRoot(t *testing.T) {
 	}
 }
 
-// If a store has no task and no workspace that can be read, but may have had some, no store is made of what else there is.
+// If a store has no task and no workspace that can be read, but may have had some, no store is made
+// of what else there is.
 func TestNoTaskNoWorkspace(t *testing.T) {
 	dir := t.TempDir()
 	file, before := soundStore(t)
@@ -249,7 +252,8 @@ func TestEpochOfEmptyStore(t *testing.T) {
 	s.requireNew(t, before)
 }
 
-// Without its identity, a store gets an epoch beyond all that its leases and the ids of its tasks tell of, whatever the clock says.
+// Without its identity, a store gets an epoch beyond all that its leases and the ids of its tasks
+// tell of, whatever the clock says.
 func TestEpochWithoutIdentity(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "restored", "lessor.db")

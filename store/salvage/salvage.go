@@ -19,10 +19,12 @@ const (
 	batchTasks = 10_000
 )
 
-// Fill fills to, which is new and empty, and calls found for everything that it leaves out or cannot restore as it was. now is when queues were made that are
-// not known otherwise. The new store has the epoch of the old one: the caller begins a new one before anybody serves it.
+// Fill fills to, which is new and empty, and calls found for everything that it leaves out or
+// cannot restore as it was. now is when queues were made that are not known otherwise. The new
+// store has the epoch of the old one: the caller begins a new one before anybody serves it.
 //
-// The error is a *store.DamagedError if no task and no workspace can be read although there may have been some, or one of writing to to. Then to is of no use.
+// The error is a *store.DamagedError if no task and no workspace can be read although there may
+// have been some, or one of writing to to. Then to is of no use.
 func Fill(ctx context.Context, from *boltstore.Remains, to store.Store, now lease.Wall, found func(Item)) (Report, error) {
 	s := &salvager{
 		ctx: ctx, from: from, to: to, now: now, found: found, report: Report{Tasks: map[lease.State]uint64{}},
@@ -52,7 +54,8 @@ func Fill(ctx context.Context, from *boltstore.Remains, to store.Store, now leas
 	return s.report, nil
 }
 
-// isNothing reports whether the new store has no task and no workspace, although the damage may have hidden some. Such a store would be worth nothing to anybody.
+// isNothing reports whether the new store has no task and no workspace, although the damage may
+// have hidden some. Such a store would be worth nothing to anybody.
 func (s *salvager) isNothing() bool {
 	spaces := s.from.Keyspace(store.Space)
 	hidden := s.report.LeftOut > 0 || s.report.Unknown || len(spaces.Gaps)+len(spaces.Broken) > 0
@@ -111,7 +114,8 @@ func (s *salvager) copy() error {
 			return nil
 		case ks == store.TimerLog, ks == store.Line:
 			return nil
-		case ks == store.Meta && (string(key) == store.MetaFormat || string(key) == store.MetaPosition): // the new store has the newest format, and no standby
+		case ks == store.Meta && (string(key) == store.MetaFormat || string(key) == store.MetaPosition):
+			// the new store has the newest format, and no standby
 			return nil
 		}
 		if corrupt, ok := errors.AsType[*store.CorruptError](records.CheckRecord(ks, key, value)); ok {
@@ -177,7 +181,8 @@ func (*salvager) inGap(gaps []boltstore.Gap, key []byte) bool {
 	return false
 }
 
-// each calls fn with each key of a keyspace of the new store; fn may add changes to the batch, which are committed now and then.
+// each calls fn with each key of a keyspace of the new store; fn may add changes to the batch,
+// which are committed now and then.
 func (s *salvager) each(ks store.Keyspace, fn func(r store.Reader, key []byte) error) error {
 	for from := []byte{}; from != nil; {
 		at := from

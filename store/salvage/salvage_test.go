@@ -24,7 +24,8 @@ import (
 	"github.com/lessor-dev/lessor/store/salvage"
 )
 
-// The world has records of every keyspace that is in use, so that the other tests damage all of them.
+// The world has records of every keyspace that is in use, so that the other tests damage all of
+// them.
 func TestWorldHasAllKeyspaces(t *testing.T) {
 	_, before := soundStore(t)
 	for ks := range store.Keyspace(store.NumKeyspaces) {
@@ -61,7 +62,8 @@ func TestSoundStoreIsKeptWhole(t *testing.T) {
 	}
 }
 
-// requireEndedCounted checks that the queues of the new store count all ended tasks by their state, also those of older formats.
+// requireEndedCounted checks that the queues of the new store count all ended tasks by their state,
+// also those of older formats.
 func (s *salvaged) requireEndedCounted(t *testing.T) {
 	t.Helper()
 	st, err := boltstore.OpenReadOnly(s.dir, boltstore.Options{})
@@ -109,7 +111,8 @@ func unpacked(t *testing.T, name string) []byte {
 	return content
 }
 
-// requireServes checks that an engine starts on a store, ends the leases, and gives a new task an id that was never given out.
+// requireServes checks that an engine starts on a store, ends the leases, and gives a new task an
+// id that was never given out.
 func requireServes(t *testing.T, dir string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -170,7 +173,8 @@ func damage(file []byte, key, value string, at int) []byte {
 	return file
 }
 
-// One damaged byte in a value costs at most the task whose record it is, or a part of it, and that is said. Everything else is as it was.
+// One damaged byte in a value costs at most the task whose record it is, or a part of it, and that
+// is said. Everything else is as it was.
 func TestOneDamagedValue(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -224,7 +228,8 @@ func TestOneDamagedValue(t *testing.T) {
 	}
 }
 
-// Damage of one byte of a key or a seal costs nothing, because the sums prove what the byte was. Nor does damage of an index.
+// Damage of one byte of a key or a seal costs nothing, because the sums prove what the byte was.
+// Nor does damage of an index.
 func TestDamageThatCostsNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -249,7 +254,8 @@ func TestDamageThatCostsNothing(t *testing.T) {
 	}
 }
 
-// Damage of one byte in the header of a page, or in the name of a bucket, costs nothing: both can be told otherwise.
+// Damage of one byte in the header of a page, or in the name of a bucket, costs nothing: both can
+// be told otherwise.
 func TestDamageOfStructure(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -276,7 +282,8 @@ func TestDamageOfStructure(t *testing.T) {
 	}
 }
 
-// If all leases are lost, the tasks that wait are known to have none, because the index of waiting tasks has them.
+// If all leases are lost, the tasks that wait are known to have none, because the index of waiting
+// tasks has them.
 func TestLostLeases(t *testing.T) {
 	t.Parallel()
 	file, before := soundStore(t)
@@ -339,7 +346,8 @@ func TestEachPageLost(t *testing.T) {
 	dir := t.TempDir()
 	file, _ := soundStore(t)
 	newest, last := served(t, file)
-	before := map[bool]contents{false: soundContents(t, newest), true: soundContents(t, withoutNewest(newest))} // whether the newest commit is lost
+	// whether the newest commit is lost
+	before := map[bool]contents{false: soundContents(t, newest), true: soundContents(t, withoutNewest(newest))}
 	page := os.Getpagesize()
 	kept := 0
 	for at := 0; at < len(newest); at += page {
@@ -369,7 +377,8 @@ func TestEachPageLost(t *testing.T) {
 
 var rounds = flag.Int("rounds", 40, "how many files TestRandomDamage damages")
 
-// Whatever bytes of a file are damaged: a salvage does not panic, no task is invented or changed, and what is left out is named.
+// Whatever bytes of a file are damaged: a salvage does not panic, no task is invented or changed,
+// and what is left out is named.
 func TestRandomDamage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -442,7 +451,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// One changed byte of a meta page costs nothing. If the meta page of the newest commit is lost, the report says that the records are of an older one.
+// One changed byte of a meta page costs nothing. If the meta page of the newest commit is lost, the
+// report says that the records are of an older one.
 func TestMetaPages(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -478,7 +488,8 @@ func TestMetaPages(t *testing.T) {
 	}
 }
 
-// A page that the disk has lost, so that an older version is in its place, is noticed by the sums. Nobody knows which records it has changed, so the report says that.
+// A page that the disk has lost, so that an older version is in its place, is noticed by the sums.
+// Nobody knows which records it has changed, so the report says that.
 func TestLostWriteIsTold(t *testing.T) {
 	dir := t.TempDir()
 	st, err := boltstore.Open(filepath.Join(dir, "store"), boltstore.Options{})
@@ -489,7 +500,8 @@ func TestLostWriteIsTold(t *testing.T) {
 	put := func(secret string) []byte {
 		var b store.Batch
 		records.PutSigningKey(&b, records.SigningKey{Tenant: "acme", ID: "key", Secret: []byte(secret)})
-		records.PutSigningKey(&b, records.SigningKey{Tenant: "acme", ID: "large", Secret: bytes.Repeat([]byte("x"), 3000)}) // so that the bucket has a page of its own
+		// so that the bucket has a page of its own
+		records.PutSigningKey(&b, records.SigningKey{Tenant: "acme", ID: "large", Secret: bytes.Repeat([]byte("x"), 3000)})
 		if err := st.Commit(t.Context(), &b); err != nil {
 			t.Fatal(err)
 		}

@@ -54,7 +54,8 @@ func (s *salvager) tasks() error {
 	})
 }
 
-// judge says why a task is left out. If it is kept, judge returns the version to keep, which lacks the parts that are damaged. unread is why the task cannot be read.
+// judge says why a task is left out. If it is kept, judge returns the version to keep, which lacks
+// the parts that are damaged. unread is why the task cannot be read.
 func (s *salvager) judge(r store.Reader, key []byte, t *lease.Task, unread error) (reason string, kept *lease.Task, err error) {
 	if corrupt, ok := errors.AsType[*store.CorruptError](unread); ok {
 		return cmp.Or(s.bad[idOf(key)], noun(corrupt.Keyspace)+": "+corrupt.Problem), nil, nil
@@ -84,7 +85,8 @@ func (s *salvager) judge(r store.Reader, key []byte, t *lease.Task, unread error
 		case found && id != t.ID:
 			return "idempotency key: it is that of task " + id.String(), nil, nil
 		case !found:
-			records.PutInKeyLog(&s.b, records.EntryOfKey(t, lease.Digest{})) // nobody knows the digest; that of no spec keeps the key from making another task
+			// nobody knows the digest; that of no spec keeps the key from making another task
+			records.PutInKeyLog(&s.b, records.EntryOfKey(t, lease.Digest{}))
 			s.found(Item{Kind: KindKey, Task: t.ID, Name: name, Reason: "its record is damaged; the key still leads to the task, but a repeat of the submit is refused with ALREADY_EXISTS"})
 		}
 	}
@@ -96,7 +98,8 @@ func idOf(key []byte) lease.TaskID {
 	return id
 }
 
-// waits reports whether the index of the damaged store says that a READY task waits, which it does not while it has a lease.
+// waits reports whether the index of the damaged store says that a READY task waits, which it does
+// not while it has a lease.
 func (s *salvager) waits(t *lease.Task) bool {
 	e, ok := records.Index(t)
 	if !ok {
@@ -106,7 +109,8 @@ func (s *salvager) waits(t *lease.Task) bool {
 	return waits
 }
 
-// withoutLost returns a task without the parts that it should have and that are not there, if it can be without them.
+// withoutLost returns a task without the parts that it should have and that are not there, if it
+// can be without them.
 func withoutLost(r store.Reader, t *lease.Task) *lease.Task {
 	kept := *t
 	if r.Get(store.Failure, store.AppendTaskKey(nil, t.ID)) == nil {

@@ -26,10 +26,12 @@ import (
 
 var home, small = engine.Space{Tenant: "acme", Workspace: "home"}, engine.Space{Tenant: "acme", Workspace: "small"}
 
-// worldTasks is how many tasks the world has in its larger workspace: so many that their trees have branch pages.
+// worldTasks is how many tasks the world has in its larger workspace: so many that their trees have
+// branch pages.
 const worldTasks = 150
 
-// world is the file of a sound store, which an engine has filled with records of every keyspace and which was then closed. The first test makes it.
+// world is the file of a sound store, which an engine has filled with records of every keyspace and
+// which was then closed. The first test makes it.
 var world struct {
 	sync.Mutex
 	file []byte
@@ -273,7 +275,8 @@ type salvaged struct {
 	dir    string
 }
 
-// salvageFile salvages a damaged file into a directory of that one, as the command does, and verifies the new store. It removes what an earlier call has left there.
+// salvageFile salvages a damaged file into a directory of that one, as the command does, and
+// verifies the new store. It removes what an earlier call has left there.
 func salvageFile(t *testing.T, dir string, file []byte) (s salvaged, err error) {
 	t.Helper()
 	path := filepath.Join(dir, "damaged.db")
@@ -330,8 +333,9 @@ var partKinds = map[store.Keyspace]string{
 	store.Failure: salvage.KindError, store.Feedback: salvage.KindFeedback, store.Ledger: salvage.KindReport, store.Discarded: salvage.KindLateResult,
 }
 
-// requireTrue checks that every task of the new store is what it was, but for the parts that are named, and that each other one is named. It also checks that no
-// fencing token and no id comes again.
+// requireTrue checks that every task of the new store is what it was, but for the parts that are
+// named, and that each other one is named. It also checks that no fencing token and no id comes
+// again.
 func (s *salvaged) requireTrue(t *testing.T, before contents) {
 	t.Helper()
 	s.requireNew(t, before)

@@ -14,9 +14,11 @@ import (
 // ErrNameTaken is an error of Attach: another standby follows under that name.
 var ErrNameTaken = errors.New("another standby follows under this name")
 
-// Attach adds a standby, and begins to number commits if it is the first one ever. instance is what the standby calls itself over all of its connections: if
-// it follows already, its older Follower ends with ErrReplaced; if another one has the name, Attach returns ErrNameTaken. The caller must Close the
-// Follower. A standby follows only a run that has a durable commit: so whatever happens to the coordinator then, its store knows all runs of its standbys.
+// Attach adds a standby, and begins to number commits if it is the first one ever. instance is what
+// the standby calls itself over all of its connections: if it follows already, its older Follower
+// ends with ErrReplaced; if another one has the name, Attach returns ErrNameTaken. The caller must
+// Close the Follower. A standby follows only a run that has a durable commit: so whatever happens
+// to the coordinator then, its store knows all runs of its standbys.
 func (f *Feed) Attach(ctx context.Context, name, instance string) (*Follower, error) {
 	fl := &Follower{feed: f, name: name, instance: instance, since: time.Now(), replaced: make(chan struct{})}
 	f.mu.Lock()
@@ -77,8 +79,10 @@ type Status struct {
 	Complete bool      // it has everything up to Acked; otherwise the store is being copied to it
 	Sent     int64     // bytes of keys and values
 	Acked    records.Position
-	Behind   time.Duration // age of the oldest commit that it has not acknowledged; 0: it has all of them, or is not complete
-	Commits  uint64        // number of these commits
+	// age of the oldest commit that it has not acknowledged; 0: it has all of them, or is not
+	// complete
+	Behind  time.Duration
+	Commits uint64 // number of these commits
 }
 
 // Standbys returns those that follow, by name.

@@ -18,11 +18,12 @@ type Options struct {
 	Hold   time.Duration // how long they are kept after the last standby has left; 0: 10 min
 	Check  time.Duration // how often checksums are compared; 0: 10 s
 
-	// Wait is how long a commit, once it is durable here, waits for a standby to have it too: for one that is complete. When a commit has waited in vain,
-	// others do not wait until a standby has caught up again. 0: none waits.
+	// Wait is how long a commit, once it is durable here, waits for a standby to have it too: for
+	// one that is complete. When a commit has waited in vain, others do not wait until a standby
+	// has caught up again. 0: none waits.
 	Wait time.Duration
-	// OnWait is called when everything that was acknowledged is on a standby, because commits wait for it, and when commits no longer do; nil: not called. It
-	// must return at once.
+	// OnWait is called when everything that was acknowledged is on a standby, because commits wait
+	// for it, and when commits no longer do; nil: not called. It must return at once.
 	OnWait func(waits bool)
 }
 
@@ -50,7 +51,9 @@ type Feed struct {
 
 	mu        sync.Mutex
 	numbering bool
-	last      uint64  // number of the last commit of this run that was written; 0: there was none, and the store is at base
+	// number of the last commit of this run that was written; 0: there was none, and the store is
+	// at base
+	last      uint64
 	durable   uint64  // of the last one that is durable, which is last or the one before
 	keeping   bool    // commits are kept
 	kept      []*kept // the newest commits, without gaps up to last
@@ -104,8 +107,8 @@ func NewFeed(st store.Store, o Options) (*Feed, error) {
 		return nil, err
 	}
 	if f.base != (records.Position{}) { // there may be a standby, which will come back
-		// A loss of power may have taken back one commit that a standby has: the next one is written, and so sent, only when that one is durable. Nobody was
-		// told of it.
+		// A loss of power may have taken back one commit that a standby has: the next one is
+		// written, and so sent, only when that one is durable. Nobody was told of it.
 		f.lineage = records.Descend(f.lineage, records.Position{Run: f.base.Run, Number: f.base.Number + 1})
 		f.numbering, f.keeping = true, true
 		f.release = time.AfterFunc(f.opts.Hold, f.stopKeeping)
@@ -200,7 +203,8 @@ func (t *tx) Sync() error {
 	return err
 }
 
-// timeStep is how much later a commit is at least than the one before, even if the clock was set back: the times tell which of two standbys has more.
+// timeStep is how much later a commit is at least than the one before, even if the clock was set
+// back: the times tell which of two standbys has more.
 const timeStep = lease.Wall(time.Microsecond)
 
 // next returns the number of the commit that is about to be written.
@@ -213,8 +217,8 @@ func (f *Feed) next() uint64 {
 	return f.last + 1
 }
 
-// publish lets standbys have a commit that was written. They may have it before it is durable here: if it never will be, nobody was told of it, and a
-// standby that has it gets a new copy.
+// publish lets standbys have a commit that was written. They may have it before it is durable here:
+// if it never will be, nobody was told of it, and a standby that has it gets a new copy.
 func (f *Feed) publish(number uint64, batches []*store.Batch) {
 	f.mu.Lock()
 	keeping := f.keeping
@@ -238,7 +242,8 @@ func (f *Feed) publish(number uint64, batches []*store.Batch) {
 	f.wake()
 }
 
-// dropOld drops the oldest commits until the others fit into the buffer. The newest one stays, however large it is. The caller holds the lock.
+// dropOld drops the oldest commits until the others fit into the buffer. The newest one stays,
+// however large it is. The caller holds the lock.
 func (f *Feed) dropOld() {
 	n := 0
 	for ; n < len(f.kept)-1 && f.bytes > f.opts.Buffer; n++ {
@@ -254,7 +259,8 @@ func (f *Feed) wake() {
 	f.changed = make(chan struct{})
 }
 
-// oldest returns the number of the oldest commit that is kept, or that of the next one. The caller holds the lock.
+// oldest returns the number of the oldest commit that is kept, or that of the next one. The caller
+// holds the lock.
 func (f *Feed) oldest() uint64 { return f.last + 1 - uint64(len(f.kept)) }
 
 func (f *Feed) stopKeeping() {
@@ -281,7 +287,8 @@ func (f *Feed) Release() {
 	f.keeping, f.kept, f.bytes = false, nil, 0
 }
 
-// ordinal returns the number of a position in this run, where base has 0; known is false for a position of another run.
+// ordinal returns the number of a position in this run, where base has 0; known is false for a
+// position of another run.
 func (f *Feed) ordinal(p records.Position) (n uint64, known bool) {
 	switch p {
 	case records.Position{}:
@@ -300,7 +307,8 @@ func (f *Feed) position(n uint64) records.Position {
 	return records.Position{Run: f.run, Number: n}
 }
 
-// Settle waits until each standby that is complete has acknowledged every commit so far, or has left, or until ctx ends.
+// Settle waits until each standby that is complete has acknowledged every commit so far, or has
+// left, or until ctx ends.
 func (f *Feed) Settle(ctx context.Context) {
 	f.mu.Lock()
 	last := f.last
@@ -315,7 +323,8 @@ func (f *Feed) Settle(ctx context.Context) {
 	})
 }
 
-// await waits until done returns true, or ctx ends. It calls done under the lock, first at once and then after each change.
+// await waits until done returns true, or ctx ends. It calls done under the lock, first at once and
+// then after each change.
 func (f *Feed) await(ctx context.Context, done func() bool) bool {
 	for {
 		f.mu.Lock()

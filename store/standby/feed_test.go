@@ -21,7 +21,8 @@ func (markSink) Begin(Begin) error        { return nil }
 func (markSink) Changes([]store.Op) error { return nil }
 func (s markSink) Mark(m Mark) error      { s(m); return nil }
 
-// follower lets a standby follow that acknowledges nothing by itself. It returns the marks that it has got, of which the last may be read after synctest.Wait.
+// follower lets a standby follow that acknowledges nothing by itself. It returns the marks that it
+// has got, of which the last may be read after synctest.Wait.
 func (r *rig) follower(name string, from records.Position) (fl *Follower, marks *[]Mark) {
 	r.Helper()
 	fl, err := r.feed.Attach(r.Context(), name, "instance")
@@ -60,7 +61,8 @@ func TestConcurrentCommits(t *testing.T) {
 	})
 }
 
-// Each commit is later than the one before, even at once, and even if the clock was set back: so whoever has two standbys sees which one has more.
+// Each commit is later than the one before, even at once, and even if the clock was set back: so
+// whoever has two standbys sees which one has more.
 func TestTimesOfCommitsRise(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		before := lease.WallOf(time.Now().Add(time.Hour))
@@ -81,7 +83,8 @@ func TestTimesOfCommitsRise(t *testing.T) {
 	})
 }
 
-// A standby that lacks exactly what is kept goes on; one that lacks one commit more gets a copy, and so does one at a position that was never reached.
+// A standby that lacks exactly what is kept goes on; one that lacks one commit more gets a copy,
+// and so does one at a position that was never reached.
 func TestWhatIsKept(t *testing.T) {
 	inBubble(t, Options{Buffer: 1}, func(r *rig) { // only the newest commit, however large
 		_, marks := r.follower("s", records.Position{})
@@ -117,7 +120,8 @@ func TestCopyOfMoreThanIsKept(t *testing.T) {
 	})
 }
 
-// Two standbys that are the first ones may come while the commit is under way that is the first to have a number.
+// Two standbys that are the first ones may come while the commit is under way that is the first to
+// have a number.
 func TestFirstStandbys(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.slowDown(time.Second)
@@ -151,8 +155,9 @@ func TestOlderCallEndsLater(t *testing.T) {
 	})
 }
 
-// A standby is complete when it has acknowledged the first mark that says so, or a later one: nothing before that, not even the right position. What it
-// acknowledges late does not take back what it has.
+// A standby is complete when it has acknowledged the first mark that says so, or a later one:
+// nothing before that, not even the right position. What it acknowledges late does not take back
+// what it has.
 func TestComplete(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		fl, err := r.feed.Attach(r.Context(), "s", "instance")
@@ -201,7 +206,8 @@ func TestComplete(t *testing.T) {
 	})
 }
 
-// A standby cannot acknowledge a commit that it was not sent: a commit that waits for a standby would count as safe on one that does not have it.
+// A standby cannot acknowledge a commit that it was not sent: a commit that waits for a standby
+// would count as safe on one that does not have it.
 func TestAckOfWhatWasNotSent(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		fl, err := r.feed.Attach(r.Context(), "s", "instance")
@@ -273,7 +279,8 @@ func TestBehindByMoreThanIsKept(t *testing.T) {
 	})
 }
 
-// What is in the store from before a start of the coordinator is read without a wait, although commits wait.
+// What is in the store from before a start of the coordinator is read without a wait, although
+// commits wait.
 func TestReadsOfWhatWasThereDoNotWait(t *testing.T) {
 	inBubble(t, Options{Wait: 2 * time.Second}, func(r *rig) {
 		r.connect()
@@ -291,7 +298,8 @@ func TestReadsOfWhatWasThereDoNotWait(t *testing.T) {
 	})
 }
 
-// Commits do not begin to wait for a standby that is too slow for that, one that has left, nor once the coordinator stops. Without Options.Wait nothing waits.
+// Commits do not begin to wait for a standby that is too slow for that, one that has left, nor once
+// the coordinator stops. Without Options.Wait nothing waits.
 func TestWhatDoesNotWait(t *testing.T) {
 	t.Run("for a slow standby", func(t *testing.T) {
 		inBubble(t, Options{Wait: 2 * time.Second}, func(r *rig) {

@@ -13,13 +13,15 @@ import (
 
 // Errors of Follower.Run.
 var (
-	// ErrBehind means that the standby takes in less than is committed, and that commits which it lacks are no longer kept. It needs a new copy.
+	// ErrBehind means that the standby takes in less than is committed, and that commits which it
+	// lacks are no longer kept. It needs a new copy.
 	ErrBehind = errors.New("the standby is too far behind")
 	// ErrReplaced means that the same standby has come again, over another connection.
 	ErrReplaced = errors.New("the standby has come again")
 )
 
-// pieceBytes is about how many bytes of keys and values a View copies at once. The store keeps the state that the View sees while it runs.
+// pieceBytes is about how many bytes of keys and values a View copies at once. The store keeps the
+// state that the View sees while it runs.
 const pieceBytes = 256 << 10
 
 // Follower serves one standby.
@@ -36,13 +38,15 @@ type Follower struct {
 	whole      bool   // all of the store was sent once
 	completeAt uint64 // the first commit of which the standby has everything, if whole
 	bytes      int64
-	sent       uint64 // the newest commit that was sent, or is about to be; only Run changes it, and reads it without the lock
+	// the newest commit that was sent, or is about to be; only Run changes it, and reads it without
+	// the lock
+	sent uint64
 
 	to Sink // of Run
 }
 
-// Run sends what a standby that already has `from` still lacks, and then each commit, until ctx ends, to fails, or the store does. The error is never nil. Run
-// may be called once.
+// Run sends what a standby that already has `from` still lacks, and then each commit, until ctx
+// ends, to fails, or the store does. The error is never nil. Run may be called once.
 func (fl *Follower) Run(ctx context.Context, from Start, to Sink) error {
 	fl.to = to
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -92,7 +96,8 @@ func (fl *Follower) run(ctx context.Context, from Start) error {
 	}
 }
 
-// resume reports whether the standby can go on from a position: whether all commits after it are kept.
+// resume reports whether the standby can go on from a position: whether all commits after it are
+// kept.
 func (fl *Follower) resume(from records.Position) bool {
 	f := fl.feed
 	n, known := f.ordinal(from)
@@ -111,7 +116,8 @@ func (fl *Follower) setSent(n uint64) {
 	fl.sent = n
 }
 
-// copy sends all records from one on, a piece at a time, and before each piece the commits that it has in it.
+// copy sends all records from one on, a piece at a time, and before each piece the commits that it
+// has in it.
 func (fl *Follower) copy(ctx context.Context, from Cursor) error {
 	for int(from.Keyspace) < store.NumKeyspaces {
 		if err := context.Cause(ctx); err != nil {
@@ -153,7 +159,8 @@ func readPiece(r store.Reader, from Cursor) (piece *store.Batch, next Cursor, er
 	return piece, next, err
 }
 
-// view calls fn with a state of the store that has every commit that was sent, and returns the number of the commit that made it.
+// view calls fn with a state of the store that has every commit that was sent, and returns the
+// number of the commit that made it.
 func (fl *Follower) view(ctx context.Context, fn func(store.Reader) error) (at uint64, err error) {
 	f := fl.feed
 	visible := func() bool { return f.durable >= fl.sent }
@@ -175,7 +182,8 @@ func (fl *Follower) view(ctx context.Context, fn func(store.Reader) error) (at u
 	return at, err
 }
 
-// check sends what the checksums must be, of the newest state. The mark says that the copy is complete.
+// check sends what the checksums must be, of the newest state. The mark says that the copy is
+// complete.
 func (fl *Follower) check(ctx context.Context) error {
 	var sums []uint64
 	at, err := fl.view(ctx, func(r store.Reader) error {
@@ -289,7 +297,8 @@ func (fl *Follower) send(b *store.Batch, m Mark) error {
 	return fl.to.Mark(m)
 }
 
-// Ack notes that the standby has made everything up to p durable. It may be called while Run runs. A position that was not sent is an error.
+// Ack notes that the standby has made everything up to p durable. It may be called while Run runs.
+// A position that was not sent is an error.
 func (fl *Follower) Ack(p records.Position) error {
 	f := fl.feed
 	n, known := f.ordinal(p)
@@ -308,7 +317,8 @@ func (fl *Follower) Ack(p records.Position) error {
 // Close removes the standby.
 func (fl *Follower) Close() { fl.feed.detach(fl) }
 
-// complete reports whether the standby has acknowledged a complete copy. The caller holds the lock of the feed.
+// complete reports whether the standby has acknowledged a complete copy. The caller holds the lock
+// of the feed.
 func (fl *Follower) complete() bool { return fl.whole && fl.known && fl.acked >= fl.completeAt }
 
 // Status returns how far the standby is.

@@ -32,8 +32,8 @@ func (r *rig) wantKept(copied store.Store, want OtherStoreError, text string) {
 	}
 }
 
-// A coordinator that has lost its store, or serves another one, does not cost the standby its copy. The same is true of a copy of an older format, which the
-// standby cannot follow with.
+// A coordinator that has lost its store, or serves another one, does not cost the standby its copy.
+// The same is true of a copy of an older format, which the standby cannot follow with.
 func TestOtherStore(t *testing.T) {
 	others := []byte("another key")
 	for _, tt := range []struct {
@@ -128,9 +128,11 @@ func (p *past) promote(commits int) {
 	p.open()
 }
 
-// A coordinator whose store lacks commits of a standby's copy does not cost the standby that copy: it serves an older image of its disk, or a backup, or the
-// copy of another standby that had less was promoted. That is so however often it has started or was promoted since, and for however long it has served.
-// A loss of power may take back one commit, of which nobody was told; of one that a promotion lacks, somebody may have been told.
+// A coordinator whose store lacks commits of a standby's copy does not cost the standby that copy:
+// it serves an older image of its disk, or a backup, or the copy of another standby that had less
+// was promoted. That is so however often it has started or was promoted since, and for however long
+// it has served. A loss of power may take back one commit, of which nobody was told; of one that a
+// promotion lacks, somebody may have been told.
 func TestOlderState(t *testing.T) {
 	again := func(p *past) { p.serve(3); p.takeBack(0) }
 	for _, tt := range []struct {
@@ -199,7 +201,8 @@ func TestOlderState(t *testing.T) {
 	}
 }
 
-// The newest commit may be on a standby and not yet durable on the coordinator. A new copy that lacks it is no older state: the commit comes next.
+// The newest commit may be on a standby and not yet durable on the coordinator. A new copy that
+// lacks it is no older state: the commit comes next.
 func TestNewestCommitIsOnItsWay(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.commit(func(b *store.Batch) { records.PutIdentity(b, ours) })
@@ -216,7 +219,8 @@ func TestNewestCommitIsOnItsWay(t *testing.T) {
 	})
 }
 
-// A standby follows only when a commit of the run is durable: if a loss of power could take back the first one, nothing would tell of the run.
+// A standby follows only when a commit of the run is durable: if a loss of power could take back
+// the first one, nothing would tell of the run.
 func TestFirstCommitOfARunIsNotTakenBack(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.connect()
@@ -234,7 +238,8 @@ func TestFirstCommitOfARunIsNotTakenBack(t *testing.T) {
 	})
 }
 
-// A standby that keeps its copy says so before the whole store was sent to it: it may be started again and again.
+// A standby that keeps its copy says so before the whole store was sent to it: it may be started
+// again and again.
 func TestOlderStateIsNoticedEarly(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		p := &past{rig: r}

@@ -51,10 +51,12 @@ type spare struct {
 	left    chan struct{}                            // closed when the stream has ended
 }
 
-// In any order, streams end, standbys and the coordinator crash, commits that are under way are taken back, and people promote one of the standbys, whatever it
-// has. Whatever a standby has as complete is at each moment what the coordinator had at that position, and while commits are said to wait, everything that was
-// acknowledged is on a standby. No standby differs. None loses a commit that was acknowledged, unless people let it begin anew; and none keeps its copy, so
-// that they must, unless the coordinator lacks something of it: a crash of the coordinator is no reason.
+// In any order, streams end, standbys and the coordinator crash, commits that are under way are
+// taken back, and people promote one of the standbys, whatever it has. Whatever a standby has as
+// complete is at each moment what the coordinator had at that position, and while commits are said
+// to wait, everything that was acknowledged is on a standby. No standby differs. None loses a
+// commit that was acknowledged, unless people let it begin anew; and none keeps its copy, so that
+// they must, unless the coordinator lacks something of it: a crash of the coordinator is no reason.
 func TestAnythingMayHappen(t *testing.T) {
 	const worlds = 5
 	checks, promoted, refused := 0, 0, 0
@@ -237,7 +239,8 @@ func keysOf(st store.Store) map[string]bool {
 	return keys
 }
 
-// wantNothingLost tests that a standby loses no commit that was acknowledged when its copy is replaced.
+// wantNothingLost tests that a standby loses no commit that was acknowledged when its copy is
+// replaced.
 func (w *world) wantNothingLost(s *spare, old, next store.Store) {
 	has := keysOf(next)
 	w.mu.Lock()
@@ -249,7 +252,8 @@ func (w *world) wantNothingLost(s *spare, old, next store.Store) {
 	}
 }
 
-// lacks reports whether a coordinator lacks commits of a copy, or has crashed. The first one of a run may be that of Attach, which has no key.
+// lacks reports whether a coordinator lacks commits of a copy, or has crashed. The first one of a
+// run may be that of Attach, which has no key.
 func lacks(st *memstore.Store, copied store.Store) bool {
 	has := keysOf(st)
 	if positionIn(copied).Number == 1 {
@@ -278,7 +282,8 @@ func (w *world) crash() {
 	}
 }
 
-// promote makes the copy of a standby the store of the coordinator, which is gone, and begins a standby in an empty directory.
+// promote makes the copy of a standby the store of the coordinator, which is gone, and begins a
+// standby in an empty directory.
 func (w *world) promote(s *spare) {
 	w.crash()
 	_ = s.replica.Close()
@@ -305,7 +310,8 @@ func (w *world) promote(s *spare) {
 	w.start(s, nil)
 }
 
-// beginAnewIfRefused is what people do with a standby that keeps its copy, if they want what the coordinator has.
+// beginAnewIfRefused is what people do with a standby that keeps its copy, if they want what the
+// coordinator has.
 func (w *world) beginAnewIfRefused(s *spare) {
 	if !s.refuses.Load() {
 		return
@@ -318,7 +324,8 @@ func (w *world) beginAnewIfRefused(s *spare) {
 	w.start(s, nil)
 }
 
-// afterCrash returns what is left of a store. It shares nothing with the store, which may be in the middle of a commit.
+// afterCrash returns what is left of a store. It shares nothing with the store, which may be in the
+// middle of a commit.
 func (w *world) afterCrash(mem *memstore.Store) *memstore.Store {
 	var image bytes.Buffer
 	_, err := mem.Reopen().Snapshot(&image)

@@ -15,19 +15,24 @@ import (
 // queueBytes is how many bytes of changes wait for the store of the standby before Mark waits.
 const queueBytes = 16 << 20
 
-// Place is where a standby keeps its stores. Only a complete store may take the place of the coordinator's.
+// Place is where a standby keeps its stores. Only a complete store may take the place of the
+// coordinator's.
 type Place interface {
 	// Complete returns the store that is complete; nil if there is none of the newest format.
 	Complete() store.Store
-	// Older returns the store that is complete, but of an older format, and may only be read until Replace; nil if there is none.
+	// Older returns the store that is complete, but of an older format, and may only be read until
+	// Replace; nil if there is none.
 	Older() store.Store
-	// Empty makes an empty store for a new copy. It discards an earlier one that was not finished. The complete store stays.
+	// Empty makes an empty store for a new copy. It discards an earlier one that was not finished.
+	// The complete store stays.
 	Empty() (store.Store, error)
-	// Replace makes the store of Empty the complete one, and closes and removes the one that was it.
+	// Replace makes the store of Empty the complete one, and closes and removes the one that was
+	// it.
 	Replace() error
 }
 
-// DivergedError means that the store of the standby differs from that of the coordinator: it needs a new copy.
+// DivergedError means that the store of the standby differs from that of the coordinator: it needs
+// a new copy.
 type DivergedError struct {
 	At       records.Position
 	Keyspace store.Keyspace // the first one that differs
@@ -37,8 +42,9 @@ func (e *DivergedError) Error() string {
 	return fmt.Sprintf("the standby differs from the coordinator in the records of %v", e.Keyspace)
 }
 
-// OtherStoreError means that the coordinator serves another store than the complete copy is of, such as an empty one after its disk was lost, or a store that
-// lacks commits of the copy. The complete copy was kept: it may be the last one there is.
+// OtherStoreError means that the coordinator serves another store than the complete copy is of,
+// such as an empty one after its disk was lost, or a store that lacks commits of the copy. The
+// complete copy was kept: it may be the last one there is.
 type OtherStoreError struct {
 	Have, Got uint32 // epochs
 	Older     bool   // it is the same store, from before commits of the copy, whatever came after
@@ -63,8 +69,8 @@ func (e *OtherStoreError) Error() string {
 	return text
 }
 
-// Replica is the Sink of a standby. One goroutine at a time may use it. Another goroutine, its own, commits what came, so that the next changes can arrive
-// meanwhile: all that wait are one commit.
+// Replica is the Sink of a standby. One goroutine at a time may use it. Another goroutine, its own,
+// commits what came, so that the next changes can arrive meanwhile: all that wait are one commit.
 type Replica struct {
 	place  Place
 	ack    func(records.Position, lease.Wall)
@@ -92,8 +98,10 @@ type received struct {
 	mark    Mark
 }
 
-// NewReplica returns a Replica, which must be closed. From another goroutine, it calls ack when it has made everything up to a position durable, with the time at
-// which the coordinator wrote the commit of the position, and fail with the error that the next Mark will return, so that nobody has to wait for another one.
+// NewReplica returns a Replica, which must be closed. From another goroutine, it calls ack when it
+// has made everything up to a position durable, with the time at which the coordinator wrote the
+// commit of the position, and fail with the error that the next Mark will return, so that nobody
+// has to wait for another one.
 func NewReplica(p Place, ack func(records.Position, lease.Wall), fail func(error)) *Replica {
 	r := &Replica{place: p, ack: ack, fail: fail, next: new(store.Batch), done: make(chan struct{})}
 	r.changed.L = &r.mu
@@ -101,8 +109,9 @@ func NewReplica(p Place, ack func(records.Position, lease.Wall), fail func(error
 	return r
 }
 
-// Start returns what the replica has: of a copy that was begun, or else of the complete store, unless that has been found to differ from the coordinator's. It
-// waits until what was received is durable.
+// Start returns what the replica has: of a copy that was begun, or else of the complete store,
+// unless that has been found to differ from the coordinator's. It waits until what was received is
+// durable.
 func (r *Replica) Start() (s Start, err error) {
 	r.mu.Lock()
 	r.settle()
@@ -122,7 +131,8 @@ func (r *Replica) Start() (s Start, err error) {
 	return s, err
 }
 
-// settle waits until nothing is being committed, and nothing waits for that. The caller holds the lock.
+// settle waits until nothing is being committed, and nothing waits for that. The caller holds the
+// lock.
 func (r *Replica) settle() {
 	for r.busy || len(r.queue) > 0 {
 		r.changed.Wait()
@@ -168,8 +178,9 @@ func (r *Replica) Changes(ops []store.Op) error {
 	return nil
 }
 
-// Mark implements Sink. It waits while much is waiting for the store. Its errors are those of the store, of Place.Replace, *OtherStoreError and
-// *DivergedError, also for earlier marks; after the last one another Begin helps.
+// Mark implements Sink. It waits while much is waiting for the store. Its errors are those of the
+// store, of Place.Replace, *OtherStoreError and *DivergedError, also for earlier marks; after the
+// last one another Begin helps.
 func (r *Replica) Mark(m Mark) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -299,7 +310,8 @@ func (r *Replica) written() (at lease.Wall, err error) {
 	return at, err
 }
 
-// progress notes how far the copy is with a group. It returns an *OtherStoreError as soon as the copy has what tells: long before it is complete.
+// progress notes how far the copy is with a group. It returns an *OtherStoreError as soon as the
+// copy has what tells: long before it is complete.
 func (r *Replica) progress(group []received) error {
 	for _, one := range group {
 		if one.mark.Copied != nil {
@@ -336,7 +348,8 @@ func (r *Replica) compare(m Mark) error {
 	})
 }
 
-// requireSameStore keeps the complete copy from being replaced by one of another store, or by one that lacks commits of it.
+// requireSameStore keeps the complete copy from being replaced by one of another store, or by one
+// that lacks commits of it.
 func (r *Replica) requireSameStore() error {
 	complete := r.place.Complete()
 	if complete == nil {
@@ -382,8 +395,9 @@ func stateOf(st store.Store) (s state, found bool, err error) {
 	return s, found, err
 }
 
-// upTo returns up to which number the store has the commits of a run; known is false if it has none of them. It never lacks more than the newest commit of its
-// own run, which may be on its way, or may have been taken back by a loss of power.
+// upTo returns up to which number the store has the commits of a run; known is false if it has none
+// of them. It never lacks more than the newest commit of its own run, which may be on its way, or
+// may have been taken back by a loss of power.
 func (s state) upTo(run uint64) (number uint64, known bool) {
 	if run == s.at.Run {
 		return s.at.Number + 1, true

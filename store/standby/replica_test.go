@@ -24,7 +24,8 @@ type replicaRig struct {
 	failed []error
 }
 
-// withReplica runs a test with a Replica that has a complete copy at position 1. Its commits take a second from then on.
+// withReplica runs a test with a Replica that has a complete copy at position 1. Its commits take a
+// second from then on.
 func withReplica(t *testing.T, test func(r *replicaRig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -112,7 +113,8 @@ func (r *replicaRig) wantHas(st store.Store, want ...byte) {
 	}
 }
 
-// A standby that comes back says what it has when all that it received is durable, and what comes next goes where it belongs: a copy into a store of its own.
+// A standby that comes back says what it has when all that it received is durable, and what comes
+// next goes where it belongs: a copy into a store of its own.
 func TestNextStreamWaitsForTheOneBefore(t *testing.T) {
 	withReplica(t, func(r *replicaRig) {
 		r.commit(2, false)
@@ -130,7 +132,8 @@ func TestNextStreamWaitsForTheOneBefore(t *testing.T) {
 	})
 }
 
-// A commit of which only a part came before its stream ended is not applied, in whatever stream the next mark comes.
+// A commit of which only a part came before its stream ended is not applied, in whatever stream the
+// next mark comes.
 func TestPartOfACommitIsDropped(t *testing.T) {
 	withReplica(t, func(r *replicaRig) {
 		r.change(9)
@@ -142,8 +145,9 @@ func TestPartOfACommitIsDropped(t *testing.T) {
 	})
 }
 
-// Sums are those of the state at their mark, however many marks wait behind it. What comes after a difference is neither applied nor acknowledged, and the copy
-// that differs is not gone on with, until there is another one.
+// Sums are those of the state at their mark, however many marks wait behind it. What comes after a
+// difference is neither applied nor acknowledged, and the copy that differs is not gone on with,
+// until there is another one.
 func TestSumsAreOfTheirMark(t *testing.T) {
 	withReplica(t, func(r *replicaRig) {
 		r.commit(2, false)

@@ -10,7 +10,9 @@ import (
 type Start struct {
 	At      records.Position // every commit up to this one; zero: nothing
 	Written lease.Wall       // when the coordinator wrote the commit of At; 0 for a copy that is not complete
-	Copied  *Cursor          // a copy that is not complete: of what was not changed since it began, it has the records before this one; nil: everything
+	// a copy that is not complete: of what was not changed since it began, it has the records
+	// before this one; nil: everything
+	Copied *Cursor
 }
 
 // Cursor is a place in the order of all records: by keyspace, then by key.
@@ -19,7 +21,8 @@ type Cursor struct {
 	Key      []byte
 }
 
-// Sink takes what a Follower sends: Begin first and once, then changes and marks. An error ends the Follower.
+// Sink takes what a Follower sends: Begin first and once, then changes and marks. An error ends the
+// Follower.
 type Sink interface {
 	Begin(Begin) error
 	// Changes belong to the next mark. They are valid until Changes returns.

@@ -80,7 +80,8 @@ func TestStandbyFollows(t *testing.T) {
 	})
 }
 
-// Commits that are made while the store is being copied change what was copied and what was not yet. The copy counts as complete only when it is.
+// Commits that are made while the store is being copied change what was copied and what was not
+// yet. The copy counts as complete only when it is.
 func TestCopyWhileCommitting(t *testing.T) {
 	for range 2 {
 		seed := rand.Uint64()
@@ -119,7 +120,8 @@ func TestCopyWhileCommitting(t *testing.T) {
 	}
 }
 
-// However often the line is cut and the coordinator starts anew, the standby ends up equal, and resumes without a new copy.
+// However often the line is cut and the coordinator starts anew, the standby ends up equal, and
+// resumes without a new copy.
 func TestRandomCuts(t *testing.T) {
 	for range 50 {
 		seed := rand.Uint64()
@@ -188,8 +190,8 @@ func TestCopyGoesOnAfterACut(t *testing.T) {
 	}
 }
 
-// A copy that was begun is of no use when the commits since then are no longer kept, when the coordinator has crashed, or when another program has changed the
-// store: it begins anew.
+// A copy that was begun is of no use when the commits since then are no longer kept, when the
+// coordinator has crashed, or when another program has changed the store: it begins anew.
 func TestCopyBeginsAnew(t *testing.T) {
 	big := strings.Repeat("x", 100_000)
 	for _, tt := range []struct {
@@ -253,7 +255,8 @@ func TestCopyBeginsAnew(t *testing.T) {
 	}
 }
 
-// A crash of the coordinator before the standby has everything costs a copy, since the commits that it lacks are no longer kept.
+// A crash of the coordinator before the standby has everything costs a copy, since the commits that
+// it lacks are no longer kept.
 func TestCrashOfTheCoordinatorLosesWhatWasKept(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.connect()
@@ -270,7 +273,8 @@ func TestCrashOfTheCoordinatorLosesWhatWasKept(t *testing.T) {
 	})
 }
 
-// What another program changes while no coordinator serves leaves the position as it was, and is found by the checksums.
+// What another program changes while no coordinator serves leaves the position as it was, and is
+// found by the checksums.
 func TestChangesOfAnotherProgramAreFound(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.connect()
@@ -291,7 +295,8 @@ func TestChangesOfAnotherProgramAreFound(t *testing.T) {
 	})
 }
 
-// A standby that lags by more than the buffer is cut off, keeps its complete copy, and gets a new one.
+// A standby that lags by more than the buffer is cut off, keeps its complete copy, and gets a new
+// one.
 func TestTooFarBehind(t *testing.T) {
 	inBubble(t, Options{Buffer: 1000}, func(r *rig) {
 		r.connect()
@@ -361,7 +366,8 @@ func TestKeptForAWhile(t *testing.T) {
 	}
 }
 
-// Two that follow under one name would hide each other: the first one stays. But a standby that has lost its line may come back before that is noticed.
+// Two that follow under one name would hide each other: the first one stays. But a standby that has
+// lost its line may come back before that is noticed.
 func TestReplaced(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.connect()
@@ -429,8 +435,8 @@ func (r *rig) commitTakes() time.Duration {
 	return time.Since(began)
 }
 
-// With Options.Wait, what was acknowledged while commits waited is on the standby. A standby that is away holds up one commit for that long, and no other until
-// it has caught up.
+// With Options.Wait, what was acknowledged while commits waited is on the standby. A standby that
+// is away holds up one commit for that long, and no other until it has caught up.
 func TestWait(t *testing.T) {
 	var told []bool
 	inBubble(t, Options{Wait: 2 * time.Second, OnWait: func(waits bool) { told = append(told, waits) }}, func(r *rig) {
@@ -475,7 +481,8 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// While commits come without a pause, a standby is never quite up to date; commits begin to wait for it all the same.
+// While commits come without a pause, a standby is never quite up to date; commits begin to wait
+// for it all the same.
 func TestWaitBeginsUnderLoad(t *testing.T) {
 	inBubble(t, Options{Wait: 2 * time.Second}, func(r *rig) {
 		r.place.slow = 100 * time.Millisecond
@@ -506,7 +513,8 @@ func TestCopyHoldsUpNothing(t *testing.T) {
 	})
 }
 
-// A read shows nothing that a commit which waits for a standby has changed, before the standby has it.
+// A read shows nothing that a commit which waits for a standby has changed, before the standby has
+// it.
 func TestReadsWait(t *testing.T) {
 	inBubble(t, Options{Wait: 2 * time.Second}, func(r *rig) {
 		r.place.slow = 100 * time.Millisecond
@@ -560,7 +568,8 @@ func TestWaitsAreToldWhenAllIsSafe(t *testing.T) {
 	})
 }
 
-// A standby that leaves while nothing is committed is missed after the time that a commit would have waited for it.
+// A standby that leaves while nothing is committed is missed after the time that a commit would
+// have waited for it.
 func TestStandbyIsMissedWithoutCommits(t *testing.T) {
 	inBubble(t, Options{Wait: 2 * time.Second}, func(r *rig) {
 		r.connect()
@@ -594,7 +603,8 @@ func TestStandbyThatLeavesOftenIsNotMissed(t *testing.T) {
 	})
 }
 
-// A standby that comes again before its older connection was missed, and gets a new copy, is missed like one that leaves: its old copy lacks what is acknowledged.
+// A standby that comes again before its older connection was missed, and gets a new copy, is missed
+// like one that leaves: its old copy lacks what is acknowledged.
 func TestStandbyThatComesAgainIsMissed(t *testing.T) {
 	inBubble(t, Options{Wait: 2 * time.Second}, func(r *rig) {
 		r.connect()
@@ -611,7 +621,8 @@ func TestStandbyThatComesAgainIsMissed(t *testing.T) {
 	})
 }
 
-// Another standby takes the place of one that has left only if it has what was acknowledged by then.
+// Another standby takes the place of one that has left only if it has what was acknowledged by
+// then.
 func TestStandbyIsMissedAlthoughASlowerOneFollows(t *testing.T) {
 	for _, acks := range []bool{false, true} {
 		inBubble(t, Options{Wait: 2 * time.Second}, func(r *rig) {

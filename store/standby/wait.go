@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// settled notes that a commit is durable here, and waits for a standby if commits do. It returns how long it has waited.
+// settled notes that a commit is durable here, and waits for a standby if commits do. It returns
+// how long it has waited.
 func (f *Feed) settled(number uint64) time.Duration {
 	f.mu.Lock()
 	f.durable = max(f.durable, number)
@@ -22,7 +23,8 @@ func (f *Feed) settled(number uint64) time.Duration {
 	return time.Since(began)
 }
 
-// Waiting returns for how long commits that are durable here have been waiting for a standby by now; 0 if none does.
+// Waiting returns for how long commits that are durable here have been waiting for a standby by
+// now; 0 if none does.
 func (f *Feed) Waiting() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -32,7 +34,8 @@ func (f *Feed) Waiting() time.Duration {
 	return time.Since(f.waitingSince)
 }
 
-// awaitSafe waits until a standby has a commit and all before it, if commits wait for that. If none has it in time, commits no longer do.
+// awaitSafe waits until a standby has a commit and all before it, if commits wait for that. If none
+// has it in time, commits no longer do.
 func (f *Feed) awaitSafe(number uint64) {
 	safe := func() bool { return !f.waits || f.has(number) }
 	f.mu.Lock()
@@ -52,7 +55,8 @@ func (f *Feed) awaitSafe(number uint64) {
 	}
 }
 
-// has reports whether a standby that is complete has a commit and all before it. The caller holds the lock.
+// has reports whether a standby that is complete has a commit and all before it. The caller holds
+// the lock.
 func (f *Feed) has(number uint64) bool {
 	for _, fl := range f.followers {
 		if fl.complete() && fl.acked >= number {
@@ -62,8 +66,8 @@ func (f *Feed) has(number uint64) bool {
 	return false
 }
 
-// acknowledged lets commits begin to wait for a standby that keeps up, and has just acknowledged something. They are said to wait only when a standby has all
-// that did not wait, too.
+// acknowledged lets commits begin to wait for a standby that keeps up, and has just acknowledged
+// something. They are said to wait only when a standby has all that did not wait, too.
 func (f *Feed) acknowledged(fl *Follower) {
 	if f.opts.Wait == 0 {
 		return
@@ -98,15 +102,17 @@ func (f *Feed) change(set func()) {
 	}
 }
 
-// Waits reports whether everything that was acknowledged is on a standby: commits wait for one, and it has all that did not.
+// Waits reports whether everything that was acknowledged is on a standby: commits wait for one, and
+// it has all that did not.
 func (f *Feed) Waits() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.told
 }
 
-// miss is for a standby that leaves: commits wait no longer if by the time that they would wait for it none has what is durable now, even if no commit comes that
-// waits in vain. A standby that has come back, and left again, has that time once more. The caller holds the lock.
+// miss is for a standby that leaves: commits wait no longer if by the time that they would wait for
+// it none has what is durable now, even if no commit comes that waits in vain. A standby that has
+// come back, and left again, has that time once more. The caller holds the lock.
 func (f *Feed) miss(fl *Follower) {
 	if !f.waits || !fl.complete() {
 		return

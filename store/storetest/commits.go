@@ -20,7 +20,8 @@ func begin(t *testing.T, s store.Store) store.Tx {
 	return tx
 }
 
-// batchOf returns a batch of changes, given as key, value, key, value ... An empty value deletes its key.
+// batchOf returns a batch of changes, given as key, value, key, value ... An empty value deletes
+// its key.
 func batchOf(ks store.Keyspace, changes ...string) *store.Batch {
 	b := new(store.Batch)
 	for i := 0; i < len(changes); i += 2 {
@@ -56,8 +57,9 @@ func inSteps(ctx context.Context, s store.Store, b *store.Batch) error {
 	return tx.Sync()
 }
 
-// A6: the batches of one commit are applied in their order, and no View sees any of them before the commit. This must also hold if one batch deletes
-// all keys of a keyspace with many pages and a later one adds a key: in such a bucket, Cursor.Last of bbolt never returns.
+// A6: the batches of one commit are applied in their order, and no View sees any of them before the
+// commit. This must also hold if one batch deletes all keys of a keyspace with many pages and a
+// later one adds a key: in such a bucket, Cursor.Last of bbolt never returns.
 func (be Backend) testTogether(t *testing.T) {
 	const many = 2000
 	s := be.New(t)
@@ -103,7 +105,8 @@ func (be Backend) testRollback(t *testing.T) {
 	wantValue(t, s, store.Task, "c", "3")
 }
 
-// A6: a commit can begin when the one before it is written and not yet durable. It sees and replaces the changes of that commit.
+// A6: a commit can begin when the one before it is written and not yet durable. It sees and
+// replaces the changes of that commit.
 func (be Backend) testOverlap(t *testing.T) {
 	s := be.New(t)
 	first := begin(t, s)
@@ -124,7 +127,8 @@ func (be Backend) testOverlap(t *testing.T) {
 	wantValue(t, s, store.Task, "c", "2")
 }
 
-// A6: a commit may have as many changes as the engine makes at once, more bytes than its cap, and keys and values that are long.
+// A6: a commit may have as many changes as the engine makes at once, more bytes than its cap, and
+// keys and values that are long.
 func (be Backend) testLarge(t *testing.T) {
 	t.Attr("rules", "A6")
 	const tasks, payloads, mib = 4000, 17, 1 << 20
@@ -162,8 +166,8 @@ func (be Backend) testLarge(t *testing.T) {
 	})
 }
 
-// testOneOwner: either a store that is open cannot be opened by another process, or it can, and then commits of the first owner fail and change nothing,
-// also one that has begun.
+// testOneOwner: either a store that is open cannot be opened by another process, or it can, and
+// then commits of the first owner fail and change nothing, also one that has begun.
 func (be Backend) testOneOwner(t *testing.T) {
 	s := be.New(t)
 	put(t, s, store.Task, "a", "1")

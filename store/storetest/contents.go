@@ -8,7 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// testOrder: of several changes to one key in a batch, the last one wins. Deleting a key that is not there is no error.
+// testOrder: of several changes to one key in a batch, the last one wins. Deleting a key that is
+// not there is no error.
 func (be Backend) testOrder(t *testing.T) {
 	s := be.New(t)
 	put(t, s, store.Task, "stale", "1")
@@ -41,7 +42,8 @@ func (be Backend) testEmpty(t *testing.T) {
 	}
 }
 
-// testScan: Scan visits the keys in [from, to) in the order of their bytes, ScanBack in reverse order; both stop when their function returns false.
+// testScan: Scan visits the keys in [from, to) in the order of their bytes, ScanBack in reverse
+// order; both stop when their function returns false.
 func (be Backend) testScan(t *testing.T) {
 	s := be.New(t)
 	if got := scan(t, s, store.Ready, nil, nil); got != "" {
@@ -82,7 +84,8 @@ func (be Backend) testScan(t *testing.T) {
 	})
 }
 
-// testNested: the function of a scan may read with the same Reader, also in the same keyspace, without moving the scan that called it.
+// testNested: the function of a scan may read with the same Reader, also in the same keyspace,
+// without moving the scan that called it.
 func (be Backend) testNested(t *testing.T) {
 	s := be.New(t)
 	const keys = 300 // on several pages
@@ -135,8 +138,8 @@ func (be Backend) testKeyspaces(t *testing.T) {
 	wantValue(t, s, store.Spec, "k", "spec")
 }
 
-// testOwnership: the caller may use its buffers again after Put, and the batch again after Commit. The engine does both: it builds the next batch in
-// the memory of one that was committed.
+// testOwnership: the caller may use its buffers again after Put, and the batch again after Commit.
+// The engine does both: it builds the next batch in the memory of one that was committed.
 func (be Backend) testOwnership(t *testing.T) {
 	s := be.New(t)
 	key, value := []byte("key"), bytes.Repeat([]byte("v"), 5000)
@@ -151,7 +154,8 @@ func (be Backend) testOwnership(t *testing.T) {
 	wantValue(t, s, store.Spec, "key", want)
 
 	b.Reset()
-	b.Put(store.Spec, []byte("yyy"), bytes.Repeat([]byte("w"), 5000)) // overwrites the first value in the memory of the batch
+	// overwrites the first value in the memory of the batch
+	b.Put(store.Spec, []byte("yyy"), bytes.Repeat([]byte("w"), 5000))
 	wantValue(t, s, store.Spec, "key", want)
 	if err := s.Commit(t.Context(), &b); err != nil {
 		t.Fatal(err)

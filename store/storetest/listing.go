@@ -8,7 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Listing returns the contents of a store, a line for each record. Two stores hold the same records if their listings are equal.
+// Listing returns the contents of a store, a line for each record. Two stores hold the same records
+// if their listings are equal.
 func Listing(t testing.TB, s store.Store) string {
 	t.Helper()
 	var all strings.Builder

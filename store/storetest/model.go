@@ -39,8 +39,8 @@ func (m *model) scan(ks store.Keyspace, from, to string) string {
 	return entries.String()
 }
 
-// testModel applies the same random batches to a store and a model, and compares them after each by random scans and reads. Now and then it reopens
-// the store.
+// testModel applies the same random batches to a store and a model, and compares them after each by
+// random scans and reads. Now and then it reopens the store.
 func (be Backend) testModel(t *testing.T) {
 	const steps = 150
 	seed := rand.Uint64()
@@ -70,14 +70,16 @@ func (be Backend) testModel(t *testing.T) {
 	}
 }
 
-// modelKeyspaces are the keyspaces that testModel uses. Package boltstore fills the pages of the last one less than those of the others.
+// modelKeyspaces are the keyspaces that testModel uses. Package boltstore fills the pages of the
+// last one less than those of the others.
 var modelKeyspaces = []store.Keyspace{store.Spec, store.Task, store.Ready, store.Idempotency}
 
 const modelKeys = 400
 
 func randomKey(rnd *rand.Rand) string { return fmt.Sprintf("%03d", rnd.IntN(modelKeys)) }
 
-// randomBatch fills b with changes that mostly add records or mostly delete some, so that pages split and merge.
+// randomBatch fills b with changes that mostly add records or mostly delete some, so that pages
+// split and merge.
 func randomBatch(rnd *rand.Rand, b *store.Batch) {
 	deletes := 20 + 60*rnd.IntN(2) // percent
 	for range rnd.IntN(200) {

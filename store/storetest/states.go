@@ -33,8 +33,9 @@ func (be Backend) testIsolation(t *testing.T) {
 	}
 }
 
-// testAtomicity checks A6 for readers: each commit writes its number to two keyspaces, and readers that run at the same time must never see two
-// different numbers, or a number that is lower than one that they have seen.
+// testAtomicity checks A6 for readers: each commit writes its number to two keyspaces, and readers
+// that run at the same time must never see two different numbers, or a number that is lower than
+// one that they have seen.
 func (be Backend) testAtomicity(t *testing.T) {
 	t.Attr("rules", "A6")
 	const commits = 50
@@ -101,7 +102,8 @@ func (be Backend) testReopen(t *testing.T) {
 	wantValue(t, s, store.Output, "big", string(bytes.Repeat([]byte("o"), 1<<20)))
 }
 
-// testSnapshot: a snapshot holds the records that were committed before it. A store that is restored from it does not share changes with the first one.
+// testSnapshot: a snapshot holds the records that were committed before it. A store that is
+// restored from it does not share changes with the first one.
 func (be Backend) testSnapshot(t *testing.T) {
 	s := be.New(t)
 	put(t, s, store.Task, "a", "1")
@@ -129,7 +131,8 @@ type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("disk is full") }
 
-// testClosed: every call on a closed store returns ErrClosed, of a commit in steps at the latest Sync, and closing it again does nothing.
+// testClosed: every call on a closed store returns ErrClosed, of a commit in steps at the latest
+// Sync, and closing it again does nothing.
 func (be Backend) testClosed(t *testing.T) {
 	s := be.New(t)
 	put(t, s, store.Task, "a", "1")

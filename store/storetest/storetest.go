@@ -1,4 +1,5 @@
-// Package storetest is the test suite that every store.Store has to pass, and what tests of stored records share.
+// Package storetest is the test suite that every store.Store has to pass, and what tests of stored
+// records share.
 package storetest
 
 import (
@@ -16,7 +17,8 @@ type Backend struct {
 	New func(t *testing.T) store.Store
 	// Reopen closes s and returns the store as a new process finds it.
 	Reopen func(t *testing.T, s store.Store) store.Store
-	// Second opens s once more, as another process does while s is open, or returns why that is refused.
+	// Second opens s once more, as another process does while s is open, or returns why that is
+	// refused.
 	Second func(t *testing.T, s store.Store) (store.Store, error)
 	// Restore returns a store that is made from what Snapshot wrote.
 	Restore func(t *testing.T, snapshot []byte) store.Store

@@ -7,7 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Index has the timers of tasks that wait which may be missing in Timer. Only one goroutine may use it.
+// Index has the timers of tasks that wait which may be missing in Timer. Only one goroutine may use
+// it.
 type Index struct {
 	size   int
 	recent [2]timers // by clock
@@ -23,11 +24,13 @@ type Index struct {
 const DefaultSize = 1 << 16
 
 const (
-	// shareOfBacklog bounds what is in memory as a share of the tasks that wait: the fewer recent timers there are for each page of Timer, the fewer share one.
+	// shareOfBacklog bounds what is in memory as a share of the tasks that wait: the fewer recent
+	// timers there are for each page of Timer, the fewer share one.
 	shareOfBacklog = 32
 	// stepsOfSweep is in how many steps a sweep ends at the latest.
 	stepsOfSweep = 1024
-	// askedAtOnce is how many timers of an earlier start a step asks at most: each reads a task from the store.
+	// askedAtOnce is how many timers of an earlier start a step asks at most: each reads a task
+	// from the store.
 	askedAtOnce = 1000
 	// perRecord is how many timers a record of TimerLog has at most: as many as fit into a page.
 	perRecord = 64
@@ -85,7 +88,8 @@ func (x *Index) Add(k store.TimerKey) {
 	x.added = append(x.added, k)
 }
 
-// Remove removes a timer that its task no longer has. inTimer reports whether it may be in Timer, from which the caller must then delete it.
+// Remove removes a timer that its task no longer has. inTimer reports whether it may be in Timer,
+// from which the caller must then delete it.
 func (x *Index) Remove(k store.TimerKey) (inTimer bool) {
 	had, ok := x.recent[k.Clock].Delete(timer{due: k.Due, task: k.Task})
 	return !ok || had.unsure

@@ -18,8 +18,8 @@ import (
 
 var histories = draw.NewHistories("./store/timerindex", 10)
 
-// world is an index, its store, and a plain set of the timers that tasks have. Commits reach the store later than the index hears of their changes, as in the
-// engine.
+// world is an index, its store, and a plain set of the timers that tasks have. Commits reach the
+// store later than the index hears of their changes, as in the engine.
 type world struct {
 	*testing.T
 	*rand.Rand
@@ -100,7 +100,8 @@ func (w *world) commit(n int) {
 	}
 }
 
-// checkRemovals checks that a batch removes no records of TimerLog that do not exist: each costs a search.
+// checkRemovals checks that a batch removes no records of TimerLog that do not exist: each costs a
+// search.
 func (w *world) checkRemovals(b *store.Batch) {
 	w.Helper()
 	put := map[string]bool{}
@@ -169,7 +170,8 @@ func (w *world) checkStore() {
 	}
 }
 
-// checkMemory checks that each timer that a task has is in memory, or is in Timer once all batches are durable.
+// checkMemory checks that each timer that a task has is in memory, or is in Timer once all batches
+// are durable.
 func (w *world) checkMemory() {
 	w.Helper()
 	sorted, _, _ := w.inStore()
@@ -210,7 +212,8 @@ func (w *world) any() (store.TimerKey, bool) {
 	return all[w.IntN(len(all))], true
 }
 
-// T2, T8: whatever comes, goes and crashes, each timer that a task has is found after a start, and Timer has no other.
+// T2, T8: whatever comes, goes and crashes, each timer that a task has is found after a start, and
+// Timer has no other.
 func TestRandomHistories(t *testing.T) {
 	t.Attr("rules", "T2 T8")
 	histories.Play(t, playHistory)
@@ -259,8 +262,8 @@ func playHistory(t *testing.T, seed uint64) {
 	}
 }
 
-// However many timers come and go, memory and TimerLog hold no more than about three times as many as make a sweep begin, and Timer none of those that went
-// before a sweep.
+// However many timers come and go, memory and TimerLog hold no more than about three times as many
+// as make a sweep begin, and Timer none of those that went before a sweep.
 func TestFloodOfShortTimers(t *testing.T) {
 	const size, each = 512, 10
 	w := newWorld(t, 1, size)
@@ -283,7 +286,8 @@ func TestFloodOfShortTimers(t *testing.T) {
 	}
 }
 
-// Those that stay are moved in their order, about twice as many as come, so that neighbours are written together; then TimerLog forgets them.
+// Those that stay are moved in their order, about twice as many as come, so that neighbours are
+// written together; then TimerLog forgets them.
 func TestSweepMovesNeighbours(t *testing.T) {
 	const size, each = 1024, 64
 	w := newWorld(t, 1, size)
@@ -320,7 +324,8 @@ func TestSweepMovesNeighbours(t *testing.T) {
 	}
 }
 
-// A sweep begins later if more tasks wait: otherwise hardly two of the timers that it moves would share a page.
+// A sweep begins later if more tasks wait: otherwise hardly two of the timers that it moves would
+// share a page.
 func TestSweepFollowsTheBacklog(t *testing.T) {
 	for waiting, want := range map[uint64]bool{0: true, 3200: true, 3201 + 32: false} {
 		w := newWorld(t, 1, 10)
@@ -333,7 +338,8 @@ func TestSweepFollowsTheBacklog(t *testing.T) {
 	}
 }
 
-// TimerLog ends even if each timer is due after all that came before, so that all are ahead of the sweep, and one is due long after them.
+// TimerLog ends even if each timer is due after all that came before, so that all are ahead of the
+// sweep, and one is due long after them.
 func TestDelaysThatAreAllTheSame(t *testing.T) {
 	const size, each, perRecord = 4096, 256, 64
 	w := newWorld(t, 1, size)
@@ -378,7 +384,8 @@ func TestFewRecordsAreRemovedAtOnce(t *testing.T) {
 	}
 }
 
-// TimerLog ends, however often the coordinator starts again before enough timers for a sweep have come.
+// TimerLog ends, however often the coordinator starts again before enough timers for a sweep have
+// come.
 func TestLogEndsAcrossStarts(t *testing.T) {
 	const size = 50
 	w := newWorld(t, 1, size)
@@ -424,7 +431,8 @@ func TestTimerOfOneBatchIsNotWritten(t *testing.T) {
 	}
 }
 
-// A step reads few tasks, however many timers a start has found and however many come: the loop waits for it. What it leaves out comes in later steps.
+// A step reads few tasks, however many timers a start has found and however many come: the loop
+// waits for it. What it leaves out comes in later steps.
 func TestStepAsksLittle(t *testing.T) {
 	const size = 5000
 	w := newWorld(t, 1, size)

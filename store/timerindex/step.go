@@ -7,17 +7,20 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Changes are what a step changes. They belong into one batch, behind those of all earlier steps, and behind what Remove said about timers before this step.
+// Changes are what a step changes. They belong into one batch, behind those of all earlier steps,
+// and behind what Remove said about timers before this step.
 type Changes struct {
-	Moved []store.TimerKey // the recent timers that are in Timer from now on, in order, those of each clock by themselves
+	// the recent timers that are in Timer from now on, in order, those of each clock by themselves
+	Moved []store.TimerKey
 
 	logged       []store.TimerKey
 	number       uint64 // of the first record that it adds to TimerLog
 	removed, end uint64 // the records of TimerLog from removed to before end are removed
 }
 
-// Step returns what the next batch has to write: the timers that were added, a part of a sweep, and the removal of records that are not needed any more. waiting is
-// the number of tasks that wait. has reports whether the task of a timer has it; it is asked only about timers that Load has read.
+// Step returns what the next batch has to write: the timers that were added, a part of a sweep, and
+// the removal of records that are not needed any more. waiting is the number of tasks that wait.
+// has reports whether the task of a timer has it; it is asked only about timers that Load has read.
 func (x *Index) Step(waiting uint64, has func(store.TimerKey) bool) (c Changes) {
 	came := len(x.added)
 	c.number = x.next
@@ -33,8 +36,9 @@ func (x *Index) Step(waiting uint64, has func(store.TimerKey) bool) (c Changes) 
 		x.sweep, x.logged = &sweep{after: timer{due: math.MinInt64}, next: x.next, least: x.Len()/stepsOfSweep + 1}, 0
 	}
 	if x.sweep != nil {
-		// Those that come during a sweep may all be due behind those that were there, as with delays that are all the same. So it moves more than come: otherwise
-		// it would hardly come nearer to its end, and until then nothing is removed from TimerLog.
+		// Those that come during a sweep may all be due behind those that were there, as with
+		// delays that are all the same. So it moves more than come: otherwise it would hardly come
+		// nearer to its end, and until then nothing is removed from TimerLog.
 		c.Moved = x.move(x.sweep.least+2*came, has)
 	}
 	c.removed = x.first

@@ -21,7 +21,8 @@ func (v *verifier) recount(t *lease.Task) {
 	q.Add(t, countedFrom)
 }
 
-// checkCounters compares the counters of each queue with the recount. It also checks that the workspaces of the queues and of their settings exist.
+// checkCounters compares the counters of each queue with the recount. It also checks that the
+// workspaces of the queues and of their settings exist.
 func (v *verifier) checkCounters() error {
 	err := records.Queues(readable{v.r}, func(q records.Queue) error {
 		key := string(store.AppendNameKey(nil, q.Space, q.Name))

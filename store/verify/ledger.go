@@ -16,7 +16,8 @@ type taskLedger struct {
 	outcomes uint32 // number of reports that ended a round
 }
 
-// checkLedgers checks the committed reports, task by task. The keys of the reports of one task are adjacent.
+// checkLedgers checks the committed reports, task by task. The keys of the reports of one task are
+// adjacent.
 func (v *verifier) checkLedgers() error { return v.checkLedgersIn(nil, nil) }
 
 // checkLedgersIn is checkLedgers for the keys in [from, to).
@@ -50,7 +51,8 @@ func (v *verifier) checkLedgersIn(from, to []byte) error {
 	return v.checkLedger(current)
 }
 
-// checkLedger compares the ledger of a task with the task. Each round has at most one report that ended it, and the task is in a later round (A5).
+// checkLedger compares the ledger of a task with the task. Each round has at most one report that
+// ended it, and the task is in a later round (A5).
 func (v *verifier) checkLedger(l taskLedger) error {
 	if l.key == nil {
 		return nil

@@ -32,7 +32,8 @@ func (v *verifier) checkOwners() error {
 // task reads the task of an id that a record contains; nil if there is no such task.
 func (v *verifier) task(id lease.TaskID) (*lease.Task, error) { return records.Task(v.r, id) }
 
-// checkIndexes checks that the task of each index entry exists, and that the present version of the task has this entry.
+// checkIndexes checks that the task of each index entry exists, and that the present version of the
+// task has this entry.
 func (v *verifier) checkIndexes() error {
 	v.deleted = map[lease.TaskID]struct{}{}
 	for ks, parse := range map[store.Keyspace]func(key []byte) (lease.TaskID, error){
@@ -62,7 +63,8 @@ func (v *verifier) checkEntry(ks store.Keyspace, key []byte, id lease.TaskID) er
 	switch {
 	case err != nil:
 		return ignoreCorrupt(err)
-	case t == nil && ks == store.Timer && key[0] == byte(store.ServingClock) && v.mayHaveExisted(id): // the timer that removes its ledger (A10)
+	case t == nil && ks == store.Timer && key[0] == byte(store.ServingClock) && v.mayHaveExisted(id):
+		// the timer that removes its ledger (A10)
 		v.deleted[id] = struct{}{}
 		return nil
 	case t == nil:
@@ -110,8 +112,8 @@ func (v *verifier) checkMounted(key []byte) error {
 	return ignoreCorrupt(err)
 }
 
-// checkOlderKeys checks that the task of each idempotency key in Idempotency exists and has this key (T1). In KeyLog and KeySegment, those of removed tasks
-// remain for a while.
+// checkOlderKeys checks that the task of each idempotency key in Idempotency exists and has this
+// key (T1). In KeyLog and KeySegment, those of removed tasks remain for a while.
 func (v *verifier) checkOlderKeys() error {
 	return v.each(store.Idempotency, func(key []byte) error {
 		space, name, err := store.ParseNameKey(store.Idempotency, key)

@@ -31,7 +31,8 @@ func (v *verifier) checkTasks() error {
 	})
 }
 
-// checkTask checks a task and the records that belong to it, without its index entries and its ledger.
+// checkTask checks a task and the records that belong to it, without its index entries and its
+// ledger.
 func (v *verifier) checkTask(t *lease.Task, key []byte) {
 	v.checkState(t, key)
 	v.checkWorkspace(t, key)
@@ -41,8 +42,9 @@ func (v *verifier) checkTask(t *lease.Task, key []byte) {
 	v.checkBlobs(t, key)
 }
 
-// TaskProblem returns the first problem that Store would find with one task and the records that belong to it, without its index entries; empty if there is
-// none. space is the workspace of the task, and epoch that of the store; 0: it is not known.
+// TaskProblem returns the first problem that Store would find with one task and the records that
+// belong to it, without its index entries; empty if there is none. space is the workspace of the
+// task, and epoch that of the store; 0: it is not known.
 func TaskProblem(r store.Reader, t *lease.Task, space records.Space, epoch uint32) (problem string, err error) {
 	v := &verifier{r: r, spaces: map[uint32]*records.Space{space.Number: &space}, sum: Summary{Epoch: epoch}}
 	v.report = func(f Finding) { problem = cmp.Or(problem, f.Keyspace.String()+": "+f.Problem) }
@@ -78,7 +80,8 @@ func (v *verifier) checkWorkspace(t *lease.Task, key []byte) {
 		"the next number is %d, but a task has number %d and place %d (A2)", s.NextSeq, t.ID.Seq, t.Place)
 }
 
-// checkLease checks the live lease and the last one (A1, A2). There is at most one live lease, because its key is the id of the task.
+// checkLease checks the live lease and the last one (A1, A2). There is at most one live lease,
+// because its key is the id of the task.
 func (v *verifier) checkLease(t *lease.Task, key []byte) {
 	v.require(t.Last.Attempt == t.Attempts, store.Task, key, "%d attempts have ended, and the last one of them is %d (A2)", t.Attempts, t.Last.Attempt)
 	l := t.Lease
@@ -103,14 +106,16 @@ func (v *verifier) checkOutcome(t *lease.Task, key []byte) {
 	v.checkOutput(t, key)
 }
 
-// checkOutput checks that the result exists if the task is completed. An empty result need not have a record.
+// checkOutput checks that the result exists if the task is completed. An empty result need not have
+// a record.
 func (v *verifier) checkOutput(t *lease.Task, key []byte) {
 	completed, has := t.Rest == lease.Completed, v.has(store.Output, key)
 	empty := t.Outcome != nil && t.Outcome.EmptyComplete()
 	v.require(completed == has || completed && empty, store.Output, key, "the task is %v; there is an output: %t", t.State(), has)
 }
 
-// checkHistory checks the order of the events, and that each round has at most one outcome (A2, A5, T10).
+// checkHistory checks the order of the events, and that each round has at most one outcome (A2, A5,
+// T10).
 func (v *verifier) checkHistory(t *lease.Task, key []byte) {
 	require := func(ok bool, format string, args ...any) { v.require(ok, store.Task, key, format, args...) }
 	require(len(t.History) <= lease.MaxHistory, "it keeps %d events (T10)", len(t.History))
@@ -145,7 +150,8 @@ func endsRound(e lease.Event) bool {
 	return false
 }
 
-// checkBlobs checks that the checkpoint, the failure and the discarded results exist exactly if the task says so.
+// checkBlobs checks that the checkpoint, the failure and the discarded results exist exactly if the
+// task says so.
 func (v *verifier) checkBlobs(t *lease.Task, key []byte) {
 	v.require(t.HasCheckpoint() == v.has(store.Checkpoint, key), store.Checkpoint, key, "the task says that it has one: %t; one is stored: %t",
 		t.HasCheckpoint(), v.has(store.Checkpoint, key))
@@ -177,8 +183,8 @@ func (v *verifier) checkEntries(t *lease.Task, key []byte) {
 	}
 }
 
-// checkInRun checks that the task is in Run if it belongs to a run and is not one of the older tasks. In a store of an older format, as a backup may have, all
-// tasks are.
+// checkInRun checks that the task is in Run if it belongs to a run and is not one of the older
+// tasks. In a store of an older format, as a backup may have, all tasks are.
 func (v *verifier) checkInRun(t *lease.Task, key []byte) error {
 	run := records.RunKey(t)
 	if run == nil || v.has(store.Run, run) {

@@ -39,8 +39,8 @@ type Summary struct {
 	Leases  uint64
 }
 
-// Store checks all records of r and calls found for each problem, in no particular order. An error means that reading failed; then Store has not checked the
-// rest.
+// Store checks all records of r and calls found for each problem, in no particular order. An error
+// means that reading failed; then Store has not checked the rest.
 func Store(r store.Reader, found func(Finding)) (Summary, error) {
 	v := &verifier{
 		r: r, report: found, queues: map[string]*records.Queue{}, spaces: map[uint32]*records.Space{}, unread: map[uint32]uint64{},
@@ -61,14 +61,16 @@ type verifier struct {
 	sum    Summary
 
 	spaces       map[uint32]*records.Space
-	damagedSpace bool                        // a workspace cannot be read, so nobody knows its number
-	queues       map[string]*records.Queue   // recounted, by key in Queue
-	unread       map[uint32]uint64           // number of tasks in each space that cannot be read, so nobody knows how their queues count them
-	deleted      map[lease.TaskID]struct{}   // tasks whose ledger a timer will remove
-	byKey        *keyindex.Index             // of those entries that can be read
-	damagedKeys  bool                        // others cannot
-	logged       map[store.TimerKey]struct{} // timers in TimerLog
-	damagedLog   bool                        // others there cannot be read
+	damagedSpace bool                      // a workspace cannot be read, so nobody knows its number
+	queues       map[string]*records.Queue // recounted, by key in Queue
+	// number of tasks in each space that cannot be read, so nobody knows how their queues count
+	// them
+	unread      map[uint32]uint64
+	deleted     map[lease.TaskID]struct{}   // tasks whose ledger a timer will remove
+	byKey       *keyindex.Index             // of those entries that can be read
+	damagedKeys bool                        // others cannot
+	logged      map[store.TimerKey]struct{} // timers in TimerLog
+	damagedLog  bool                        // others there cannot be read
 }
 
 func (v *verifier) addFinding(ks store.Keyspace, key []byte, format string, args ...any) {
@@ -82,7 +84,8 @@ func (v *verifier) require(ok bool, ks store.Keyspace, key []byte, format string
 	}
 }
 
-// ignoreCorrupt returns the error of reading a record, or nil if the error is a *store.CorruptError: v.checkRecords has already reported corrupt records.
+// ignoreCorrupt returns the error of reading a record, or nil if the error is a
+// *store.CorruptError: v.checkRecords has already reported corrupt records.
 func ignoreCorrupt(err error) error {
 	if _, corrupt := errors.AsType[*store.CorruptError](err); corrupt {
 		return nil
@@ -90,8 +93,8 @@ func ignoreCorrupt(err error) error {
 	return err
 }
 
-// readable is a reader whose Scan leaves out records that cannot be read; v.checkRecords has already reported them. Without it, a scan of package records would
-// end at the first of them.
+// readable is a reader whose Scan leaves out records that cannot be read; v.checkRecords has
+// already reported them. Without it, a scan of package records would end at the first of them.
 type readable struct{ store.Reader }
 
 func (r readable) Scan(ks store.Keyspace, from, to []byte, fn func(key, value []byte) bool) error {
@@ -120,7 +123,8 @@ func (v *verifier) checkRecords() error {
 	return nil
 }
 
-// checkMeta checks the identity and the serving clock, which every store has that a coordinator ever served.
+// checkMeta checks the identity and the serving clock, which every store has that a coordinator
+// ever served.
 func (v *verifier) checkMeta() error {
 	identity, named, err := records.ReadIdentity(v.r)
 	if err != nil {
@@ -130,7 +134,8 @@ func (v *verifier) checkMeta() error {
 	served := false
 	err = v.r.Scan(store.Space, nil, nil, func(_, _ []byte) bool { served = true; return false })
 	v.require(named || !served, store.Meta, []byte(store.MetaIdentity), "there are workspaces, but no key that signs their leases")
-	// Without it, the clock would begin at 0 again, and every lease would live on for as long as the coordinator has served (A3).
+	// Without it, the clock would begin at 0 again, and every lease would live on for as long as
+	// the coordinator has served (A3).
 	v.require(v.has(store.Meta, []byte(store.MetaClock)) || !served, store.Meta, []byte(store.MetaClock), "there are workspaces, but no serving clock")
 	v.require(!named || identity.Epoch > 0, store.Meta, []byte(store.MetaIdentity), "the epoch is 0")
 	return err
@@ -176,7 +181,8 @@ func (v *verifier) loadTimers() error {
 // mayBeSpace reports whether a workspace may have that number.
 func (v *verifier) mayBeSpace(number uint32) bool { return v.spaces[number] != nil || v.damagedSpace }
 
-// eachTask calls fn with each key of a keyspace whose keys are task ids. It skips keys of another form, which v.checkRecords has reported.
+// eachTask calls fn with each key of a keyspace whose keys are task ids. It skips keys of another
+// form, which v.checkRecords has reported.
 func (v *verifier) eachTask(ks store.Keyspace, fn func(id lease.TaskID, key []byte) error) error {
 	return v.each(ks, func(key []byte) error {
 		id, err := store.ParseTaskKey(ks, key)

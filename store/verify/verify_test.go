@@ -47,7 +47,8 @@ func task(seq uint64) *lease.Task {
 	}
 }
 
-// changes returns the last change of each task of the sound store. Old is nil for a task that has not changed since its submit.
+// changes returns the last change of each task of the sound store. Old is nil for a task that has
+// not changed since its submit.
 func changes() []*lease.Change {
 	w := task(waiting)
 	w.Spec.IdempotencyKey, w.Spec.RunID, w.Spec.Trace = "name", "r", &lease.Trace{Host: "h"}
@@ -171,7 +172,8 @@ func findings(t *testing.T, s store.Store) (all []string) {
 	return all
 }
 
-// verify has no findings in a sound store or an empty one, and counts the records, tasks and leases.
+// verify has no findings in a sound store or an empty one, and counts the records, tasks and
+// leases.
 func TestSoundStoreHasNoFindings(t *testing.T) {
 	s := sound(t)
 	if all := findings(t, s); all != nil {
@@ -217,7 +219,8 @@ func allRecords(t *testing.T, s store.Store) (list []record) {
 	return list
 }
 
-// unreferenced reports whether no other record implies that this one exists. If such a record is lost, only the sums of the store change.
+// unreferenced reports whether no other record implies that this one exists. If such a record is
+// lost, only the sums of the store change.
 func unreferenced(r record) bool {
 	switch r.ks {
 	case store.Settings, store.Feedback, store.Ledger, store.SigningKey, store.Token, store.Audit:
@@ -225,7 +228,9 @@ func unreferenced(r record) bool {
 	case store.Meta:
 		return string(r.key) == store.MetaFormat
 	case store.Task:
-		return bytes.Equal(r.key, key(lostLease)) // without it, the task is as it was submitted: its index entries are the same, and no report names an attempt
+		// without it, the task is as it was submitted: its index entries are the same, and no
+		// report names an attempt
+		return bytes.Equal(r.key, key(lostLease))
 	}
 	return false
 }
@@ -240,8 +245,9 @@ func TestLostRecordIsFound(t *testing.T) {
 	}
 }
 
-// A spec of a format before 5 does not hold the state of its task: such a task has a record in Task from its submit on. If that record is missing, verify
-// must not treat the task as one that has never changed.
+// A spec of a format before 5 does not hold the state of its task: such a task has a record in Task
+// from its submit on. If that record is missing, verify must not treat the task as one that has
+// never changed.
 func TestOldSpecWithoutStateIsFound(t *testing.T) {
 	s := commit(t, sound(t), func(b *store.Batch) {
 		for _, r := range allRecords(t, sound(t)) {
@@ -256,7 +262,8 @@ func TestOldSpecWithoutStateIsFound(t *testing.T) {
 	}
 }
 
-// If any byte of a value is changed, verify finds that record damaged. If a copy of a record lies under another key, verify has a finding.
+// If any byte of a value is changed, verify finds that record damaged. If a copy of a record lies
+// under another key, verify has a finding.
 func TestBrokenRecordIsFound(t *testing.T) {
 	for _, broken := range allRecords(t, sound(t)) {
 		for i := range broken.value {
@@ -282,7 +289,8 @@ func TestBrokenRecordIsFound(t *testing.T) {
 	}
 }
 
-// If one record is damaged, all findings are about that record: nothing follows for records that depend on what it says.
+// If one record is damaged, all findings are about that record: nothing follows for records that
+// depend on what it says.
 func TestDamagedRecordHasNoOtherFindings(t *testing.T) {
 	for _, broken := range allRecords(t, sound(t)) {
 		if len(broken.value) == 0 {
@@ -299,7 +307,8 @@ func TestDamagedRecordHasNoOtherFindings(t *testing.T) {
 	}
 }
 
-// In a store that is older than format 8, only the tasks behind the older ones have to be in Run; before its upgrade, none.
+// In a store that is older than format 8, only the tasks behind the older ones have to be in Run;
+// before its upgrade, none.
 func TestOlderTasksNeedNotBeInRun(t *testing.T) {
 	older := func(last uint64) func(*store.Batch) {
 		return func(b *store.Batch) {
@@ -368,8 +377,8 @@ func TestDamagedRecordHidesNoOthers(t *testing.T) {
 	}
 }
 
-// T9: ended tasks from before format 10 are counted apart from the others, whatever their state. If the record of their workspace is damaged, nobody knows
-// which these are.
+// T9: ended tasks from before format 10 are counted apart from the others, whatever their state. If
+// the record of their workspace is damaged, nobody knows which these are.
 func TestOlderEndedTasks(t *testing.T) {
 	workspace := records.Space{Tenant: "acme", Workspace: "main", Number: space, NextSeq: nextSeq, CountedFrom: done + 1}
 	queue := records.Queue{Space: space, Name: "q", Ready: 4, Scheduled: 2, Leased: 1, Parked: 1}
@@ -388,14 +397,16 @@ func TestOlderEndedTasks(t *testing.T) {
 	}
 }
 
-// isLedgerTimer reports whether a key can be that of the timer that ends the ledger of a deleted task (A10). No other record shows whether a deleted task
-// really left that timer; only the sums of the store do.
+// isLedgerTimer reports whether a key can be that of the timer that ends the ledger of a deleted
+// task (A10). No other record shows whether a deleted task really left that timer; only the sums of
+// the store do.
 func isLedgerTimer(ks store.Keyspace, key []byte) bool {
 	k, err := store.ParseTimerKey(key)
 	return ks == store.Timer && err == nil && k.Clock == store.ServingClock && k.Task.Space == space && k.Task.Seq < nextSeq
 }
 
-// rewrite returns a function that replaces one task of the sound store by another version. The index entries of the sound version stay.
+// rewrite returns a function that replaces one task of the sound store by another version. The
+// index entries of the sound version stay.
 func rewrite(seq uint64, change func(*lease.Change)) func(*store.Batch) {
 	return func(b *store.Batch) {
 		for _, c := range changes() {
@@ -583,7 +594,8 @@ func (u *unreadable) Scan(ks store.Keyspace, from, to []byte, fn func(key, value
 	return u.Reader.Scan(ks, from, to, fn)
 }
 
-// If reading fails at any time, verify returns the error: a store that was not read to its end must not pass for a sound one.
+// If reading fails at any time, verify returns the error: a store that was not read to its end must
+// not pass for a sound one.
 func TestReadErrorIsReturned(t *testing.T) {
 	err := sound(t).View(func(r store.Reader) error {
 		for calls := 0; ; calls++ {
@@ -602,7 +614,8 @@ func TestReadErrorIsReturned(t *testing.T) {
 	}
 }
 
-// If the report that completed a task had no result, the task may have a record in Output, as earlier versions wrote it, or none.
+// If the report that completed a task had no result, the task may have a record in Output, as
+// earlier versions wrote it, or none.
 func TestEmptyCompleteNeedsNoOutput(t *testing.T) {
 	empty := (&lease.Report{Kind: lease.KindComplete, Result: &lease.Result{}}).Digest()
 	s := commit(t, sound(t), rewrite(done, func(c *lease.Change) { c.New.Outcome.Digest, c.Result = empty, nil }))
@@ -615,7 +628,8 @@ func TestEmptyCompleteNeedsNoOutput(t *testing.T) {
 	}
 }
 
-// Finding.Task returns the task in the key of a finding, if the keys of its keyspace begin with a task.
+// Finding.Task returns the task in the key of a finding, if the keys of its keyspace begin with a
+// task.
 func TestFindingNamesItsTask(t *testing.T) {
 	f := verify.Finding{Keyspace: store.Ledger, Key: store.AppendAttemptKey(nil, id(5), 2)}
 	if got, ok := f.Task(); !ok || got != id(5) {

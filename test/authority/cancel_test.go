@@ -16,8 +16,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// TestCancelRacesComplete: a task is cancelled and completed at the same time. It ends as one of the two, and all answers fit that (T7, A5): if the
-// cancel comes before the worker's Start, it wins, otherwise the Complete.
+// TestCancelRacesComplete: a task is cancelled and completed at the same time. It ends as one of
+// the two, and all answers fit that (T7, A5): if the cancel comes before the worker's Start, it
+// wins, otherwise the Complete.
 func TestCancelRacesComplete(t *testing.T) {
 	const races, atOnce = 1000, 8
 	r := newRig(t)

@@ -13,8 +13,9 @@ var (
 	crashTTL   = flag.Duration("crash-ttl", 3*time.Second, "heartbeat_timeout in TestCrashesUnderLeases")
 )
 
-// TestCrashesUnderLeases: a coordinator that is killed again and again neither keeps the lease of a silent worker alive for ever nor ends one early,
-// and a worker that sends heartbeats keeps its lease (A9).
+// TestCrashesUnderLeases: a coordinator that is killed again and again neither keeps the lease of a
+// silent worker alive for ever nor ends one early, and a worker that sends heartbeats keeps its
+// lease (A9).
 func TestCrashesUnderLeases(t *testing.T) {
 	const livesWithGrants, each = 3, 4
 	w := newWatch(newRig(t), *crashTTL)

@@ -12,8 +12,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// TestCompleteAtExpiry: a Complete that arrives when its lease expires is either COMMITTED, and the task is never granted again, or refused, and the
-// task is granted again (A3, A4). It is aimed at the expiry within 3 ms. On a busy machine more tries are needed until both outcomes are frequent
+// TestCompleteAtExpiry: a Complete that arrives when its lease expires is either COMMITTED, and the
+// task is never granted again, or refused, and the task is granted again (A3, A4). It is aimed at
+// the expiry within 3 ms. On a busy machine more tries are needed until both outcomes are frequent
 // enough.
 func TestCompleteAtExpiry(t *testing.T) {
 	const lanes, runs, most = 80, 5, 100
@@ -62,8 +63,8 @@ type lane struct {
 	same int
 }
 
-// briefTTL is the heartbeat timeout: longer than a commit on a slow disk, so that the Start comes in time. After six grants in a row without a Start,
-// the task would be FAILED (W5).
+// briefTTL is the heartbeat timeout: longer than a commit on a slow disk, so that the Start comes
+// in time. After six grants in a row without a Start, the task would be FAILED (W5).
 const briefTTL = 600 * time.Millisecond
 
 // How precisely a lane aims, and by how much each outcome corrects it.
@@ -72,8 +73,9 @@ const (
 	aimStep   = time.Millisecond
 )
 
-// correct corrects the aim after an outcome. Many of the same mean that it is far off, as on a slow disk: the answer to a Start, by which the lane knows the
-// expiry, comes a whole commit late there. Then the steps grow.
+// correct corrects the aim after an outcome. Many of the same mean that it is far off, as on a slow
+// disk: the answer to a Start, by which the lane knows the expiry, comes a whole commit late there.
+// Then the steps grow.
 func (l *lane) correct(committed bool) {
 	if l.same++; committed != l.last {
 		l.last, l.same = committed, 0
@@ -86,7 +88,8 @@ func (l *lane) correct(committed bool) {
 	l.early += step
 }
 
-// run lets the first Complete of a task arrive at the expiry of its lease, and makes sure that the task is completed in the end.
+// run lets the first Complete of a task arrive at the expiry of its lease, and makes sure that the
+// task is completed in the end.
 func (l *lane) run() (id string, committed bool, err error) {
 	m, err := l.tasks().SubmitTask(l.ctx, &lessorv1.SubmitTaskRequest{Task: spec(l.queue, briefTTL)})
 	if err != nil {
@@ -128,7 +131,9 @@ func (l *lane) completeLater(id string) error {
 		if a.GetTask().GetTaskId() != id {
 			return fmt.Errorf("A4: task %s was refused, and %s granted", id, a.GetTask().GetTaskId())
 		}
-		if _, err := l.start(a); err != nil { // without a Start this would count as an unacknowledged grant, and six of those are too many (W5)
+		// without a Start this would count as an unacknowledged grant, and six of those are too
+		// many (W5)
+		if _, err := l.start(a); err != nil {
 			return err
 		}
 		m, err := l.complete(a)
@@ -138,7 +143,8 @@ func (l *lane) completeLater(id string) error {
 	}
 }
 
-// check checks that each task was completed once, and was granted only once if its first Complete was COMMITTED.
+// check checks that each task was completed once, and was granted only once if its first Complete
+// was COMMITTED.
 func (r *rig) check(committed map[string]bool) {
 	r.t.Helper()
 	for id, first := range committed {

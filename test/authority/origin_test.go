@@ -11,8 +11,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// TestOtherMonotonicOrigin: a coordinator starts when the monotonic clock counts from another origin, as after a reboot of the machine. It neither
-// ends leases early nor keeps them alive (A8, A9).
+// TestOtherMonotonicOrigin: a coordinator starts when the monotonic clock counts from another
+// origin, as after a reboot of the machine. It neither ends leases early nor keeps them alive (A8,
+// A9).
 func TestOtherMonotonicOrigin(t *testing.T) {
 	elsewhere := []string{"unshare", "--time", "--monotonic", "1000000", "--boottime", "1000000", "--"}
 	uptime := exec.Command(elsewhere[0], append(elsewhere[1:], "cat", "/proc/uptime")...)

@@ -14,8 +14,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// With the variable workerAddr the test binary runs as a worker, of the coordinator at that address. It does not use the SDK, which would notice that
-// its lease is lost and send no report.
+// With the variable workerAddr the test binary runs as a worker, of the coordinator at that
+// address. It does not use the SDK, which would notice that its lease is lost and send no report.
 const workerAddr = "LESSOR_AUTHORITY_WORKER"
 
 const (
@@ -23,8 +23,9 @@ const (
 	pausedTTL   = 3 * time.Second // longer than a busy machine delays the worker's heartbeats
 )
 
-// TestPausedWorker: a worker process stands still for longer than its lease, and then goes on. Its heartbeat and its Complete are both answered
-// SUPERSEDED, and the result of the second worker stays (A4, V9).
+// TestPausedWorker: a worker process stands still for longer than its lease, and then goes on. Its
+// heartbeat and its Complete are both answered SUPERSEDED, and the result of the second worker
+// stays (A4, V9).
 func TestPausedWorker(t *testing.T) {
 	r := newRig(t)
 	r.c.Start()
@@ -62,7 +63,8 @@ func TestPausedWorker(t *testing.T) {
 	}
 }
 
-// checkSuperseded checks that the last heartbeat and the Complete of the worker were refused as SUPERSEDED.
+// checkSuperseded checks that the last heartbeat and the Complete of the worker were refused as
+// SUPERSEDED.
 func (r *rig) checkSuperseded(printed <-chan string) {
 	r.t.Helper()
 	var last [2]string
@@ -75,7 +77,8 @@ func (r *rig) checkSuperseded(printed <-chan string) {
 	}
 }
 
-// beWorker sends heartbeats until should_cancel tells it to stop, and then completes the task all the same.
+// beWorker sends heartbeats until should_cancel tells it to stop, and then completes the task all
+// the same.
 func beWorker(addr string) int {
 	if err := ignoreLostLease(context.Background(), addr); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)

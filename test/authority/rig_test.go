@@ -50,8 +50,8 @@ func must[M any](r *rig, m M, err error) M {
 	return m
 }
 
-// spec is of a task that is retried at once after a lost lease, however often: on a busy machine short leases also expire because no process gets to
-// run.
+// spec is of a task that is retried at once after a lost lease, however often: on a busy machine
+// short leases also expire because no process gets to run.
 func spec(queue string, ttl time.Duration) *lessorv1.TaskSpec {
 	return &lessorv1.TaskSpec{
 		Queue: queue, HeartbeatInterval: durationpb.New(ttl / 2), HeartbeatTimeout: durationpb.New(ttl),

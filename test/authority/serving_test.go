@@ -4,8 +4,9 @@ package authority
 
 import "time"
 
-// serving measures how long a coordinator has served since some moment, with an upper and a lower bound: at most from the launch of each process to
-// its end, at least from its first answer to its kill.
+// serving measures how long a coordinator has served since some moment, with an upper and a lower
+// bound: at most from the launch of each process to its end, at least from its first answer to its
+// kill.
 type serving struct{ lives []life }
 
 // life is one process of the coordinator. A zero time has not come yet.

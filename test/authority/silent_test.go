@@ -9,7 +9,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// watch holds leases over several processes of a coordinator: leases of silent workers, and one that is renewed.
+// watch holds leases over several processes of a coordinator: leases of silent workers, and one
+// that is renewed.
 type watch struct {
 	*rig
 	serving
@@ -17,7 +18,8 @@ type watch struct {
 	silent []*silent
 	held   *lessorv1.Assignment
 	ended  int
-	// longest is the longest serving time (its lower bound) after which a silent lease was seen alive.
+	// longest is the longest serving time (its lower bound) after which a silent lease was seen
+	// alive.
 	longest time.Duration
 }
 
@@ -44,7 +46,8 @@ func (w *watch) kill() {
 	w.last().ended = time.Now()
 }
 
-// take submits a task and starts its lease. If the machine stood still for a whole lease before the Start, it takes the next lease.
+// take submits a task and starts its lease. If the machine stood still for a whole lease before the
+// Start, it takes the next lease.
 func (w *watch) take(queue string, ttl time.Duration) (*lessorv1.Assignment, time.Time) {
 	w.t.Helper()
 	w.submit(1, spec(queue, ttl))
@@ -63,7 +66,8 @@ func (w *watch) take(queue string, ttl time.Duration) (*lessorv1.Assignment, tim
 	}
 }
 
-// holdLease takes the lease that is renewed. Its timeout is longer than what the test does between two heartbeats, even on a busy machine.
+// holdLease takes the lease that is renewed. Its timeout is longer than what the test does between
+// two heartbeats, even on a busy machine.
 func (w *watch) holdLease() { w.held, _ = w.take("held", w.heldTTL()) }
 
 func (w *watch) heldTTL() time.Duration { return max(w.ttl, 10*time.Second) }
@@ -73,7 +77,8 @@ func (w *watch) addSilentLease() {
 	w.silent = append(w.silent, &silent{a: a, askedAt: askedAt, served: time.Now()})
 }
 
-// check renews the held lease, and checks the silent ones (A9). It returns how many of them are alive.
+// check renews the held lease, and checks the silent ones (A9). It returns how many of them are
+// alive.
 func (w *watch) check() (alive int) {
 	w.t.Helper()
 	w.renewHeldLease()
@@ -85,7 +90,8 @@ func (w *watch) check() (alive int) {
 	return alive
 }
 
-// renewHeldLease renews the held lease. That must succeed, however often the coordinator was killed and whatever the wall clock says.
+// renewHeldLease renews the held lease. That must succeed, however often the coordinator was killed
+// and whatever the wall clock says.
 func (w *watch) renewHeldLease() {
 	w.t.Helper()
 	m, err := w.workers().Heartbeat(w.ctx, &lessorv1.HeartbeatRequest{TaskId: w.held.GetTask().GetTaskId(), LeaseId: w.held.GetLeaseId()})
@@ -95,11 +101,12 @@ func (w *watch) renewHeldLease() {
 	}
 }
 
-// standstill is how long a busy machine or its disk may stand still. Here this counts as serving time, but it ends no lease.
+// standstill is how long a busy machine or its disk may stand still. Here this counts as serving
+// time, but it ends no lease.
 const standstill = 3 * time.Second
 
-// alive checks a silent lease: it must live for a whole TTL of serving time, and at most for two TTL, one second for each start since, and
-// standstill.
+// alive checks a silent lease: it must live for a whole TTL of serving time, and at most for two
+// TTL, one second for each start since, and standstill.
 func (w *watch) alive(s *silent) bool {
 	w.t.Helper()
 	from := time.Now()

@@ -62,8 +62,8 @@ func (w *watch) pause(d time.Duration, b *heartbeater) {
 	w.c.Process().Resume()
 }
 
-// TestCoordinatorPaused: a coordinator that stood still gives the leases that time back, once, and no more than one TTL. It handles the heartbeats
-// that waited before it expires anything (A8).
+// TestCoordinatorPaused: a coordinator that stood still gives the leases that time back, once, and
+// no more than one TTL. It handles the heartbeats that waited before it expires anything (A8).
 func TestCoordinatorPaused(t *testing.T) {
 	for _, tt := range []struct {
 		pause time.Duration
@@ -107,7 +107,8 @@ func (w *watch) checkLost(b *heartbeater) {
 	w.t.Logf("%d heartbeats, one of which waited %v", b.beats, b.waited.Round(time.Millisecond))
 }
 
-// checkKept checks that the lease was kept over the pause, and that the lease of a silent worker was extended by the pause.
+// checkKept checks that the lease was kept over the pause, and that the lease of a silent worker
+// was extended by the pause.
 func (w *watch) checkKept(pause time.Duration, b *heartbeater, silent *lessorv1.Assignment, askedAt time.Time) {
 	w.t.Helper()
 	for gone := false; !gone; time.Sleep(stallTTL / 100) {
@@ -131,7 +132,8 @@ func (w *watch) checkKept(pause time.Duration, b *heartbeater, silent *lessorv1.
 	w.t.Logf("%d heartbeats, one of which waited %v", b.beats, b.waited.Round(time.Millisecond))
 }
 
-// slowTTL is for leases on a slow disk, and much longer than what a busy machine adds. shortTTL is for leases that are shorter than a commit.
+// slowTTL is for leases on a slow disk, and much longer than what a busy machine adds. shortTTL is
+// for leases that are shorter than a commit.
 const (
 	slowTTL  = 4 * time.Second
 	shortTTL = time.Second
@@ -148,8 +150,8 @@ func (w *watch) slowDisk(sync time.Duration) {
 	w.last().answered = time.Now()
 }
 
-// TestSlowDisk: on a disk whose commits take less than a lease lives, answers are late, but no lease of a worker that sends heartbeats is lost, and
-// the lease of a silent worker ends (A8).
+// TestSlowDisk: on a disk whose commits take less than a lease lives, answers are late, but no
+// lease of a worker that sends heartbeats is lost, and the lease of a silent worker ends (A8).
 func TestSlowDisk(t *testing.T) {
 	const sync = slowTTL / 10 // a commit has two syncs
 	w := newWatch(newRig(t), slowTTL)
@@ -176,8 +178,9 @@ func TestSlowDisk(t *testing.T) {
 	t.Logf("%d heartbeats, the longest of which took %v", b.beats, b.waited.Round(time.Millisecond))
 }
 
-// TestDiskSlowerThanLeases: if a commit takes longer than a lease lives, leases may expire, since no more than one TTL is given back. No wrong answer
-// is given, /readyz says that the disk is slow, and after a restart on a quick disk all verdicts are the same (A6, A8, A10).
+// TestDiskSlowerThanLeases: if a commit takes longer than a lease lives, leases may expire, since
+// no more than one TTL is given back. No wrong answer is given, /readyz says that the disk is slow,
+// and after a restart on a quick disk all verdicts are the same (A6, A8, A10).
 func TestDiskSlowerThanLeases(t *testing.T) {
 	for _, sync := range []time.Duration{shortTTL, 2 * shortTTL} {
 		t.Run(sync.String(), func(t *testing.T) {
@@ -231,7 +234,8 @@ func (w *watch) pollReadyz() <-chan string {
 	return answer
 }
 
-// checkSameVerdict checks that the report is answered as before the crash, and that the task has an outcome, or can get one.
+// checkSameVerdict checks that the report is answered as before the crash, and that the task has an
+// outcome, or can get one.
 func (w *watch) checkSameVerdict(a *lessorv1.Assignment, first *lessorv1.CompleteResponse) {
 	w.t.Helper()
 	m, err := w.complete(a)

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestTurns: another fairness key has a hundred thousand tasks waiting in the same queue. The single task of a key waits for one turn at most (T12).
+// TestTurns: another fairness key has a hundred thousand tasks waiting in the same queue. The
+// single task of a key waits for one turn at most (T12).
 func TestTurns(t *testing.T) {
 	const many, rounds, between = 100_000, 20, 7
 	r := newRig(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// TestWallClockJumps: the wall clock of the machine jumps while leases are held, under a running coordinator and during a restart. No lease ends
-// early or late by that (A8).
+// TestWallClockJumps: the wall clock of the machine jumps while leases are held, under a running
+// coordinator and during a restart. No lease ends early or late by that (A8).
 func TestWallClockJumps(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	wall := newWallClock(t)
@@ -56,8 +56,9 @@ func TestWallClockJumps(t *testing.T) {
 		w.longest.Round(time.Millisecond))
 }
 
-// TestWallClockMovesTheCalendar: the wall clock jumps forward, under a coordinator that has nothing else to do and during a restart. A task becomes READY at
-// its run_at and another one fails at its deadline as soon as the clock says so. While the clock is set back, neither happens.
+// TestWallClockMovesTheCalendar: the wall clock jumps forward, under a coordinator that has nothing
+// else to do and during a restart. A task becomes READY at its run_at and another one fails at its
+// deadline as soon as the clock says so. While the clock is set back, neither happens.
 func TestWallClockMovesTheCalendar(t *testing.T) {
 	const at = 30 * time.Minute
 	wall := newWallClock(t)
@@ -102,7 +103,8 @@ func (r *rig) submitOne(s *lessorv1.TaskSpec) (id string) {
 	return must(r, m, err).GetTask().GetTaskId()
 }
 
-// waitForState waits until a task has a state. It only watches, so that the coordinator has nothing to do.
+// waitForState waits until a task has a state. It only watches, so that the coordinator has nothing
+// to do.
 func (r *rig) waitForState(id string, want lessorv1.TaskState) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.ctx, harness.Patience)
@@ -126,7 +128,8 @@ func (w *watch) checkWallClock(shift time.Duration) {
 	}
 }
 
-// wallFile is the environment variable with the name of the file that sets how far the wall clock of a coordinator built with the tag faults is off.
+// wallFile is the environment variable with the name of the file that sets how far the wall clock
+// of a coordinator built with the tag faults is off.
 const wallFile = "LESSOR_FAULT_WALL"
 
 type wallClock struct {

@@ -49,8 +49,9 @@ func eventually(t *testing.T, what string, happened func() bool) {
 	}
 }
 
-// TestUnderLoad: a backup that is taken while clients submit passes verify. It has the first tasks of each client without a gap, among them all that
-// were acknowledged before the backup began. Its restored store is served, in a new epoch.
+// TestUnderLoad: a backup that is taken while clients submit passes verify. It has the first tasks
+// of each client without a gap, among them all that were acknowledged before the backup began. Its
+// restored store is served, in a new epoch.
 func TestUnderLoad(t *testing.T) {
 	const clients, backups = 4, 3
 	c := harness.NewCoordinator(t, t.TempDir())
@@ -95,7 +96,8 @@ func TestUnderLoad(t *testing.T) {
 	t.Logf("%d backups under load, with %d tasks that were submitted while they were taken", backups, during)
 }
 
-// prefixes counts the tasks of each queue in a backup, and checks that their keys are 1, 2, 3 and so on.
+// prefixes counts the tasks of each queue in a backup, and checks that their keys are 1, 2, 3 and
+// so on.
 func prefixes(t *testing.T, file string) map[string]int64 {
 	t.Helper()
 	st, err := boltstore.OpenReadOnly(file, boltstore.Options{})
@@ -119,8 +121,8 @@ func prefixes(t *testing.T, file string) map[string]int64 {
 	return counts
 }
 
-// startLargeStore starts a coordinator with a store of 24 MiB. Such a backup does not fit into the buffers between the coordinator and a reader that stands
-// still.
+// startLargeStore starts a coordinator with a store of 24 MiB. Such a backup does not fit into the
+// buffers between the coordinator and a reader that stands still.
 func startLargeStore(t *testing.T, args ...string) (c *harness.Coordinator, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -138,7 +140,8 @@ func startLargeStore(t *testing.T, args ...string) (c *harness.Coordinator, dir 
 	return c, dir
 }
 
-// pausedReader starts a backup command, and pauses it when it has received a part, unless it has ended before.
+// pausedReader starts a backup command, and pauses it when it has received a part, unless it has
+// ended before.
 func pausedReader(t *testing.T, addr, file string) *harness.Process {
 	t.Helper()
 	p := harness.Start(t, harness.Command{Args: []string{"backup", "--addr", addr, file}})
@@ -167,8 +170,8 @@ func sizeOf(name string) int64 {
 	return info.Size()
 }
 
-// TestReaderKilled: when the reader of a backup is killed in the middle, the coordinator can give another backup. The killed reader leaves no file
-// with the name of the backup.
+// TestReaderKilled: when the reader of a backup is killed in the middle, the coordinator can give
+// another backup. The killed reader leaves no file with the name of the backup.
 func TestReaderKilled(t *testing.T) {
 	c, _ := startLargeStore(t)
 	hits, tries := 0, 0
@@ -194,7 +197,8 @@ func TestReaderKilled(t *testing.T) {
 	}
 }
 
-// TestReaderStandsStill: a reader that stands still loses its backup after --backup-stall, and another reader gets one meanwhile.
+// TestReaderStandsStill: a reader that stands still loses its backup after --backup-stall, and
+// another reader gets one meanwhile.
 func TestReaderStandsStill(t *testing.T) {
 	c, _ := startLargeStore(t, "--backup-stall", "1s")
 	hits, tries := 0, 0
@@ -225,8 +229,8 @@ func TestReaderStandsStill(t *testing.T) {
 	}
 }
 
-// TestRestoreKilled: a restore that is killed leaves either the whole store, or something that verify refuses and from which the same command gets to
-// its end.
+// TestRestoreKilled: a restore that is killed leaves either the whole store, or something that
+// verify refuses and from which the same command gets to its end.
 func TestRestoreKilled(t *testing.T) {
 	c, _ := startLargeStore(t)
 	file := filepath.Join(t.TempDir(), "backup")
@@ -265,8 +269,8 @@ func killAfter(t *testing.T, d time.Duration, args ...string) {
 	}
 }
 
-// TestCompactionKilled: a compaction that is killed while it writes its copy leaves the store as it was, byte for byte. The next compaction removes
-// the copy.
+// TestCompactionKilled: a compaction that is killed while it writes its copy leaves the store as it
+// was, byte for byte. The next compaction removes the copy.
 func TestCompactionKilled(t *testing.T) {
 	c, dir := startLargeStore(t)
 	c.Stop()
@@ -331,8 +335,9 @@ func contentOf(t *testing.T, file string) []byte {
 	return content
 }
 
-// TestDiskFull: a backup, a restore and a compaction that run out of disk space fail with an error and a hint, and change and leave nothing. A compaction from
-// the full disk onto another one succeeds. When there is room again, the others succeed, too.
+// TestDiskFull: a backup, a restore and a compaction that run out of disk space fail with an error
+// and a hint, and change and leave nothing. A compaction from the full disk onto another one
+// succeeds. When there is room again, the others succeed, too.
 func TestDiskFull(t *testing.T) {
 	disk := harness.NewDisk(t, 256)
 	c, dir := startLargeStore(t)

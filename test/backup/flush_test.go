@@ -16,8 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// makers are the commands that make a store, which gets its name at the end. Each makes one in dir, from a backup, from the store in dir, or from the one beside
-// the backup.
+// makers are the commands that make a store, which gets its name at the end. Each makes one in dir,
+// from a backup, from the store in dir, or from the one beside the backup.
 var makers = map[string]func(backup, dir string) []string{
 	"restore": func(backup, dir string) []string { return []string{"restore", backup, "--data", dir} },
 	"compact": func(_, dir string) []string { return []string{"compact", "--data", dir} },
@@ -26,7 +26,8 @@ var makers = map[string]func(backup, dir string) []string{
 	},
 }
 
-// smallBackup returns a backup with one task. It is in a directory with a store that has the same contents.
+// smallBackup returns a backup with one task. It is in a directory with a store that has the same
+// contents.
 func smallBackup(t *testing.T) string {
 	t.Helper()
 	c := harness.NewCoordinator(t, t.TempDir())
@@ -41,7 +42,8 @@ func smallBackup(t *testing.T) string {
 	return backup
 }
 
-// dirFor returns a directory for a command: one with a store for compact, otherwise one that is missing.
+// dirFor returns a directory for a command: one with a store for compact, otherwise one that is
+// missing.
 func dirFor(t *testing.T, name, backup string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "made", "data")
@@ -53,9 +55,11 @@ func dirFor(t *testing.T, name, backup string) string {
 	return dir
 }
 
-// TestStoreIsDurableBeforeItsName: a restore and a compaction sync all that they have written before the file gets the name of the store. Then they sync
-// the directory, and only then tell of their success. A restore, and a compaction into another directory, have synced the directories before, in which they have
-// made others. Otherwise a loss of power could leave a part of a store, or none, although the command had succeeded.
+// TestStoreIsDurableBeforeItsName: a restore and a compaction sync all that they have written
+// before the file gets the name of the store. Then they sync the directory, and only then tell of
+// their success. A restore, and a compaction into another directory, have synced the directories
+// before, in which they have made others. Otherwise a loss of power could leave a part of a store,
+// or none, although the command had succeeded.
 func TestStoreIsDurableBeforeItsName(t *testing.T) {
 	for name, maker := range makers {
 		t.Run(name, func(t *testing.T) {
@@ -76,8 +80,9 @@ func TestStoreIsDurableBeforeItsName(t *testing.T) {
 	}
 }
 
-// makerCalls returns a letter for each system call of a command that makes a store in dir: W a write to the new file, S a sync of it, R a rename, D a sync of
-// dir, d a sync of a directory above it that is made or has a new name, and A what the command prints.
+// makerCalls returns a letter for each system call of a command that makes a store in dir: W a
+// write to the new file, S a sync of it, R a rename, D a sync of dir, d a sync of a directory above
+// it that is made or has a new name, and A what the command prints.
 func makerCalls(dir, log string) string {
 	var all strings.Builder
 	made := filepath.Dir(dir)
@@ -104,8 +109,9 @@ func makerCalls(dir, log string) string {
 	return all.String()
 }
 
-// TestFlushOrLockFails: a restore, a compaction or the making of an empty store ends with an error if one of its syncs fails, or if the system refuses a lock. It
-// leaves nothing, or the store that was there, or a whole new one. What has made directories removes them, too.
+// TestFlushOrLockFails: a restore, a compaction or the making of an empty store ends with an error
+// if one of its syncs fails, or if the system refuses a lock. It leaves nothing, or the store that
+// was there, or a whole new one. What has made directories removes them, too.
 func TestFlushOrLockFails(t *testing.T) {
 	backup := smallBackup(t)
 	commands := maps.Clone(makers)
@@ -119,7 +125,8 @@ func TestFlushOrLockFails(t *testing.T) {
 				for n := 1; n <= most; n++ {
 					dir := dirFor(t, name, backup)
 					file := filepath.Join(t.TempDir(), "log")
-					under := append(harness.StraceInto(t, file, call), "-e", fmt.Sprintf("inject=%s:error=EIO:when=%d", call, n)) // the n-th call of a thread
+					// the n-th call of a thread
+					under := append(harness.StraceInto(t, file, call), "-e", fmt.Sprintf("inject=%s:error=EIO:when=%d", call, n))
 					p := harness.Start(t, harness.Command{Args: command(backup, dir), Under: under})
 					code, want := p.Wait(), 0
 					if bytes.Contains(contentOf(t, file), []byte("INJECTED")) {

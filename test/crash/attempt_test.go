@@ -23,14 +23,16 @@ func (b *book) granted(asked *lessorv1.LeaseRequest, g *lessorv1.Assignment) *at
 	b.counts.leases++
 	t.attempts = slices.Insert(t.attempts, at, a)
 	b.compareLocked(t, at)
-	// Of a lease that may end early, the answer may come after it has, and after another attempt has ended the task: soundHistoryLocked knows the order.
+	// Of a lease that may end early, the answer may come after it has, and after another attempt
+	// has ended the task: soundHistoryLocked knows the order.
 	if final(t.end) && !b.leaseMayEndLocked(t) {
 		b.violated("A5", t, "attempt %d was granted when the task was %v", a.number, t.end)
 	}
 	return a
 }
 
-// grantedAgainLocked enters a grant that the book has already: a repeated request gets the same live leases (S2).
+// grantedAgainLocked enters a grant that the book has already: a repeated request gets the same
+// live leases (S2).
 func (b *book) grantedAgainLocked(before, now *attempt) *attempt {
 	if before.leaseID != now.leaseID || before.token != now.token {
 		b.violated("A2", now.task, "attempt %d was granted twice", now.number)
@@ -55,7 +57,8 @@ func (b *book) compareLocked(t *task, at int) {
 // leaseMayEndLocked reports whether leases of the task may end without a report of their holder.
 func (b *book) leaseMayEndLocked(t *task) bool { return t.interfered || t.queue == shortQueue }
 
-// recordReport enters the report that the holder is about to send. From then on the attempt has only this report, which is repeated unchanged.
+// recordReport enters the report that the holder is about to send. From then on the attempt has
+// only this report, which is repeated unchanged.
 func (b *book) recordReport(a *attempt, r *report) {
 	b.update(func() {
 		a.report = r
@@ -108,7 +111,8 @@ func (b *book) decidedLocked(t *task, attempt uint32) {
 	t.decided = attempt
 }
 
-// lostLocked enters that a lease has ended. It fails the test unless the lease may end without a report (leaseMayEndLocked).
+// lostLocked enters that a lease has ended. It fails the test unless the lease may end without a
+// report (leaseMayEndLocked).
 func (b *book) lostLocked(a *attempt, got answer) {
 	if a.committed != nil {
 		b.violated("A10", a.task, "attempt %d was COMMITTED, and is %v now", a.number, got)
@@ -123,7 +127,8 @@ func (b *book) lostLocked(a *attempt, got answer) {
 	a.lost = &got
 }
 
-// recordHeartbeat enters the verdict on a Start or Heartbeat of a lease under which nothing was reported yet.
+// recordHeartbeat enters the verdict on a Start or Heartbeat of a lease under which nothing was
+// reported yet.
 func (b *book) recordHeartbeat(a *attempt, got answer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

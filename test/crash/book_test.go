@@ -11,7 +11,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// book holds what clients were told, and which of their calls got no answer. An entry that contradicts an earlier one fails the test.
+// book holds what clients were told, and which of their calls got no answer. An entry that
+// contradicts an earlier one fails the test.
 type book struct {
 	t *testing.T
 
@@ -29,15 +30,18 @@ type book struct {
 type counts struct {
 	submits, tasks, leases, heartbeats, cancels, deletes int // acknowledged
 	verdicts                                             map[lessorv1.Verdict]int
-	unsureYes, unsureNo                                  int // calls without an answer, by whether they had taken effect
-	replays, duplicates, compared, held, resubmits       int // made by the comparer
-	streamed, outlivedKill                               int // verdicts on streams; those for attempts that outlived a kill
+	// calls without an answer, by whether they had taken effect
+	unsureYes, unsureNo                            int
+	replays, duplicates, compared, held, resubmits int // made by the comparer
+	// verdicts on streams; those for attempts that outlived a kill
+	streamed, outlivedKill int
 }
 
 // task is what the test knows of one task.
 type task struct {
 	id string
-	// spec is what was submitted; nil while the submit has no answer. A worker may have been given the task before that.
+	// spec is what was submitted; nil while the submit has no answer. A worker may have been given
+	// the task before that.
 	spec  *lessorv1.TaskSpec
 	queue string // written once, by setQueue
 	// attempts are those of unary workers, ordered by number.
@@ -47,11 +51,13 @@ type task struct {
 	// interfered says that a producer has tried to cancel or delete the task.
 	interfered bool
 	deleted    fate
-	// end is the final state that a client was told. decided is the attempt whose report led to it; 0 if that is not known.
+	// end is the final state that a client was told. decided is the attempt whose report led to it;
+	// 0 if that is not known.
 	end     lessorv1.TaskState
 	decided uint32
-	// checkpoint is the last one that is known to be stored, by the attempt storedBy. unsure were sent since the last comparison, and have no answer: two
-	// holders may have sent theirs when the kill came, one of whom had lost the lease.
+	// checkpoint is the last one that is known to be stored, by the attempt storedBy. unsure were
+	// sent since the last comparison, and have no answer: two holders may have sent theirs when the
+	// kill came, one of whom had lost the lease.
 	checkpoint []byte
 	storedBy   uint32
 	unsure     [][]byte
@@ -59,7 +65,8 @@ type task struct {
 	history []*lessorv1.HistoryEvent
 }
 
-// setQueue sets the queue, once. From then on, the holder of an attempt may read it without the lock.
+// setQueue sets the queue, once. From then on, the holder of an attempt may read it without the
+// lock.
 func (t *task) setQueue(queue string) {
 	if t.queue == "" {
 		t.queue = queue
@@ -126,7 +133,8 @@ func (b *book) touchLocked(id string) *task {
 	return t
 }
 
-// randomTask returns a random task whose submit was acknowledged; nil if the random choice is not one.
+// randomTask returns a random task whose submit was acknowledged; nil if the random choice is not
+// one.
 func (b *book) randomTask(r *rand.Rand) *task {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -162,7 +170,8 @@ func (b *book) all() []*task {
 	return append([]*task(nil), b.order...)
 }
 
-// endedLocked enters a final state that a client was told. It never changes, since this test calls no RetryTask.
+// endedLocked enters a final state that a client was told. It never changes, since this test calls
+// no RetryTask.
 func (b *book) endedLocked(t *task, state lessorv1.TaskState) {
 	if !final(state) {
 		return

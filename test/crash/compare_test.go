@@ -17,7 +17,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// comparer compares the coordinator with the book, while no producer and no unary worker is at work.
+// comparer compares the coordinator with the book, while no producer and no unary worker is at
+// work.
 type comparer struct {
 	b       *book
 	tasks   lessorv1.TaskServiceClient
@@ -79,8 +80,8 @@ func (c *comparer) task(ctx context.Context, t *task) error {
 	return nil
 }
 
-// verdictsOnStreams copies the verdicts that stream workers were told so far. They must be copied before the task is read: more verdicts may arrive
-// meanwhile.
+// verdictsOnStreams copies the verdicts that stream workers were told so far. They must be copied
+// before the task is read: more verdicts may arrive meanwhile.
 func (b *book) verdictsOnStreams(t *task) map[uint32]answer {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -131,8 +132,8 @@ func (b *book) sameSpecLocked(t *task, got *lessorv1.TaskSpec) {
 	}
 }
 
-// sameAttemptsLocked compares the number of attempts. By now each grant to a unary worker was told, at the latest to the repeat of its request,
-// unless its lease may have ended before that.
+// sameAttemptsLocked compares the number of attempts. By now each grant to a unary worker was told,
+// at the latest to the repeat of its request, unless its lease may have ended before that.
 func (b *book) sameAttemptsLocked(t *task, got *lessorv1.Task) {
 	if len(t.attempts) == 0 {
 		return
@@ -143,7 +144,8 @@ func (b *book) sameAttemptsLocked(t *task, got *lessorv1.Task) {
 	}
 }
 
-// sameHistoryLocked compares the history: entries that were read before stay the same, and no attempt ends twice.
+// sameHistoryLocked compares the history: entries that were read before stay the same, and no
+// attempt ends twice.
 func (b *book) sameHistoryLocked(t *task, got *lessorv1.Task) {
 	history := got.GetHistory()
 	if got.GetHistoryDropped() > 0 || len(history) < len(t.history) {
@@ -204,7 +206,8 @@ func (b *book) sameOutcomeLocked(t *task, got *lessorv1.Task) {
 	t.checkpoint, t.unsure = checkpoint, nil
 }
 
-// outcomeOf returns the history entry of the report by which the holder ended an attempt; nil if there is none.
+// outcomeOf returns the history entry of the report by which the holder ended an attempt; nil if
+// there is none.
 func outcomeOf(t *lessorv1.Task, attempt uint32) *lessorv1.HistoryEvent {
 	i := slices.IndexFunc(t.GetHistory(), func(e *lessorv1.HistoryEvent) bool {
 		switch e.GetType() {

@@ -29,7 +29,8 @@ const (
 	streamWorkers = 2
 )
 
-// TestKill: nothing that was acknowledged is lost or changed by kill -9, and holders of leases go on (A1-A6, A9, A10, V4, V5).
+// TestKill: nothing that was acknowledged is lost or changed by kill -9, and holders of leases go
+// on (A1-A6, A9, A10, V4, V5).
 func TestKill(t *testing.T) {
 	r := newRounds(t, t.TempDir())
 	r.end = r.c.Kill
@@ -105,7 +106,8 @@ func (r *rounds) work(ctx context.Context) {
 	case <-ctx.Done():
 		r.t.Fatalf("after %d kills: %v", r.kills, ctx.Err())
 	}
-	// Wait a random moment: the calls of one commit are answered together, and right after that the next calls have hardly begun.
+	// Wait a random moment: the calls of one commit are answered together, and right after that the
+	// next calls have hardly begun.
 	sleep(ctx, time.Duration(r.rand.IntN(3000))*time.Microsecond)
 	m.killIsNext()
 	r.end()

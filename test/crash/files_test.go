@@ -18,8 +18,8 @@ import (
 // files is how many files the coordinator of TestFilesUsedUp may open.
 const files = 64
 
-// TestFilesUsedUp: a coordinator that may open no more files still serves the connections that it has, and logs why it accepts no others. When files
-// are free again, it accepts connections.
+// TestFilesUsedUp: a coordinator that may open no more files still serves the connections that it
+// has, and logs why it accepts no others. When files are free again, it accepts connections.
 func TestFilesUsedUp(t *testing.T) {
 	w := &walker{t: t, c: harness.NewCoordinator(t, t.TempDir())}
 	w.c.Under = []string{"prlimit", fmt.Sprintf("--nofile=%d", files), "--"}
@@ -28,7 +28,8 @@ func TestFilesUsedUp(t *testing.T) {
 	crowd := make([]net.Conn, files)
 	for i := range crowd {
 		var err error
-		if crowd[i], err = net.Dial("tcp", w.c.Addr()); err != nil { // the kernel accepts the first of them even if the coordinator cannot
+		// the kernel accepts the first of them even if the coordinator cannot
+		if crowd[i], err = net.Dial("tcp", w.c.Addr()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -16,8 +16,9 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// TestDiskFull: on a full disk submits are refused; reports, cancels and expiries go on, also after a kill and a start. In the end nothing is granted, either.
-// When there is room again, tasks are submitted and granted without a restart.
+// TestDiskFull: on a full disk submits are refused; reports, cancels and expiries go on, also after
+// a kill and a start. In the end nothing is granted, either. When there is room again, tasks are
+// submitted and granted without a restart.
 func TestDiskFull(t *testing.T) {
 	disk := harness.NewDisk(t, 256)
 	c := harness.NewCoordinator(t, filepath.Join(disk.Dir(), "data"))
@@ -56,8 +57,10 @@ func TestDiskFull(t *testing.T) {
 	c.Verify()
 }
 
-// TestResultsFillTheDisk: results of tasks fill the disk, as submits are no longer taken. Before it is so full that a commit would fail, no task is granted any
-// more, and all that were granted are committed. Tasks that are deleted make room inside the store, although the file does not shrink, and grants go on.
+// TestResultsFillTheDisk: results of tasks fill the disk, as submits are no longer taken. Before it
+// is so full that a commit would fail, no task is granted any more, and all that were granted are
+// committed. Tasks that are deleted make room inside the store, although the file does not shrink,
+// and grants go on.
 func TestResultsFillTheDisk(t *testing.T) {
 	disk := harness.NewDisk(t, 64)
 	c := harness.NewCoordinator(t, filepath.Join(disk.Dir(), "data"))
@@ -85,7 +88,8 @@ func TestResultsFillTheDisk(t *testing.T) {
 	c.Verify()
 }
 
-// TestStoreFillsItsDisk: if the tasks themselves have filled the disk, others are accepted once some of them are deleted, although the file does not shrink.
+// TestStoreFillsItsDisk: if the tasks themselves have filled the disk, others are accepted once
+// some of them are deleted, although the file does not shrink.
 func TestStoreFillsItsDisk(t *testing.T) {
 	disk := harness.NewDisk(t, 256)
 	c := harness.NewCoordinator(t, filepath.Join(disk.Dir(), "data"))
@@ -110,9 +114,10 @@ func TestStoreFillsItsDisk(t *testing.T) {
 	c.Verify()
 }
 
-// TestEmptiedStoreTakesTasks: tasks, and then their results, fill the disk, until the disk reserve is released and nothing is granted. The disk never has room for
-// the reserve again, because the file of the store does not shrink; but once all tasks are deleted, others are accepted and done, again and again. So it is also
-// after a result that found no piece of the store large enough.
+// TestEmptiedStoreTakesTasks: tasks, and then their results, fill the disk, until the disk reserve
+// is released and nothing is granted. The disk never has room for the reserve again, because the
+// file of the store does not shrink; but once all tasks are deleted, others are accepted and done,
+// again and again. So it is also after a result that found no piece of the store large enough.
 func TestEmptiedStoreTakesTasks(t *testing.T) {
 	disk := harness.NewDisk(t, 64)
 	data := filepath.Join(disk.Dir(), "data")
@@ -157,7 +162,8 @@ func TestEmptiedStoreTakesTasks(t *testing.T) {
 	c.Verify()
 }
 
-// submitUntilFull submits tasks with large payloads until one is refused, and returns how many were accepted.
+// submitUntilFull submits tasks with large payloads until one is refused, and returns how many were
+// accepted.
 func submitUntilFull(t *testing.T, c *harness.Coordinator, size int) (accepted int) {
 	t.Helper()
 	spec := &lessorv1.TaskSpec{Queue: patientQueue, Payload: make([]byte, size)}
@@ -267,7 +273,8 @@ func (f *fullDisk) tryComplete(a *lessorv1.Assignment, size int) bool {
 	return true
 }
 
-// workUntilStopped leases tasks, eight at a time, and completes each with a result of that size, until no task is granted. It returns how many it has completed.
+// workUntilStopped leases tasks, eight at a time, and completes each with a result of that size,
+// until no task is granted. It returns how many it has completed.
 func (f *fullDisk) workUntilStopped(size int) (completed int) {
 	f.t.Helper()
 	completed, failed := f.workUntilRefused(size)
@@ -277,7 +284,8 @@ func (f *fullDisk) workUntilStopped(size int) (completed int) {
 	return completed
 }
 
-// workUntilRefused is workUntilStopped for results so large that the free pieces of a store may all be too small for one, which ends the coordinator; see
+// workUntilRefused is workUntilStopped for results so large that the free pieces of a store may all
+// be too small for one, which ends the coordinator; see
 // docs/decisions/0040-no-grants-on-a-full-disk.md. Then failed is true.
 func (f *fullDisk) workUntilRefused(size int) (completed int, failed bool) {
 	f.t.Helper()

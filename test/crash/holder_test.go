@@ -68,7 +68,8 @@ func (h *holder) lease(ctx context.Context) error {
 	return nil
 }
 
-// work does what a worker may do with an attempt. Now and then it does not report, and leaves the attempt for a later round.
+// work does what a worker may do with an attempt. Now and then it does not report, and leaves the
+// attempt for a later round.
 func (h *holder) work(ctx context.Context, a *attempt) error {
 	if h.rand.IntN(3) > 0 {
 		m, err := h.workers.Start(ctx, &lessorv1.StartRequest{TaskId: a.task.id, LeaseId: a.leaseID, Attempt: a.number})
@@ -109,7 +110,8 @@ func (h *holder) heartbeat(ctx context.Context, a *attempt) error {
 	return nil
 }
 
-// checkpointAnswered enters the verdict on the heartbeat that sent a checkpoint. The answers to two holders may come in any order.
+// checkpointAnswered enters the verdict on the heartbeat that sent a checkpoint. The answers to two
+// holders may come in any order.
 func (t *task) checkpointAnswered(checkpoint []byte, attempt uint32, v lessorv1.Verdict) {
 	t.unsure = slices.DeleteFunc(t.unsure, func(c []byte) bool { return bytes.Equal(c, checkpoint) })
 	if v == committed && attempt >= t.storedBy {

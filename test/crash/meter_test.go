@@ -12,7 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// meter is a connection that counts its calls. It says when enough were answered for a kill, and afterwards what the kill cut off.
+// meter is a connection that counts its calls. It says when enough were answered for a kill, and
+// afterwards what the kill cut off.
 type meter struct {
 	grpc.ClientConnInterface
 	born time.Time
@@ -22,7 +23,8 @@ type meter struct {
 	answered atomic.Int64
 	// killedAt is the time of the kill, since born; 0 before it.
 	killedAt atomic.Int64
-	// cut counts calls that began before the kill and got no answer. early counts calls that got no answer although there was no kill yet.
+	// cut counts calls that began before the kill and got no answer. early counts calls that got no
+	// answer although there was no kill yet.
 	cut, early atomic.Int64
 }
 

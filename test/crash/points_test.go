@@ -13,8 +13,9 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// TestKillAtCommit: a coordinator dies right before a commit, or right after it but before anybody is told. The next start has everything that was
-// acknowledged. The commits are those of a start, a submit, a grant, the end of a lease by report or expiry, and a delete (A6, A9, A10).
+// TestKillAtCommit: a coordinator dies right before a commit, or right after it but before anybody
+// is told. The next start has everything that was acknowledged. The commits are those of a start, a
+// submit, a grant, the end of a lease by report or expiry, and a delete (A6, A9, A10).
 func TestKillAtCommit(t *testing.T) {
 	hits := 0
 	for _, when := range []string{"before", "after"} {

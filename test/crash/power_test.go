@@ -16,7 +16,8 @@ import (
 
 var cuts = flag.Int("cuts", 20, "power cuts that hit calls under way")
 
-// TestPowerCut: when the disk loses its power, and with it all that was not synced, nothing that was acknowledged is lost or changed (A6, A10).
+// TestPowerCut: when the disk loses its power, and with it all that was not synced, nothing that
+// was acknowledged is lost or changed (A6, A10).
 func TestPowerCut(t *testing.T) { powerCuts(t, harness.NewDisk(t, 256+int64(*cuts)/2)) } // all tasks are kept: each cut comes with about a quarter of a MiB
 
 // TestPowerCutXFS is the same on XFS, whose journal works in another way.
@@ -27,8 +28,8 @@ func powerCuts(t *testing.T, disk *harness.Disk) {
 	r := newRounds(t, filepath.Join(disk.Dir(), "data"))
 	r.c.PowerCuts = true
 	r.end = func() {
-		// The machine loses its power together with its disk, so the process is frozen first. Otherwise it could see a flush succeed that the ext4
-		// under shutdown never made.
+		// The machine loses its power together with its disk, so the process is frozen first.
+		// Otherwise it could see a flush succeed that the ext4 under shutdown never made.
 		r.c.Process().Freeze()
 		disk.Cut()
 		r.c.Kill()
@@ -37,14 +38,15 @@ func powerCuts(t *testing.T, disk *harness.Disk) {
 	r.run(*cuts)
 }
 
-// TestPowerCutWithoutSync checks that Cut really loses what was not synced: with syncs that do nothing, a cut must lose acknowledged tasks.
+// TestPowerCutWithoutSync checks that Cut really loses what was not synced: with syncs that do
+// nothing, a cut must lose acknowledged tasks.
 func TestPowerCutWithoutSync(t *testing.T) {
 	t.Run("ext4", func(t *testing.T) { losesWithoutSync(t, harness.NewDisk(t, 256)) })
 	t.Run("xfs", func(t *testing.T) { losesWithoutSync(t, harness.NewXFS(t, 320)) })
 }
 
-// TestPowerCutWithAnotherNamespace checks that Restore brings the power back although a process that started meanwhile has the disk mounted, too, in a
-// namespace of its own.
+// TestPowerCutWithAnotherNamespace checks that Restore brings the power back although a process
+// that started meanwhile has the disk mounted, too, in a namespace of its own.
 func TestPowerCutWithAnotherNamespace(t *testing.T) {
 	disk := harness.NewDisk(t, 256)
 	other := exec.CommandContext(t.Context(), "sleep", "1")

@@ -29,12 +29,14 @@ const (
 	shortLease = 100 * time.Millisecond // the shortest heartbeat timeout that is allowed
 )
 
-// holdType is the type of tasks on streamQueue whose handler waits until the coordinator was killed and is back.
+// holdType is the type of tasks on streamQueue whose handler waits until the coordinator was killed
+// and is back.
 const holdType = "hold"
 
 // submission is one submit call.
 type submission struct {
-	// run is the RunId of its tasks, unique to it. If the submit got no answer, its tasks are found by it.
+	// run is the RunId of its tasks, unique to it. If the submit got no answer, its tasks are found
+	// by it.
 	run   string
 	specs []*lessorv1.TaskSpec
 	// keyed says that the specs have idempotency keys, so that the submit may be repeated.

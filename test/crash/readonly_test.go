@@ -10,8 +10,9 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// TestReadOnlyDisk: when the disk becomes read-only, as the kernel makes it when it finds damage, the process ends with the exit code of a failed
-// store. A start on this disk is refused and says why. When the disk can be written again, everything that was acknowledged is there (A6, A10).
+// TestReadOnlyDisk: when the disk becomes read-only, as the kernel makes it when it finds damage,
+// the process ends with the exit code of a failed store. A start on this disk is refused and says
+// why. When the disk can be written again, everything that was acknowledged is there (A6, A10).
 func TestReadOnlyDisk(t *testing.T) {
 	disk := harness.NewDisk(t, 256)
 	w := &walker{t: t, c: harness.NewCoordinator(t, filepath.Join(disk.Dir(), "data"))}

@@ -9,7 +9,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// attempt repeats the calls that were made under a lease. task is the task as it is after the kill; nil if it is deleted.
+// attempt repeats the calls that were made under a lease. task is the task as it is after the kill;
+// nil if it is deleted.
 func (c *comparer) attempt(ctx context.Context, a *attempt, task *lessorv1.Task) error {
 	switch {
 	case a.open():
@@ -30,8 +31,8 @@ func (c *comparer) repeat(ctx context.Context, a *attempt) error {
 	return c.b.sendReport(ctx, c.workers, a, a.report)
 }
 
-// settleReport repeats a report that got no answer. If the history has it, the repeat must be answered as replayed. After that, each repeat gets the
-// same answer.
+// settleReport repeats a report that got no answer. If the history has it, the repeat must be
+// answered as replayed. After that, each repeat gets the same answer.
 func (c *comparer) settleReport(ctx context.Context, a *attempt, task *lessorv1.Task) error {
 	recorded := outcomeOf(task, a.number)
 	if recorded != nil && recorded.GetType() != a.report.event() {
@@ -47,8 +48,8 @@ func (c *comparer) settleReport(ctx context.Context, a *attempt, task *lessorv1.
 	return c.repeat(ctx, a)
 }
 
-// reportSomethingElse sends another report under a lease that has its report (V5). It must be refused; that it changes nothing shows when the task is compared
-// next.
+// reportSomethingElse sends another report under a lease that has its report (V5). It must be
+// refused; that it changes nothing shows when the task is compared next.
 func (c *comparer) reportSomethingElse(ctx context.Context, a *attempt) error {
 	if c.rand.IntN(4) > 0 {
 		return nil
@@ -72,7 +73,8 @@ func (c *comparer) heartbeat(ctx context.Context, a *attempt) error {
 	return err
 }
 
-// continueLease checks that a lease that is held across the restart is still live (A9). Then the holder reports, or keeps the lease for another round.
+// continueLease checks that a lease that is held across the restart is still live (A9). Then the
+// holder reports, or keeps the lease for another round.
 func (c *comparer) continueLease(ctx context.Context, a *attempt) error {
 	if err := c.repeatLeaseRequest(ctx, a); err != nil {
 		return err
@@ -87,7 +89,8 @@ func (c *comparer) continueLease(ctx context.Context, a *attempt) error {
 	return c.b.sendReport(ctx, c.workers, a, completion(a, output(a.task.id, a.number)))
 }
 
-// repeatLeaseRequest repeats the Lease request to which the lease was the answer. It must get the same lease (S2).
+// repeatLeaseRequest repeats the Lease request to which the lease was the answer. It must get the
+// same lease (S2).
 func (c *comparer) repeatLeaseRequest(ctx context.Context, a *attempt) error {
 	if c.rand.IntN(4) > 0 || c.b.leaseMayEnd(a) {
 		return nil

@@ -11,7 +11,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// settle repeats the submits and Lease requests that got no answer before the kill. Reports are repeated when their task is compared.
+// settle repeats the submits and Lease requests that got no answer before the kill. Reports are
+// repeated when their task is compared.
 func (c *comparer) settle(ctx context.Context) {
 	var submits []*submission
 	var leases []*lessorv1.LeaseRequest
@@ -27,8 +28,8 @@ func (c *comparer) settle(ctx context.Context) {
 	}
 }
 
-// settleSubmit finds out whether a submit without an answer took effect: all of a batch is there, or nothing (A6). If the submit has keys, it is
-// repeated then.
+// settleSubmit finds out whether a submit without an answer took effect: all of a batch is there,
+// or nothing (A6). If the submit has keys, it is repeated then.
 func (c *comparer) settleSubmit(ctx context.Context, s *submission) error {
 	found, err := c.find(ctx, s)
 	if err != nil {
@@ -114,7 +115,8 @@ func (c *comparer) resubmit(ctx context.Context, sample int) {
 	}
 }
 
-// anyKeyed returns a random acknowledged submit whose tasks still have their keys; nil if the random choice is not one.
+// anyKeyed returns a random acknowledged submit whose tasks still have their keys; nil if the
+// random choice is not one.
 func (b *book) anyKeyed(r *rand.Rand) *submission {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// TestKillWhileStarting: a coordinator is killed while it starts, for the first time or later. The next start has everything that was there before.
+// TestKillWhileStarting: a coordinator is killed while it starts, for the first time or later. The
+// next start has everything that was there before.
 func TestKillWhileStarting(t *testing.T) {
 	const dirs = 8
 	var early, late atomic.Int64

@@ -84,7 +84,8 @@ func (s *streams) releaseHandlers() {
 	}
 }
 
-// handle holds tasks of holdType until the coordinator was killed and is back; it completes the others at once.
+// handle holds tasks of holdType until the coordinator was killed and is back; it completes the
+// others at once.
 func (s *streams) handle(ctx context.Context, t *worker.Task) ([]byte, error) {
 	restart := s.begin(t)
 	if t.Type == holdType {
@@ -111,7 +112,8 @@ func (s *streams) outlivedKill(t *worker.Task) bool {
 	return s.begun[t.AttemptID] < s.round
 }
 
-// recordVerdict enters a verdict. A lease on streamQueue ends only by its holder's report, unless a producer has tried to cancel or delete the task.
+// recordVerdict enters a verdict. A lease on streamQueue ends only by its holder's report, unless a
+// producer has tried to cancel or delete the task.
 func (s *streams) recordVerdict(w *worker.Task, v *lessorv1.ReportVerdict) {
 	b, got, outlivedKill := s.b, answerOf(v), s.outlivedKill(w)
 	b.mu.Lock()

@@ -16,17 +16,20 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// TestKillWhileUpgrading: a coordinator is killed at each write or sync by which it upgrades a store, from each older format to the next one. The kill
-// leaves a consistent store of some format, and the next start gets from it to the same store as an upgrade without a kill.
+// TestKillWhileUpgrading: a coordinator is killed at each write or sync by which it upgrades a
+// store, from each older format to the next one. The kill leaves a consistent store of some format,
+// and the next start gets from it to the same store as an upgrade without a kill.
 func TestKillWhileUpgrading(t *testing.T) {
 	newest := store.Current().Format()
 	left := map[uint32]int{}
 	for old := uint32(1); old < newest; old++ {
 		want := upgraded(t, oldStore(t, old))
 		for _, call := range []string{"pwrite64", "fdatasync"} {
-			// strace counts the calls of each thread, so a count from format 1 on may never reach the last steps: each step is counted by itself.
+			// strace counts the calls of each thread, so a count from format 1 on may never reach
+			// the last steps: each step is counted by itself.
 			for n, format := 1, old; format == old; n++ {
-				// A test of its own removes its stores at once; each takes as much of the disk as its reserve.
+				// A test of its own removes its stores at once; each takes as much of the disk as
+				// its reserve.
 				ok := t.Run(fmt.Sprintf("format %d, killed at %s %d", old, call, n), func(t *testing.T) {
 					if format = killedUpgrade(t, old, call, n, want); format != finished {
 						left[format]++
@@ -49,8 +52,9 @@ func TestKillWhileUpgrading(t *testing.T) {
 // finished stands for the format of an upgrade that was finished before the kill.
 const finished = 0
 
-// killedUpgrade kills a coordinator at the nth system call of a kind while it upgrades a store of the old format. It checks that the upgrade then goes on to
-// want, and returns the format that the kill left.
+// killedUpgrade kills a coordinator at the nth system call of a kind while it upgrades a store of
+// the old format. It checks that the upgrade then goes on to want, and returns the format that the
+// kill left.
 func killedUpgrade(t *testing.T, old uint32, call string, n int, want string) (format uint32) {
 	t.Helper()
 	dir := oldStore(t, old)

@@ -14,12 +14,14 @@ import (
 
 var steps = flag.Int("steps", 8, "calls of each kind at which the system fails, one after the other; far more than there are: all")
 
-// lastMisses is how many runs in a row may survive the fault before the test takes it that there are no more such calls. A coordinator survives that the
-// note about a durable commit is not written, which is every third write.
+// lastMisses is how many runs in a row may survive the fault before the test takes it that there
+// are no more such calls. A coordinator survives that the note about a durable commit is not
+// written, which is every third write.
 const lastMisses = 3
 
-// TestWalk: one system call of the coordinator is its last one, or fails, also during the first start. Whichever it is, the next start has all that
-// was acknowledged. A process whose store failed ends with the exit code for that (A6, A10).
+// TestWalk: one system call of the coordinator is its last one, or fails, also during the first
+// start. Whichever it is, the next start has all that was acknowledged. A process whose store
+// failed ends with the exit code for that (A6, A10).
 func TestWalk(t *testing.T) {
 	for _, fault := range []string{
 		"pwrite64:signal=SIGKILL", "fdatasync:signal=SIGKILL", "ftruncate:signal=SIGKILL", "fsync:signal=SIGKILL", "linkat:signal=SIGKILL",
@@ -103,7 +105,8 @@ func (w *walker) runTask() {
 	}
 }
 
-// checkAfterRestart starts again without a fault, and checks that everything that was acknowledged is there.
+// checkAfterRestart starts again without a fault, and checks that everything that was acknowledged
+// is there.
 func (w *walker) checkAfterRestart() {
 	w.t.Helper()
 	w.c.Under = nil

@@ -51,7 +51,8 @@ func readAlerts(t *testing.T) []alertRule {
 	return rules
 }
 
-// Each alert rule has a severity, a summary, and a section of the documents that exists. Its page or the runbooks name the alert, and they name no other.
+// Each alert rule has a severity, a summary, and a section of the documents that exists. Its page
+// or the runbooks name the alert, and they name no other.
 func TestAlertsLeadToDocuments(t *testing.T) {
 	pages := ""
 	for _, name := range []string{"metrics.md", "runbooks.md"} {
@@ -95,7 +96,8 @@ func sections(page string) map[string]bool {
 	return found
 }
 
-// The rules are valid for Prometheus, and the series of testdata/alerts*_test.yaml raise the alerts that these files say.
+// The rules are valid for Prometheus, and the series of testdata/alerts*_test.yaml raise the alerts
+// that these files say.
 func TestAlertsFire(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {

@@ -20,7 +20,8 @@ const ellipsis = "…"
 // fieldEllipsis is an ellipsis that stands for further fields of an object.
 var fieldEllipsis = regexp.MustCompile(`([^"])` + ellipsis)
 
-// readJSON reads the documents of a block. An ellipsis for further fields becomes a field of its own.
+// readJSON reads the documents of a block. An ellipsis for further fields becomes a field of its
+// own.
 func readJSON(text string) ([]any, error) {
 	decoder := json.NewDecoder(strings.NewReader(fieldEllipsis.ReplaceAllString(text, `$1"`+ellipsis+`": true`)))
 	var documents []any
@@ -35,7 +36,8 @@ func readJSON(text string) ([]any, error) {
 	}
 }
 
-// matcher compares answers with the page. A variable that is not set yet takes the value of the answer at its place.
+// matcher compares answers with the page. A variable that is not set yet takes the value of the
+// answer at its place.
 type matcher struct {
 	variables map[string]string
 }
@@ -161,8 +163,8 @@ func (m matcher) matchDetails(want []any, got *status.Status) error {
 	return nil
 }
 
-// Pages may shorten answers, as they explain at their beginning: an ellipsis stands for a value or for further fields, a variable takes the value of the
-// answer, and times may differ.
+// Pages may shorten answers, as they explain at their beginning: an ellipsis stands for a value or
+// for further fields, a variable takes the value of the answer, and times may differ.
 func TestConventions(t *testing.T) {
 	for i, c := range []struct {
 		shown, got string

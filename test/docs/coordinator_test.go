@@ -15,7 +15,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// server stands for `lessor serve`: a coordinator in this process, on a store that outlives its restarts.
+// server stands for `lessor serve`: a coordinator in this process, on a store that outlives its
+// restarts.
 type server struct {
 	store    *memstore.Store
 	listener *bufconn.Listener

@@ -1,4 +1,5 @@
-// Package docs_test checks that the documents are true: it runs the commands that they show, and compares the answers with those that they show.
+// Package docs_test checks that the documents are true: it runs the commands that they show, and
+// compares the answers with those that they show.
 package docs_test
 
 import (
@@ -26,7 +27,8 @@ import (
 
 const page = "../../docs/grpcurl.md"
 
-// The commands of docs/grpcurl.md are run against a coordinator in fake time, and every answer must be as the page shows it.
+// The commands of docs/grpcurl.md are run against a coordinator in fake time, and every answer must
+// be as the page shows it.
 func TestGRPCPageMatchesTheCoordinator(t *testing.T) {
 	blocks := readPage(t, page)
 	synctest.Test(t, func(t *testing.T) {
@@ -52,7 +54,8 @@ func TestGRPCPageMatchesTheCoordinator(t *testing.T) {
 	})
 }
 
-// conversation runs the commands that the page shows, and keeps the answers until the page shows them.
+// conversation runs the commands that the page shows, and keeps the answers until the page shows
+// them.
 type conversation struct {
 	t       *testing.T
 	server  server
@@ -181,7 +184,8 @@ func (c *conversation) open(conn *grpc.ClientConn) {
 	c.session = stream
 }
 
-// frame sends a frame. After a goodbye, the coordinator must send nothing more that the page does not show.
+// frame sends a frame. After a goodbye, the coordinator must send nothing more that the page does
+// not show.
 func (c *conversation) frame(body string) {
 	request := c.request((&lessorv1.SessionRequest{}).ProtoReflect().Descriptor(), body)
 	if c.session == nil {

@@ -17,7 +17,8 @@ const httpPage = "../../docs/http.md"
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// The commands of docs/http.md are run by bash, with curl and a real coordinator, and every answer must be as the page shows it.
+// The commands of docs/http.md are run by bash, with curl and a real coordinator, and every answer
+// must be as the page shows it.
 func TestHTTPPageMatchesTheCoordinator(t *testing.T) {
 	t.Attr("rules", "H1 H2")
 	c := &curlSession{t: t}
@@ -133,8 +134,8 @@ func (c *curlSession) compareAnswers(output string) {
 	c.output = ""
 }
 
-// compareEvents compares server-sent events: the data as documents, the rest line by line. It drops comments, which the coordinator sends after a quiet
-// second, as on a machine that stood still.
+// compareEvents compares server-sent events: the data as documents, the rest line by line. It drops
+// comments, which the coordinator sends after a quiet second, as on a machine that stood still.
 func (c *curlSession) compareEvents() {
 	want, got := strings.Split(c.block.text, "\n"), strings.Split(strings.ReplaceAll(c.output, ": \n\n", ""), "\n")
 	if len(want) != len(got) {

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// Each metric of the code has a row in docs/metrics.md, and each row is of a metric. The page, the alert rules and the dashboard use only such metrics.
+// Each metric of the code has a row in docs/metrics.md, and each row is of a metric. The page, the
+// alert rules and the dashboard use only such metrics.
 func TestMetricsPageMatchesTheCode(t *testing.T) {
 	page, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {

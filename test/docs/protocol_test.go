@@ -47,8 +47,9 @@ func spansIn(cell string) []string {
 	return all
 }
 
-// W14: docs/errors.md has one row for each code of coordinator and worker. Each code that comes in frames has rows in docs/protocol.md, too, and each
-// row there names a test in which the code occurs.
+// W14: docs/errors.md has one row for each code of coordinator and worker. Each code that comes in
+// frames has rows in docs/protocol.md, too, and each row there names a test in which the code
+// occurs.
 func TestErrorCodesMatchTheCode(t *testing.T) {
 	t.Attr("rules", "W14")
 	sides := []*source{

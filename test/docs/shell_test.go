@@ -51,7 +51,8 @@ var (
 	variable = regexp.MustCompile(`\$(\w+)`)
 )
 
-// expand replaces variables, and the command substitution that makes a long value, as the shell would in a here-document.
+// expand replaces variables, and the command substitution that makes a long value, as the shell
+// would in a here-document.
 func expand(text string, variables map[string]string) (string, error) {
 	text = filler.ReplaceAllStringFunc(text, func(s string) string {
 		m := filler.FindStringSubmatch(s)

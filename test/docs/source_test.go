@@ -78,7 +78,8 @@ func addValues(to map[string]ast.Expr, specs []ast.Spec) {
 func (s *source) codes() map[string]string {
 	codes := map[string]string{}
 	for name, value := range s.constants {
-		if lit, ok := value.(*ast.BasicLit); ok && strings.HasPrefix(lit.Value, `"E.`) && !strings.HasSuffix(lit.Value, `."`) { // else a prefix of codes
+		// else a prefix of codes
+		if lit, ok := value.(*ast.BasicLit); ok && strings.HasPrefix(lit.Value, `"E.`) && !strings.HasSuffix(lit.Value, `."`) {
 			codes[strings.Trim(lit.Value, `"`)] = name
 		}
 	}

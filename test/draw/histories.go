@@ -7,14 +7,16 @@ import (
 	"testing"
 )
 
-// Histories are the random histories that the one random test of a package plays, and its flags -random.seed and -random.histories.
+// Histories are the random histories that the one random test of a package plays, and its flags
+// -random.seed and -random.histories.
 type Histories struct {
 	pkg  string
 	seed *uint64
 	n    *int
 }
 
-// NewHistories makes the flags. pkg is the package, as one gives it to go test; quick is how many histories are played unless the flag says otherwise.
+// NewHistories makes the flags. pkg is the package, as one gives it to go test; quick is how many
+// histories are played unless the flag says otherwise.
 func NewHistories(pkg string, quick int) Histories {
 	return Histories{
 		pkg:  pkg,
@@ -26,8 +28,8 @@ func NewHistories(pkg string, quick int) Histories {
 // progress is the number of histories after which Play says how many there were.
 const progress = 1000
 
-// Play plays one history after another until one fails, and says how to repeat that one. Where a panic or a timeout ends the process, the log says where
-// the seeds began and how far it had come.
+// Play plays one history after another until one fails, and says how to repeat that one. Where a
+// panic or a timeout ends the process, the log says where the seeds began and how far it had come.
 func (h Histories) Play(t *testing.T, play func(t *testing.T, seed uint64)) {
 	t.Helper()
 	first := cmp.Or(*h.seed, rand.Uint64N(1<<40)+1)

@@ -2,7 +2,8 @@ package exhaustive
 
 import "github.com/lessor-dev/lessor/lease"
 
-// apply takes the changes of a step into memory. It leaves out what no decision depends on: the history, and the times of past events.
+// apply takes the changes of a step into memory. It leaves out what no decision depends on: the
+// history, and the times of past events.
 func (d *database) apply(changes []lease.Change) {
 	for i := range changes {
 		c := &changes[i]
@@ -45,8 +46,9 @@ func (w *world) persist() {
 	w.disk, w.batch, w.steps, w.clockBehind = w.memory, nil, 0, 0
 }
 
-// crash stops the coordinator and starts it again. It happens either before the batch reached the disk, or after that but before anything of it was
-// told (written). The serving clock goes on from its stored value, so that downtime does not count (A9).
+// crash stops the coordinator and starts it again. It happens either before the batch reached the
+// disk, or after that but before anything of it was told (written). The serving clock goes on from
+// its stored value, so that downtime does not count (A9).
 func (w *world) crash(s *scope, written bool) error {
 	if written {
 		w.persist()

@@ -1,6 +1,8 @@
-// Package exhaustive visits every state that a small world can reach, and checks in each state, and at each move between two, what must always hold.
-// The rules are lease.Rules, the code that runs in production. Around them is a simple model: a store with one batch under way, a network that loses,
-// repeats and reorders messages, workers that may say anything at any time under any lease that they were told of, a clock, and one crash.
+// Package exhaustive visits every state that a small world can reach, and checks in each state, and
+// at each move between two, what must always hold. The rules are lease.Rules, the code that runs in
+// production. Around them is a simple model: a store with one batch under way, a network that
+// loses, repeats and reorders messages, workers that may say anything at any time under any lease
+// that they were told of, a clock, and one crash.
 //
 //	world_test.go      the state of everything
 //	moves_test.go      what may happen next

@@ -6,11 +6,13 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// drainTicks is how many ticks a silent worker can keep a task: two TTL, or cancel_grace, and the tick that the clock loses in a crash (A9).
+// drainTicks is how many ticks a silent worker can keep a task: two TTL, or cancel_grace, and the
+// tick that the clock loses in a crash (A9).
 const drainTicks = int(2*ttl/tick) + 1
 
-// checkDrain checks that the system can still finish: if all workers fall silent, every lease ends in time, and then one worker that behaves correctly
-// completes every task. A task that stays parked for ever would be found here, too (T11).
+// checkDrain checks that the system can still finish: if all workers fall silent, every lease ends
+// in time, and then one worker that behaves correctly completes every task. A task that stays
+// parked for ever would be found here, too (T11).
 //
 // It checks nothing while there is a batch: the world after its commit is checked instead.
 func (s *scope) checkDrain(w *world) error {

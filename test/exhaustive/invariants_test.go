@@ -29,7 +29,8 @@ func (s *scope) decide(w *world, c lease.Command) (lease.Step, error) {
 	return out, nil
 }
 
-// count counts what a scope bounds. A command without effect does not count, but the answer to a worker always does, because it must be told.
+// count counts what a scope bounds. A command without effect does not count, but the answer to a
+// worker always does, because it must be told.
 func (w *world) count(c lease.Command, did bool) {
 	switch c.(type) {
 	case lease.Judge:
@@ -79,7 +80,8 @@ func (s *scope) judge(w *world, m message, r *lease.Report) error {
 	return nil
 }
 
-// leaseEnded reports whether a timer has ended the lease. At the very moment of a timer it has (A3).
+// leaseEnded reports whether a timer has ended the lease. At the very moment of a timer it has
+// (A3).
 func leaseEnded(t *lease.Task) bool {
 	l := t.Lease
 	unacked := l.AckBy != 0 && l.AckedAt == 0 && l.AckBy <= now.Serving
@@ -103,7 +105,8 @@ func ticketOf(id lease.TaskID, l *lease.Lease) lease.Ticket {
 	return lease.Ticket{Epoch: l.Epoch, Task: id, Attempt: l.Attempt, Nonce: l.Nonce}
 }
 
-// checkChange checks a pair of versions of a task. Only for a grant does it matter what the command was: a grant must not touch a live lease.
+// checkChange checks a pair of versions of a task. Only for a grant does it matter what the command
+// was: a grant must not touch a live lease.
 func (w *world) checkChange(c *lease.Change, command lease.Command) error {
 	if _, grants := command.(lease.Grant); grants && c.Old.Lease != nil && !leaseEnded(c.Old) {
 		return fmt.Errorf("A1: a grant changes a task under a live lease")
@@ -152,7 +155,8 @@ func (w *world) checkLease(c *lease.Change) error {
 	return nil
 }
 
-// checkBudgets checks T5: each failure and each loss is counted once, in its own budget, and a used-up budget ends the task.
+// checkBudgets checks T5: each failure and each loss is counted once, in its own budget, and a
+// used-up budget ends the task.
 func checkBudgets(c *lease.Change) error {
 	var failures, losses uint32
 	if l := c.Old.Lease; l != nil && c.New.Last.Attempt == l.Attempt && c.Old.Cancel == nil {
@@ -179,7 +183,8 @@ func checkBudgets(c *lease.Change) error {
 	return nil
 }
 
-// checkOutcome checks A5: an outcome never changes, and a final state changes only by adoption of a late result.
+// checkOutcome checks A5: an outcome never changes, and a final state changes only by adoption of a
+// late result.
 func checkOutcome(c *lease.Change) error {
 	before, after := c.Old, c.New
 	switch {
@@ -193,7 +198,8 @@ func checkOutcome(c *lease.Change) error {
 	return nil
 }
 
-// checkCancel checks T7: a cancel is not forgotten, its grace does not begin again, and the task gets no further attempt.
+// checkCancel checks T7: a cancel is not forgotten, its grace does not begin again, and the task
+// gets no further attempt.
 func checkCancel(c *lease.Change) error {
 	before, after := c.Old, c.New
 	switch {

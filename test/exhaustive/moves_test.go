@@ -2,8 +2,8 @@ package exhaustive
 
 import "github.com/lessor-dev/lessor/lease"
 
-// visit is called with each world that a move leads to, or the fault that the move showed. The move's name is in the form of fmt.Sprintf, because few
-// names are ever read.
+// visit is called with each world that a move leads to, or the fault that the move showed. The
+// move's name is in the form of fmt.Sprintf, because few names are ever read.
 type visit func(next *world, err error, move string, args ...any)
 
 // try makes a move on a copy of the world.
@@ -29,7 +29,8 @@ func (s *scope) moves(w *world, to visit) {
 	}
 }
 
-// mayTick bounds the delay of the coordinator: time passes only if no due timer has waited for a tick.
+// mayTick bounds the delay of the coordinator: time passes only if no due timer has waited for a
+// tick.
 func (s *scope) mayTick(w *world) bool { return w.memory.overdue() < tick && w.disk.overdue() < tick }
 
 func (s *scope) decisions(w *world, to visit) {
@@ -59,8 +60,8 @@ func (s *scope) deliveries(w *world, to visit, task int, attempt uint32) {
 	}
 }
 
-// commands returns what the coordinator or a client may command for a task. The state of the task does not limit them: the rules must refuse what
-// does not fit.
+// commands returns what the coordinator or a client may command for a task. The state of the task
+// does not limit them: the rules must refuse what does not fit.
 func (s *scope) commands(w *world, t *lease.Task) (all []lease.Command) {
 	if at, _ := t.Due(); at != 0 && at <= now.Serving {
 		all = append(all, lease.Expire{Task: t.ID})

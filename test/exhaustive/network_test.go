@@ -2,9 +2,10 @@ package exhaustive
 
 import "github.com/lessor-dev/lessor/lease"
 
-// message is what a worker sends under a lease. Its content does not depend on when it is sent. A network that keeps any number of messages for any time,
-// and loses, repeats and reorders them, can deliver each message at any time and any number of times, under each lease that was told. The search tries
-// all of that, so the world need not contain the messages in transit.
+// message is what a worker sends under a lease. Its content does not depend on when it is sent. A
+// network that keeps any number of messages for any time, and loses, repeats and reorders them, can
+// deliver each message at any time and any number of times, under each lease that was told. The
+// search tries all of that, so the world need not contain the messages in transit.
 type message struct {
 	task    int
 	attempt uint32
@@ -12,8 +13,8 @@ type message struct {
 	began   bool // the report, which closes the attempt, says that the attempt had begun (V19)
 }
 
-// workerView is what the workers were told about a lease. A worker that missed an answer knows less, and asks again. So every message may be sent at any
-// time under every lease that was told.
+// workerView is what the workers were told about a lease. A worker that missed an answer knows
+// less, and asks again. So every message may be sent at any time under every lease that was told.
 type workerView struct {
 	ticket       lease.Ticket // zero if the grant was not told
 	liveUntil    lease.Instant

@@ -6,7 +6,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// publish updates what workers know, and checks that the news does not contradict what they knew (A2, A4, A9, A10).
+// publish updates what workers know, and checks that the news does not contradict what they knew
+// (A2, A4, A9, A10).
 func (w *world) publish(n pendingNews) error {
 	t := &w.workerView[n.task][n.attempt-1]
 	if n.granted {
@@ -64,7 +65,8 @@ func (t *workerView) publishAlive(n pendingNews) error {
 	return nil
 }
 
-// publishEnd accepts a different cause only if it adds that the task was granted again, or that a new epoch has begun.
+// publishEnd accepts a different cause only if it adds that the task was granted again, or that a
+// new epoch has begun.
 func (t *workerView) publishEnd(reason lease.Reason) error {
 	added := reason == lease.Superseded || reason == lease.CoordinatorRecovered
 	switch {

@@ -8,8 +8,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// expected lists the outcomes that the scopes together must reach: the answers to each kind of message, how leases end other than by a report, and
-// how tasks end. A task is FAILED when its failures are used up, and FAILED/HEARTBEAT_TIMEOUT when its losses are.
+// expected lists the outcomes that the scopes together must reach: the answers to each kind of
+// message, how leases end other than by a report, and how tasks end. A task is FAILED when its
+// failures are used up, and FAILED/HEARTBEAT_TIMEOUT when its losses are.
 const expected = `
 start     NONE ALREADY_REPORTED SUPERSEDED LEASE_EXPIRED TASK_CANCELLED CANCEL_TIMEOUT DISPATCH_UNACKED COORDINATOR_RECOVERED
 heartbeat NONE ALREADY_REPORTED SUPERSEDED LEASE_EXPIRED TASK_CANCELLED CANCEL_TIMEOUT

@@ -7,8 +7,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// key identifies a world up to its symmetries: exchanging the two tasks, or the two workers, makes no difference. It is a hash cut to 128 bits; the
-// chance that two of a million worlds collide is below 2^-88.
+// key identifies a world up to its symmetries: exchanging the two tasks, or the two workers, makes
+// no difference. It is a hash cut to 128 bits; the chance that two of a million worlds collide is
+// below 2^-88.
 type key [16]byte
 
 func (w *world) key() key {
@@ -124,7 +125,9 @@ func (e *encoder) lease(l *lease.Lease) {
 	e.worker(l.Worker)
 	e.bit(l.AckedAt != 0, l.StartedAt != 0)
 	e.at(l.ExpiresAt)
-	if l.AckedAt == 0 { // later it has no effect, and a lease that is renewed for ever would make ever more states of it
+	// later it has no effect, and a lease that is renewed for ever would make ever more states of
+	// it
+	if l.AckedAt == 0 {
 		e.at(l.AckBy)
 	}
 	e.at(l.CancelBy)

@@ -10,7 +10,8 @@ import (
 
 var full = flag.Bool("full", false, "the whole scopes, for some 15 s, instead of small ones")
 
-// scope bounds a world. Every scope has two workers and two tasks, a TTL of two ticks, and budgets of two failures and two losses for each task.
+// scope bounds a world. Every scope has two workers and two tasks, a TTL of two ticks, and budgets
+// of two failures and two losses for each task.
 type scope struct {
 	name       string
 	kinds      []lease.Kind // kinds of messages that workers send
@@ -72,8 +73,9 @@ var fullScopes = []scope{
 	{name: "key", kinds: []lease.Kind{complete, fail}, batch: 1, tasks: 2, grants: 2, keyed: true, adoptions: 1},
 }
 
-// In every state that the scopes can reach, and at each step between two states, the invariants hold, and the system can still finish all tasks. Together
-// the scopes reach exactly the expected outcomes.
+// In every state that the scopes can reach, and at each step between two states, the invariants
+// hold, and the system can still finish all tasks. Together the scopes reach exactly the expected
+// outcomes.
 func TestEveryState(t *testing.T) {
 	t.Attr("rules", "A1 A2 A3 A4 A5 A9 A10 T5 T7 T11 V4 V12 V19")
 	scopes := smallScopes

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// search visits every world of a scope, those with the fewest moves first, so that a fault is shown with the shortest sequence of moves that leads to
-// it.
+// search visits every world of a scope, those with the fewest moves first, so that a fault is shown
+// with the shortest sequence of moves that leads to it.
 type search struct {
 	scope *scope
 	known map[key]origin
@@ -72,8 +72,8 @@ func (f *search) visit(from key, w *world) {
 	})
 }
 
-// fail keeps the first fault, with the moves that lead to it. From one move to the next, the names of tasks and workers may be exchanged, because
-// worlds that differ only in them count as one.
+// fail keeps the first fault, with the moves that lead to it. From one move to the next, the names
+// of tasks and workers may be exchanged, because worlds that differ only in them count as one.
 func (f *search) fail(at key, move string, err error) {
 	if f.err != nil {
 		return

@@ -14,8 +14,8 @@ const (
 	tenant    = "tenant"
 )
 
-// now never changes. When a tick passes, all times of the serving clock move one tick closer to now instead. So worlds that differ only in their age
-// are one.
+// now never changes. When a tick passes, all times of the serving clock move one tick closer to now
+// instead. So worlds that differ only in their age are one.
 var now = lease.Now{Serving: 1000 * tick, Wall: lease.Wall(1000 * tick)}
 
 // world is the state of everything.

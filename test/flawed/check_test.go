@@ -61,7 +61,8 @@ func show(res workercheck.Result) string {
 
 // A worker that keeps the rules passes.
 func TestGoodWorkerPasses(t *testing.T) {
-	// The one that speaks by the stream does only what these cases need. The SDK, and the examples, pass all.
+	// The one that speaks by the stream does only what these cases need. The SDK, and the examples,
+	// pass all.
 	byStream := []string{"work", "cancel", "cancel-unheard", "no-verdict", "item-error", "network-down", "stop", "crash", "away", "dispatch-twice", "newer", "drain", "term-idle", "term-busy", "term-cut"}
 	for speaks, cases := range map[string][]string{calls: nil, stream: byStream} {
 		t.Run(speaks, func(t *testing.T) {
@@ -143,7 +144,8 @@ func TestFlawsAreFound(t *testing.T) {
 			t.Parallel()
 			all := check(t, of.speaks, of.flaws, of.name)
 			res := all[len(all)-1]
-			// On a busy machine a flaw may show in the first case already, in which the named one is not begun.
+			// On a busy machine a flaw may show in the first case already, in which the named one
+			// is not begun.
 			if res.Status != workercheck.Failed || !strings.Contains(res.Problem, of.want) {
 				t.Errorf("%s: %s, want a failure with %q: %s", res.Case, res.Status, of.want, show(res))
 			}

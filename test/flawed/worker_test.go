@@ -29,7 +29,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/detail"
 )
 
-// flawedWorker is a worker that keeps the rules, but for the flaws that it is told; "two threads" is none. The payload of a task is how many seconds it takes, or "fail".
+// flawedWorker is a worker that keeps the rules, but for the flaws that it is told; "two threads"
+// is none. The payload of a task is how many seconds it takes, or "fail".
 type flawedWorker struct {
 	client lessorv1.WorkerServiceClient
 	flaws  []string
@@ -50,7 +51,8 @@ func runFlawedWorker(args []string) (code int) {
 		waits = backoff.Config{BaseDelay: time.Millisecond, MaxDelay: time.Millisecond}
 	}
 	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: waits, MinConnectTimeout: patience})) // without it, a connection has no longer than the first wait to come about
+		// without it, a connection has no longer than the first wait to come about
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: waits, MinConnectTimeout: patience}))
 	if err != nil {
 		panic(err)
 	}
@@ -94,7 +96,8 @@ func (w *flawedWorker) run(queue string) {
 			}
 			late := w.ctx.Err() != nil
 			for _, a := range res.GetAssignments() {
-				if w.has("counts from its request") && time.Since(asked) > a.GetExpiresIn().AsDuration()/2 { // half: a lease that it let run out, a moment after it asked again, is no exception
+				// half: a lease that it let run out, a moment after it asked again, is no exception
+				if w.has("counts from its request") && time.Since(asked) > a.GetExpiresIn().AsDuration()/2 {
 					continue
 				}
 				w.execute(a)

@@ -16,8 +16,8 @@ func (f *fleet) count() {
 	}
 }
 
-// cutOff counts the attempts that were begun but whose leases ended without a report. It fails the test if there are none, because then the kill or
-// pause hit nothing.
+// cutOff counts the attempts that were begun but whose leases ended without a report. It fails the
+// test if there are none, because then the kill or pause hit nothing.
 func (f *fleet) cutOff(starts map[attempt]int) (n int) {
 	f.t.Helper()
 	for a := range starts {

@@ -15,8 +15,9 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// TestExecWorkerKilled: of two processes of lessor worker run, which start a shell for each task, one is killed. Every task is committed exactly
-// once, and no attempt is started twice (A1, A2, A5).
+// TestExecWorkerKilled: of two processes of lessor worker run, which start a shell for each task,
+// one is killed. Every task is committed exactly once, and no attempt is started twice (A1, A2,
+// A5).
 func TestExecWorkerKilled(t *testing.T) {
 	const tasks, mayEnd, slots = 300, 20, 4
 	f := newFleet(t, tasks, shortTTL)
@@ -24,7 +25,9 @@ func TestExecWorkerKilled(t *testing.T) {
 	bell, leave := newPipe(t, "bell"), newPipe(t, "leave")
 	leave.write(strings.Repeat("\n", mayEnd)) // this many commands of the victim may end
 	first := f.startExecWorker(victim, slots, log, "echo > "+bell.path+"; read leave < "+leave.path)
-	bell.read(mayEnd + slots) // all that it can begin, however slow the machine is; only then may the other worker take the rest
+	// all that it can begin, however slow the machine is; only then may the other worker take the
+	// rest
+	bell.read(mayEnd + slots)
 	second := f.startExecWorker(survivor, slots, log, "echo > "+bell.path+"; sleep 0.02")
 	bell.read(1)
 	first.Kill()
@@ -46,7 +49,8 @@ func (f *fleet) startExecWorker(name string, slots int, log, work string) *harne
 	})
 }
 
-// pipe is a named pipe between the test and commands. Both of its ends are open here, so that reading never ends.
+// pipe is a named pipe between the test and commands. Both of its ends are open here, so that
+// reading never ends.
 type pipe struct {
 	t    *testing.T
 	path string
@@ -86,8 +90,8 @@ func (p *pipe) read(n int) {
 	}
 }
 
-// countStarts compares what the commands wrote with what the coordinator stores: each attempt was begun at most once, and each completed one was
-// begun.
+// countStarts compares what the commands wrote with what the coordinator stores: each attempt was
+// begun at most once, and each completed one was begun.
 func (f *fleet) countStarts(log string) map[attempt]int {
 	f.t.Helper()
 	data, err := os.ReadFile(log)

@@ -25,14 +25,16 @@ const (
 	survivor = "survivor"
 )
 
-// Heartbeat timeouts. The long one is for leases that must not expire while their worker is only slow.
+// Heartbeat timeouts. The long one is for leases that must not expire while their worker is only
+// slow.
 const (
 	shortTTL = 2 * time.Second
 	longTTL  = 6 * time.Second
 )
 
-// TestWorkerKilled: of two SDK workers with 10,000 tasks, one is killed. Every task is committed exactly once, and the verdicts that the workers
-// printed are those that the coordinator stores (A1, A2, A5, A6).
+// TestWorkerKilled: of two SDK workers with 10,000 tasks, one is killed. Every task is committed
+// exactly once, and the verdicts that the workers printed are those that the coordinator stores
+// (A1, A2, A5, A6).
 func TestWorkerKilled(t *testing.T) {
 	const tasks, killAfter = 10_000, 2_500
 	f := newFleet(t, tasks, shortTTL)
@@ -48,8 +50,9 @@ func TestWorkerKilled(t *testing.T) {
 	f.log(a, b)
 }
 
-// TestWorkerPaused: a worker stands still until the other one has completed all of its tasks, and then goes on. Its late reports are answered
-// SUPERSEDED and change nothing: the outputs are those of the other worker (A4, V9).
+// TestWorkerPaused: a worker stands still until the other one has completed all of its tasks, and
+// then goes on. Its late reports are answered SUPERSEDED and change nothing: the outputs are those
+// of the other worker (A4, V9).
 func TestWorkerPaused(t *testing.T) {
 	const tasks, pauseAfter = 2_000, 500
 	f := newFleet(t, tasks, longTTL)
@@ -63,7 +66,8 @@ func TestWorkerPaused(t *testing.T) {
 	f.count()
 	f.comparePrinted(a, false)
 	f.comparePrinted(b, false)
-	if a.reasons[superseded] != a.counts[cancelled] { // both are 0 if the victim noticed by itself that its leases were lost
+	// both are 0 if the victim noticed by itself that its leases were lost
+	if a.reasons[superseded] != a.counts[cancelled] {
 		t.Errorf("V9: the victim was told CANCELLED %d times: %v", a.counts[cancelled], a.reasons)
 	}
 	f.log(a, b)
@@ -88,7 +92,8 @@ func (f *fleet) startWorker(n *tally) *harness.Process {
 	})
 }
 
-// comparePrinted compares what a worker printed with what the coordinator stores. A killed worker may have had no time to print its last verdicts.
+// comparePrinted compares what a worker printed with what the coordinator stores. A killed worker
+// may have had no time to print its last verdicts.
 func (f *fleet) comparePrinted(n *tally, killed bool) {
 	f.t.Helper()
 	for a, count := range n.starts {
@@ -157,7 +162,8 @@ func isCompletion(e *lessorv1.HistoryEvent) bool {
 	return e.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED
 }
 
-// end stops the remaining workers in order, and restarts the coordinator, so that what is counted afterwards is durable.
+// end stops the remaining workers in order, and restarts the coordinator, so that what is counted
+// afterwards is durable.
 func (f *fleet) end(workers ...*harness.Process) {
 	f.t.Helper()
 	for _, w := range workers {

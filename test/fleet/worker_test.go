@@ -20,7 +20,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// With these variables the test binary runs as a worker. It handles tasks itself: ten thousand are too many to start a program for each.
+// With these variables the test binary runs as a worker. It handles tasks itself: ten thousand are
+// too many to start a program for each.
 const (
 	workerName  = "LESSOR_FLEET_WORKER"
 	workerAddr  = "LESSOR_FLEET_ADDR"
@@ -35,7 +36,8 @@ func TestMain(m *testing.M) {
 	harness.Main(m)
 }
 
-// work is the worker process. It prints each start and each verdict with one write, so that a line is complete or missing.
+// work is the worker process. It prints each start and each verdict with one write, so that a line
+// is complete or missing.
 func work(name, addr string, hangs int64) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -61,8 +63,9 @@ func work(name, addr string, hangs int64) int {
 	return 0
 }
 
-// handler takes a moment for each task. The handler of start number hangs does not return as long as it has its lease, so that an attempt is
-// certainly under way when that start is seen and the process is killed or paused. Its output is the worker's name.
+// handler takes a moment for each task. The handler of start number hangs does not return as long
+// as it has its lease, so that an attempt is certainly under way when that start is seen and the
+// process is killed or paused. Its output is the worker's name.
 func handler(name string, hangs int64) worker.Handler {
 	var starts atomic.Int64
 	return func(ctx context.Context, t *worker.Task) ([]byte, error) {

@@ -32,8 +32,9 @@ const (
 	submits = 200 // of the quiet tenant, one after the other
 )
 
-// X5: while one tenant floods the coordinator with calls, all calls of another tenant succeed. Their latency is only printed, in three phases: alone,
-// beside a flood, and beside a flood that a quota limits to a tenth of its calls. Calls of the flood are refused only in the last one.
+// X5: while one tenant floods the coordinator with calls, all calls of another tenant succeed.
+// Their latency is only printed, in three phases: alone, beside a flood, and beside a flood that a
+// quota limits to a tenth of its calls. Calls of the flood are refused only in the last one.
 func TestFloodOfAnotherTenant(t *testing.T) {
 	t.Attr("rules", "X5")
 	dir := t.TempDir()
@@ -119,7 +120,8 @@ func submit(ctx context.Context, conn *grpc.ClientConn) error {
 	return err
 }
 
-// flood submits from so many callers until stop is called, which returns how many calls were accepted and refused.
+// flood submits from so many callers until stop is called, which returns how many calls were
+// accepted and refused.
 func flood(t *testing.T, conn *grpc.ClientConn, token string, callers int) (stop func() (accepted, refused int64)) {
 	ctx, cancel := context.WithCancel(withToken(t.Context(), token))
 	var accepted, refused atomic.Int64

@@ -14,8 +14,9 @@ import (
 // binary is the path of the lessor under test.
 var binary string
 
-// Main builds lessor, runs the tests of a package, checks that they left no goroutine behind, and removes what it built. Call it from TestMain. If
-// the tests have the race detector, lessor has it too. lessor is built with the tag faults, by which tests can set its wall clock and kill it at a
+// Main builds lessor, runs the tests of a package, checks that they left no goroutine behind, and
+// removes what it built. Call it from TestMain. If the tests have the race detector, lessor has it
+// too. lessor is built with the tag faults, by which tests can set its wall clock and kill it at a
 // commit.
 func Main(m *testing.M) {
 	code, err := build(m.Run)
@@ -39,7 +40,8 @@ func build(run func() int) (int, error) {
 		return 0, err
 	}
 	binary = filepath.Join(dir, "lessor")
-	// Each package of tests has its own binary. go build would link each of them; of what go run links the build cache keeps a copy.
+	// Each package of tests has its own binary. go build would link each of them; of what go run
+	// links the build cache keeps a copy.
 	args := append([]string{"run", "-exec", "cp", "-tags", "faults"}, raceFlag...)
 	out, err := exec.Command("go", append(args, "github.com/lessor-dev/lessor/cmd/lessor", binary)...).CombinedOutput()
 	if err != nil {
@@ -52,22 +54,26 @@ func build(run func() int) (int, error) {
 	return 0, goleak.Find()
 }
 
-// leastRoom is the free space that the tests of a package need, in bytes: four times the disk reserve below which a coordinator accepts no tasks.
+// leastRoom is the free space that the tests of a package need, in bytes: four times the disk
+// reserve below which a coordinator accepts no tasks.
 const leastRoom = 256 << 20
 
-// checkRoom returns an error if the tests would fail for want of space only, each for another reason.
+// checkRoom returns an error if the tests would fail for want of space only, each for another
+// reason.
 func checkRoom(dir string) error {
 	var disk syscall.Statfs_t
 	if err := syscall.Statfs(dir, &disk); err != nil {
 		return err
 	}
-	if free := float64(disk.Bavail) * float64(disk.Bsize); free < leastRoom { // the types of both differ from system to system
+	// the types of both differ from system to system
+	if free := float64(disk.Bavail) * float64(disk.Bsize); free < leastRoom {
 		return fmt.Errorf("the disk of %s has %.0f MiB of free space; the tests need %d MiB", dir, free/(1<<20), leastRoom>>20)
 	}
 	return nil
 }
 
-// BuildPlain builds a command of this module as users have it, without the race detector and the memory that it needs, and returns its path.
+// BuildPlain builds a command of this module as users have it, without the race detector and the
+// memory that it needs, and returns its path.
 func BuildPlain(t testing.TB, command string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), filepath.Base(command))

@@ -26,9 +26,11 @@ type Coordinator struct {
 	Path string
 	// Env is added to the environment of each process.
 	Env []string
-	// Under is a command that runs the program, given as its last arguments, in its own process (as strace -D and prlimit do). Empty: none.
+	// Under is a command that runs the program, given as its last arguments, in its own process (as
+	// strace -D and prlimit do). Empty: none.
 	Under []string
-	// PowerCuts says that its processes end by power cuts. Verify then accepts a store whose last commit the next start has to take back.
+	// PowerCuts says that its processes end by power cuts. Verify then accepts a store whose last
+	// commit the next start has to take back.
 	PowerCuts bool
 
 	t    testing.TB
@@ -73,7 +75,8 @@ func (c *Coordinator) Try(args ...string) bool {
 	return c.call()
 }
 
-// Launch starts a process with these additional arguments, and does not wait. The process prints a line to stdout when it serves.
+// Launch starts a process with these additional arguments, and does not wait. The process prints a
+// line to stdout when it serves.
 func (c *Coordinator) Launch(stdout io.Writer, args ...string) *Process {
 	c.t.Helper()
 	return Start(c.t, Command{
@@ -85,8 +88,8 @@ func (c *Coordinator) Launch(stdout io.Writer, args ...string) *Process {
 	})
 }
 
-// Listen starts a process with these additional arguments, and returns once it has printed where it listens. It is for a coordinator that would
-// refuse the call by which Start checks that it serves.
+// Listen starts a process with these additional arguments, and returns once it has printed where it
+// listens. It is for a coordinator that would refuse the call by which Start checks that it serves.
 func (c *Coordinator) Listen(args ...string) (p *Process, grpc, http string) {
 	c.t.Helper()
 	at := make(chan listening, 1)
@@ -127,21 +130,24 @@ func (c *Coordinator) call() bool {
 	switch {
 	case err == nil:
 		return true
-	case c.proc.hasEnded(), status.Code(err) == codes.Unavailable && c.proc.endedWithin(Patience): // the connection may end before the test hears of the end of the process
+	case c.proc.hasEnded(), status.Code(err) == codes.Unavailable && c.proc.endedWithin(Patience):
+		// the connection may end before the test hears of the end of the process
 		return false
 	}
 	c.t.Fatalf("the coordinator does not answer: %v\n%s", err, c.proc.Stderr())
 	return false
 }
 
-// Kill ends the process by SIGKILL. The connection stays open until the next start; calls on it fail.
+// Kill ends the process by SIGKILL. The connection stays open until the next start; calls on it
+// fail.
 func (c *Coordinator) Kill() {
 	c.t.Helper()
 	c.setAddr(listening{})
 	c.proc.Kill()
 }
 
-// KillOrStoreFailed is like Kill, but the process may also have ended by itself because its store failed.
+// KillOrStoreFailed is like Kill, but the process may also have ended by itself because its store
+// failed.
 func (c *Coordinator) KillOrStoreFailed() {
 	c.t.Helper()
 	c.setAddr(listening{})
@@ -167,7 +173,8 @@ func (c *Coordinator) Addr() string {
 	return c.at.GRPC
 }
 
-// HTTP returns where the present process serves metrics and profiles, if it was started with --http.
+// HTTP returns where the present process serves metrics and profiles, if it was started with
+// --http.
 func (c *Coordinator) HTTP() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,8 +190,8 @@ func (c *Coordinator) setAddr(at listening) {
 	c.at = at
 }
 
-// Follow makes a connection that finds the coordinator wherever it listens after a restart. The kernel chooses each port: a fixed port could be taken
-// by another process in between.
+// Follow makes a connection that finds the coordinator wherever it listens after a restart. The
+// kernel chooses each port: a fixed port could be taken by another process in between.
 func (c *Coordinator) Follow() *grpc.ClientConn {
 	c.t.Helper()
 	var d net.Dialer

@@ -29,17 +29,21 @@ type fileSystem struct {
 }
 
 var (
-	ext4 = fileSystem{"ext4", []string{"mkfs.ext4", "-q", "-F"}, "commit=1000,errors=remount-ro"} // by default it writes everything out after 5 s
-	xfs  = fileSystem{"xfs", []string{"mkfs.xfs", "-q", "-f"}, ""}                                // by default it writes everything out after 30 s
+	// by default it writes everything out after 5 s
+	ext4 = fileSystem{"ext4", []string{"mkfs.ext4", "-q", "-F"}, "commit=1000,errors=remount-ro"}
+	// by default it writes everything out after 30 s
+	xfs = fileSystem{"xfs", []string{"mkfs.xfs", "-q", "-f"}, ""}
 )
 
-// NewDisk makes a disk of that size with ext4. It skips the test if that is not possible: it takes root and loop devices.
+// NewDisk makes a disk of that size with ext4. It skips the test if that is not possible: it takes
+// root and loop devices.
 func NewDisk(t testing.TB, megabytes int64) *Disk {
 	t.Helper()
 	return newDisk(t, ext4, megabytes)
 }
 
-// NewXFS is like NewDisk, with XFS; mkfs.xfs needs at least 300 megabytes. It also skips the test if the kernel or the machine has no XFS.
+// NewXFS is like NewDisk, with XFS; mkfs.xfs needs at least 300 megabytes. It also skips the test
+// if the kernel or the machine has no XFS.
 func NewXFS(t testing.TB, megabytes int64) *Disk {
 	t.Helper()
 	if _, err := exec.LookPath(xfs.mkfs[0]); err != nil {
@@ -99,7 +103,8 @@ func (d *Disk) Cut() {
 	d.must(dir.Close())
 }
 
-// Fail makes the kernel believe that it found the disk's ext4 damaged: from now on the disk is read-only, also for processes that have files open.
+// Fail makes the kernel believe that it found the disk's ext4 damaged: from now on the disk is
+// read-only, also for processes that have files open.
 func (d *Disk) Fail() {
 	d.t.Helper()
 	trigger := filepath.Join("/sys/fs/ext4", filepath.Base(d.device), "trigger_fs_error")
@@ -108,8 +113,9 @@ func (d *Disk) Fail() {
 	}
 }
 
-// Restore brings the power back, after all processes that used the disk have ended. Only what was on the disk is there then. It removes the files
-// lessor.db.checked: they belong to one boot of the machine, and a machine that lost its power would have booted again.
+// Restore brings the power back, after all processes that used the disk have ended. Only what was
+// on the disk is there then. It removes the files lessor.db.checked: they belong to one boot of the
+// machine, and a machine that lost its power would have booted again.
 func (d *Disk) Restore() {
 	d.t.Helper()
 	d.must(d.unmount())
@@ -121,8 +127,9 @@ func (d *Disk) Restore() {
 	}
 }
 
-// unmount retries while the kernel still closes the files of an ended process. It waits until the file system is gone: one that somebody else's mount
-// namespace has a copy of, such as that of ip netns exec or of a browser, lives on, and the next mount would find it without power.
+// unmount retries while the kernel still closes the files of an ended process. It waits until the
+// file system is gone: one that somebody else's mount namespace has a copy of, such as that of ip
+// netns exec or of a browser, lives on, and the next mount would find it without power.
 func (d *Disk) unmount() (err error) {
 	unmounted := false
 	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -157,7 +164,8 @@ func (d *Disk) Free() int64 {
 	return int64(s.Bavail) * s.Bsize
 }
 
-// Fill leaves only so many bytes free: a file of that name takes the rest. Removing the file gives them back.
+// Fill leaves only so many bytes free: a file of that name takes the rest. Removing the file gives
+// them back.
 func (d *Disk) Fill(name string, left int64) string {
 	d.t.Helper()
 	file, err := os.OpenFile(filepath.Join(d.dir, name), os.O_CREATE|os.O_WRONLY, 0o600)

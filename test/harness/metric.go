@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// Metric reads one of the metrics of the coordinator that serves HTTP at addr. token is that of a viewer or an operator; empty: none is needed.
+// Metric reads one of the metrics of the coordinator that serves HTTP at addr. token is that of a
+// viewer or an operator; empty: none is needed.
 func Metric(ctx context.Context, t testing.TB, addr, token, name string) float64 {
 	t.Helper()
 	for line := range strings.Lines(Page(ctx, t, addr, token, "/metrics")) {

@@ -23,8 +23,8 @@ func (b *buffer) String() string {
 	return b.data.String()
 }
 
-// Lines returns a writer that calls each with every whole line, without its line end. An incomplete last line is left out: its process was killed
-// while it wrote. Only one goroutine may write.
+// Lines returns a writer that calls each with every whole line, without its line end. An incomplete
+// last line is left out: its process was killed while it wrote. Only one goroutine may write.
 func Lines(each func(line string)) *LineWriter { return &LineWriter{each: each} }
 
 // LineWriter is what Lines returns.

@@ -42,8 +42,9 @@ type Process struct {
 	ended  chan struct{}
 }
 
-// defaultEnv is added to the environment of every process. The first variable saves the second that a program with the race detector waits at its end. The
-// others switch off the limits of memory and disk use at which a worker takes no work, since the machine of the tests may be above them.
+// defaultEnv is added to the environment of every process. The first variable saves the second that
+// a program with the race detector waits at its end. The others switch off the limits of memory and
+// disk use at which a worker takes no work, since the machine of the tests may be above them.
 var defaultEnv = []string{"GORACE=atexit_sleep_ms=0", "LESSOR_HEALTH_MEM=101", "LESSOR_HEALTH_DISK=101"}
 
 // Start starts a process.
@@ -59,8 +60,8 @@ func Start(t testing.TB, c Command) *Process {
 	p.cmd.Env = slices.Concat(os.Environ(), defaultEnv, c.Env)
 	p.cmd.Dir, p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = c.Dir, c.Stdin, c.Stdout, p.stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.User}
-	// How long to read what is left in the pipes of a killed process, if another process holds them open. This is enough for a busy machine; what
-	// comes later is lost.
+	// How long to read what is left in the pipes of a killed process, if another process holds them
+	// open. This is enough for a busy machine; what comes later is lost.
 	p.cmd.WaitDelay = 5 * time.Second
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -83,7 +84,8 @@ func (p *Process) Kill() {
 	}
 }
 
-// KillOrStoreFailed ends the process by SIGKILL; the process may also have ended by itself because its store failed.
+// KillOrStoreFailed ends the process by SIGKILL; the process may also have ended by itself because
+// its store failed.
 func (p *Process) KillOrStoreFailed() {
 	p.t.Helper()
 	_ = p.cmd.Process.Kill()
@@ -99,11 +101,12 @@ func (p *Process) Killed() bool {
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
-// Pause stops the process by SIGSTOP, as a swapping machine or a debugger would. Resume lets it go on.
+// Pause stops the process by SIGSTOP, as a swapping machine or a debugger would. Resume lets it go
+// on.
 func (p *Process) Pause() { p.signal(syscall.SIGSTOP) }
 
-// Freeze is like Pause, and returns when no thread of the process runs any more. A system call under way goes on in the kernel, but the process does
-// not see its result.
+// Freeze is like Pause, and returns when no thread of the process runs any more. A system call
+// under way goes on in the kernel, but the process does not see its result.
 func (p *Process) Freeze() {
 	p.t.Helper()
 	p.Pause()
@@ -114,7 +117,8 @@ func (p *Process) Freeze() {
 	}
 }
 
-// frozen reports whether the first thread has stopped; by then the kernel lets no other thread return from a system call.
+// frozen reports whether the first thread has stopped; by then the kernel lets no other thread
+// return from a system call.
 func (p *Process) frozen() bool {
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid())) // if the process has ended, it is not frozen
 	_, state, _ := bytes.Cut(stat, []byte(") "))
@@ -168,7 +172,8 @@ func (p *Process) String() string {
 	return fmt.Sprintf("process %d (%s)", p.cmd.Process.Pid, strings.Join(p.cmd.Args[1:], " "))
 }
 
-// await waits for the end of the process. A process that hangs gets SIGABRT, so that it prints its goroutines: some commands catch SIGQUIT.
+// await waits for the end of the process. A process that hangs gets SIGABRT, so that it prints its
+// goroutines: some commands catch SIGQUIT.
 func (p *Process) await() {
 	p.t.Helper()
 	if p.endedWithin(Patience) {

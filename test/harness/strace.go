@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// Strace returns a command for Coordinator.Under that makes some system calls of the coordinator fail. Each injection is in strace's syntax, for
-// example "fdatasync:error=EIO:when=3". It skips the test if strace is missing or not permitted.
+// Strace returns a command for Coordinator.Under that makes some system calls of the coordinator
+// fail. Each injection is in strace's syntax, for example "fdatasync:error=EIO:when=3". It skips
+// the test if strace is missing or not permitted.
 func Strace(t testing.TB, injections ...string) []string {
 	t.Helper()
 	requireStrace(t)
@@ -19,8 +20,9 @@ func Strace(t testing.TB, injections ...string) []string {
 	return under
 }
 
-// StraceInto returns a command for Coordinator.Under that writes the system calls of these names (comma-separated) to a file, with the names of the
-// files that they use. It skips the test as Strace does.
+// StraceInto returns a command for Coordinator.Under that writes the system calls of these names
+// (comma-separated) to a file, with the names of the files that they use. It skips the test as
+// Strace does.
 func StraceInto(t testing.TB, file, calls string) []string {
 	t.Helper()
 	requireStrace(t)

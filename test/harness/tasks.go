@@ -21,13 +21,15 @@ type Tasks struct {
 	number int // of tasks that were submitted
 }
 
-// NewTasks makes a run without tasks. Each call uses the connection that conn returns at that moment.
+// NewTasks makes a run without tasks. Each call uses the connection that conn returns at that
+// moment.
 func NewTasks(ctx context.Context, t testing.TB, run string, conn func() grpc.ClientConnInterface) *Tasks {
 	return &Tasks{t: t, ctx: ctx, run: run, conn: conn}
 }
 
-// Resilient returns the spec of tasks whose leases expire soon after their worker has died, and which are retried at once, however often. On a busy
-// machine a lease may also expire while its worker lives; that only costs another attempt.
+// Resilient returns the spec of tasks whose leases expire soon after their worker has died, and
+// which are retried at once, however often. On a busy machine a lease may also expire while its
+// worker lives; that only costs another attempt.
 func Resilient(queue string, ttl time.Duration) *lessorv1.TaskSpec {
 	return &lessorv1.TaskSpec{
 		Queue: queue, HeartbeatTimeout: durationpb.New(ttl),

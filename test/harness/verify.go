@@ -8,8 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Verify runs `lessor verify` on the store of a coordinator that does not run, and fails the test if it finds a problem. After a
-// power cut, the last commit may be incomplete.
+// Verify runs `lessor verify` on the store of a coordinator that does not run, and fails the test
+// if it finds a problem. After a power cut, the last commit may be incomplete.
 func (c *Coordinator) Verify() {
 	c.t.Helper()
 	var findings bytes.Buffer
@@ -22,5 +22,6 @@ func (c *Coordinator) Verify() {
 	}
 }
 
-// TookBack reports whether the last start took back a commit that the end of the previous process had cut off.
+// TookBack reports whether the last start took back a commit that the end of the previous process
+// had cut off.
 func (c *Coordinator) TookBack() bool { return strings.Contains(c.proc.Stderr(), "was taken back") }

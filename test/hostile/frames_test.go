@@ -16,7 +16,8 @@ import (
 
 const burst = 200 // frames that are sent at once
 
-// frameAttacks are abuses of HTTP/2 on the gRPC port, described by their names. The test prints how each was answered.
+// frameAttacks are abuses of HTTP/2 on the gRPC port, described by their names. The test prints how
+// each was answered.
 var frameAttacks = []attack{
 	{"rapid reset", 4, 5_000, func(a *attackRun) {
 		a.repeatBursts(func(w *wire) int {
@@ -83,7 +84,8 @@ var frameAttacks = []attack{
 	{"header bomb", 2, 30, func(a *attackRun) {
 		a.repeatBursts(func(w *wire) int {
 			big := hpack.HeaderField{Name: "x-bomb", Value: strings.Repeat("x", 3000)}
-			many := make([]hpack.HeaderField, 4000) // after the first, each is a single byte that refers to the table of headers
+			// after the first, each is a single byte that refers to the table of headers
+			many := make([]hpack.HeaderField, 4000)
 			for i := range many {
 				many[i] = big
 			}
@@ -259,7 +261,8 @@ func continuations(w *wire, part []byte) {
 	}
 }
 
-// unreadSettings requests acknowledgements and does not read them, until the coordinator ends the connection.
+// unreadSettings requests acknowledgements and does not read them, until the coordinator ends the
+// connection.
 func unreadSettings(a *attackRun) {
 	conn := a.dial(a.h.grpc)
 	if conn == nil {

@@ -19,7 +19,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// honestClient is the honest client: it submits, works and reads, and has a worker that holds one lease from the first attack to the last.
+// honestClient is the honest client: it submits, works and reads, and has a worker that holds one
+// lease from the first attack to the last.
 type honestClient struct {
 	conn    *grpc.ClientConn
 	tasks   lessorv1.TaskServiceClient
@@ -116,7 +117,8 @@ func (b *honestClient) end(t *testing.T) {
 	}
 }
 
-// work does rounds of submit, lease, complete and get, checks each answer, and returns how long each call took, shortest first.
+// work does rounds of submit, lease, complete and get, checks each answer, and returns how long
+// each call took, shortest first.
 func (b *honestClient) work(t *testing.T, rounds int) (took []time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)

@@ -30,7 +30,8 @@ const (
 	evil   = "evil"
 )
 
-// newHost starts a coordinator that allows mostOfAddress connections from one address, and twice as many in all.
+// newHost starts a coordinator that allows mostOfAddress connections from one address, and twice as
+// many in all.
 func newHost(t *testing.T, mostOfAddress int) *host {
 	t.Helper()
 	dir := t.TempDir()
@@ -74,7 +75,8 @@ func (h *host) metric(t *testing.T, name string) float64 {
 func (h *host) goroutines(t *testing.T) int { return int(h.metric(t, "go_goroutines")) }
 func (h *host) heap(t *testing.T) int       { return int(h.metric(t, "go_memstats_heap_inuse_bytes")) }
 
-// awaitGoroutines waits until the coordinator has no more goroutines than before the attack, give or take a few.
+// awaitGoroutines waits until the coordinator has no more goroutines than before the attack, give
+// or take a few.
 func (h *host) awaitGoroutines(t *testing.T, what string, before int) {
 	t.Helper()
 	deadline := time.Now().Add(harness.Patience)

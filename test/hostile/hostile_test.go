@@ -13,15 +13,17 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// Bounds on what the coordinator may use for an attack. They are generous, because a real fault takes all that there is.
+// Bounds on what the coordinator may use for an attack. They are generous, because a real fault
+// takes all that there is.
 const (
 	mostHeap       = 192 << 20 // bytes in use during the attack, beyond those before it
 	mostGoroutines = 10        // more than before the attack, after it
 	rounds         = 5         // of the honest client during each attack, with four calls each
 )
 
-// X5: during every kind of attack, an honest client's calls are answered correctly and its worker keeps its lease. Memory stays bounded, and nothing
-// of the attack is left afterwards. The latency of the honest client is only printed.
+// X5: during every kind of attack, an honest client's calls are answered correctly and its worker
+// keeps its lease. Memory stays bounded, and nothing of the attack is left afterwards. The latency
+// of the honest client is only printed.
 func TestHostileClients(t *testing.T) {
 	t.Attr("rules", "X5")
 	h := newHost(t, 600)

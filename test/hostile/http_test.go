@@ -60,10 +60,12 @@ func pipelining(a *attackRun) {
 	}
 }
 
-// hidden is a request that is sent right behind another one. A server that misreads the length of the first request would answer it.
+// hidden is a request that is sent right behind another one. A server that misreads the length of
+// the first request would answer it.
 const hidden = "GET /healthz HTTP/1.1\r\nHost: lessor\r\n\r\n"
 
-// ambiguous returns requests whose end two servers could see at different places. The coordinator must refuse each, and read nothing behind it.
+// ambiguous returns requests whose end two servers could see at different places. The coordinator
+// must refuse each, and read nothing behind it.
 func ambiguous() []string {
 	headers := func(lines ...string) string {
 		return "POST /v1/tasks HTTP/1.1\r\nHost: lessor\r\n" + strings.Join(lines, "\r\n") + "\r\n\r\n"
@@ -86,7 +88,8 @@ func ambiguous() []string {
 	}
 }
 
-// twoReadings checks that each of them gets exactly one answer, and that the hidden request gets none.
+// twoReadings checks that each of them gets exactly one answer, and that the hidden request gets
+// none.
 func twoReadings(a *attackRun) {
 	forms := ambiguous()
 	for i := 0; !a.ended(); i++ {
@@ -110,7 +113,8 @@ func twoReadings(a *attackRun) {
 	}
 }
 
-// sendUntilAnswered sends a request without an end until the coordinator answers and ends the connection.
+// sendUntilAnswered sends a request without an end until the coordinator answers and ends the
+// connection.
 func (a *attackRun) sendUntilAnswered(first, more, want string) {
 	for !a.ended() {
 		conn := a.dial(a.h.http)
@@ -139,8 +143,9 @@ func (a *attackRun) sendUntilAnswered(first, more, want string) {
 	}
 }
 
-// malformedJSON checks that each body is refused with 400, and so is a compressed body. Only that one may have a Content-Encoding: with that header
-// the coordinator refuses a request before it reads the body.
+// malformedJSON checks that each body is refused with 400, and so is a compressed body. Only that
+// one may have a Content-Encoding: with that header the coordinator refuses a request before it
+// reads the body.
 func malformedJSON(a *attackRun) {
 	compressed := string(gzipped(16 << 20))
 	bodies := []string{

@@ -141,8 +141,8 @@ func malformed() [][]byte {
 	}
 }
 
-// malformedMessages sends malformed messages and random bytes to every unary call. None of them may be answered as a fault of the server or of the
-// credential.
+// malformedMessages sends malformed messages and random bytes to every unary call. None of them may
+// be answered as a fault of the server or of the credential.
 func malformedMessages(a *attackRun) {
 	conn := a.dialAs(a.h.tokens[evil])
 	calls := unary(a.t)
@@ -165,7 +165,8 @@ func malformedMessages(a *attackRun) {
 	}
 }
 
-// junkTokens sends credentials that are not valid. The refusals are UNAUTHENTICATED, or RESOURCE_EXHAUSTED when there were too many.
+// junkTokens sends credentials that are not valid. The refusals are UNAUTHENTICATED, or
+// RESOURCE_EXHAUSTED when there were too many.
 func junkTokens(a *attackRun) {
 	conn := a.dialAs("")
 	good := a.h.tokens[honest]
@@ -190,8 +191,10 @@ func junkTokens(a *attackRun) {
 	}
 }
 
-// connectionFlood opens connections and keeps them. A hit is one that the coordinator closes at once; the others are sent its SETTINGS first. It has an
-// address of its own, because a new connection from an address may take the place of an older one, but the slow clients must be ended for what they are.
+// connectionFlood opens connections and keeps them. A hit is one that the coordinator closes at
+// once; the others are sent its SETTINGS first. It has an address of its own, because a new
+// connection from an address may take the place of an older one, but the slow clients must be ended
+// for what they are.
 func connectionFlood(a *attackRun) {
 	for !a.ended() {
 		conn := a.dialFrom(dialerOf(3), a.h.grpc)

@@ -12,11 +12,13 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// X5: callers without a credential that fill the table of connections from two addresses, and never stop to replace the connections that they lose, keep
-// nobody out: clients, a worker and a request for the metrics get in at once, and stay.
+// X5: callers without a credential that fill the table of connections from two addresses, and never
+// stop to replace the connections that they lose, keep nobody out: clients, a worker and a request
+// for the metrics get in at once, and stay.
 func TestStrangersKeepNobodyOut(t *testing.T) {
 	t.Attr("rules", "X5")
-	const most, pause = 30, 20 * time.Millisecond // in two seconds, an address can replace each of its connections a hundred times
+	// in two seconds, an address can replace each of its connections a hundred times
+	const most, pause = 30, 20 * time.Millisecond
 	h := newHost(t, most)
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
@@ -53,7 +55,8 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 	busy.Wait()
 }
 
-// sit opens a connection as a client of gRPC does, and makes no call. It returns when the coordinator has closed the connection, which is a hit.
+// sit opens a connection as a client of gRPC does, and makes no call. It returns when the
+// coordinator has closed the connection, which is a hit.
 func (a *attackRun) sit(address byte) {
 	conn := a.dialFrom(dialerOf(address), a.h.grpc)
 	if conn == nil {

@@ -73,7 +73,8 @@ func dialerOf(host byte) net.Dialer {
 	return net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, host)}, Timeout: harness.Patience}
 }
 
-// dial connects to one of the ports; it returns nil when the attack is over. The connection ends with the attack.
+// dial connects to one of the ports; it returns nil when the attack is over. The connection ends
+// with the attack.
 func (a *attackRun) dial(addr string) net.Conn {
 	return a.dialFrom(attackerDialer, addr)
 }
@@ -91,7 +92,8 @@ func (a *attackRun) dialFrom(dialer net.Dialer, addr string) net.Conn {
 	return conn
 }
 
-// dialAs connects from the attackers' address, with a token unless it is empty. The connection ends with the attack.
+// dialAs connects from the attackers' address, with a token unless it is empty. The connection ends
+// with the attack.
 func (a *attackRun) dialAs(token string) *grpc.ClientConn {
 	opts := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -128,7 +130,8 @@ type wire struct {
 	endReason string        // how it ended; valid after that
 }
 
-// connect opens a connection, and sends the preface and these settings. It returns nil when the attack is over.
+// connect opens a connection, and sends the preface and these settings. It returns nil when the
+// attack is over.
 func (a *attackRun) connect(settings ...http2.Setting) *wire {
 	conn := a.dial(a.h.grpc)
 	if conn == nil {
@@ -188,8 +191,8 @@ func (w *wire) flush() bool {
 	return w.out.Flush() == nil
 }
 
-// awaitRead waits until the coordinator has read all that was sent so far, by way of an acknowledged SETTINGS. It returns false if the coordinator has
-// ended the connection instead.
+// awaitRead waits until the coordinator has read all that was sent so far, by way of an
+// acknowledged SETTINGS. It returns false if the coordinator has ended the connection instead.
 func (w *wire) awaitRead() bool {
 	_ = w.WriteSettings()
 	w.unackedSettings++
@@ -253,8 +256,9 @@ func prefixed(message []byte) []byte {
 	return append([]byte{0, byte(len(message) >> 24), byte(len(message) >> 16), byte(len(message) >> 8), byte(len(message))}, message...)
 }
 
-// repeatBursts repeats send on one connection after the other. send writes a burst, and returns how many hits it counts as. The burst has landed when
-// the coordinator has read it, or has ended the connection.
+// repeatBursts repeats send on one connection after the other. send writes a burst, and returns how
+// many hits it counts as. The burst has landed when the coordinator has read it, or has ended the
+// connection.
 func (a *attackRun) repeatBursts(send func(w *wire) int, settings ...http2.Setting) {
 	for !a.ended() {
 		w := a.connect(settings...)
@@ -278,7 +282,8 @@ func (a *attackRun) repeatBursts(send func(w *wire) int, settings ...http2.Setti
 	}
 }
 
-// repeatUntilCutOff repeats send until the coordinator ends the connection. Each such end counts as one hit.
+// repeatUntilCutOff repeats send until the coordinator ends the connection. Each such end counts as
+// one hit.
 func (a *attackRun) repeatUntilCutOff(send func(w *wire), settings ...http2.Setting) {
 	for !a.ended() {
 		w := a.connect(settings...)

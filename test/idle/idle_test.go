@@ -18,22 +18,26 @@ var (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// atOnce is how many sessions open at the same time before the memory is measured. If all do, the goroutines that open them grow and go in any order, and
-// leave holes between the stacks that stay: up to 1,300 bytes for each session, by chance.
+// atOnce is how many sessions open at the same time before the memory is measured. If all do, the
+// goroutines that open them grow and go in any order, and leave holes between the stacks that stay:
+// up to 1,300 bytes for each session, by chance.
 const atOnce = 64
 
-// most is the memory of the coordinator, in bytes, that a session may cost. It holds for 2,000 sessions or more.
+// most is the memory of the coordinator, in bytes, that a session may cost. It holds for 2,000
+// sessions or more.
 const most = 48 << 10
 
-// TestIdleSessions: the memory of an idle session is bounded (W11), and after a kill of the coordinator all sessions come back (W8, W9). The processor
-// time of heartbeats and the time until all are back are only printed.
+// TestIdleSessions: the memory of an idle session is bounded (W11), and after a kill of the
+// coordinator all sessions come back (W8, W9). The processor time of heartbeats and the time until
+// all are back are only printed.
 func TestIdleSessions(t *testing.T) {
 	files := *number + 100 // open; nearly all are connections from one address, which by default may have half of them
 	needFiles(t, files)
 	c := harness.NewCoordinator(t, t.TempDir())
 	c.Path = harness.BuildPlain(t, "cmd/lessor")
 	serve := []string{
-		"--http", "127.0.0.1:0", "--pprof", "--session-heartbeat-interval", "1h", // only the heartbeats that are counted
+		// only the heartbeats that are counted
+		"--http", "127.0.0.1:0", "--pprof", "--session-heartbeat-interval", "1h",
 		"--max-connections", strconv.Itoa(files), "--max-connections-of-address", strconv.Itoa(files),
 	}
 	c.Start(serve...)

@@ -16,9 +16,10 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// memory of a coordinator, in bytes. heap and stacks are what the sessions hold, and what the test judges: live objects after a garbage collection,
-// and stack spans in use. anonymous is what the kernel has given (Pss_Anon). It includes what the opening of the sessions needed and the runtime has
-// not given back yet, which depends on how many open at the same time.
+// memory of a coordinator, in bytes. heap and stacks are what the sessions hold, and what the test
+// judges: live objects after a garbage collection, and stack spans in use. anonymous is what the
+// kernel has given (Pss_Anon). It includes what the opening of the sessions needed and the runtime
+// has not given back yet, which depends on how many open at the same time.
 type memory struct{ heap, stacks, anonymous int }
 
 // less returns the difference to before, divided by n.
@@ -26,8 +27,9 @@ func (m memory) less(before memory, n int) memory {
 	return memory{(m.heap - before.heap) / n, (m.stacks - before.stacks) / n, (m.anonymous - before.anonymous) / n}
 }
 
-// collections is the number of garbage collections before each measurement. Each one halves stacks that are larger than needed, so after five of them
-// they are as in a coordinator that has been idle for some minutes.
+// collections is the number of garbage collections before each measurement. Each one halves stacks
+// that are larger than needed, so after five of them they are as in a coordinator that has been
+// idle for some minutes.
 const collections = 5
 
 // memoryOf measures what is in use after these collections.
@@ -92,8 +94,8 @@ func processorTime(t *testing.T, p *harness.Process) time.Duration {
 	return (ticks[0] + ticks[1]) * tick
 }
 
-// needFiles makes sure that n files may be open. Go programs raise their soft limit to the hard limit by themselves; only root may raise the hard
-// limit.
+// needFiles makes sure that n files may be open. Go programs raise their soft limit to the hard
+// limit by themselves; only root may raise the hard limit.
 func needFiles(t *testing.T, n int) {
 	t.Helper()
 	var limit syscall.Rlimit

@@ -24,8 +24,8 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// With the variable modeEnv the test binary runs as another program: one that checks files as the command bbolt check does, or one that commits to a
-// store.
+// With the variable modeEnv the test binary runs as another program: one that checks files as the
+// command bbolt check does, or one that commits to a store.
 const modeEnv = "LESSOR_TEST_IMAGES"
 
 func TestMain(m *testing.M) {
@@ -43,8 +43,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// checkFiles reads names of files, and prints for each what bbolt's own check says. It may not get that far: a damaged page can make bbolt panic in a
-// goroutine of its own.
+// checkFiles reads names of files, and prints for each what bbolt's own check says. It may not get
+// that far: a damaged page can make bbolt panic in a goroutine of its own.
 func checkFiles() {
 	for names := bufio.NewScanner(os.Stdin); names.Scan(); {
 		if err := boltCheckFile(names.Text()); err != nil {
@@ -73,7 +73,8 @@ func boltCheckFile(name string) error {
 	})
 }
 
-// boltCheck asks another process for the result of bbolt's check, and starts a new one if that process dies of it.
+// boltCheck asks another process for the result of bbolt's check, and starts a new one if that
+// process dies of it.
 type boltCheck struct {
 	t   *testing.T
 	in  io.WriteCloser
@@ -129,8 +130,8 @@ func (c *boltCheck) close() {
 	}
 }
 
-// commitTo commits to a store, and prints a line after each commit. Two goroutines commit in turn, as in an engine, so that one commit begins while
-// the other waits for the disk.
+// commitTo commits to a store, and prints a line after each commit. Two goroutines commit in turn,
+// as in an engine, so that one commit begins while the other waits for the disk.
 func commitTo(dir string) error {
 	st, err := boltstore.Open(dir, boltstore.Options{})
 	if err != nil {

@@ -35,8 +35,8 @@ var (
 type image struct {
 	kind string
 	disk disk
-	// commit is the number of the commit during which the machine crashed, or after which the disk lied. states are the states that the store may
-	// have, as numbers of commits.
+	// commit is the number of the commit during which the machine crashed, or after which the disk
+	// lied. states are the states that the store may have, as numbers of commits.
 	commit int
 	states []int
 }
@@ -92,7 +92,8 @@ type checker struct {
 	seen   int
 }
 
-// checkImages records one workload after the other, and builds images of each. Several checkers, one for each processor, check the images.
+// checkImages records one workload after the other, and builds images of each. Several checkers,
+// one for each processor, check the images.
 func checkImages(t *testing.T, build func(*rand.Rand, *recording, func(image)), check func(*checker, image)) {
 	t.Helper()
 	counts := &tally{by: map[string]map[string]int{}}
@@ -123,7 +124,8 @@ func checkImages(t *testing.T, build func(*rand.Rand, *recording, func(image)), 
 	counts.log(t)
 }
 
-// memory makes a directory in memory if the machine has one: only the content of the images matters, not how it gets to a disk.
+// memory makes a directory in memory if the machine has one: only the content of the images
+// matters, not how it gets to a disk.
 func memory(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "lessor-images-") //nolint:usetesting // t.TempDir is not in memory
@@ -223,7 +225,8 @@ func findings(st *boltstore.Store) (all []string, err error) {
 // continueEvery says that one image in so many is written to.
 const continueEvery = 20
 
-// checkContinues commits to an image and opens it again, to check that what a crash left of the commit before does no harm.
+// checkContinues commits to an image and opens it again, to check that what a crash left of the
+// commit before does no harm.
 func (v *checker) checkContinues(im image, st *boltstore.Store, want state) {
 	var b store.Batch
 	key, value := []byte("later"), make([]byte, 30_000)

@@ -8,14 +8,16 @@ import (
 	"testing"
 )
 
-// crashes builds the images that a crash can leave: all that was synced is on the disk, and any part of what was written since.
+// crashes builds the images that a crash can leave: all that was synced is on the disk, and any
+// part of what was written since.
 type crashes struct {
 	rnd  *rand.Rand
 	emit func(image)
 }
 
-// of builds images of a crash during a commit, on a disk with all commits before it. The store must have the state before the commit or after it;
-// after it only if all of the commit is on the disk. The note that the commit before was durable may be on the disk or not.
+// of builds images of a crash during a commit, on a disk with all commits before it. The store must
+// have the state before the commit or after it; after it only if all of the commit is on the disk.
+// The note that the commit before was durable may be on the disk or not.
 func (cr crashes) of(before disk, c commit, number int) {
 	at := func(kind string, d disk, states ...int) {
 		cr.emit(image{kind: kind, disk: d, commit: number, states: states})
@@ -60,7 +62,8 @@ func (cr crashes) of(before disk, c commit, number int) {
 		if !c.first && either() {
 			from = cr.some(d(), c, either)
 		}
-		if torn := cr.tornMeta(from, c.meta); bitsBetween(torn.area(c.meta)[:metaSize], c.meta.data) != 1 { // one wrong bit: see TestLyingDisk
+		// one wrong bit: see TestLyingDisk
+		if torn := cr.tornMeta(from, c.meta); bitsBetween(torn.area(c.meta)[:metaSize], c.meta.data) != 1 {
 			at("torn meta page", torn, number, number+1)
 		}
 	}
@@ -72,7 +75,8 @@ func (cr crashes) with(d disk, meta write) disk {
 	return d
 }
 
-// some writes those pages of a commit for which there returns true. The new size of the file is synced before anything is written.
+// some writes those pages of a commit for which there returns true. The new size of the file is
+// synced before anything is written.
 func (cr crashes) some(d disk, c commit, there func() bool) disk {
 	d.size = c.size
 	for _, w := range c.pages {
@@ -124,8 +128,8 @@ func bitsBetween(a, b []byte) (n int) {
 	return n
 }
 
-// TestCrash: whatever part of its last writes a crash leaves, a store opens with all that was acknowledged, and with the last commit wholly or not at
-// all (A6).
+// TestCrash: whatever part of its last writes a crash leaves, a store opens with all that was
+// acknowledged, and with the last commit wholly or not at all (A6).
 func TestCrash(t *testing.T) {
 	checkImages(t, func(rnd *rand.Rand, rec *recording, emit func(image)) {
 		d := rec.start.clone()

@@ -31,7 +31,8 @@ func (l *lies) recordVersions(d disk, c commit) {
 	}
 }
 
-// of builds images of the disk after a commit. Everything is on the disk and was synced, except for one lie.
+// of builds images of the disk after a commit. Everything is on the disk and was synced, except for
+// one lie.
 func (l *lies) of(d disk, c commit, number int) {
 	lie := func(kind string, tell func(d *disk)) {
 		changed := d.clone()
@@ -77,7 +78,8 @@ func (l *lies) of(d disk, c commit, number int) {
 	lie(lostMeta, func(d *disk) { l.lose(d, c.meta.at) })
 }
 
-// In these cases nothing in the file shows that it was not a crash before the last sync. The store then has the whole state before the last commit.
+// In these cases nothing in the file shows that it was not a crash before the last sync. The store
+// then has the whole state before the last commit.
 const (
 	lostMeta = "the last meta page is lost"
 	lostNote = "a page of the last commit is lost, and the note that it was durable"
@@ -120,8 +122,8 @@ func swap(a, b []byte) {
 	copy(b, was)
 }
 
-// TestLyingDisk: a disk lost, changed or exchanged what it had said to be written. The store is refused, or lessor verify finds the damage, or what
-// is read is all that was acknowledged (A6).
+// TestLyingDisk: a disk lost, changed or exchanged what it had said to be written. The store is
+// refused, or lessor verify finds the damage, or what is read is all that was acknowledged (A6).
 func TestLyingDisk(t *testing.T) {
 	checkImages(t, func(rnd *rand.Rand, rec *recording, emit func(image)) {
 		d := rec.start.clone()

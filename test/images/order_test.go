@@ -13,10 +13,12 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// TestOrder: the images of the other tests assume how a commit uses the file, and this test checks it. If the file must grow, it is enlarged and
-// synced. The pages and one meta page are written and synced. Only then comes the note that they are durable, the acknowledgement (A6), and the first
-// write of the next commit, which has begun meanwhile. The first commit after an open syncs its pages before it writes the meta page. If a new
-// version of bbolt does otherwise, the images no longer show what a crash leaves.
+// TestOrder: the images of the other tests assume how a commit uses the file, and this test checks
+// it. If the file must grow, it is enlarged and synced. The pages and one meta page are written and
+// synced. Only then comes the note that they are durable, the acknowledgement (A6), and the first
+// write of the next commit, which has begun meanwhile. The first commit after an open syncs its
+// pages before it writes the meta page. If a new version of bbolt does otherwise, the images no
+// longer show what a crash leaves.
 func TestOrder(t *testing.T) {
 	dir := t.TempDir()
 	if err := open(t, dir).Close(); err != nil { // the making of the store is not checked
@@ -45,7 +47,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// commitUnderStrace commits to the store in dir, and returns the log of the system calls with these names.
+// commitUnderStrace commits to the store in dir, and returns the log of the system calls with these
+// names.
 func commitUnderStrace(t *testing.T, dir, names string) (log string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "log")
@@ -63,8 +66,9 @@ func commitUnderStrace(t *testing.T, dir, names string) (log string) {
 	return string(text)
 }
 
-// TestNamesAreDurable: a sync of a file does not make its name durable. Before anything is acknowledged, the directories must be synced: those that
-// were made for the store, and the one with its file, also if another process made the file and was killed right after that (A6).
+// TestNamesAreDurable: a sync of a file does not make its name durable. Before anything is
+// acknowledged, the directories must be synced: those that were made for the store, and the one
+// with its file, also if another process made the file and was killed right after that (A6).
 func TestNamesAreDurable(t *testing.T) {
 	outside := t.TempDir()
 	made := filepath.Join(outside, "made")
@@ -86,8 +90,9 @@ func TestNamesAreDurable(t *testing.T) {
 	}
 }
 
-// calls returns a letter for each system call on the store: T truncate, S sync, D sync of data; P, M and N writes of a page, of a meta page and of
-// the note in one; and A for each line that was printed.
+// calls returns a letter for each system call on the store: T truncate, S sync, D sync of data; P,
+// M and N writes of a page, of a meta page and of the note in one; and A for each line that was
+// printed.
 func calls(log string) string {
 	var all strings.Builder
 	call := regexp.MustCompile(`\b(\w+)\((\d+)<([^>]*)>(.*)`)

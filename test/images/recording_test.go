@@ -32,8 +32,9 @@ type recording struct {
 	states  []state // of the store, after each number of commits
 }
 
-// commit is what one commit does to the file, in this order: if necessary it enlarges the file and syncs that; it writes pages and a meta page, and
-// syncs them; it writes a note that they are durable, which is not synced. TestOrder checks this order.
+// commit is what one commit does to the file, in this order: if necessary it enlarges the file and
+// syncs that; it writes pages and a meta page, and syncs them; it writes a note that they are
+// durable, which is not synced. TestOrder checks this order.
 type commit struct {
 	size  int64 // of the file after the commit
 	pages []write
@@ -79,7 +80,8 @@ func open(t *testing.T, dir string) *boltstore.Store {
 	return st
 }
 
-// hookWrites replaces the function by which bbolt writes. bbolt has no option for that, so this uses reflection.
+// hookWrites replaces the function by which bbolt writes. bbolt has no option for that, so this
+// uses reflection.
 func (r *recorder) hookWrites() {
 	r.opened = true
 	db := field[*bbolt.DB](reflect.ValueOf(r.Store), "db")
@@ -142,7 +144,8 @@ func (r *recorder) Commit(ctx context.Context, b *store.Batch) error {
 	return nil
 }
 
-// note reads the note, which the store writes without bbolt: it is the second half of the other meta page.
+// note reads the note, which the store writes without bbolt: it is the second half of the other
+// meta page.
 func (r *recorder) note() write {
 	w := write{pageSize - r.now.meta.at + pageSize/2, make([]byte, pageSize/2)}
 	file, err := os.Open(r.path)

@@ -11,7 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// state stands for the content of a store: the sum of the hashes of all records, and their number. It is computed from outside, not by the store.
+// state stands for the content of a store: the sum of the hashes of all records, and their number.
+// It is computed from outside, not by the store.
 type state struct {
 	sum     uint64
 	records int

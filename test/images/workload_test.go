@@ -24,7 +24,8 @@ import (
 
 var home = engine.Space{Tenant: "acme", Workspace: "main"}
 
-// workload is an engine over a recorded store, and a client that makes random calls in fake time, so that records of every kind are written.
+// workload is an engine over a recorded store, and a client that makes random calls in fake time,
+// so that records of every kind are written.
 type workload struct {
 	t   *testing.T
 	rnd *rand.Rand
@@ -38,8 +39,10 @@ type workload struct {
 	keys   []records.SigningKey
 }
 
-// recordWorkload runs an engine for at least so many commits, and until records of every keyspace were put and deleted. It returns what was written.
-// After every hundred commits it may complete what waits, or leave it for later; it lets enough time pass that all leases and retentions end, and starts the engine anew.
+// recordWorkload runs an engine for at least so many commits, and until records of every keyspace
+// were put and deleted. It returns what was written. After every hundred commits it may complete
+// what waits, or leave it for later; it lets enough time pass that all leases and retentions end,
+// and starts the engine anew.
 func recordWorkload(t *testing.T, rnd *rand.Rand, commits int) (written *recording) {
 	t.Helper()
 	dir := t.TempDir()
@@ -66,8 +69,9 @@ func recordWorkload(t *testing.T, rnd *rand.Rand, commits int) (written *recordi
 	return written
 }
 
-// makeStoreWithoutFreePage makes a store whose file has no free page, so that the first commits make the file larger. The store is a copy of another one
-// with one transaction more or less: that decides which of the two meta pages is the newest.
+// makeStoreWithoutFreePage makes a store whose file has no free page, so that the first commits
+// make the file larger. The store is a copy of another one with one transaction more or less: that
+// decides which of the two meta pages is the newest.
 func makeStoreWithoutFreePage(t *testing.T, dir string, odd bool) {
 	t.Helper()
 	from := filepath.Join(t.TempDir(), "copy")
@@ -131,7 +135,8 @@ func (l *workload) mustOrRefused(err error) {
 	}
 }
 
-// untouchedKeyspaces lists the keyspaces in which no record was put yet, or none was deleted although records of that kind are deleted at some time.
+// untouchedKeyspaces lists the keyspaces in which no record was put yet, or none was deleted
+// although records of that kind are deleted at some time.
 func (l *workload) untouchedKeyspaces() string {
 	var all []string
 	for ks := range store.Keyspace(store.NumKeyspaces) {
@@ -230,7 +235,8 @@ func (l *workload) lease() {
 	l.held = append(l.held, got...)
 }
 
-// drain completes all tasks that are ready: otherwise more and more of them would wait, and too few would ever be removed.
+// drain completes all tasks that are ready: otherwise more and more of them would wait, and too few
+// would ever be removed.
 func (l *workload) drain() {
 	for {
 		granted, err := l.Lease(context.Background(), engine.LeaseRequest{

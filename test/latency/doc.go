@@ -1,3 +1,3 @@
-// Package latency measures how long calls and starts take while something is wrong (make bench-faults). It has no bounds, because the figures depend
-// on the machine.
+// Package latency measures how long calls and starts take while something is wrong (make
+// bench-faults). It has no bounds, because the figures depend on the machine.
 package latency

@@ -69,7 +69,8 @@ var troubles = []trouble{
 	}},
 }
 
-// BenchmarkLife measures the submit, lease and completion of a task by one caller: three calls, each of them durable.
+// BenchmarkLife measures the submit, lease and completion of a task by one caller: three calls,
+// each of them durable.
 func BenchmarkLife(b *testing.B) {
 	for _, tr := range troubles {
 		b.Run(tr.name, func(b *testing.B) {
@@ -105,7 +106,8 @@ func BenchmarkLife(b *testing.B) {
 	}
 }
 
-// runTask submits a task, and leases and completes one; with several callers, that may be another one's task.
+// runTask submits a task, and leases and completes one; with several callers, that may be another
+// one's task.
 func runTask(ctx context.Context, conn *grpc.ClientConn) error {
 	tasks, workers := lessorv1.NewTaskServiceClient(conn), lessorv1.NewWorkerServiceClient(conn)
 	spec := &lessorv1.TaskSpec{Queue: "latency", Payload: make([]byte, 256)}
@@ -144,7 +146,8 @@ func crowd(b *testing.B, addr string, n int) {
 	}
 }
 
-// BenchmarkRestart measures the time from a kill -9 to the first answer of the next process, with so many tasks in the store.
+// BenchmarkRestart measures the time from a kill -9 to the first answer of the next process, with
+// so many tasks in the store.
 func BenchmarkRestart(b *testing.B) {
 	for _, tasks := range []int{0, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("%d tasks", tasks), func(b *testing.B) {

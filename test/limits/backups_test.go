@@ -60,7 +60,8 @@ func (b *book) endBackup(k *backup) {
 	}
 }
 
-// restored begins a new epoch. What callers were told since the backup does not hold any more: tasks and outcomes are lost, and no lease lives on.
+// restored begins a new epoch. What callers were told since the backup does not hold any more:
+// tasks and outcomes are lost, and no lease lives on.
 func (b *book) restored(k *backup) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -121,7 +122,8 @@ func (w *world) backs(*tenant) {
 				if sum := sha256.Sum256(k.data); end.GetBytes() != uint64(len(k.data)) || !bytes.Equal(sum[:], end.GetSha256()) {
 					w.problem("A11: a backup of %d bytes ends as one of %d, or with another sum", len(k.data), end.GetBytes())
 				}
-				if w.book.endBackup(k); maps.Equal(k.tokens, w.tokens()) { // otherwise it is not known whether a credential is in it, and is not revoked
+				// otherwise it is not known whether a credential is in it, and is not revoked
+				if w.book.endBackup(k); maps.Equal(k.tokens, w.tokens()) {
 					w.kept.Store(k)
 				}
 				return nil
@@ -130,7 +132,8 @@ func (w *world) backs(*tenant) {
 	})
 }
 
-// restores starts a coordinator on the newest backup, whose store begins a new epoch. At times it only revokes all leases, as --recovery=invalidate does.
+// restores starts a coordinator on the newest backup, whose store begins a new epoch. At times it
+// only revokes all leases, as --recovery=invalidate does.
 func (w *world) restores(tn *tenant) {
 	k, kill, invalidate := w.kept.Load(), one(w.rng, 2), one(w.rng, 4)
 	if k == nil && !invalidate {
@@ -165,7 +168,8 @@ func (w *world) restores(tn *tenant) {
 	w.note("the coordinator is back")
 }
 
-// restoreStore replaces the store by a backup of it. The new epoch begins here, as with the command, or with the start, as the returned recovery says.
+// restoreStore replaces the store by a backup of it. The new epoch begins here, as with the
+// command, or with the start, as the returned recovery says.
 func (w *world) restoreStore(data []byte) engine.Recovery {
 	st, err := memstore.Restore(bytes.NewReader(data))
 	if err != nil {

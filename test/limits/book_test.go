@@ -170,7 +170,8 @@ func (b *book) anyTask(rng *rand.Rand, tn *tenant) string {
 	return pick(rng, ids...)
 }
 
-// lateResult returns one of the tasks of a tenant of which a result came too late; "": there is none.
+// lateResult returns one of the tasks of a tenant of which a result came too late; "": there is
+// none.
 func (b *book) lateResult(rng *rand.Rand, tn *tenant) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -200,7 +201,8 @@ func (b *book) isGone(id string) {
 	b.tasks[id].gone = true
 }
 
-// adopted notes a result that an operator has adopted: one that came too late, of a task that had none (V15). It is the outcome of the task from now on.
+// adopted notes a result that an operator has adopted: one that came too late, of a task that had
+// none (V15). It is the outcome of the task from now on.
 func (b *book) adopted(id string, m *lessorv1.Task) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -217,7 +219,8 @@ func (b *book) adopted(id string, m *lessorv1.Task) {
 	b.w.problem("V15: a result of attempt %d of %s was adopted, which has sent none, or none too late", m.GetAdoptedAttempt(), id)
 }
 
-// deleting notes that a bulk delete of a workspace is under way until ended is called. purge: it leaves the tasks that do not wait.
+// deleting notes that a bulk delete of a workspace is under way until ended is called. purge: it
+// leaves the tasks that do not wait.
 func (b *book) deleting(tn *tenant, space string, purge bool) (ended func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -269,7 +272,8 @@ func (b *book) listed(known []task, seen map[string]bool) {
 	}
 }
 
-// read compares a task, or the error with which it was read, with what was known when the call began.
+// read compares a task, or the error with which it was read, with what was known when the call
+// began.
 func (b *book) read(known *task, id string, m *lessorv1.Task, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -313,7 +317,8 @@ func (b *book) granted(a *lessorv1.Assignment, by *instance) *leaseRecord {
 // attemptBits is how many bits of a fencing token are the attempt; the rest is the epoch (A2).
 const attemptBits = 21
 
-// add adds a new lease. The fencing tokens of a task rise with its attempts, and from epoch to epoch.
+// add adds a new lease. The fencing tokens of a task rise with its attempts, and from epoch to
+// epoch.
 func (b *book) add(l *leaseRecord) *leaseRecord {
 	l.epoch, l.sent, l.since = b.epochs, map[report]bool{}, time.Now()
 	if epoch, known := b.majors[l.token>>attemptBits]; known {
@@ -333,7 +338,8 @@ func (b *book) add(l *leaseRecord) *leaseRecord {
 	return l
 }
 
-// names notes that an instance names a lease on its stream. If it renews the lease, the lease is its own from then on (W8).
+// names notes that an instance names a lease on its stream. If it renews the lease, the lease is
+// its own from then on (W8).
 func (b *book) names(l *leaseRecord, by *instance) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

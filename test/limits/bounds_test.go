@@ -114,7 +114,8 @@ var (
 	maxAwaitedBytes int
 )
 
-// bounds has the range of each bound in the histories. Bytes are in the order of one task with a small payload, whose assignment counts as 1.5 KiB.
+// bounds has the range of each bound in the histories. Bytes are in the order of one task with a
+// small payload, whose assignment counts as 1.5 KiB.
 var bounds = []struct {
 	bound     *int
 	low, high int
@@ -169,8 +170,8 @@ var bounds = []struct {
 	{&maxAwaitedBytes, 512, 8 << 10},
 }
 
-// lower sets all bounds for one history, each of them at random. A few keep the value that they have in production. The function that it returns sets all
-// of them back.
+// lower sets all bounds for one history, each of them at random. A few keep the value that they
+// have in production. The function that it returns sets all of them back.
 func lower(t *testing.T, rng *rand.Rand) (restore func()) {
 	t.Helper()
 	before := make([]int, len(bounds))

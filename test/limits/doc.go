@@ -1,5 +1,7 @@
-// Package limits plays random histories against a whole coordinator whose limits are all small, so that they meet: many tenants flood it with every kind of
-// call over gRPC and HTTP, workers read slowly, vanish and resume, commits are slow, and the coordinator stops, crashes and is restored from a backup.
+// Package limits plays random histories against a whole coordinator whose limits are all small, so
+// that they meet: many tenants flood it with every kind of call over gRPC and HTTP, workers read
+// slowly, vanish and resume, commits are slow, and the coordinator stops, crashes and is restored
+// from a backup.
 //
 //	limits_test.go     the test, and what a history is made of
 //	world_test.go      the coordinator, its tenants, and calls that must be answered

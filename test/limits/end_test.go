@@ -17,7 +17,8 @@ import (
 // endWithin is the time within which all tasks must end, which is longer than any wait that occurs.
 const endWithin = 20 * time.Minute
 
-// end ends the faults: all must be answered and all tasks must end; then all are deleted, and nothing of them may be left.
+// end ends the faults: all must be answered and all tasks must end; then all are deleted, and
+// nothing of them may be left.
 func (w *world) end() {
 	w.note("the faults end")
 	w.calm.Store(true)
@@ -82,8 +83,8 @@ func (w *world) insist(tn *tenant, what string, call func(ctx context.Context, c
 	w.problem("%s: %s is refused again and again", tn.name, what)
 }
 
-// replaceWorkers cuts all streams and sends each workspace a worker that takes everything. It comes before heal, so that each change that lets a task go must
-// wake it.
+// replaceWorkers cuts all streams and sends each workspace a worker that takes everything. It comes
+// before heal, so that each change that lets a task go must wake it.
 func (w *world) replaceWorkers() {
 	for _, tn := range w.everybody() {
 		for _, p := range tn.peers {
@@ -99,7 +100,8 @@ func (w *world) replaceWorkers() {
 	})
 }
 
-// heal ends all pauses of the queues of a workspace, and in half of the histories takes back what else holds them up: they drain in any case.
+// heal ends all pauses of the queues of a workspace, and in half of the histories takes back what
+// else holds them up: they drain in any case.
 func (w *world) heal(tn *tenant, space string) {
 	for _, q := range queues {
 		if _, ruled := tn.ruled.Load(queueOf{space, q}); !ruled {
@@ -115,7 +117,8 @@ func (w *world) heal(tn *tenant, space string) {
 	}
 }
 
-// checkWaiting checks that no task of a workspace waits for nothing: its worker has room for all of them, and nothing has happened for a while.
+// checkWaiting checks that no task of a workspace waits for nothing: its worker has room for all of
+// them, and nothing has happened for a while.
 func (w *world) checkWaiting(tn *tenant, space string) {
 	req := &lessorv1.ListTasksRequest{
 		Filter: &lessorv1.TaskFilter{WorkspaceId: space, States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_READY}}, PageSize: 5,
@@ -127,7 +130,8 @@ func (w *world) checkWaiting(tn *tenant, space string) {
 	})
 	for _, t := range res.GetTasks() {
 		x := w.waitsForNothing(tn, t.GetTaskId())
-		if x != nil && x.GetFindings()[0].GetCode() == lessorv1.FindingCode_FINDING_CODE_WORKERS_BUSY { // with a small maxUnacked, until the next heartbeat (W5)
+		// with a small maxUnacked, until the next heartbeat (W5)
+		if x != nil && x.GetFindings()[0].GetCode() == lessorv1.FindingCode_FINDING_CODE_WORKERS_BUSY {
 			time.Sleep(beatEvery + time.Second)
 			x = w.waitsForNothing(tn, t.GetTaskId())
 		}
@@ -137,8 +141,8 @@ func (w *world) checkWaiting(tn *tenant, space string) {
 	}
 }
 
-// waitsForNothing returns what the coordinator says of a task that waits neither for its key, nor for its queue, nor for a worker that it names; nil: it
-// waits for one of them, or does not wait.
+// waitsForNothing returns what the coordinator says of a task that waits neither for its key, nor
+// for its queue, nor for a worker that it names; nil: it waits for one of them, or does not wait.
 func (w *world) waitsForNothing(tn *tenant, id string) (x *lessorv1.ExplainTaskResponse) {
 	w.insist(tn, "ExplainTask", func(ctx context.Context, c *client) (err error) {
 		x, err = c.tasks.ExplainTask(ctx, &lessorv1.ExplainTaskRequest{TaskId: id})
@@ -233,7 +237,8 @@ func (w *world) checkTasks(tn *tenant, space string) {
 	w.book.checkHistories(placeOf{tn, space}, all)
 }
 
-// deleteAll deletes all tasks of a workspace. Only queues on which something was set may be left, and they must be empty.
+// deleteAll deletes all tasks of a workspace. Only queues on which something was set may be left,
+// and they must be empty.
 func (w *world) deleteAll(tn *tenant, space string) {
 	defer w.book.deleting(tn, space, false)()
 	for token, more := "", true; more; {

@@ -8,7 +8,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// speaker says something about a lease, by unary calls or on a stream, and gives the answer to the book. ok is false if there is no answer.
+// speaker says something about a lease, by unary calls or on a stream, and gives the answer to the
+// book. ok is false if there is no answer.
 type speaker interface {
 	start(l *held) (a answer, ok bool)
 	beat(l *held, checkpoint []byte) (a answer, ok bool)
@@ -67,11 +68,13 @@ func (w *world) work(l *held, by speaker) {
 	}
 }
 
-// fewCalls is how many calls a tenant may have under way, apart from submits, so that a heartbeat is not late because of them.
+// fewCalls is how many calls a tenant may have under way, apart from submits, so that a heartbeat
+// is not late because of them.
 const fewCalls = 10
 
-// workHard runs a task as a worker should, which takes several renewals of the lease. No such lease may expire: a heartbeat that comes when a half of the TTL
-// is left is in time, whatever other tenants do and however many tasks its own tenant submits, unless the coordinator is away.
+// workHard runs a task as a worker should, which takes several renewals of the lease. No such lease
+// may expire: a heartbeat that comes when a half of the TTL is left is in time, whatever other
+// tenants do and however many tasks its own tenant submits, unless the coordinator is away.
 func (w *world) workHard(rng *rand.Rand, l *held, by speaker) {
 	ttl, starts := l.GetHeartbeatTimeout().AsDuration(), w.starts.Load()
 	expires := l.GetExpiresAt().AsTime()
@@ -99,7 +102,8 @@ func (w *world) workHard(rng *rand.Rand, l *held, by speaker) {
 	w.finish(l, by, pick(rng, "complete", "complete", "complete", "fail", "release"))
 }
 
-// finish reports the end of an attempt, and reports it again, unchanged, until there is an answer or the coordinator is away for too long.
+// finish reports the end of an attempt, and reports it again, unchanged, until there is an answer
+// or the coordinator is away for too long.
 func (w *world) finish(l *held, by speaker, kind string) {
 	r := w.reportOf(l, kind)
 	for range 5 {

@@ -8,8 +8,10 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// checkHistories checks the histories of all tasks of a workspace: at most one live lease of a task at a time, and of a concurrency key no more than its limit;
-// none was granted against the settings of its queue, or to a worker that drains; kicks with requeue have ended leases, and nothing has but what may.
+// checkHistories checks the histories of all tasks of a workspace: at most one live lease of a task
+// at a time, and of a concurrency key no more than its limit; none was granted against the settings
+// of its queue, or to a worker that drains; kicks with requeue have ended leases, and nothing has
+// but what may.
 func (b *book) checkHistories(place placeOf, tasks []*lessorv1.Task) {
 	type event struct {
 		*lessorv1.HistoryEvent
@@ -95,7 +97,8 @@ func (b *book) grant(t *lessorv1.Task, e *lessorv1.HistoryEvent) *grant {
 	return g
 }
 
-// checkEpoch checks the end of a lease: a new epoch ends all that are live, and these are no losses (A11). A deadline that has passed by then comes first (A3).
+// checkEpoch checks the end of a lease: a new epoch ends all that are live, and these are no losses
+// (A11). A deadline that has passed by then comes first (A3).
 func (b *book) checkEpoch(t *lessorv1.Task, e *lessorv1.HistoryEvent, granted time.Time) {
 	why := e.GetReason()
 	if why == lessorv1.Reason_REASON_COORDINATOR_RECOVERED || why == lessorv1.Reason_REASON_DEADLINE_EXCEEDED {

@@ -8,7 +8,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// workerOf is a worker by its name. What operators ask of it concerns those of its instances that have a session.
+// workerOf is a worker by its name. What operators ask of it concerns those of its instances that
+// have a session.
 type workerOf struct {
 	tenant *tenant
 	name   string
@@ -21,7 +22,8 @@ type workerRecord struct {
 	open      int // such calls without an answer
 }
 
-// instance is a process of a worker. Its leases go from one stream of it to the next, and so does a drain.
+// instance is a process of a worker. Its leases go from one stream of it to the next, and so does a
+// drain.
 type instance struct {
 	worker  workerOf
 	id      string
@@ -58,7 +60,9 @@ func (b *book) worker(of workerOf) *workerRecord {
 
 // instances returns the instances of the sessions in an answer, in order. The caller holds mu.
 func (b *book) instances(tn *tenant, sessions []*lessorv1.Worker) (all []*instance) {
-	for _, s := range sessions { // of the SDK, the test does not know the instance id, but gives each worker a version of its own
+	// of the SDK, the test does not know the instance id, but gives each worker a version of its
+	// own
+	for _, s := range sessions {
 		i := b.instance(workerOf{tn, s.GetWorkerId()}, cmp.Or(s.GetInfo().GetVersion(), s.GetInfo().GetInstanceId()))
 		b.sessions[s.GetSessionId()] = i
 		all = append(all, i)
@@ -84,7 +88,8 @@ func (b *book) connects(of workerOf, id string, l *line) {
 	l.of.drains.end()
 }
 
-// accepted notes the session of a stream. fresh: nothing comes on the stream that was sent on an earlier one.
+// accepted notes the session of a stream. fresh: nothing comes on the stream that was sent on an
+// earlier one.
 func (b *book) accepted(l *line, session string, fresh bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,8 +113,9 @@ func (b *book) leaves(of workerOf, id string) {
 	}
 }
 
-// drains notes that the coordinator knows that the session of a stream drains. The stream is the newest one of its instance; if another one is still open,
-// it is not known which of them gets work.
+// drains notes that the coordinator knows that the session of a stream drains. The stream is the
+// newest one of its instance; if another one is still open, it is not known which of them gets
+// work.
 func (b *book) drains(l *line) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,7 +128,8 @@ func (b *book) drains(l *line) {
 	b.w.count("drain", "by a worker")
 }
 
-// draining notes that a call drains a worker, or takes that back. answered must be called with its answer.
+// draining notes that a call drains a worker, or takes that back. answered must be called with its
+// answer.
 func (b *book) draining(of workerOf, c *client, undo bool) (answered func(*lessorv1.DrainWorkerResponse, error)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

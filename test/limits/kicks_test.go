@@ -19,7 +19,8 @@ type kick struct {
 
 const kickReason = "kick "
 
-// kicking notes that a call kicks a worker for a reason. answered must be called with its answer; it returns the streams that must end.
+// kicking notes that a call kicks a worker for a reason. answered must be called with its answer;
+// it returns the streams that must end.
 func (b *book) kicking(of workerOf, c *client, requeue bool) (reason string, answered func(*lessorv1.KickWorkerResponse, error) []*line) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -49,7 +50,8 @@ func (b *book) kicking(of workerOf, c *client, requeue bool) (reason string, ans
 	}
 }
 
-// kicked returns the streams of sessions that were kicked by a call which began then. Slow ones end later.
+// kicked returns the streams of sessions that were kicked by a call which began then. Slow ones end
+// later.
 func (i *instance) kicked(sessions map[string]bool, began time.Time) (lines []*line) {
 	for _, l := range i.lines {
 		if sessions[l.session] && l.since.Before(began) && l.slow == 0 {
@@ -59,7 +61,8 @@ func (i *instance) kicked(sessions map[string]bool, began time.Time) (lines []*l
 	return lines
 }
 
-// hasOnly reports whether an instance has surely had no other sessions than these since a time: another one might have its leases.
+// hasOnly reports whether an instance has surely had no other sessions than these since a time:
+// another one might have its leases.
 func (i *instance) hasOnly(sessions map[string]bool, since time.Time) bool {
 	for _, l := range i.lines {
 		if !sessions[l.session] && (l.until.IsZero() || !l.until.Before(since)) {
@@ -69,7 +72,8 @@ func (i *instance) hasOnly(sessions map[string]bool, since time.Time) bool {
 	return !i.sdk
 }
 
-// revoked notes that the leases which an instance held before a kick have ended. Where it has sent a report, the lease may have ended by that.
+// revoked notes that the leases which an instance held before a kick have ended. Where it has sent
+// a report, the lease may have ended by that.
 func (b *book) revoked(i *instance, k *kick) {
 	for _, l := range b.leases {
 		if l.by == i && !l.moved && l.since.Before(k.began) && l.epoch == b.epochs && len(l.sent) == 0 && l.lost.IsZero() {
@@ -88,7 +92,8 @@ func (b *book) forgetKicks(before time.Time) {
 	}
 }
 
-// checkKicked checks that a lease has ended before the answer to each kick with requeue of its holder (W10).
+// checkKicked checks that a lease has ended before the answer to each kick with requeue of its
+// holder (W10).
 func (b *book) checkKicked(g *grant, e *lessorv1.HistoryEvent) {
 	if g.by == nil || g.known != nil && g.known.moved {
 		return
@@ -101,8 +106,9 @@ func (b *book) checkKicked(g *grant, e *lessorv1.HistoryEvent) {
 	}
 }
 
-// checkRevoked checks the end of a lease that was REVOKED: by a kick with requeue, which takes nothing from the task (W10), or because its holder has left or
-// has refused it. No kick without requeue does that, and no drain.
+// checkRevoked checks the end of a lease that was REVOKED: by a kick with requeue, which takes
+// nothing from the task (W10), or because its holder has left or has refused it. No kick without
+// requeue does that, and no drain.
 func (b *book) checkRevoked(tn *tenant, g *grant, e *lessorv1.HistoryEvent) {
 	if _, number, kicked := strings.Cut(e.GetDetail(), kickReason); kicked {
 		n, err := strconv.Atoi(number)
@@ -128,14 +134,16 @@ func (b *book) checkRevokedBy(k *kick, tn *tenant, g *grant, e *lessorv1.History
 			g.attempt, g.task, g.session, k.of.name, k.of.tenant.name, k.requeue, k.began, k.answered, e)
 	}
 	switch s := e.GetTaskState(); s {
-	case lessorv1.TaskState_TASK_STATE_READY, lessorv1.TaskState_TASK_STATE_CANCELLED: // CANCELLED: that was asked before (T7)
+	case lessorv1.TaskState_TASK_STATE_READY, lessorv1.TaskState_TASK_STATE_CANCELLED:
+		// CANCELLED: that was asked before (T7)
 		b.w.count("kick", "a lease is REVOKED, its task "+s.String())
 	default:
 		b.w.problem("W10: attempt %d of %s was ended by a kick, and then its task is not READY: %v", g.attempt, g.task, e)
 	}
 }
 
-// checkBudgets checks that no more failures and losses count in the present round of a task than there were (T5).
+// checkBudgets checks that no more failures and losses count in the present round of a task than
+// there were (T5).
 func (b *book) checkBudgets(t *lessorv1.Task) {
 	failures, losses := uint32(0), uint32(0)
 	for _, e := range t.GetHistory() {

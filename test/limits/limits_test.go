@@ -17,8 +17,10 @@ var histories = draw.NewHistories("./test/limits", 1)
 // historySteps is the number of steps of a history before its faults end.
 const historySteps = 170
 
-// TestRandomHistories plays histories of six to ten tenants against a coordinator whose limits are all small. The seed decides the limits, the steps, and what
-// each worker does with each attempt of a task. Ids, jitter and the order of goroutines are random, so a seed may need several runs until it fails again.
+// TestRandomHistories plays histories of six to ten tenants against a coordinator whose limits are
+// all small. The seed decides the limits, the steps, and what each worker does with each attempt of
+// a task. Ids, jitter and the order of goroutines are random, so a seed may need several runs until
+// it fails again.
 func TestRandomHistories(t *testing.T) {
 	t.Attr("rules", "A4 A5 A6 A10 A11 H1 H2 T1 T5 T11 T12 T13 V7 V17 W10 X3 X5")
 	histories.Play(t, playHistory)

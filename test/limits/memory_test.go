@@ -8,7 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/coordinator"
 )
 
-// emptied is what the engine keeps in memory of tasks and workers: nothing is left in it when all of them are gone. Each is a map, a list, a set or a number.
+// emptied is what the engine keeps in memory of tasks and workers: nothing is left in it when all
+// of them are gone. Each is a map, a list, a set or a number.
 var emptied = []string{
 	"intake.taken", "set.tasks", "set.live", "set.ledger", "set.keys", "set.discards", "timers.serving.leased", "timers.serving.rest.entries",
 	"timers.wall.leased", "timers.wall.rest.entries", "alarms.set", "sessions.byID", "sessions.current", "sessions.orphans", "requests.byKey",

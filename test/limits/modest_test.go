@@ -11,7 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// asksForLittle is a tenant that has one task at a time. It never waits for more than one turn of each other tenant, whatever they do.
+// asksForLittle is a tenant that has one task at a time. It never waits for more than one turn of
+// each other tenant, whatever they do.
 func (w *world) asksForLittle() {
 	for n := 0; !w.calm.Load(); n++ {
 		w.runOne()
@@ -19,8 +20,10 @@ func (w *world) asksForLittle() {
 	}
 }
 
-// turns returns the longest time for which the tenant may wait: before its operation there may be those that the loop has taken already, and one of each other
-// tenant, and each of them may fill a batch. As many turns may go before its queue has its turn. Then come the commit under way, and its own.
+// turns returns the longest time for which the tenant may wait: before its operation there may be
+// those that the loop has taken already, and one of each other tenant, and each of them may fill a
+// batch. As many turns may go before its queue has its turn. Then come the commit under way, and
+// its own.
 func (w *world) turns() time.Duration {
 	return time.Duration(takeAtOnce+2*len(w.tenants)+3) * w.commits
 }
@@ -68,7 +71,8 @@ func (w *world) runOne() {
 	w.finish(l, unary{w, "w"}, "complete")
 }
 
-// inTurn makes a call, which must be answered when the turn of the tenant comes. ok is false if the call fails.
+// inTurn makes a call, which must be answered when the turn of the tenant comes. ok is false if the
+// call fails.
 func (w *world) inTurn(what string, call func(ctx context.Context, c *client) error) (ok bool) {
 	began, starts := time.Now(), w.starts.Load()
 	err := w.call(w.modest, what, 0, call)
@@ -78,8 +82,9 @@ func (w *world) inTurn(what string, call func(ctx context.Context, c *client) er
 	return err == nil
 }
 
-// checkOwnFlood lets the tenant submit far more than a commit takes, while nobody else does anything. Its heartbeat waits for the two commits under way, for
-// the batch that is full, for what the loop has taken already, for one submit, and for its own commit.
+// checkOwnFlood lets the tenant submit far more than a commit takes, while nobody else does
+// anything. Its heartbeat waits for the two commits under way, for the batch that is full, for what
+// the loop has taken already, for one submit, and for its own commit.
 func (w *world) checkOwnFlood() {
 	const submits, each = 40, 12
 	if maxWaiting < submits {

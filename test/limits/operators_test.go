@@ -118,7 +118,8 @@ func (w *world) operates(tn *tenant) {
 	})
 }
 
-// anyWorker returns a worker, at times one of the SDK, or one of a tenant, which may have no stream.
+// anyWorker returns a worker, at times one of the SDK, or one of a tenant, which may have no
+// stream.
 func (w *world) anyWorker(tn *tenant) workerOf {
 	if tn.sdk != nil && one(w.rng, 3) {
 		return workerOf{tn, tn.sdk.name}
@@ -159,7 +160,8 @@ type credential struct {
 	revoked   atomic.Bool // somebody has asked for that
 }
 
-// revokes replaces the credential of a tenant by a new one, and revokes the old one: no call with it is answered any more, and its streams end within a second.
+// revokes replaces the credential of a tenant by a new one, and revokes the old one: no call with
+// it is answered any more, and its streams end within a second.
 func (w *world) revokes(tn *tenant) {
 	old, peers := tn.token.Load(), tn.peers // the end of the history, which may come first, replaces the peers
 	w.note("%s revokes its credential", tn.name)
@@ -190,7 +192,8 @@ func (w *world) revokes(tn *tenant) {
 	})
 }
 
-// checkRevoked checks that a credential that was revoked more than a second ago is good for nothing.
+// checkRevoked checks that a credential that was revoked more than a second ago is good for
+// nothing.
 func (w *world) checkRevoked(l *life, tn *tenant, peers []*peer, old *credential) {
 	for _, p := range peers {
 		for _, line := range p.allLines() {

@@ -58,7 +58,9 @@ type line struct {
 	with     *credential
 	register *lessorv1.Register
 	of       *instance
-	drain    string // id of the frame that says that the worker drains; empty: there is none, or it was refused. Guarded by peer.mu
+	// id of the frame that says that the worker drains; empty: there is none, or it was refused.
+	// Guarded by peer.mu
+	drain string
 
 	// Guarded by book.mu:
 	session      string    // empty: it was not accepted
@@ -81,8 +83,8 @@ func (l *line) hasEnded() bool {
 	}
 }
 
-// connects opens a stream of a worker, which may have one already: it resumes its session, comes without a token, or is a new instance that replaces the one
-// before.
+// connects opens a stream of a worker, which may have one already: it resumes its session, comes
+// without a token, or is a new instance that replaces the one before.
 func (w *world) connects(tn *tenant) {
 	p := pick(w.rng, tn.peers...)
 	l := &line{turn: make(chan struct{}, 1), ended: make(chan struct{}), mute: one(w.rng, 10)}
@@ -279,7 +281,8 @@ func (p *peer) hear(l *line, m *lessorv1.SessionResponse) {
 	}
 }
 
-// dispatched begins to work on new leases. A lease that is dispatched again is one that the worker has.
+// dispatched begins to work on new leases. A lease that is dispatched again is one that the worker
+// has.
 func (p *peer) dispatched(l *line, d *lessorv1.Dispatch) {
 	for _, a := range d.GetAssignments() {
 		p.mu.Lock()
@@ -297,7 +300,8 @@ func (p *peer) dispatched(l *line, d *lessorv1.Dispatch) {
 	}
 }
 
-// answered passes an answer on to who waits for it. It may come on a later stream than the question, and twice.
+// answered passes an answer on to who waits for it. It may come on a later stream than the
+// question, and twice.
 func (p *peer) answered(frame string, failed *lessorv1.ItemError, a answer) {
 	p.mu.Lock()
 	q := p.waiting[frame]
@@ -319,7 +323,8 @@ func (p *peer) answered(frame string, failed *lessorv1.ItemError, a answer) {
 	q.answer <- a
 }
 
-// say sends a frame about a lease on the present stream and waits for the answer, for as long as the stream lasts.
+// say sends a frame about a lease on the present stream and waits for the answer, for as long as
+// the stream lasts.
 func (p *peer) say(l *held, what string, r report, m *lessorv1.SessionRequest) (a answer, ok bool) {
 	line := p.current()
 	p.w.book.names(l.leaseRecord, line.of)
@@ -494,7 +499,8 @@ func (w *world) bothers(tn *tenant) {
 	})
 }
 
-// awaitAcks checks that the heartbeats of a stream have answers, one after the other, until none is left or the stream ends.
+// awaitAcks checks that the heartbeats of a stream have answers, one after the other, until none is
+// left or the stream ends.
 func (p *peer) awaitAcks(l *line) {
 	for before := int32(-1); ; {
 		select {

@@ -84,7 +84,8 @@ func (w *world) spec(rng *rand.Rand, space string) *lessorv1.TaskSpec {
 // features is the number of features that tasks may require.
 const features = 4
 
-// specs returns at most n tasks of one workspace. Some have an idempotency key; all with the same key are alike, but for a few.
+// specs returns at most n tasks of one workspace. Some have an idempotency key; all with the same
+// key are alike, but for a few.
 func (w *world) specs(tn *tenant, n int) []*lessorv1.TaskSpec {
 	space := pick(w.rng, tn.spaces...)
 	all := make([]*lessorv1.TaskSpec, 1+w.rng.IntN(n))
@@ -122,7 +123,8 @@ func (w *world) submits(tn *tenant) {
 		for i, r := range res.GetResults() {
 			w.book.submitted(tn, specs[i], r.GetTaskId(), r.GetCreated(), began)
 		}
-		if status.Code(err) == codes.InvalidArgument && strings.Contains(err.Error(), "quota of tasks") { // it makes more tasks than the tenant may have
+		// it makes more tasks than the tenant may have
+		if status.Code(err) == codes.InvalidArgument && strings.Contains(err.Error(), "quota of tasks") {
 			w.count("BatchSubmitTasks", "more than the quota")
 			return nil
 		}
@@ -170,7 +172,8 @@ func (w *world) storms(*tenant) {
 	}
 }
 
-// hammers makes calls without a pause for a while, many at a time, for two tenants. All of them together make one task.
+// hammers makes calls without a pause for a while, many at a time, for two tenants. All of them
+// together make one task.
 func (w *world) hammers(tn *tenant) {
 	w.hammer(tn)
 	w.hammer(pick(w.rng, w.tenants...))
@@ -273,7 +276,8 @@ func (w *world) streams(tn *tenant) {
 	})
 }
 
-// sweeps is a bulk call. It is repeated with the page tokens until it has gone over all tasks, unless a call fails.
+// sweeps is a bulk call. It is repeated with the page tokens until it has gone over all tasks,
+// unless a call fails.
 func (w *world) sweeps(tn *tenant) {
 	filter := &lessorv1.TaskFilter{WorkspaceId: pick(w.rng, tn.spaces...), Queue: pick(w.rng, queues...)}
 	if one(w.rng, 2) {
@@ -377,7 +381,8 @@ func (w *world) readTask(ctx context.Context, c *client, id string) error {
 	return err
 }
 
-// listAll lists all tasks of a workspace, page by page: each task that was there all the time is in the list, and none is in it twice.
+// listAll lists all tasks of a workspace, page by page: each task that was there all the time is in
+// the list, and none is in it twice.
 func (w *world) listAll(tn *tenant, space string, size uint32) (ids []string) {
 	known := w.book.tasksOf(tn, space)
 	seen := map[string]bool{}
@@ -445,7 +450,8 @@ func (w *world) watches(tn *tenant) {
 	})
 }
 
-// awaits waits for the ends of tasks on one stream, to which it adds others again and again, and reads the answers, at times slowly.
+// awaits waits for the ends of tasks on one stream, to which it adds others again and again, and
+// reads the answers, at times slowly.
 func (w *world) awaits(tn *tenant) {
 	slow, life := upTo(w.rng, time.Second), upTo(w.rng, time.Minute)
 	if one(w.rng, 2) {

@@ -9,8 +9,10 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// recall repeats the reports on some leases of each tenant, over gRPC and over HTTP. The book checks the verdicts: a report that was COMMITTED is so again,
-// for as long as its task exists and for an hour longer, and under a lease that was lost nothing is COMMITTED, not even after a restore (A4, A10, A11, V4).
+// recall repeats the reports on some leases of each tenant, over gRPC and over HTTP. The book
+// checks the verdicts: a report that was COMMITTED is so again, for as long as its task exists and
+// for an hour longer, and under a lease that was lost nothing is COMMITTED, not even after a
+// restore (A4, A10, A11, V4).
 func (w *world) recall() {
 	for _, tn := range w.everybody() {
 		for _, l := range w.book.someLeases(w.fate("recall "+tn.name), tn, 6) {
@@ -34,7 +36,8 @@ func (w *world) recall() {
 	}
 }
 
-// someLeases returns at most n leases of a tenant that have ended for certain, and were handed out as assignments.
+// someLeases returns at most n leases of a tenant that have ended for certain, and were handed out
+// as assignments.
 func (b *book) someLeases(rng *rand.Rand, tn *tenant, n int) (some []*held) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -97,7 +97,8 @@ func (s *setting) at(t time.Time) (value uint32, ok bool) {
 	return s.now, !s.since.IsZero() && t.After(s.since)
 }
 
-// checkRules checks a grant against what was set on its queue: it is not paused, and has no more than max_inflight live leases, inflight with this one (T13).
+// checkRules checks a grant against what was set on its queue: it is not paused, and has no more
+// than max_inflight live leases, inflight with this one (T13).
 func (b *book) checkRules(place placeOf, t *lessorv1.Task, e *lessorv1.HistoryEvent, inflight int) {
 	r := b.ruled[ruledQueue{place, t.GetSpec().GetQueue()}]
 	if r == nil {

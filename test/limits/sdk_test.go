@@ -207,7 +207,8 @@ func (w *world) produces(tn *tenant) {
 				w.waits(ctx, tn, res.GetTaskId())
 				return
 			}
-			late := spec.Deadline != nil && time.Now().After(spec.GetDeadline().AsTime()) // it was refused for long by quotas, or while the coordinator was down
+			// it was refused for long by quotas, or while the coordinator was down
+			late := spec.Deadline != nil && time.Now().After(spec.GetDeadline().AsTime())
 			switch code := status.Code(err); {
 			case code == codes.AlreadyExists, code == codes.ResourceExhausted, code == codes.Unavailable, code == codes.Unauthenticated:
 			case code == codes.InvalidArgument && late:

@@ -12,7 +12,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// leases asks for work by a unary call, at times twice with the same request id, and works on what it gets.
+// leases asks for work by a unary call, at times twice with the same request id, and works on what
+// it gets.
 func (w *world) leases(tn *tenant) {
 	worker, request := fmt.Sprint("w", w.rng.IntN(4)), ""
 	if one(w.rng, 4) {
@@ -96,7 +97,8 @@ func (u unary) start(l *held) (a answer, ok bool) {
 	return a, true
 }
 
-// beat renews the lease. The answer comes within the turns of the tenant, and of its other calls under way, however many tasks it submits.
+// beat renews the lease. The answer comes within the turns of the tenant, and of its other calls
+// under way, however many tasks it submits.
 func (u unary) beat(l *held, checkpoint []byte) (a answer, ok bool) {
 	began, starts, crowd := time.Now(), u.w.starts.Load(), l.tn.calls.Load()
 	err := u.w.call(l.tn, "Heartbeat", 0, func(ctx context.Context, c *client) error {

@@ -27,7 +27,8 @@ import (
 func dialWeb(l *life) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.web.DialContext(ctx) },
-		// bufconn may report a read deadline that the server has already cleared. The server would then think that an idle client has left.
+		// bufconn may report a read deadline that the server has already cleared. The server would
+		// then think that an idle client has left.
 		DisableKeepAlives: true,
 	}}
 }
@@ -73,7 +74,8 @@ func (a *webAssignment) proto() *lessorv1.Assignment {
 	}
 }
 
-// request makes a request; body nil: a GET. The error is that of a gRPC call which ends in the same way; a verdict is no error.
+// request makes a request; body nil: a GET. The error is that of a gRPC call which ends in the same
+// way; a verdict is no error.
 func (c *client) request(ctx context.Context, path, token string, body any) (a webAnswer, err error) {
 	method, sent := http.MethodGet, io.Reader(nil)
 	if body != nil {
@@ -123,7 +125,8 @@ func lostRequest(ctx context.Context, err error) error {
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// polls asks for work over HTTP. The worker reports over HTTP as well, or over HTTP and gRPC in turn.
+// polls asks for work over HTTP. The worker reports over HTTP as well, or over HTTP and gRPC in
+// turn.
 func (w *world) polls(tn *tenant) {
 	worker, gone, both := fmt.Sprint("w", w.rng.IntN(4)), one(w.rng, 10), one(w.rng, 2)
 	wait := pick(w.rng, 0, time.Second, 5*time.Second)
@@ -199,7 +202,8 @@ func (b *web) good() string {
 	return pick(b.rng, b.token, b.token, b.first)
 }
 
-// hasRevoked reports whether a task token is of a lease under a credential that somebody has asked to revoke. The id of the credential is the last text in it.
+// hasRevoked reports whether a task token is of a lease under a credential that somebody has asked
+// to revoke. The id of the credential is the last text in it.
 func (tn *tenant) hasRevoked(token string) (revoked bool) {
 	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(token, "lst_"))
 	if err != nil || len(raw) < sha256.Size {
@@ -233,7 +237,8 @@ func (b *web) callback(l *held, verb string, body map[string]any) (a webAnswer, 
 	return a, began, true
 }
 
-// misuse uses the token for another task or attempt, or changes it, at times: then there is no verdict, and nothing happens.
+// misuse uses the token for another task or attempt, or changes it, at times: then there is no
+// verdict, and nothing happens.
 func (b *web) misuse(l *held, verb, token string) {
 	b.mu.Lock()
 	how := b.rng.IntN(15)
@@ -287,7 +292,8 @@ func (b *web) checkStatus(l *held, a *webAnswer) {
 	}
 }
 
-// renewed takes the new token of an answer to a start or a heartbeat, and gives the answer to the book.
+// renewed takes the new token of an answer to a start or a heartbeat, and gives the answer to the
+// book.
 func (b *web) renewed(l *held, what string, m *webAnswer, began time.Time) answer {
 	a := m.answer()
 	if a.verdict == lessorv1.Verdict_VERDICT_COMMITTED {
@@ -326,7 +332,8 @@ func (b *web) beat(l *held, checkpoint []byte) (answer, bool) {
 	return b.renewed(l, "heartbeat", &m, began), true
 }
 
-// report reports the end of an attempt. HTTP has no release: the worker gives the task back by a failure that is not its own.
+// report reports the end of an attempt. HTTP has no release: the worker gives the task back by a
+// failure that is not its own.
 func (b *web) report(l *held, r report) (answer, bool) {
 	if r.kind == "release" {
 		r.kind = "give back"
@@ -354,7 +361,8 @@ func completedBody(r report) map[string]any {
 	return map[string]any{"outcome": "FAILED", "reportId": r.kind, "error": map[string]any{"category": "INFRASTRUCTURE", "message": "given back"}}
 }
 
-// inTurn is a worker that speaks now in one way, now in another. To the coordinator these are the same reports.
+// inTurn is a worker that speaks now in one way, now in another. To the coordinator these are the
+// same reports.
 type inTurn struct {
 	mu   sync.Mutex
 	next int

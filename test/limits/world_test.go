@@ -141,7 +141,8 @@ func (w *world) drawQuotas() {
 	}
 }
 
-// smallQuotas returns quotas that the steps of a history exceed, and that leave room for the workers that come at its end.
+// smallQuotas returns quotas that the steps of a history exceed, and that leave room for the
+// workers that come at its end.
 func smallQuotas(rng *rand.Rand) (l quota.Limits) {
 	if one(rng, 2) {
 		l.Calls = quota.Rate{PerSecond: 20, Burst: uint32(5 + rng.IntN(20))}
@@ -253,7 +254,8 @@ func (w *world) shutDown(kill bool) {
 	_, _ = l.listener.Close(), l.web.Close()
 }
 
-// restarts stops the coordinator in order or kills it, and starts it again, at times with other quotas.
+// restarts stops the coordinator in order or kills it, and starts it again, at times with other
+// quotas.
 func (w *world) restarts(*tenant) {
 	kill := one(w.rng, 2)
 	w.note("restart, kill %v", kill)
@@ -280,7 +282,8 @@ func (tn *tenant) withToken(ctx context.Context) (context.Context, *credential) 
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+c.token), c
 }
 
-// ask makes a call of a tenant in a goroutine of its own. It may take as long as it asks to wait, and patience.
+// ask makes a call of a tenant in a goroutine of its own. It may take as long as it asks to wait,
+// and patience.
 func (w *world) ask(tn *tenant, what string, wait time.Duration, call func(ctx context.Context, c *client) error) {
 	w.busy.Go(func() { _ = w.call(tn, what, wait, call) })
 }
@@ -354,7 +357,8 @@ func (w *world) count(what, answer string) {
 	counted.n[what+": "+answer]++
 }
 
-// fate returns the source of the choices that belong to a name, so that they do not depend on the order in which goroutines run.
+// fate returns the source of the choices that belong to a name, so that they do not depend on the
+// order in which goroutines run.
 func (w *world) fate(name string) *rand.Rand {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name))

@@ -74,7 +74,8 @@ func (w *caller) call(conn *grpc.ClientConn, o *op, id, held string) (grants []o
 	return grants, cutOff(err)
 }
 
-// cutOff returns an error that a kill may have caused. Any other error is a fault of the test, and ends the process.
+// cutOff returns an error that a kill may have caused. Any other error is a fault of the test, and
+// ends the process.
 func cutOff(err error) error {
 	switch status.Code(err) {
 	case codes.OK, codes.Unavailable:

@@ -19,8 +19,9 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// With these environment variables the test binary runs as a client process. It reads from its standard input where the coordinator listens, one line
-// for each start, and prints each call that it makes.
+// With these environment variables the test binary runs as a client process. It reads from its
+// standard input where the coordinator listens, one line for each start, and prints each call that
+// it makes.
 const (
 	clientName  = "LESSOR_LINEAR_CLIENT"
 	clientSeed  = "LESSOR_LINEAR_SEED"
@@ -28,7 +29,8 @@ const (
 	clientTTL   = "LESSOR_LINEAR_TTL"
 )
 
-// callersEach is how many workers one client process runs. They share what they know, so that several of them report under the same lease.
+// callersEach is how many workers one client process runs. They share what they know, so that
+// several of them report under the same lease.
 const callersEach = 3
 
 // client is a client process.
@@ -117,7 +119,8 @@ func (w *caller) work() {
 	}
 }
 
-// await waits for the next start of the coordinator: until then all calls would stay without an answer.
+// await waits for the next start of the coordinator: until then all calls would stay without an
+// answer.
 func (w *caller) await(next <-chan struct{}) {
 	select {
 	case <-next:

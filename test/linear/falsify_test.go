@@ -8,8 +8,9 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// checkSearchCanFail falsifies one answer of a good history to that of a broken coordinator, and checks that search finds no order. The history must
-// have no calls without an answer, because such a call could explain a false answer.
+// checkSearchCanFail falsifies one answer of a good history to that of a broken coordinator, and
+// checks that search finds no order. The history must have no calls without an answer, because such
+// a call could explain a false answer.
 func checkSearchCanFail(t *testing.T, good []*op) {
 	t.Helper()
 	for name, lie := range falsifications {

@@ -9,7 +9,8 @@ import (
 	"sync"
 )
 
-// known is what a client process knows: a few of its newest tasks and leases. They are few, so that calls of different workers meet.
+// known is what a client process knows: a few of its newest tasks and leases. They are few, so that
+// calls of different workers meet.
 type known struct {
 	mu     sync.Mutex
 	tasks  []knownTask

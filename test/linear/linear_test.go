@@ -41,8 +41,9 @@ func TestMain(m *testing.M) {
 	harness.Main(m)
 }
 
-// TestHistories: for the calls about each task there is an order in which the contract would have given the answers that the clients got (A1-A5, A10,
-// V4, V5, V9, V10, V12, T7), and no acknowledged task is lost (A6).
+// TestHistories: for the calls about each task there is an order in which the contract would have
+// given the answers that the clients got (A1-A5, A10, V4, V5, V9, V10, V12, T7), and no
+// acknowledged task is lost (A6).
 func TestHistories(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
@@ -130,8 +131,8 @@ func (h *history) record() {
 	}
 }
 
-// measureTTL returns the shortest heartbeat_timeout with which clients compete on this machine: were calls slower, each lease would end before its
-// worker can report.
+// measureTTL returns the shortest heartbeat_timeout with which clients compete on this machine:
+// were calls slower, each lease would end before its worker can report.
 func (h *history) measureTTL() time.Duration {
 	h.t.Helper()
 	ctx, stop := context.WithTimeout(h.t.Context(), harness.Patience)
@@ -230,8 +231,8 @@ func (h *history) read() {
 	}
 }
 
-// check looks for an order of the operations of each task. In histories without kills it also checks that it finds none after one answer is
-// falsified.
+// check looks for an order of the operations of each task. In histories without kills it also
+// checks that it finds none after one answer is falsified.
 func (h *history) check() (longest time.Duration) {
 	h.t.Helper()
 	calls, openLeases := map[string][]*op{}, []*op{}
@@ -244,7 +245,9 @@ func (h *history) check() (longest time.Duration) {
 	}
 	slices.SortFunc(openLeases, func(a, b *op) int { return int(a.Call - b.Call) })
 	for name, t := range h.storedTasks {
-		if t.task.GetHistoryDropped() > 0 { // on a machine without free processors, a task may lose more leases than its history can hold (T10)
+		// on a machine without free processors, a task may lose more leases than its history can
+		// hold (T10)
+		if t.task.GetHistoryDropped() > 0 {
 			h.unchecked++
 			continue
 		}

@@ -51,7 +51,8 @@ var model = porcupine.Model{
 	},
 }
 
-// apply does what the operation asks, and returns the answer that the contract requires. legal is false if the operation cannot happen in this state.
+// apply does what the operation asks, and returns the answer that the contract requires. legal is
+// false if the operation cannot happen in this state.
 func (t *task) apply(o *op) (a answer, legal bool) {
 	switch o.Kind {
 	case submit:
@@ -196,7 +197,8 @@ func (t *task) cancel() answer {
 	return answer{State: t.state}
 }
 
-// retry opens a new round of a task that ended without a result: the budgets begin anew, the attempts go on (T9).
+// retry opens a new round of a task that ended without a result: the budgets begin anew, the
+// attempts go on (T9).
 func (t *task) retry() answer {
 	if t.state != failed && t.state != cancelled {
 		return answer{Refused: "FailedPrecondition"}

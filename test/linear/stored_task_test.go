@@ -24,8 +24,8 @@ func (t *storedTask) has(what lessorv1.HistoryEventType, attempt uint32) bool {
 	return false
 }
 
-// history makes the complete history of a task from the calls about it: calls that have not happened are left out, and what the coordinator did by
-// itself is added.
+// history makes the complete history of a task from the calls about it: calls that have not
+// happened are left out, and what the coordinator did by itself is added.
 func (t *storedTask) history(calls, openLeases []*op) []*op {
 	var all []*op
 	for _, o := range calls {
@@ -38,7 +38,8 @@ func (t *storedTask) history(calls, openLeases []*op) []*op {
 	return append(all, &t.read)
 }
 
-// mayHaveHappened looks in the stored history for the trace that a call without an answer would have left.
+// mayHaveHappened looks in the stored history for the trace that a call without an answer would
+// have left.
 func (t *storedTask) mayHaveHappened(o *op) bool {
 	switch o.Kind {
 	case submit:
@@ -62,8 +63,9 @@ func (t *storedTask) mayHaveHappened(o *op) bool {
 	return false
 }
 
-// grantsWithoutAnswer returns the grants that happened but were told to nobody: each was the answer to a Lease call of its worker that got none. If there is no
-// such call, the grant is left out, and the search fails for want of an explanation.
+// grantsWithoutAnswer returns the grants that happened but were told to nobody: each was the answer
+// to a Lease call of its worker that got none. If there is no such call, the grant is left out, and
+// the search fails for want of an explanation.
 func (t *storedTask) grantsWithoutAnswer(calls, openLeases []*op) (grants []*op) {
 	known := map[uint32]bool{}
 	for _, o := range calls {
@@ -87,7 +89,8 @@ func (t *storedTask) grantsWithoutAnswer(calls, openLeases []*op) (grants []*op)
 	return grants
 }
 
-// ends returns the ends of leases without a report, as operations. An end by a late Start is left out, since that is a call.
+// ends returns the ends of leases without a report, as operations. An end by a late Start is left
+// out, since that is a call.
 func (t *storedTask) ends(all []*op) (ends []*op) {
 	for _, e := range t.task.GetHistory() {
 		if e.GetType() != lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_LEASE_ENDED || e.GetReason() == lessorv1.Reason_REASON_TASK_CANCELLED {
@@ -102,8 +105,8 @@ func (t *storedTask) ends(all []*op) (ends []*op) {
 	return ends
 }
 
-// earliest returns the earliest moment at which the lease can have ended: when it was granted, or, if it expired, one TTL after the last call that
-// renewed it (A3).
+// earliest returns the earliest moment at which the lease can have ended: when it was granted, or,
+// if it expired, one TTL after the last call that renewed it (A3).
 func (t *storedTask) earliest(all []*op, e *lessorv1.HistoryEvent) (at int64) {
 	after := time.Duration(0)
 	if e.GetReason() == lessorv1.Reason_REASON_LEASE_EXPIRED {
@@ -117,8 +120,9 @@ func (t *storedTask) earliest(all []*op, e *lessorv1.HistoryEvent) (at int64) {
 	return at
 }
 
-// renews reports whether the lease is known to live for one TTL from the time of this call on. A grant that nobody was told counts, too: its call may
-// be much older than the lease, but not younger.
+// renews reports whether the lease is known to live for one TTL from the time of this call on. A
+// grant that nobody was told counts, too: its call may be much older than the lease, but not
+// younger.
 func (o *op) renews() bool {
 	switch o.Kind {
 	case granted:

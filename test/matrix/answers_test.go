@@ -43,7 +43,8 @@ func (a *answer) end(err error) {
 	a.text += plainText(status.Convert(err).Proto()) + "\n"
 }
 
-// plainText returns a message as text. Package prototext varies its white space on purpose, so it is made uniform.
+// plainText returns a message as text. Package prototext varies its white space on purpose, so it
+// is made uniform.
 func plainText(m proto.Message) string {
 	return strings.Join(strings.Fields(prototext.MarshalOptions{Multiline: true}.Format(m)), " ")
 }

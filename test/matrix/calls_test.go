@@ -101,12 +101,14 @@ var calls = map[string]callRow{
 		return &lessorv1.UninstallPackageRequest{Name: n["package"], Version: "1", Workers: &lessorv1.WorkerFilter{WorkerId: n["worker"]}}
 	}},
 	"ListAuditEvents": {roles: operating, goodRequest: func(names) proto.Message { return &lessorv1.ListAuditEventsRequest{PageSize: 1} }},
-	"Backup":          {roles: auth.Nobody, goodRequest: func(names) proto.Message { return &lessorv1.BackupRequest{} }}, // neither tenant may read the store of all
-	"ConfirmBackup":   {roles: auth.Nobody, goodRequest: func(names) proto.Message { return &lessorv1.ConfirmBackupRequest{BackupId: "backup"} }},
+	// neither tenant may read the store of all
+	"Backup":        {roles: auth.Nobody, goodRequest: func(names) proto.Message { return &lessorv1.BackupRequest{} }},
+	"ConfirmBackup": {roles: auth.Nobody, goodRequest: func(names) proto.Message { return &lessorv1.ConfirmBackupRequest{BackupId: "backup"} }},
 	"FollowStore": {roles: auth.Nobody, goodRequest: func(names) proto.Message { // as for Backup
 		return &lessorv1.FollowStoreRequest{Part: &lessorv1.FollowStoreRequest_Start{Start: &lessorv1.FollowStart{Name: "standby", InstanceId: "instance"}}}
 	}},
-	"ListTenants": {roles: auth.Nobody, goodRequest: func(names) proto.Message { return &lessorv1.ListTenantsRequest{PageSize: 1} }}, // as for Backup
+	// as for Backup
+	"ListTenants": {roles: auth.Nobody, goodRequest: func(names) proto.Message { return &lessorv1.ListTenantsRequest{PageSize: 1} }},
 	"GetStatus":   {roles: auth.Everybody, goodRequest: func(names) proto.Message { return &lessorv1.GetStatusRequest{} }},
 
 	"CreateToken": {roles: operating, goodRequest: func(names) proto.Message {
@@ -127,7 +129,8 @@ func complete(n names) *lessorv1.CompleteRequest {
 }
 
 func fail(n names) *lessorv1.FailRequest {
-	final := &lessorv1.TaskError{Message: outputMark, Retryable: proto.Bool(false)} // not retryable, because the time of a retry would be random
+	// not retryable, because the time of a retry would be random
+	final := &lessorv1.TaskError{Message: outputMark, Retryable: proto.Bool(false)}
 	return &lessorv1.FailRequest{TaskId: n["task"], LeaseId: n["lease"], WorkerId: n["worker"], Error: final}
 }
 
@@ -174,9 +177,11 @@ func callPlaces(t *testing.T) (places []*place) {
 	return places
 }
 
-// methods returns the methods of all services of the coordinator, ordered by name. PoolService is served by the supervisor of pools.
+// methods returns the methods of all services of the coordinator, ordered by name. PoolService is
+// served by the supervisor of pools.
 func methods() (all []protoreflect.MethodDescriptor) {
-	_ = healthv1.Health_ServiceDesc // a reference, so that the health service is linked and in the registry, as in the coordinator
+	// a reference, so that the health service is linked and in the registry, as in the coordinator
+	_ = healthv1.Health_ServiceDesc
 	protoregistry.GlobalFiles.RangeFiles(func(f protoreflect.FileDescriptor) bool {
 		for i := range f.Services().Len() {
 			if f.Services().Get(i).Name() == "PoolService" {
@@ -202,7 +207,8 @@ func newMessage(d protoreflect.MessageDescriptor) proto.Message {
 	return kind.New().Interface()
 }
 
-// call makes a call of any kind with one message, and collects all answers that come before fake time has to pass.
+// call makes a call of any kind with one message, and collects all answers that come before fake
+// time has to pass.
 func (h *host) call(c credential, m protoreflect.MethodDescriptor, req proto.Message) (a answer) {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.with(c.headers))

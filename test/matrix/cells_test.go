@@ -28,10 +28,12 @@ func (h *host) sendCell(c cell) (a answer, sent map[string]kind) {
 	return a, sent
 }
 
-// longestID is the length of a session id. A random value that is longer is a lease id or a token, which no log may have.
+// longestID is the length of a session id. A random value that is longer is a lease id or a token,
+// which no log may have.
 const longestID = 30
 
-// askRefused checks a cell that must be refused: the answer must not depend on the request, and nothing may change.
+// askRefused checks a cell that must be refused: the answer must not depend on the request, and
+// nothing may change.
 func (h *host) askRefused(c cell) {
 	h.t.Helper()
 	a, _ := h.sendCell(c)
@@ -59,8 +61,8 @@ func (c cell) refusal() (code, refusal string) {
 	return code, strings.TrimSpace(name + " " + code + " " + string(c.problem))
 }
 
-// checkRefusalEffects checks that a refusal changed nothing, except for the audit: it has one entry for each credential whose owner is known, made at its first
-// refusal.
+// checkRefusalEffects checks that a refusal changed nothing, except for the audit: it has one entry
+// for each credential whose owner is known, made at its first refusal.
 func (h *host) checkRefusalEffects(c cell, code string) {
 	h.t.Helper()
 	left := h.effects()
@@ -88,11 +90,13 @@ type outcome struct {
 	text    string // the whole answer, in a form that can be compared
 }
 
-// askAllowed asks a cell that must be answered, and checks that the answer has nothing of the other tenant, and that nothing of it has changed.
+// askAllowed asks a cell that must be answered, and checks that the answer has nothing of the other
+// tenant, and that nothing of it has changed.
 func (h *host) askAllowed(c cell) outcome {
 	h.t.Helper()
 	a, sent := h.sendCell(c)
-	if a.code == codeForbidden && c.declaringCredential != holder { // a task token for another task is refused with this code, too
+	// a task token for another task is refused with this code, too
+	if a.code == codeForbidden && c.declaringCredential != holder {
 		h.t.Errorf("%v: the credential is refused, want an answer: %s", c, a.text)
 	}
 	stranger := map[string]string{acme: evil, evil: acme}[c.tenant]
@@ -118,7 +122,8 @@ func (h *host) askAllowed(c cell) outcome {
 	return outcome{strings.Join(summary, "; "), h.comparable(a, sent)}
 }
 
-// comparable returns an answer without what may differ: the names that the request had, and random values.
+// comparable returns an answer without what may differ: the names that the request had, and random
+// values.
 func (h *host) comparable(a answer, sent map[string]kind) string {
 	randomValues := map[string]kind{}
 	for _, name := range a.randomValues {
@@ -158,7 +163,8 @@ func replaceNames(text string, sent map[string]kind) string {
 	return text
 }
 
-// replaceAlone replaces a short number where it is not part of something longer, such as a token, which may end in -4 by chance.
+// replaceAlone replaces a short number where it is not part of something longer, such as a token,
+// which may end in -4 by chance.
 func replaceAlone(text, name, tag string) string {
 	var b strings.Builder
 	for begun := 0; ; {
@@ -179,7 +185,8 @@ func inWord(c byte) bool {
 	return c == '-' || c == '_' || '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
 }
 
-// leaked returns a name of the given ones that is in the text although the request did not have it; empty if there is none.
+// leaked returns a name of the given ones that is in the text although the request did not have it;
+// empty if there is none.
 func leaked(text string, of names, sent map[string]kind) string {
 	text = replaceNames(text, sent)
 	for _, name := range of {

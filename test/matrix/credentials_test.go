@@ -38,7 +38,8 @@ var roles = []auth.Role{auth.Worker, auth.Producer, auth.Operator, auth.Viewer}
 
 func bearer(token string) []string { return []string{"Bearer " + token} }
 
-// credentials returns all credentials except task tokens. Each role has a good one, which is of a wrong role for some places.
+// credentials returns all credentials except task tokens. Each role has a good one, which is of a
+// wrong role for some places.
 func (e *environment) credentials() []credential {
 	all := []credential{
 		{name: "none", problem: auth.Missing},
@@ -139,7 +140,8 @@ func (e *environment) revoke(t *testing.T, h *host, name string, use func(ctx co
 	must(h.auth.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: made.GetInfo().GetTokenId()}))(t)
 }
 
-// secretsOf returns the secret parts of a token: everything except the id of its key. A task token is secret as a whole.
+// secretsOf returns the secret parts of a token: everything except the id of its key. A task token
+// is secret as a whole.
 func secretsOf(token string) []string {
 	if parts := strings.Split(token, "."); len(parts) > 1 {
 		return parts[1:]

@@ -10,7 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// contents is what a store holds, without the audit and without what belongs to no tenant (the key of the leases, the clock).
+// contents is what a store holds, without the audit and without what belongs to no tenant (the key
+// of the leases, the clock).
 type contents map[record]string
 
 // record says which tenant a record belongs to, and where it is.
@@ -59,7 +60,8 @@ func owner(ks store.Keyspace, key []byte, owners map[uint32]string) string {
 		timer, _ := store.ParseTimerKey(key)
 		return owners[timer.Task.Space]
 	}
-	space, _, _ := store.ParseNameKey(ks, key) // the keys of all records of a task begin with the number of its workspace, too
+	// the keys of all records of a task begin with the number of its workspace, too
+	space, _, _ := store.ParseNameKey(ks, key)
 	return owners[space]
 }
 
@@ -81,7 +83,8 @@ func (h *host) effects() effects {
 	return effects{difference(before, h.contentsBefore), h.auditBefore[len(auditBefore):]}
 }
 
-// audit reads all entries of the audit, in the order of their times; of entries with the same time, acme's come first.
+// audit reads all entries of the audit, in the order of their times; of entries with the same time,
+// acme's come first.
 func (h *host) audit() (all []*records.Audit) {
 	h.t.Helper()
 	for _, tenant := range []string{acme, evil} {
@@ -130,7 +133,8 @@ func difference(before, now contents) map[string]string {
 	return summary
 }
 
-// entry checks an entry that a cell has left in the audit. It returns it in short, and as a whole without what differs from host to host.
+// entry checks an entry that a cell has left in the audit. It returns it in short, and as a whole
+// without what differs from host to host.
 func (h *host) entry(c cell, a *records.Audit) (summary, text string) {
 	h.t.Helper()
 	tenant, subject := c.tenant, c.tenant+"-"+c.role.String()

@@ -15,7 +15,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// environment is what every host begins with: a store in which two tenants have the same kinds of objects, and the credentials.
+// environment is what every host begins with: a store in which two tenants have the same kinds of
+// objects, and the credentials.
 type environment struct {
 	store   []byte // a snapshot of the store
 	parties map[string]names
@@ -30,7 +31,8 @@ const (
 	checkpointMark = "checkpoint-mark"
 )
 
-// openingDelay is the time after which each host starts, in fake time, so that all start at the same instant, long after the environment was made.
+// openingDelay is the time after which each host starts, in fake time, so that all start at the
+// same instant, long after the environment was made.
 const openingDelay = time.Hour
 
 // newEnvironment fills a store through the API.
@@ -84,7 +86,8 @@ func must[M any](m M, err error) func(*testing.T) M {
 	}
 }
 
-// spec returns a task with all names of a tenant, except for the idempotency key, with which the submit would return an existing task.
+// spec returns a task with all names of a tenant, except for the idempotency key, with which the
+// submit would return an existing task.
 func spec(n names) *lessorv1.TaskSpec {
 	return &lessorv1.TaskSpec{
 		Queue: n["queue"], Type: n["type"], Payload: []byte(payloadMark), RunId: n["run"], TaskKey: n["node"], AssetId: n["asset"],
@@ -94,7 +97,8 @@ func spec(n names) *lessorv1.TaskSpec {
 	}
 }
 
-// pinnedSpec is like spec, for a task that is pinned to the worker with its resource and has an affinity key.
+// pinnedSpec is like spec, for a task that is pinned to the worker with its resource and has an
+// affinity key.
 func pinnedSpec(n names) *lessorv1.TaskSpec {
 	s := spec(n)
 	s.ResourceRefs = []*lessorv1.ResourceRef{{ResourceId: n["resource"], WorkerId: n["worker"]}}
@@ -105,7 +109,8 @@ func pinnedSpec(n names) *lessorv1.TaskSpec {
 // aside is a queue of each tenant from which no cell leases.
 const aside = "aside"
 
-// populate gives a tenant one object of each kind: tasks that wait, one that is leased, one that is cancelled, one with a late result.
+// populate gives a tenant one object of each kind: tasks that wait, one that is leased, one that is
+// cancelled, one with a late result.
 func (e *environment) populate(t *testing.T, h *host, tenant string) {
 	t.Helper()
 	n, ctx := e.parties[tenant], h.as(e.tokens[tenant+" operator"])

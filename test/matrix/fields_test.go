@@ -32,7 +32,8 @@ type message struct{ proto.Message }
 
 func (m message) set(path []string, value string) { setAt(m.ProtoReflect(), path, value) }
 
-// setAt creates the messages on the way to the field if they are missing. In a list it uses the first item.
+// setAt creates the messages on the way to the field if they are missing. In a list it uses the
+// first item.
 func setAt(m protoreflect.Message, path []string, value string) {
 	f := m.Descriptor().Fields().ByName(protoreflect.Name(path[0]))
 	switch {
@@ -67,8 +68,8 @@ func setField(m protoreflect.Message, f protoreflect.FieldDescriptor, value stri
 	}
 }
 
-// fieldsOf returns the fields of a request that name something, at any depth. Of a oneof with messages it goes into the one that m has set; each of
-// the others has its own row.
+// fieldsOf returns the fields of a request that name something, at any depth. Of a oneof with
+// messages it goes into the one that m has set; each of the others has its own row.
 func fieldsOf(t *testing.T, m protoreflect.Message) []field {
 	t.Helper()
 	var found []field

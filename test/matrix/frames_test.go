@@ -157,7 +157,8 @@ func (h *host) frame(c credential, r request) answer {
 	return s.answer(from)
 }
 
-// answer returns what was heard, in a fixed order: the coordinator may send frames and acknowledgements in another one.
+// answer returns what was heard, in a fixed order: the coordinator may send frames and
+// acknowledgements in another one.
 func (s *stream) answer(from int) (a answer) {
 	var all []answer
 	for _, m := range s.received[from:] {

@@ -90,7 +90,8 @@ func (h *host) serve(c *coordinator.Coordinator) {
 	go func() { h.served <- c.Serve(ctx, calls, web) }()
 	h.web = &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return web.DialContext(ctx) },
-		// bufconn may deliver a deadline that was withdrawn; the server would then take an idle client for one that has left.
+		// bufconn may deliver a deadline that was withdrawn; the server would then take an idle
+		// client for one that has left.
 		DisableKeepAlives: true,
 	}}
 	h.conn = must(grpc.NewClient("passthrough:///coordinator", grpc.WithTransportCredentials(insecure.NewCredentials()),

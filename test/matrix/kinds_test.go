@@ -12,9 +12,10 @@ type kind string
 
 const plain kind = "plain"
 
-// kinds says what each field of a request names. The key is the field's name, with the name of its message if that is needed. A text or number that
-// is missing here fails the test, so that whoever adds a field decides whether it can reach another tenant's objects. Enums, bools, floats and times
-// name nothing.
+// kinds says what each field of a request names. The key is the field's name, with the name of its
+// message if that is needed. A text or number that is missing here fails the test, so that whoever
+// adds a field decides whether it can reach another tenant's objects. Enums, bools, floats and
+// times name nothing.
 var kinds = map[string]kind{
 	"task_id":              "task",
 	"lease_id":             "lease",
@@ -49,8 +50,9 @@ var kinds = map[string]kind{
 	"report_id":            "report",
 	"traceparent":          "trace",
 
-	"Affinity.key":                   "affinity",
-	"TaskFilter.idempotency_key":     "key", // not that of a submit, which would conflict with the task that a filter with all names finds
+	"Affinity.key": "affinity",
+	// not that of a submit, which would conflict with the task that a filter with all names finds
+	"TaskFilter.idempotency_key":     "key",
 	"ListAuditEventsRequest.subject": "subject",
 	"AwaitTasksRequest.add":          "task",
 	"AwaitTasksRequest.forget":       "task",

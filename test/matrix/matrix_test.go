@@ -13,7 +13,8 @@ var (
 	full   = flag.Bool("full", false, "all cells, instead of half of them")
 )
 
-// X1, X2, S4, V2: each call is answered or refused as the matrix says, with every credential and with names of another tenant.
+// X1, X2, S4, V2: each call is answered or refused as the matrix says, with every credential and
+// with names of another tenant.
 func TestCalls(t *testing.T) {
 	t.Attr("rules", "X1 X2 S4 V2")
 	t.Parallel()
@@ -21,7 +22,8 @@ func TestCalls(t *testing.T) {
 	e.checkPlaces(t, "calls", callPlaces(t), e.credentials())
 }
 
-// X1, X2, X3, V2: the same for each frame of a session, also with credentials that become bad while the stream is open.
+// X1, X2, X3, V2: the same for each frame of a session, also with credentials that become bad while
+// the stream is open.
 func TestFrames(t *testing.T) {
 	t.Attr("rules", "X1 X2 X3 V2")
 	t.Parallel()
@@ -29,7 +31,8 @@ func TestFrames(t *testing.T) {
 	e.checkPlaces(t, "frames", framePlaces(t), append(e.credentials(), ending...))
 }
 
-// X1, X2, V2, H1: the same for each HTTP route; the routes of workers' callbacks are tried with task tokens.
+// X1, X2, V2, H1: the same for each HTTP route; the routes of workers' callbacks are tried with
+// task tokens.
 func TestRoutes(t *testing.T) {
 	t.Attr("rules", "X1 X2 V2 H1")
 	t.Parallel()
@@ -58,7 +61,8 @@ func (e *environment) checkPlaces(t *testing.T, what string, places []*place, wi
 	compareDeclared(t, "testdata/"+what+".txt", declaration.String())
 }
 
-// askCells asks the cells of a place, in as few hosts as possible, and returns the results of the good ones.
+// askCells asks the cells of a place, in as few hosts as possible, and returns the results of the
+// good ones.
 func (e *environment) askCells(t *testing.T, cells []cell) (results outcomes, counted int) {
 	t.Helper()
 	results = outcomes{}
@@ -93,7 +97,8 @@ type question struct {
 	value                   value
 }
 
-// counterpart returns the question whose result must be the same. It returns q itself if there is none.
+// counterpart returns the question whose result must be the same. It returns q itself if there is
+// none.
 func (q question) counterpart() question {
 	switch {
 	case q.credential == stranger && q.base == acme: // here the stranger repeats exactly what acme would send
@@ -104,8 +109,8 @@ func (q question) counterpart() question {
 	return q
 }
 
-// compare checks the results of the good cells of a place against each other: about another tenant's object and about one that does not exist, and of
-// different roles.
+// compare checks the results of the good cells of a place against each other: about another
+// tenant's object and about one that does not exist, and of different roles.
 func (results outcomes) compare(t *testing.T, p *place) {
 	t.Helper()
 	for q, out := range results {
@@ -123,7 +128,8 @@ func (results outcomes) compare(t *testing.T, p *place) {
 	}
 }
 
-// declare writes the results of the good cells. Values of a field with the same result share a line.
+// declare writes the results of the good cells. Values of a field with the same result share a
+// line.
 func (results outcomes) declare(b *strings.Builder, p *place) {
 	fmt.Fprintf(b, "%s, for %v\n", p.name, p.roles)
 	for _, f := range append(p.fields, everything) {

@@ -2,7 +2,8 @@ package matrix
 
 import "strings"
 
-// The two tenants of the environment, and two that do not exist. Their names are so long that no random token happens to contain one.
+// The two tenants of the environment, and two that do not exist. Their names are so long that no
+// random token happens to contain one.
 const (
 	acme = "acme-inc"
 	evil = "evil-inc"
@@ -10,11 +11,13 @@ const (
 	nemo = "nemo-inc"
 )
 
-// names are the names of a tenant's objects, by kind. A name that is only for one place has the key "kind/place", for example "task/RetryTask".
+// names are the names of a tenant's objects, by kind. A name that is only for one place has the key
+// "kind/place", for example "task/RetryTask".
 type names map[kind]string
 
-// namesOf returns the names that a tenant chooses itself; those of a tenant that does not exist have the same form and length. Nearly everything is
-// in the workspace "default" of each tenant, so that only the tenant keeps them apart.
+// namesOf returns the names that a tenant chooses itself; those of a tenant that does not exist
+// have the same form and length. Nearly everything is in the workspace "default" of each tenant, so
+// that only the tenant keeps them apart.
 func namesOf(tenant string) names {
 	n := names{"tenant": tenant, "subject": tenant + "-operator"}
 	for _, k := range []kind{
@@ -27,13 +30,15 @@ func namesOf(tenant string) names {
 	return n
 }
 
-// early is the number of an event that every workspace with a few tasks has, late that of one that only evil's has.
+// early is the number of an event that every workspace with a few tasks has, late that of one that
+// only evil's has.
 const (
 	early = "4"
 	late  = "20"
 )
 
-// namesOfNobody returns names of objects that do not exist. The ids among them have a form that could be issued.
+// namesOfNobody returns names of objects that do not exist. The ids among them have a form that
+// could be issued.
 func namesOfNobody(nobody string) names {
 	n := namesOf(nobody)
 	digit := map[string]string{void: "8", nemo: "9"}[nobody]

@@ -11,7 +11,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// X2: a path that differs from that of a call in any letter, or is a call of the supervisor of pools, is answered UNIMPLEMENTED with every credential, and changes nothing.
+// X2: a path that differs from that of a call in any letter, or is a call of the supervisor of
+// pools, is answered UNIMPLEMENTED with every credential, and changes nothing.
 func TestPathsSimilarToCallsAreRefused(t *testing.T) {
 	t.Attr("rules", "X2")
 	e := newEnvironment(t)

@@ -20,12 +20,13 @@ type place struct {
 	web                 bool    // it is an HTTP route
 	declaringCredential string  // the credential whose results are declared in testdata
 	send                func(h *host, c credential, r request) answer
-	// changesMemory says that the place changes state that is not in the store, so that a host can be used for one good cell only.
+	// changesMemory says that the place changes state that is not in the store, so that a host can
+	// be used for one good cell only.
 	changesMemory bool
 }
 
-// together returns the fields that "everything" sets: all except those whose error would hide the rest of the request (page tokens, tenants, and what
-// the caller leaves out).
+// together returns the fields that "everything" sets: all except those whose error would hide the
+// rest of the request (page tokens, tenants, and what the caller leaves out).
 func together(all []field, and func(field) bool) []field {
 	return slices.DeleteFunc(slices.Clone(all), func(f field) bool { return f.kind == "page" || f.kind == "tenant" || !and(f) })
 }
@@ -47,7 +48,8 @@ func (v value) of(parties map[string]names, base string) names {
 	return parties[map[value]string{own: base, other: evil, random: void}[v]]
 }
 
-// cell is one question of the matrix: the request has the names of base, except for one field, or for everything.
+// cell is one question of the matrix: the request has the names of base, except for one field, or
+// for everything.
 type cell struct {
 	*place
 	credential
@@ -60,7 +62,8 @@ func (c cell) String() string {
 	return c.place.name + ", " + c.field.String() + " " + string(c.value) + " in a request of " + c.base + ", credential " + c.credential.name
 }
 
-// cells returns the cells of a place. Those that must be refused come first, because a good one may change the host. Without -full they are fewer; see asked.
+// cells returns the cells of a place. Those that must be refused come first, because a good one may
+// change the host. Without -full they are fewer; see asked.
 func (p *place) cells(with []credential) []cell {
 	var bad, good []cell
 	for i, c := range with {
@@ -83,9 +86,10 @@ func (p *place) cells(with []credential) []cell {
 	return append(bad, good...)
 }
 
-// asked reports whether a cell is asked, which all are with -full. Without it, a credential that must be refused comes with one value of each field, another one
-// than the credential before it; and a role whose results are not declared with two, which are compared with each other: see question.counterpart. Everything
-// at once always comes with all values.
+// asked reports whether a cell is asked, which all are with -full. Without it, a credential that
+// must be refused comes with one value of each field, another one than the credential before it;
+// and a role whose results are not declared with two, which are compared with each other: see
+// question.counterpart. Everything at once always comes with all values.
 func (c cell) asked(turn int) bool {
 	compared := c.value == other || c.value == random
 	switch {
@@ -102,13 +106,15 @@ func (c cell) good() bool {
 	return c.unguarded || c.nowhere() || c.problem == "" && c.role.Has(c.roles)
 }
 
-// nowhere reports whether the request lacks the task id in its path: then it matches no route that could be guarded.
+// nowhere reports whether the request lacks the task id in its path: then it matches no route that
+// could be guarded.
 func (c cell) nowhere() bool {
 	inPath := c.field.kind == everything.kind || c.field.path[0] == "path"
 	return c.web && c.value == empty && inPath && strings.Contains(c.place.name+"/", "{task_id}/")
 }
 
-// request builds the request of a cell. sent has the names in it by which an answer may differ, and their kinds.
+// request builds the request of a cell. sent has the names in it by which an answer may differ, and
+// their kinds.
 func (c cell) request(parties map[string]names) (r request, sent map[string]kind) {
 	at, theirs := parties[c.base].at(c.place.name), c.value.of(parties, c.base).at(c.place.name)
 	r, sent = c.goodRequest(at), map[string]kind{}

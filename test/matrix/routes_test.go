@@ -12,7 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 )
 
-// routeRow declares who may use a route, the call that it leads to, and good parameters or a good body. Without roles, the route needs a task token.
+// routeRow declares who may use a route, the call that it leads to, and good parameters or a good
+// body. Without roles, the route needs a task token.
 type routeRow struct {
 	roles auth.Role
 	call  string
@@ -73,7 +74,8 @@ var routes = map[string]routeRow{
 	}},
 }
 
-// routePlaces returns a place for each route of the document. Those that need a task token are in holders.
+// routePlaces returns a place for each route of the document. Those that need a task token are in
+// holders.
 func routePlaces(t *testing.T, doc document) (places, callbackPlaces []*place) {
 	t.Helper()
 	used := map[string]bool{}
@@ -167,7 +169,8 @@ func (e *environment) readDocument(t *testing.T) (doc document) {
 	return doc
 }
 
-// fieldsOf lists what names something in the path, the query, the headers and the body of a request, at any depth.
+// fieldsOf lists what names something in the path, the query, the headers and the body of a
+// request, at any depth.
 func (d document) fieldsOf(t *testing.T, o operation) (found []field) {
 	t.Helper()
 	for _, p := range o.Parameters {
@@ -220,7 +223,8 @@ func (d document) resolve(s *schema) *schema {
 	return s
 }
 
-// kindOf returns what a field names, by kinds (with the name in the case of the protos) or webKinds.
+// kindOf returns what a field names, by kinds (with the name in the case of the protos) or
+// webKinds.
 func (d document) kindOf(t *testing.T, name string) kind {
 	t.Helper()
 	k, ok := kinds[snake(name)]

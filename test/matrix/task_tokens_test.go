@@ -5,7 +5,8 @@ import "github.com/lessor-dev/lessor/coordinator/auth"
 // holder is the name of the credential that is the task token of the leased task.
 const holder = "task token"
 
-// taskTokens returns the credentials for the routes of callbacks. Each bad one is refused in the same words.
+// taskTokens returns the credentials for the routes of callbacks. Each bad one is refused in the
+// same words.
 func (e *environment) taskTokens() []credential {
 	good, evilToken := e.tokens[acme+" task"], e.tokens[evil+" task"]
 	return []credential{

@@ -25,7 +25,8 @@ var (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// rates are the probabilities of the faults for each frame. Those that cost a new connection are lower.
+// rates are the probabilities of the faults for each frame. Those that cost a new connection are
+// lower.
 var rates = proxy.Rates{
 	proxy.Drop: 0.04, proxy.Duplicate: 0.04, proxy.Reorder: 0.04, proxy.Delay: 0.02,
 	proxy.Cut: 0.01, proxy.Tear: 0.01,
@@ -34,8 +35,8 @@ var rates = proxy.Rates{
 // least is how often each fault must take effect in each direction.
 const least = 20
 
-// TestFrames: whatever happens to the frames of their sessions, each task is completed exactly once, none is stuck, and no handler begins without a
-// live lease (A1, A4, A5, W5 to W8).
+// TestFrames: whatever happens to the frames of their sessions, each task is completed exactly
+// once, none is stuck, and no handler begins without a live lease (A1, A4, A5, W5 to W8).
 func TestFrames(t *testing.T) {
 	t.Parallel()
 	if *seed == 0 {
@@ -63,7 +64,8 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// handle is the workers' handler. It takes a moment; one time in a hundred long enough for heartbeats and new connections.
+// handle is the workers' handler. It takes a moment; one time in a hundred long enough for
+// heartbeats and new connections.
 func handle(ctx context.Context) error {
 	moment := rand.N(4 * time.Millisecond)
 	if rand.IntN(100) == 0 {

@@ -14,11 +14,13 @@ import (
 	"github.com/lessor-dev/lessor/test/proxy"
 )
 
-// lineTTL is the heartbeat timeout of the tasks of TestLines. Connections are blocked for less than that, and for more.
+// lineTTL is the heartbeat timeout of the tasks of TestLines. Connections are blocked for less than
+// that, and for more.
 const lineTTL = 3 * time.Second
 
-// TestLines: connections are reset, slow, or carry bytes one way only or not at all, for less than a lease and for more. That costs attempts at most:
-// each task is completed exactly once, and what arrives late when a blocked connection works again changes nothing (A1, A4, A5, W8).
+// TestLines: connections are reset, slow, or carry bytes one way only or not at all, for less than
+// a lease and for more. That costs attempts at most: each task is completed exactly once, and what
+// arrives late when a blocked connection works again changes nothing (A1, A4, A5, W8).
 func TestLines(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*harness.Patience)

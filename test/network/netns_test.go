@@ -16,8 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// islands are two network namespaces beside that of the test: one of the workers, and a router between them and the coordinator, which can drop what goes
-// either way, without a word to either side, as a cut cable or a firewall does.
+// islands are two network namespaces beside that of the test: one of the workers, and a router
+// between them and the coordinator, which can drop what goes either way, without a word to either
+// side, as a cut cable or a firewall does.
 //
 //	the test, coordinator --- router, workers' side --- workers
 type islands struct {
@@ -80,7 +81,8 @@ func (n *islands) silence(to ...netip.Addr) (mend func()) {
 	}
 }
 
-// dial connects from where the workers are: a socket stays in the namespace of the thread that made it.
+// dial connects from where the workers are: a socket stays in the namespace of the thread that made
+// it.
 func (n *islands) dial(ctx context.Context, addr string) (conn net.Conn, err error) {
 	err = n.there(func() error {
 		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp4", addr)

@@ -17,9 +17,10 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// TestSilence: the network drops all packets of one direction or of both and tells nobody, so that no connection is refused or reset, for less than a lease
-// and for so long that the system gives up connections. That costs attempts at most: each task is completed exactly once, and a worker is back when its
-// packets are (A1, A4, A5, W8).
+// TestSilence: the network drops all packets of one direction or of both and tells nobody, so that
+// no connection is refused or reset, for less than a lease and for so long that the system gives up
+// connections. That costs attempts at most: each task is completed exactly once, and a worker is
+// back when its packets are (A1, A4, A5, W8).
 func TestSilence(t *testing.T) {
 	n := newIslands(t)
 	t.Parallel()

@@ -1,4 +1,5 @@
-// Notices writes down the licences of all that is compiled into a program, as they ask of whoever passes the program on: `make notices`.
+// Notices writes down the licences of all that is compiled into a program, as they ask of whoever
+// passes the program on: `make notices`.
 package main
 
 import (
@@ -45,7 +46,8 @@ type part struct {
 	dirs []string // of the packages that are compiled in
 }
 
-// linked returns the parts of a program for the platform of the environment, sorted by name, without the main module.
+// linked returns the parts of a program for the platform of the environment, sorted by name,
+// without the main module.
 func linked(program string) ([]part, error) {
 	out, err := output("go", "list", "-deps", "-json=Dir,Standard,Module", program)
 	if err != nil {
@@ -100,7 +102,8 @@ func output(name string, args ...string) ([]byte, error) {
 // isNotice matches the names of files that say on which terms a part may be passed on.
 var isNotice = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([-.].*)?$`)
 
-// notices returns each text once, below the names of the parts that have it. It is an error if a part has no text.
+// notices returns each text once, below the names of the parts that have it. It is an error if a
+// part has no text.
 func notices(parts []part) ([]byte, error) {
 	type entry struct {
 		of   []string
@@ -134,7 +137,8 @@ func notices(parts []part) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// notices returns the files of a part that are about the packages that are compiled in: those beside them, and in the directories above.
+// notices returns the files of a part that are about the packages that are compiled in: those
+// beside them, and in the directories above.
 func (p part) notices() (files []string, err error) {
 	seen := map[string]bool{}
 	for _, dir := range append([]string{p.root}, p.dirs...) {

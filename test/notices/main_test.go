@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Everything that is compiled into the command has its licence among the notices: a new dependency without one makes this test fail, not a release.
+// Everything that is compiled into the command has its licence among the notices: a new dependency
+// without one makes this test fail, not a release.
 func TestNoticesOfTheCommand(t *testing.T) {
 	parts, err := linked("github.com/lessor-dev/lessor/cmd/lessor")
 	if err != nil {
@@ -27,7 +28,8 @@ func TestNoticesOfTheCommand(t *testing.T) {
 	}
 }
 
-// A part has the texts of its root and of the packages that are compiled in, and no others. Equal texts are there once. A part without any is an error.
+// A part has the texts of its root and of the packages that are compiled in, and no others. Equal
+// texts are there once. A part without any is an error.
 func TestNoticesOfParts(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

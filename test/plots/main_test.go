@@ -29,7 +29,8 @@ func TestPicturesMatchTheFigures(t *testing.T) {
 	}
 }
 
-// A ratio above 1 is good for a rate and bad for a cost. A ratio that was not measured is not drawn.
+// A ratio above 1 is good for a rate and bad for a cost. A ratio that was not measured is not
+// drawn.
 func TestTonesOfRatios(t *testing.T) {
 	for name, test := range map[string]struct {
 		less bool

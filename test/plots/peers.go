@@ -7,7 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/bench/chart"
 )
 
-// comparison is peers.json: ratios of lessor to other systems, each measured in rounds in which both ran.
+// comparison is peers.json: ratios of lessor to other systems, each measured in rounds in which
+// both ran.
 type comparison struct {
 	Title string   `json:"title"`
 	Notes []string `json:"notes"`

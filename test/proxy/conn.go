@@ -14,7 +14,8 @@ const (
 	dataFrame   = 0 // type of the HTTP/2 frames that carry messages
 )
 
-// conn follows the HTTP/2 frames that are written to it, and can break off within one that carries a message.
+// conn follows the HTTP/2 frames that are written to it, and can break off within one that carries
+// a message.
 type conn struct {
 	net.Conn
 
@@ -28,7 +29,8 @@ type conn struct {
 
 func newConn(raw net.Conn, first int) *conn { return &conn{Conn: raw, skip: first, left: -1} }
 
-// tear breaks off in the next HTTP/2 frame with data, after the given part of it, 0 to 1. The channel is closed when that has happened.
+// tear breaks off in the next HTTP/2 frame with data, after the given part of it, 0 to 1. The
+// channel is closed when that has happened.
 func (c *conn) tear(where float64) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -48,7 +48,8 @@ func (d Direction) String() string {
 	return [directions]string{"to the coordinator", "to the worker"}[d]
 }
 
-// Rates are the probabilities of the faults for each frame; other frames pass. Their sum is at most 1.
+// Rates are the probabilities of the faults for each frame; other frames pass. Their sum is at most
+// 1.
 type Rates [faults]float64
 
 // draw chooses the fault for a frame by a number from 0 to 1; ok is false if the frame passes.

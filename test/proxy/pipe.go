@@ -7,13 +7,15 @@ import (
 )
 
 const (
-	// most is the longest time that a frame is held up. It is much shorter than any lease: a worker counts the time of a grant from its arrival.
+	// most is the longest time that a frame is held up. It is much shorter than any lease: a worker
+	// counts the time of a grant from its arrival.
 	most = 50 * time.Millisecond
 	// tearing is how long a tear is waited for, as the bytes of the frame may wait in gRPC.
 	tearing = time.Second
 )
 
-// pipe is one direction of a stream. One goroutine receives and another one sends, as gRPC requires.
+// pipe is one direction of a stream. One goroutine receives and another one sends, as gRPC
+// requires.
 type pipe[M any] struct {
 	p         *Proxy
 	direction Direction

@@ -17,8 +17,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Proxy carries sessions, and nothing else, to a coordinator. On the coordinator's side each stream has its own connection. On the worker's side, a
-// cut ends everything that shares the connection with the stream.
+// Proxy carries sessions, and nothing else, to a coordinator. On the coordinator's side each stream
+// has its own connection. On the worker's side, a cut ends everything that shares the connection
+// with the stream.
 type Proxy struct {
 	lessorv1.UnimplementedWorkerServiceServer
 	counts
@@ -84,7 +85,8 @@ func (p *Proxy) connOf(ctx context.Context) (*conn, error) {
 	return nil, fmt.Errorf("nobody is known at %v", from.Addr)
 }
 
-// dial makes a connection to the coordinator for one stream, and sends the network connection to conns.
+// dial makes a connection to the coordinator for one stream, and sends the network connection to
+// conns.
 func (p *Proxy) dial(conns chan<- *conn) (*grpc.ClientConn, error) {
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		var d net.Dialer

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// Relay carries bytes between the workers that connect to it and wherever the coordinator is at that moment. Its own address stays while the
-// coordinator is restarted. It can be told to carry bytes slowly, or not at all.
+// Relay carries bytes between the workers that connect to it and wherever the coordinator is at
+// that moment. Its own address stays while the coordinator is restarted. It can be told to carry
+// bytes slowly, or not at all.
 type Relay struct {
 	addr   string
 	target func() string
@@ -36,7 +37,8 @@ type link struct {
 // largest is how many bytes are carried at once.
 const largest = 32 << 10
 
-// NewRelay starts a relay that ends with the test. While target returns an empty address, connections are closed at once.
+// NewRelay starts a relay that ends with the test. While target returns an empty address,
+// connections are closed at once.
 func NewRelay(t testing.TB, target func() string) *Relay {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -165,7 +167,8 @@ func (r *Relay) Trickle(atOnce int, most time.Duration) {
 // Slowed returns how many bytes were delayed.
 func (r *Relay) Slowed() int64 { return r.slowed.Load() }
 
-// Reset resets all connections, as a router does that has forgotten them, and returns how many there were.
+// Reset resets all connections, as a router does that has forgotten them, and returns how many
+// there were.
 func (r *Relay) Reset() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,8 +182,9 @@ func (r *Relay) Reset() int {
 	return len(r.links)
 }
 
-// Forget loses what is sent over the present connections from now on, as a router does that has forgotten them and says nothing: neither side is told, not
-// even when the other one closes its connection. It returns how many there were. Later connections are not concerned.
+// Forget loses what is sent over the present connections from now on, as a router does that has
+// forgotten them and says nothing: neither side is told, not even when the other one closes its
+// connection. It returns how many there were. Later connections are not concerned.
 func (r *Relay) Forget() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -190,7 +194,8 @@ func (r *Relay) Forget() int {
 	return len(r.links)
 }
 
-// Links returns the number of present connections. One that was forgotten is present until both sides have closed it.
+// Links returns the number of present connections. One that was forgotten is present until both
+// sides have closed it.
 func (r *Relay) Links() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -54,7 +54,8 @@ func (s *session) carry(ctx context.Context,
 	}
 }
 
-// cut ends the stream as the coordinator ended it. If the coordinator gave no status, it closes the connections, too.
+// cut ends the stream as the coordinator ended it. If the coordinator gave no status, it closes the
+// connections, too.
 func (s *session) cut(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil

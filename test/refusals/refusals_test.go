@@ -23,10 +23,12 @@ func serve(dir string) []string {
 	return []string{"serve", "--data", dir, "--listen", "127.0.0.1:0", "--http", ""}
 }
 
-// refused is what a command says that did not start: an error and a hint, if it has a log with a record of both before them, and nothing else.
+// refused is what a command says that did not start: an error and a hint, if it has a log with a
+// record of both before them, and nothing else.
 var refused = regexp.MustCompile(`^({.*"level":"ERROR","msg":"ended by an error".*}\n)?error: .+\nhint: .+\n$`)
 
-// checkRefused runs a command that must not start: it must end with exit code 5, print an error and a hint, and nothing else.
+// checkRefused runs a command that must not start: it must end with exit code 5, print an error and
+// a hint, and nothing else.
 func checkRefused(t *testing.T, c harness.Command, want string) {
 	t.Helper()
 	p := harness.Start(t, c)
@@ -73,7 +75,8 @@ func read(t *testing.T, file string) []byte {
 	return data
 }
 
-// Without permission for the data directory, lessor serve and lessor run refuse to start with an error and a hint.
+// Without permission for the data directory, lessor serve and lessor run refuse to start with an
+// error and a hint.
 func TestNoPermission(t *testing.T) {
 	closed := filepath.Join(t.TempDir(), "closed")
 	if err := os.Mkdir(closed, 0o700); err != nil {
@@ -96,7 +99,8 @@ func TestNoPermission(t *testing.T) {
 	}
 }
 
-// lessor serve makes its data directory even in a directory that the user may write but not read. The name of the new directory cannot be synced then.
+// lessor serve makes its data directory even in a directory that the user may write but not read.
+// The name of the new directory cannot be synced then.
 func TestParentWithoutReadPermission(t *testing.T) {
 	base := t.TempDir()
 	parent := filepath.Join(base, "parent")

@@ -21,13 +21,15 @@ const (
 	queue   = "restart"
 	workers = 4
 	slots   = 16
-	// ttl is how long the task of a killed worker waits for another attempt. With heartbeats each second, a lease outlives a restart of the
-	// coordinator even on a machine or disk that stands still for some seconds.
+	// ttl is how long the task of a killed worker waits for another attempt. With heartbeats each
+	// second, a lease outlives a restart of the coordinator even on a machine or disk that stands
+	// still for some seconds.
 	ttl      = 8 * time.Second
 	interval = time.Second
 )
 
-// fleet is a coordinator and worker processes. They connect to a relay, whose address stays the same over restarts of the coordinator.
+// fleet is a coordinator and worker processes. They connect to a relay, whose address stays the
+// same over restarts of the coordinator.
 type fleet struct {
 	t     *testing.T
 	c     *harness.Coordinator

@@ -17,8 +17,9 @@ var (
 	kills = flag.Int("kills", 5, "kills of the coordinator, and of workers, in TestKills")
 )
 
-// TestKills: coordinator and workers are killed in turn, each while attempts are under way. Each task is committed exactly once; only attempts whose
-// worker was killed are lost, and no handler is stopped (A5, A9, W8).
+// TestKills: coordinator and workers are killed in turn, each while attempts are under way. Each
+// task is committed exactly once; only attempts whose worker was killed are lost, and no handler is
+// stopped (A5, A9, W8).
 func TestKills(t *testing.T) {
 	f := newFleet(t, *tasks)
 	carried := 0
@@ -46,8 +47,9 @@ func TestKills(t *testing.T) {
 	t.Logf("%d kills of the coordinator, %d of workers; at least %d attempts were under way at the former; %v", *kills, *kills, carried, sum)
 }
 
-// TestRollingRestart: all workers, and the coordinator after each of them, are stopped by SIGTERM and started again. No lease is lost, no handler is
-// stopped, and no task takes longer than a restart may explain (W8, W10).
+// TestRollingRestart: all workers, and the coordinator after each of them, are stopped by SIGTERM
+// and started again. No lease is lost, no handler is stopped, and no task takes longer than a
+// restart may explain (W8, W10).
 func TestRollingRestart(t *testing.T) {
 	f := newFleet(t, 0)
 	var longest time.Duration // of a stop with the following start; no task should have to wait through two of them
@@ -78,7 +80,8 @@ func TestRollingRestart(t *testing.T) {
 		t.Errorf("W10: %d handlers were stopped, want none", sum.Stopped)
 	}
 	slowest := witness.Slowest(all)
-	if most := longest + ttl; slowest > most { // a handler takes up to two seconds; a task whose lease was lost would take at least a TTL
+	// a handler takes up to two seconds; a task whose lease was lost would take at least a TTL
+	if most := longest + ttl; slowest > most {
 		t.Errorf("W10: a task took %v from its grant to its end, want at most %v: the longest restart took %v", slowest, most, longest)
 	}
 	t.Logf("%d restarts of the coordinator, as many of workers, of at most %v; no task took more than %v from grant to end; %v",

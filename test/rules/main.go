@@ -17,8 +17,8 @@ func main() {
 	}
 }
 
-// run prints the results of the tests in the stream, and if there is a path, the table of the rules in that document. It returns an error if something is wrong
-// with the tests.
+// run prints the results of the tests in the stream, and if there is a path, the table of the rules
+// in that document. It returns an error if something is wrong with the tests.
 func run(path, required string, stream io.Reader, out io.Writer) error {
 	var all []rule
 	if path != "" {
@@ -46,7 +46,8 @@ func run(path, required string, stream io.Reader, out io.Writer) error {
 	return judge(all, tests, required)
 }
 
-// judge returns an error if a test declares a rule that does not exist, or a required rule has no test.
+// judge returns an error if a test declares a rule that does not exist, or a required rule has no
+// test.
 func judge(all []rule, tests *tests, required string) error {
 	known := map[string]bool{}
 	var missing []string

@@ -16,7 +16,8 @@ const document = `
 | S1 | Of no required group. |
 `
 
-// begin declares A1 and A2 in two tests of one package; the second test has a subtest. The end of the second test is left to each case.
+// begin declares A1 and A2 in two tests of one package; the second test has a subtest. The end of
+// the second test is left to each case.
 const begin = `{"Action":"start","Package":"github.com/lessor-dev/lessor/p"}
 {"Action":"attr","Package":"github.com/lessor-dev/lessor/p","Test":"TestOne","Key":"rules","Value":"A1"}
 {"Action":"attr","Package":"github.com/lessor-dev/lessor/p","Test":"TestOne","Key":"other","Value":"Z9"}

@@ -39,7 +39,8 @@ func (e *event) name() string {
 // attribute is the key by which a test declares its rules.
 const attribute = "rules"
 
-// readTests reads the stream to its end, and prints meanwhile which packages have passed, and what tests have printed that failed.
+// readTests reads the stream to its end, and prints meanwhile which packages have passed, and what
+// tests have printed that failed.
 func readTests(stream io.Reader, out io.Writer) (*tests, error) {
 	t := &tests{declared: map[string][]string{}, void: map[string]bool{}, passed: map[string]bool{}, output: map[string][]byte{}}
 	for lines := json.NewDecoder(stream); ; {

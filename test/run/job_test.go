@@ -34,7 +34,8 @@ type job struct {
 	hits      int            // kills while commands were under way
 }
 
-// newJob prepares a run of a script for each of so many lines, with these additional arguments. Nothing runs yet.
+// newJob prepares a run of a script for each of so many lines, with these additional arguments.
+// Nothing runs yet.
 func newJob(t *testing.T, lines int, script string, args ...string) *job {
 	t.Helper()
 	j := &job{t: t, rand: rand.New(rand.NewPCG(*seed, 0)), dir: t.TempDir(), bell: make(chan struct{}, 1), committed: map[string]int{}}
@@ -63,8 +64,9 @@ func (j *job) must(err error) {
 	}
 }
 
-// listen makes two pipes: by the one, commands tell that they have started; by the other, each is allowed to go on once that was read. So the run
-// never gets far ahead of the test, even if the test stands still.
+// listen makes two pipes: by the one, commands tell that they have started; by the other, each is
+// allowed to go on once that was read. So the run never gets far ahead of the test, even if the
+// test stands still.
 func (j *job) listen() {
 	j.t.Helper()
 	bell, leave := j.pipe("bell"), j.pipe("leave")
@@ -156,8 +158,9 @@ func (j *job) noteCommitted(line string) {
 	}
 }
 
-// checkCommitted reads which lines are committed in the store, and checks that those that were seen committed before still are. before is how many starts the
-// log had before the last process: if one of the later starts is not committed, the kill has hit commands under way.
+// checkCommitted reads which lines are committed in the store, and checks that those that were seen
+// committed before still are. before is how many starts the log had before the last process: if one
+// of the later starts is not committed, the kill has hit commands under way.
 func (j *job) checkCommitted(before int) {
 	j.t.Helper()
 	done := j.completed()
@@ -185,7 +188,8 @@ func (j *job) completed() (done []string) {
 	return done
 }
 
-// tasks lists the tasks of the run that are in one of these states, oldest first; without states, all of them.
+// tasks lists the tasks of the run that are in one of these states, oldest first; without states,
+// all of them.
 func (j *job) tasks(states ...lessorv1.TaskState) (tasks []*lessorv1.Task) {
 	j.t.Helper()
 	if _, err := os.Stat(j.path("data", "run.json")); err != nil {

@@ -24,11 +24,12 @@ const (
 	most = 24
 )
 
-// slowScript is the script of every line: it logs its start, tells the test of it, and takes a while after the test has heard.
+// slowScript is the script of every line: it logs its start, tells the test of it, and takes a
+// while after the test has heard.
 const slowScript = `echo "$1" >> starts; echo >> bell; read leave < leave; sleep 0.03; echo "output of $1"`
 
-// TestKilled: lessor run is killed again and again. No line that was printed or committed is run again, and in the end the output is that of an
-// undisturbed run.
+// TestKilled: lessor run is killed again and again. No line that was printed or committed is run
+// again, and in the end the output is that of an undisturbed run.
 func TestKilled(t *testing.T) { killAndResume(t) }
 
 // TestKilledInOrder is the same with --keep-order.
@@ -57,8 +58,8 @@ func killAndResume(t *testing.T, args ...string) {
 		"%d lines were committed before the last process, none of them was run again", len(j.lines), *kills, j.early, j.hits, len(j.starts()), len(j.committed))
 }
 
-// TestKilledWhileSubmitting: what was submitted before a kill is not submitted again (T1). If the test stands still before a kill, all lines may be
-// submitted by then; so it tries again.
+// TestKilledWhileSubmitting: what was submitted before a kill is not submitted again (T1). If the
+// test stands still before a kill, all lines may be submitted by then; so it tries again.
 func TestKilledWhileSubmitting(t *testing.T) {
 	const lines, times, tries = 20_000, 4, 5
 	for range tries {

@@ -19,7 +19,8 @@ func main() {
 	}
 }
 
-// catch tries all mistakes, several at the same time, and returns a channel with the result of each.
+// catch tries all mistakes, several at the same time, and returns a channel with the result of
+// each.
 func catch(mistakes []mistake) []chan error {
 	results := make([]chan error, len(mistakes))
 	for i := range results {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A change of a line that a mistake replaces is noticed at once, and not only when the mistakes are tried, which takes minutes.
+// A change of a line that a mistake replaces is noticed at once, and not only when the mistakes are
+// tried, which takes minutes.
 func TestMistakesFitTheCode(t *testing.T) {
 	t.Chdir("../..")
 	page, err := os.ReadFile("docs/testing/seeded.md")

@@ -39,18 +39,21 @@ func TestMain(m *testing.M) { harness.Main(m) }
 // samples is the number of samples, which are taken at equal intervals.
 const samples = 120
 
-// shortest is how long a load must last so that everything that is bounded has reached its bound when the second half begins. The heads of the timers
-// take longest: 4,096 entries, of tasks that are deleted at nearly fifty a second.
+// shortest is how long a load must last so that everything that is bounded has reached its bound
+// when the second half begins. The heads of the timers take longest: 4,096 entries, of tasks that
+// are deleted at nearly fifty a second.
 const shortest = 4 * time.Minute
 
-// retention is the retention of the tasks: short, so that the size of the store is steady within the first half.
+// retention is the retention of the tasks: short, so that the size of the store is steady within
+// the first half.
 const retention = 10 * time.Second
 
 // heartbeatTimeout is the heartbeat timeout of the tasks: also short.
 const heartbeatTimeout = 6 * time.Second
 
-// Under a steady load nothing grows: neither the heap after a garbage collection, nor goroutines, open files, or the store's file, except for the
-// ledgers of deleted tasks. A straight line through the samples of the second half may rise by no more than a bound. In the first half everything
+// Under a steady load nothing grows: neither the heap after a garbage collection, nor goroutines,
+// open files, or the store's file, except for the ledgers of deleted tasks. A straight line through
+// the samples of the second half may rise by no more than a bound. In the first half everything
 // reaches its steady size.
 func TestNothingGrows(t *testing.T) {
 	c := harness.NewCoordinator(t, t.TempDir())
@@ -96,12 +99,13 @@ type sample struct {
 	heap, goroutines, files, storeUse, storeAll float64
 }
 
-// ledger bounds how many bytes of the store a deleted task takes: its verdict is replayed for an hour (A10), which is longer than most loads last. It
-// takes about 150 bytes, and a share of the audit.
+// ledger bounds how many bytes of the store a deleted task takes: its verdict is replayed for an
+// hour (A10), which is longer than most loads last. It takes about 150 bytes, and a share of the
+// audit.
 const ledger = 256
 
-// measures are what must not grow, and by how much each may rise over the second half: by share of its level or by least, whichever is larger, plus
-// each for every task.
+// measures are what must not grow, and by how much each may rise over the second half: by share of
+// its level or by least, whichever is larger, plus each for every task.
 var measures = []struct {
 	name               string
 	of                 func(sample) float64
@@ -111,10 +115,12 @@ var measures = []struct {
 	{"goroutines", func(s sample) float64 { return s.goroutines }, 0.05, 5, 0},
 	{"open files", func(s sample) float64 { return s.files }, 0, 3, 0},
 	{"store in use", func(s sample) float64 { return s.storeUse }, 0.10, 512 << 10, ledger},
-	{"store", func(s sample) float64 { return s.storeAll }, 0.10, 20 << 20, ledger}, // the file grows in steps of 16 MiB
+	// the file grows in steps of 16 MiB
+	{"store", func(s sample) float64 { return s.storeAll }, 0.10, 20 << 20, ledger},
 }
 
-// slope returns by how much the least-squares line through the samples rises from the first to the last.
+// slope returns by how much the least-squares line through the samples rises from the first to the
+// last.
 func slope(all []sample, of func(sample) float64) float64 {
 	var x, y, xx, xy float64
 	n := float64(len(all))
@@ -149,8 +155,9 @@ func report(t *testing.T, all []sample) {
 	}
 }
 
-// takeSample takes a sample. The request itself takes memory, too, so the heap is read from the head of a heap profile, where it is as it was right after a
-// garbage collection. Of two such profiles it uses the second: pools keep their content over one collection.
+// takeSample takes a sample. The request itself takes memory, too, so the heap is read from the
+// head of a heap profile, where it is as it was right after a garbage collection. Of two such
+// profiles it uses the second: pools keep their content over one collection.
 func takeSample(t *testing.T, c *harness.Coordinator) sample {
 	t.Helper()
 	get(t, c, "/debug/pprof/heap?gc=1&debug=1")

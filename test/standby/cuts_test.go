@@ -10,8 +10,9 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// A connection that is reset again and again leaves no goroutine behind in the coordinator. One that carries nothing for long costs no more memory than
-// --standby-buffer, and what the standby lacks after that comes as a new copy.
+// A connection that is reset again and again leaves no goroutine behind in the coordinator. One
+// that carries nothing for long costs no more memory than --standby-buffer, and what the standby
+// lacks after that comes as a new copy.
 func TestCutsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	const (
@@ -54,8 +55,9 @@ func TestCutsLeaveNothing(t *testing.T) {
 	p.wantEqual()
 }
 
-// A router forgets a connection, and says nothing: what both sides send is lost. Results wait until the standby misses the answers to its pings, and connects
-// anew; the coordinator, too, finds out by its pings, and nothing is left of the old connection.
+// A router forgets a connection, and says nothing: what both sides send is lost. Results wait until
+// the standby misses the answers to its pings, and connects anew; the coordinator, too, finds out
+// by its pings, and nothing is left of the old connection.
 func TestForgottenConnection(t *testing.T) {
 	t.Parallel()
 	p := newRelayed(t, "--http", "127.0.0.1:0")

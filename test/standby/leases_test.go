@@ -16,8 +16,10 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// Results, and with them the answers to heartbeats, wait for a standby from which nothing comes, for a third of the heartbeat timeout of the tasks; another
-// third is between two heartbeats. No worker loses a lease or its session for that: each task is done in its first attempt, and no handler is stopped (A8).
+// Results, and with them the answers to heartbeats, wait for a standby from which nothing comes,
+// for a third of the heartbeat timeout of the tasks; another third is between two heartbeats. No
+// worker loses a lease or its session for that: each task is done in its first attempt, and no
+// handler is stopped (A8).
 func TestLeasesOutliveWaits(t *testing.T) {
 	t.Parallel()
 	const (
@@ -52,7 +54,8 @@ func TestLeasesOutliveWaits(t *testing.T) {
 	workers.Wait()
 }
 
-// startWorker starts a worker whose handlers last longer than a heartbeat timeout. The test fails if it loses its session or a lease.
+// startWorker starts a worker whose handlers last longer than a heartbeat timeout. The test fails
+// if it loses its session or a lease.
 func (p *pair) startWorker(ctx context.Context, running *sync.WaitGroup, name string, ttl time.Duration) {
 	p.Helper()
 	conn, err := worker.Dial(p.c.Addr())

@@ -97,8 +97,9 @@ func (p *pair) gaveUp() int { return strings.Count(p.c.Process().Stderr(), "no s
 // copies counts the copies that the standby began.
 func (p *pair) copies() int { return strings.Count(p.s.Stderr(), "is being copied") }
 
-// watch notes, again and again, what was told before the coordinator said that all of it is on the standby, too. It ends when the coordinator does; safe
-// waits for that, and returns what was told before it last said so.
+// watch notes, again and again, what was told before the coordinator said that all of it is on the
+// standby, too. It ends when the coordinator does; safe waits for that, and returns what was told
+// before it last said so.
 func (p *pair) watch() (safe func() *book) {
 	b, admin := p.b, lessorv1.NewAdminServiceClient(p.c.Conn())
 	last := make(chan *book)
@@ -119,11 +120,13 @@ func (p *pair) watch() (safe func() *book) {
 	return func() *book { return <-last }
 }
 
-// The connection between a coordinator and its standby is reset, carries nothing in one or both directions, or next to nothing, at random times under load;
-// then, in the middle of such a fault, the coordinator is killed, its disk is gone, and the standby is promoted. It has what was acknowledged before the
-// coordinator last said that results are told when a standby has them, too (A6). If the faults last longer than results are to wait, results no longer wait,
-// and everything goes on; if not, nobody is told anything that the standby does not have. Once the connection works again, the standby catches up by itself,
-// without a new copy, and results wait again.
+// The connection between a coordinator and its standby is reset, carries nothing in one or both
+// directions, or next to nothing, at random times under load; then, in the middle of such a fault,
+// the coordinator is killed, its disk is gone, and the standby is promoted. It has what was
+// acknowledged before the coordinator last said that results are told when a standby has them, too
+// (A6). If the faults last longer than results are to wait, results no longer wait, and everything
+// goes on; if not, nobody is told anything that the standby does not have. Once the connection
+// works again, the standby catches up by itself, without a new copy, and results wait again.
 func TestPartitions(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -178,7 +181,8 @@ func (p *pair) suffer(f fault, short bool, random *rand.Rand) {
 	}
 }
 
-// failOver kills the coordinator in the middle of a fault, or right after it, removes its disk, and promotes the standby.
+// failOver kills the coordinator in the middle of a fault, or right after it, removes its disk, and
+// promotes the standby.
 func (p *pair) failOver(f fault, random *rand.Rand) {
 	p.Helper()
 	p.awaitMore(20)

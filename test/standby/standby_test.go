@@ -54,7 +54,8 @@ func newPair(t *testing.T) *pair {
 	return p
 }
 
-// serve starts the coordinator. No answer goes out that the standby does not have, however long it is away, unless the arguments say otherwise.
+// serve starts the coordinator. No answer goes out that the standby does not have, however long it
+// is away, unless the arguments say otherwise.
 func (p *pair) serve(args ...string) {
 	p.Helper()
 	p.c = harness.NewCoordinator(p.T, p.dir)
@@ -144,8 +145,9 @@ func (p *pair) run(args ...string) {
 	}
 }
 
-// A coordinator is killed at any moment, sometimes together with the standby, and its disk is gone. The standby is promoted, and has everything that was acknowledged: submits, verdicts and
-// cancels (A6). It is then the coordinator that is killed next.
+// A coordinator is killed at any moment, sometimes together with the standby, and its disk is gone.
+// The standby is promoted, and has everything that was acknowledged: submits, verdicts and cancels
+// (A6). It is then the coordinator that is killed next.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	const rounds = 5
@@ -181,7 +183,8 @@ func TestFailover(t *testing.T) {
 	t.Logf("%d submits and %d reports were acknowledged", submits, reports)
 }
 
-// A standby is killed at any moment, and comes back: it goes on where it was, and in the end its store is that of the coordinator. Answers wait meanwhile.
+// A standby is killed at any moment, and comes back: it goes on where it was, and in the end its
+// store is that of the coordinator. Answers wait meanwhile.
 func TestKilledStandby(t *testing.T) {
 	t.Parallel()
 	const kills = 10
@@ -205,7 +208,8 @@ func TestKilledStandby(t *testing.T) {
 	p.wantEqual()
 }
 
-// A coordinator is killed under load and starts again on its disk: the standby follows again, and ends up equal.
+// A coordinator is killed under load and starts again on its disk: the standby follows again, and
+// ends up equal.
 func TestKilledCoordinator(t *testing.T) {
 	t.Parallel()
 	const kills = 5

@@ -13,8 +13,10 @@ import (
 	"github.com/lessor-dev/lessor/test/proxy"
 )
 
-// A coordinator has two standbys, and dies while one of them lacks something. People promote that one. The other one does not follow it, neither at once nor
-// after more starts of the promoted store: it says why, and keeps its copy. That can be promoted in turn, and has everything that was acknowledged (A6).
+// A coordinator has two standbys, and dies while one of them lacks something. People promote that
+// one. The other one does not follow it, neither at once nor after more starts of the promoted
+// store: it says why, and keeps its copy. That can be promoted in turn, and has everything that was
+// acknowledged (A6).
 func TestWorseStandbyIsPromoted(t *testing.T) {
 	t.Parallel()
 	for _, later := range []bool{false, true} {

@@ -18,7 +18,8 @@ type Sum struct {
 	Again int
 	// Lost has the leases that ended without a report, by reason.
 	Lost map[lessorv1.Reason]int
-	// WithoutVerdict is the number of attempts that were committed without a verdict reaching their worker.
+	// WithoutVerdict is the number of attempts that were committed without a verdict reaching their
+	// worker.
 	WithoutVerdict int
 	// Verdicts has the verdicts by reason.
 	Verdicts map[lessorv1.Reason]int
@@ -51,8 +52,8 @@ type leaseLife struct {
 	why       lessorv1.Reason
 }
 
-// Check fails the test if the histories of the tasks do not fit what the workers saw. It calls fate for each lease that was lost, with the process in
-// which its handler began; empty if none did.
+// Check fails the test if the histories of the tasks do not fit what the workers saw. It calls fate
+// for each lease that was lost, with the process in which its handler began; empty if none did.
 func (w *Witness) Check(t testing.TB, tasks []*lessorv1.Task, fate func(a Attempt, process string, why lessorv1.Reason)) *Sum {
 	t.Helper()
 	w.mu.Lock()

@@ -44,7 +44,8 @@ func (w *Witness) see(a Attempt, note func(*attemptSeen)) {
 	note(s)
 }
 
-// Start notes that a handler began in a process, at a time of the wall clock, which the coordinator shares.
+// Start notes that a handler began in a process, at a time of the wall clock, which the coordinator
+// shares.
 func (w *Witness) Start(process string, a Attempt, at time.Time) {
 	w.see(a, func(s *attemptSeen) { s.process, s.starts = process, append(s.starts, at) })
 }

@@ -16,13 +16,15 @@ import (
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
-// quiet discards the log of the coordinator, which would stand between the figures that benchstat reads.
+// quiet discards the log of the coordinator, which would stand between the figures that benchstat
+// reads.
 type quiet struct{ *testing.B }
 
 func (quiet) Output() io.Writer { return io.Discard }
 
-// BenchmarkSubmitAndWait has so many callers, each of which submits a task that takes up to two seconds, and waits for it. One operation is that of all of
-// them. late is how long after the end of its task a Wait returns: the median, and that of one in a hundred.
+// BenchmarkSubmitAndWait has so many callers, each of which submits a task that takes up to two
+// seconds, and waits for it. One operation is that of all of them. late is how long after the end
+// of its task a Wait returns: the median, and that of one in a hundred.
 func BenchmarkSubmitAndWait(b *testing.B) {
 	for _, callers := range []int{100, 1000, 5000} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {

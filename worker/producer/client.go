@@ -17,15 +17,16 @@ import (
 	"github.com/lessor-dev/lessor/worker/internal/refused"
 )
 
-// Limits of a frame: the number of specs and their size in bytes, well below the largest message that a coordinator accepts.
+// Limits of a frame: the number of specs and their size in bytes, well below the largest message
+// that a coordinator accepts.
 const (
 	maxSpecs   = 500
 	maxBytes   = 1 << 20
 	maxMessage = 4<<20 - 1<<10 // of a single spec; larger messages are not read (S7)
 )
 
-// Client submits tasks over one stream, and waits for them over another. It opens each when it is first needed, and again after each loss. It is safe for
-// concurrent use.
+// Client submits tasks over one stream, and waits for them over another. It opens each when it is
+// first needed, and again after each loss. It is safe for concurrent use.
 type Client struct {
 	tasks   lessorv1.TaskServiceClient
 	waits   *waits
@@ -44,16 +45,19 @@ type Client struct {
 
 // call is one Submit in progress.
 type call struct {
-	ctx     context.Context //nolint:containedctx // a call whose context has ended is not sent any more
-	spec    []byte          // encoded, because the caller may change the message once Submit has returned, and it may still have to be sent then
-	hasKey  bool            // it has an idempotency_key
-	retries int             // how often it was sent again after an answer
-	inDoubt bool            // a try of it may have created the task: its stream was lost, or the coordinator did not say
-	reply   chan reply      // holds one
+	ctx context.Context //nolint:containedctx // a call whose context has ended is not sent any more
+	// encoded, because the caller may change the message once Submit has returned, and it may still
+	// have to be sent then
+	spec    []byte
+	hasKey  bool // it has an idempotency_key
+	retries int  // how often it was sent again after an answer
+	// a try of it may have created the task: its stream was lost, or the coordinator did not say
+	inDoubt bool
+	reply   chan reply // holds one
 }
 
-// answer ends a call. If an earlier try may have created the task, then a refusal of the repeat does not say whether it did, unless the refusal is
-// about the spec.
+// answer ends a call. If an earlier try may have created the task, then a refusal of the repeat
+// does not say whether it did, unless the refusal is about the spec.
 func (c *call) answer(r reply) {
 	if code := status.Code(r.err); c.inDoubt && r.err != nil && code != codes.InvalidArgument && code != codes.AlreadyExists {
 		r.err = outcomeUnknown(withoutReason(r.err))
@@ -66,7 +70,8 @@ type reply struct {
 	err    error
 }
 
-// New makes a client on a connection, with the settings of the zero Config. The caller closes the connection, after the client.
+// New makes a client on a connection, with the settings of the zero Config. The caller closes the
+// connection, after the client.
 func New(conn grpc.ClientConnInterface) *Client { return NewWithConfig(conn, Config{}) }
 
 // NewWithConfig is New with other settings.
@@ -83,10 +88,12 @@ func NewWithConfig(conn grpc.ClientConnInterface, cfg Config) *Client {
 	return c
 }
 
-// Submit creates one task and returns when the task is durable. The task belongs to the trace of ctx, if that has a span, unless the spec names
-// another. The result's created is false if an earlier call with the same idempotency_key has created the task, or an earlier try of this call
-// whose answer was lost. The error is a status with the code, field and metadata that SubmitTask would have given; the package comment says which codes
-// mean that the outcome is unknown. Do not change the spec until Submit has returned. The spec may have at most 4 MiB less 1 KiB; if the
+// Submit creates one task and returns when the task is durable. The task belongs to the trace of
+// ctx, if that has a span, unless the spec names another. The result's created is false if an
+// earlier call with the same idempotency_key has created the task, or an earlier try of this call
+// whose answer was lost. The error is a status with the code, field and metadata that SubmitTask
+// would have given; the package comment says which codes mean that the outcome is unknown. Do not
+// change the spec until Submit has returned. The spec may have at most 4 MiB less 1 KiB; if the
 // coordinator accepts larger ones, submit them with SubmitTask.
 func (c *Client) Submit(ctx context.Context, spec *lessorv1.TaskSpec) (*lessorv1.SubmitResult, error) {
 	raw, err := encode(ctx, spec)
@@ -107,7 +114,8 @@ func (c *Client) Submit(ctx context.Context, spec *lessorv1.TaskSpec) (*lessorv1
 	}
 }
 
-// contextError returns the error of a Submit whose ctx has ended. If there is no stream, the error says why.
+// contextError returns the error of a Submit whose ctx has ended. If there is no stream, the error
+// says why.
 func (c *Client) contextError(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +150,8 @@ func (c *call) finalReply() (*lessorv1.SubmitResult, error) {
 	}
 }
 
-// encode encodes a spec, with the trace of ctx unless it has one. It refuses a spec with which the coordinator could not read the whole frame.
+// encode encodes a spec, with the trace of ctx unless it has one. It refuses a spec with which the
+// coordinator could not read the whole frame.
 func encode(ctx context.Context, spec *lessorv1.TaskSpec) ([]byte, error) {
 	raw, err := wire.Marshal(spec)
 	if err != nil { // a string is not valid UTF-8
@@ -162,7 +171,8 @@ var traceField = (&lessorv1.TaskSpec{}).ProtoReflect().Descriptor().Fields().ByN
 
 var errClosed = status.Error(codes.Canceled, "the producer is closed")
 
-// Close ends the client. Calls of Submit that are in progress return UNAVAILABLE or CANCELLED; a Wait goes on.
+// Close ends the client. Calls of Submit that are in progress return UNAVAILABLE or CANCELLED; a
+// Wait goes on.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -185,19 +195,21 @@ func (c *Client) enqueue(all ...*call) bool {
 	return true
 }
 
-// makeRoomLocked makes room for n more waiting calls. It first removes the calls whose callers have gone, because nothing else removes them
-// while no stream can be opened.
+// makeRoomLocked makes room for n more waiting calls. It first removes the calls whose callers have
+// gone, because nothing else removes them while no stream can be opened.
 func (c *Client) makeRoomLocked(n int) {
 	if len(c.waiting)+n <= cap(c.waiting) {
 		return
 	}
 	c.waiting = slices.DeleteFunc(c.waiting, func(one *call) bool { return one.ctx.Err() != nil })
-	c.waiting = slices.Grow(c.waiting, len(c.waiting)+n) // doubles the capacity, so that this loop does not run at every call
+	// doubles the capacity, so that this loop does not run at every call
+	c.waiting = slices.Grow(c.waiting, len(c.waiting)+n)
 }
 
-// retryLater sends a call again that was refused because a quota is used up, after the wait that the refusal asks for (X5), or because the
-// coordinator takes none, or that has a key and got no decision. It returns false if the call has no retries left, or if its deadline is before the
-// end of the wait.
+// retryLater sends a call again that was refused because a quota is used up, after the wait that
+// the refusal asks for (X5), or because the coordinator takes none, or that has a key and got no
+// decision. It returns false if the call has no retries left, or if its deadline is before the end
+// of the wait.
 func (c *Client) retryLater(one *call, err error) bool {
 	deadline, ends := one.ctx.Deadline()
 	tries := one.retries
@@ -220,7 +232,8 @@ func (c *Client) retryLater(one *call, err error) bool {
 	return true
 }
 
-// requeue puts calls whose frame got no answer at the front of the queue. Only the sender calls it; it looks at the queue after its pause.
+// requeue puts calls whose frame got no answer at the front of the queue. Only the sender calls it;
+// it looks at the queue after its pause.
 func (c *Client) requeue(all []*call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -235,7 +248,8 @@ func (c *Client) wakeSender() {
 	}
 }
 
-// take removes the calls for the next frame from the queue. Calls whose callers have gone are dropped.
+// take removes the calls for the next frame from the queue. Calls whose callers have gone are
+// dropped.
 func (c *Client) take() (frame []*call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,8 +16,9 @@ import (
 	"github.com/lessor-dev/lessor/worker/producer"
 )
 
-// While no stream can be opened, calls wait, and the log says why: at once, and then once a minute. It says in words what gRPC's message means, and so does
-// the error of a call that has waited for too long.
+// While no stream can be opened, calls wait, and the log says why: at once, and then once a minute.
+// It says in words what gRPC's message means, and so does the error of a call that has waited for
+// too long.
 func TestLogSaysWhyCallsWait(t *testing.T) {
 	const hint = "the coordinator may require TLS"
 	for name, call := range map[string]func(context.Context, *producer.Client) error{
@@ -60,7 +61,8 @@ func (plainToTLS) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.C
 	return nil, status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`)
 }
 
-// The log is the program's, and may call the client: a Wait begins and ends while it has the line that tells why another one waits.
+// The log is the program's, and may call the client: a Wait begins and ends while it has the line
+// that tells why another one waits.
 func TestLogMayCallTheClient(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
@@ -120,7 +122,8 @@ func TestLogIsQuietWhenConnectionsAge(t *testing.T) {
 	})
 }
 
-// A client without a connection cannot be made: its calls would crash later, in a goroutine of its own.
+// A client without a connection cannot be made: its calls would crash later, in a goroutine of its
+// own.
 func TestNilConnection(t *testing.T) {
 	for name, conn := range map[string]grpc.ClientConnInterface{"nil": nil, "nil of a type": (*grpc.ClientConn)(nil)} {
 		t.Run(name, func(t *testing.T) {

@@ -21,8 +21,9 @@ import (
 	"github.com/lessor-dev/lessor/worker/internal/refused"
 )
 
-// contextEnded returns the status of a call whose ctx has ended. If err is not nil, it says what was wrong until then, because a call that is only retried
-// has no error of its own; what says what failed.
+// contextEnded returns the status of a call whose ctx has ended. If err is not nil, it says what
+// was wrong until then, because a call that is only retried has no error of its own; what says what
+// failed.
 func contextEnded(ctx context.Context, what string, err error) error {
 	st := status.FromContextError(ctx.Err())
 	if err == nil {
@@ -31,8 +32,8 @@ func contextEnded(ctx context.Context, what string, err error) error {
 	return status.Errorf(st.Code(), "%s; %s failed: %s", st.Message(), what, connecting.Why(status.Convert(err).Message()))
 }
 
-// outcomeUnknown returns the error for calls that were in progress when err came: it is unknown whether their tasks were created. Codes
-// that already mean this stay as they are.
+// outcomeUnknown returns the error for calls that were in progress when err came: it is unknown
+// whether their tasks were created. Codes that already mean this stay as they are.
 func outcomeUnknown(err error) error {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
@@ -41,12 +42,14 @@ func outcomeUnknown(err error) error {
 	return status.Errorf(codes.Unavailable, "it is unknown whether the task was created: %v", status.Convert(err).Message())
 }
 
-// takesNone reports whether err says that the coordinator takes no submits at present, so that no task was created: it stops, or has lost its store.
+// takesNone reports whether err says that the coordinator takes no submits at present, so that no
+// task was created: it stops, or has lost its store.
 func takesNone(err error) bool {
 	return refused.Stopping(err) || refused.Because(err, "STORE_GONE")
 }
 
-// withoutReason returns UNAVAILABLE without its details, and any other error as it is: COORDINATOR_STOPPING would say that no task was created.
+// withoutReason returns UNAVAILABLE without its details, and any other error as it is:
+// COORDINATOR_STOPPING would say that no task was created.
 func withoutReason(err error) error {
 	if st := status.Convert(err); st.Code() == codes.Unavailable {
 		return status.Error(st.Code(), st.Message())
@@ -81,7 +84,8 @@ type itemError interface {
 	GetRetryAfter() *durationpb.Duration
 }
 
-// statusOf returns the status that a call of the item alone would have returned, with the same details. field is the bad one, or empty.
+// statusOf returns the status that a call of the item alone would have returned, with the same
+// details. field is the bad one, or empty.
 func statusOf(e itemError, message, field string, metadata map[string]string) error {
 	info := detail.ErrorInfo(e.GetCode())
 	maps.Copy(info.GetMetadata(), metadata)
@@ -122,7 +126,8 @@ func withDetails(st *status.Status, details ...protoadapt.MessageV1) error {
 	return st.Err()
 }
 
-// notUTF8 returns the path of a string of the spec that is not valid UTF-8, with that of the spec itself.
+// notUTF8 returns the path of a string of the spec that is not valid UTF-8, with that of the spec
+// itself.
 func notUTF8(spec *lessorv1.TaskSpec) string {
 	path := itself
 	_ = protorange.Range(spec.ProtoReflect(), func(p protopath.Values) error {

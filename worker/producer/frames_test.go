@@ -46,7 +46,8 @@ func withAnswers(t *testing.T, answer func(*lessorv1.SubmitStreamRequest) []*les
 	})
 }
 
-// A frame has at most 1 MiB, far below the largest message that a coordinator reads. A call whose caller has gone before its frame is not sent.
+// A frame has at most 1 MiB, far below the largest message that a coordinator reads. A call whose
+// caller has gone before its frame is not sent.
 func TestFramesAreSmall(t *testing.T) {
 	var mu sync.Mutex
 	var sizes []int
@@ -96,7 +97,8 @@ func TestFramesAreSmall(t *testing.T) {
 	})
 }
 
-// S7: a spec of 4 MiB less 1 KiB fits into the largest message that a coordinator reads by default. A larger one is refused before it is sent.
+// S7: a spec of 4 MiB less 1 KiB fits into the largest message that a coordinator reads by default.
+// A larger one is refused before it is sent.
 func TestLargestSpec(t *testing.T) {
 	t.Attr("rules", "S7")
 	const most = 4<<20 - 1<<10
@@ -133,8 +135,9 @@ func TestSubmitGivesUp(t *testing.T) {
 	})
 }
 
-// T1: a spec with a key that got no decision is sent again after growing waits, also if the coordinator asks for none. A refusal of a repeat does not say
-// whether the first try made the task.
+// T1: a spec with a key that got no decision is sent again after growing waits, also if the
+// coordinator asks for none. A refusal of a repeat does not say whether the first try made the
+// task.
 func TestWaitsBetweenUndecidedTries(t *testing.T) {
 	t.Attr("rules", "T1")
 	tries := 0
@@ -157,7 +160,8 @@ func TestWaitsBetweenUndecidedTries(t *testing.T) {
 	})
 }
 
-// An answer that does not fit its frame ends the calls of the frame, and the stream: what it says further may not fit either.
+// An answer that does not fit its frame ends the calls of the frame, and the stream: what it says
+// further may not fit either.
 func TestAnswerThatDoesNotFit(t *testing.T) {
 	for name, results := range map[string][]*lessorv1.SubmitResult{"too many results": {{}, {}}, "too few results": nil} {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,8 @@ import (
 	"github.com/lessor-dev/lessor/worker/producer"
 )
 
-// scripted is a coordinator that answers a number of frames of each stream, receives the next frame, and ends the stream without an answer to it.
+// scripted is a coordinator that answers a number of frames of each stream, receives the next
+// frame, and ends the stream without an answer to it.
 type scripted struct {
 	lessorv1.UnimplementedTaskServiceServer
 	frames  []int // how many frames it answers on each stream
@@ -58,7 +59,8 @@ func (s *scripted) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitS
 	return s.end
 }
 
-// withTaskService runs a test with a coordinator that has only this service, in a bubble of fake time.
+// withTaskService runs a test with a coordinator that has only this service, in a bubble of fake
+// time.
 func withTaskService(t *testing.T, s lessorv1.TaskServiceServer, test func(t *testing.T, conn *grpc.ClientConn)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -81,10 +83,13 @@ func withTaskService(t *testing.T, s lessorv1.TaskServiceServer, test func(t *te
 	})
 }
 
-// T1: if a stream on which frames were answered ends before the answer to a frame, for example because its token has expired, the specs of that frame
-// may have been made. A spec with an idempotency key is sent again; a call without one fails with UNAVAILABLE, and so does one whose repeat is
-// refused. If no frame of the stream was answered, the coordinator refused the stream, and the call gets that refusal; so does one whose frame is too
-// large for the coordinator or a proxy, which no repeat changes. A stream that ends without an error, as a proxy may end it, refuses nothing.
+// T1: if a stream on which frames were answered ends before the answer to a frame, for example
+// because its token has expired, the specs of that frame may have been made. A spec with an
+// idempotency key is sent again; a call without one fails with UNAVAILABLE, and so does one whose
+// repeat is refused. If no frame of the stream was answered, the coordinator refused the stream,
+// and the call gets that refusal; so does one whose frame is too large for the coordinator or a
+// proxy, which no repeat changes. A stream that ends without an error, as a proxy may end it,
+// refuses nothing.
 func TestStreamEndsBeforeTheAnswer(t *testing.T) {
 	t.Attr("rules", "T1")
 	ended := status.Error(codes.Unauthenticated, "the token has run out")
@@ -129,8 +134,9 @@ func TestStreamEndsBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// renewing is a coordinator that ends its first streams after an answer because their credential has expired, with the frame behind it not taken, and refuses
-// the streams after them with the status after, unless that is nil.
+// renewing is a coordinator that ends its first streams after an answer because their credential
+// has expired, with the frame behind it not taken, and refuses the streams after them with the
+// status after, unless that is nil.
 type renewing struct {
 	lessorv1.UnimplementedTaskServiceServer
 	expire int
@@ -165,8 +171,9 @@ func (s *renewing) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitS
 	}
 }
 
-// X1: while its token is replaced in time, no Submit fails, with or without a key: what the coordinator has not taken when the old token expires goes with the
-// new one. If there is no new one, Submit says that the coordinator refused the old one, and so that there is no task.
+// X1: while its token is replaced in time, no Submit fails, with or without a key: what the
+// coordinator has not taken when the old token expires goes with the new one. If there is no new
+// one, Submit says that the coordinator refused the old one, and so that there is no task.
 func TestCredentialIsReplaced(t *testing.T) {
 	t.Attr("rules", "X1")
 	for name, after := range map[string]error{"in time": nil, "too late": status.Error(codes.Unauthenticated, "the credential has expired")} {
@@ -194,8 +201,8 @@ func TestCredentialIsReplaced(t *testing.T) {
 	}
 }
 
-// A spec with an idempotency key is sent again as long as its context allows. At the deadline the error has the reason why no stream could be opened,
-// but not after a stream was opened again.
+// A spec with an idempotency key is sent again as long as its context allows. At the deadline the
+// error has the reason why no stream could be opened, but not after a stream was opened again.
 func TestDeadlineErrorNamesTheCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lis := bufconn.Listen(1 << 20)
@@ -241,7 +248,8 @@ func TestDeadlineErrorNamesTheCause(t *testing.T) {
 	})
 }
 
-// If streams open, but end before a frame is answered, then the error at the deadline has the reason why the last of them ended.
+// If streams open, but end before a frame is answered, then the error at the deadline has the
+// reason why the last of them ended.
 func TestDeadlineErrorNamesTheEndOfTheStream(t *testing.T) {
 	withTaskService(t, &scripted{frames: make([]int, 100), end: errAway}, func(t *testing.T, conn *grpc.ClientConn) {
 		p := producer.New(conn)
@@ -255,8 +263,8 @@ func TestDeadlineErrorNamesTheEndOfTheStream(t *testing.T) {
 	})
 }
 
-// restarting loses its first stream before the answer. On the next one it says for each spec that it is stopping, the given number of times, and then
-// accepts.
+// restarting loses its first stream before the answer. On the next one it says for each spec that
+// it is stopping, the given number of times, and then accepts.
 type restarting struct {
 	lessorv1.UnimplementedTaskServiceServer
 	streams, stops int
@@ -290,8 +298,9 @@ func (s *restarting) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.Submi
 	}
 }
 
-// T1: a spec with an idempotency key is also sent again if the answer is that the coordinator is stopping, after the wait that it asks for. If ctx ends
-// before that, the error does not claim that no task was created: an earlier try, whose answer was lost, may have created it.
+// T1: a spec with an idempotency key is also sent again if the answer is that the coordinator is
+// stopping, after the wait that it asks for. If ctx ends before that, the error does not claim that
+// no task was created: an earlier try, whose answer was lost, may have created it.
 func TestStoppingAfterALostAnswer(t *testing.T) {
 	t.Attr("rules", "T1")
 	for _, test := range []struct {
@@ -318,7 +327,8 @@ func TestStoppingAfterALostAnswer(t *testing.T) {
 	}
 }
 
-// stopping says of its first frames that it is stopping, or that its store is gone: for each spec, or by the end of the stream. Then it accepts.
+// stopping says of its first frames that it is stopping, or that its store is gone: for each spec,
+// or by the end of the stream. Then it accepts.
 type stopping struct {
 	lessorv1.UnimplementedTaskServiceServer
 	stops  int
@@ -350,8 +360,8 @@ func (s *stopping) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitS
 	}
 }
 
-// T1: a spec is sent again, with or without a key, if the coordinator says that it takes none: then no task was created. The error of a call that has
-// no time for that still says so.
+// T1: a spec is sent again, with or without a key, if the coordinator says that it takes none: then
+// no task was created. The error of a call that has no time for that still says so.
 func TestCoordinatorThatTakesNone(t *testing.T) {
 	t.Attr("rules", "T1")
 	for name, test := range map[string]struct {

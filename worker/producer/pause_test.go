@@ -20,7 +20,8 @@ import (
 
 var errAway = status.Error(codes.Unavailable, "the coordinator is away")
 
-// timed is a connection that records when the client opens streams. The first refused streams fail to open.
+// timed is a connection that records when the client opens streams. The first refused streams fail
+// to open.
 type timed struct {
 	grpc.ClientConnInterface
 	refused int
@@ -35,8 +36,9 @@ func (c *timed) NewStream(ctx context.Context, desc *grpc.StreamDesc, method str
 	return c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
 }
 
-// While no stream lives until its first answer, the client waits before it opens the next one: 25 to 50 ms at first, then twice as long each time, at
-// most 5 s. After a stream with an answer, the waits begin again with the shortest.
+// While no stream lives until its first answer, the client waits before it opens the next one: 25
+// to 50 ms at first, then twice as long each time, at most 5 s. After a stream with an answer, the
+// waits begin again with the shortest.
 func TestWaitsBetweenStreams(t *testing.T) {
 	const losses = 12
 	for name, test := range map[string]struct {
@@ -74,7 +76,8 @@ func TestWaitsBetweenStreams(t *testing.T) {
 	}
 }
 
-// While no stream can be opened nothing is sent, so a call waits for one, also without an idempotency key, until its context ends.
+// While no stream can be opened nothing is sent, so a call waits for one, also without an
+// idempotency key, until its context ends.
 func TestWhatWasNotSentWaits(t *testing.T) {
 	withTaskService(t, &scripted{frames: []int{1}}, func(t *testing.T, conn *grpc.ClientConn) {
 		p := producer.New(&timed{ClientConnInterface: conn, refused: 50})
@@ -101,8 +104,9 @@ func (silent) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStream
 	return nil
 }
 
-// Close returns at once, and so do all calls in progress: those that were sent, those that wait for room in the window, and those that wait for the
-// next stream. They fail with CANCELLED: it is unknown whether their tasks were created.
+// Close returns at once, and so do all calls in progress: those that were sent, those that wait for
+// room in the window, and those that wait for the next stream. They fail with CANCELLED: it is
+// unknown whether their tasks were created.
 func TestCloseEndsCalls(t *testing.T) {
 	for name, service := range map[string]lessorv1.TaskServiceServer{
 		"no answer comes": silent{},
@@ -138,7 +142,8 @@ func TestCloseEndsCalls(t *testing.T) {
 	}
 }
 
-// Calls race with Close: each either gets its result or fails with CANCELLED or UNAVAILABLE, and none hangs.
+// Calls race with Close: each either gets its result or fails with CANCELLED or UNAVAILABLE, and
+// none hangs.
 func TestCallsRaceWithClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)

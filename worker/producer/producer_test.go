@@ -52,8 +52,9 @@ func (s *countingStream) SendMsg(m any) error {
 	return s.ClientStream.SendMsg(m)
 }
 
-// S1: calls of many goroutines share frames, and each gets the result of its own spec. More calls than a frame may have specs take several frames. All wait
-// while the stream for the first call opens: otherwise how many share a frame would depend on how fast they are.
+// S1: calls of many goroutines share frames, and each gets the result of its own spec. More calls
+// than a frame may have specs take several frames. All wait while the stream for the first call
+// opens: otherwise how many share a frame would depend on how fast they are.
 func TestConcurrentSubmitsShareFrames(t *testing.T) {
 	t.Attr("rules", "S1")
 	synctest.Test(t, func(t *testing.T) {
@@ -96,8 +97,10 @@ func TestConcurrentSubmitsShareFrames(t *testing.T) {
 	})
 }
 
-// S4: if the coordinator refuses a spec, its call fails with the status that SubmitTask returns, with all of its details, and calls that share its frame do
-// not; a spec that cannot be sent gets a status of the same kind. No stream opens before all of them wait, so that they share frames. T1: a repeat with the same idempotency key gets the first task.
+// S4: if the coordinator refuses a spec, its call fails with the status that SubmitTask returns,
+// with all of its details, and calls that share its frame do not; a spec that cannot be sent gets a
+// status of the same kind. No stream opens before all of them wait, so that they share frames. T1:
+// a repeat with the same idempotency key gets the first task.
 func TestRefusalFailsOnlyItsCall(t *testing.T) {
 	t.Attr("rules", "S4 T1")
 	synctest.Test(t, func(t *testing.T) {
@@ -164,7 +167,8 @@ func TestRefusalFailsOnlyItsCall(t *testing.T) {
 // equal compares two details.
 func equal(a, b any) bool { return proto.Equal(a.(proto.Message), b.(proto.Message)) }
 
-// cutting is a connection whose streams break at every tenth answer: the coordinator has made the tasks, and the client does not learn it.
+// cutting is a connection whose streams break at every tenth answer: the coordinator has made the
+// tasks, and the client does not learn it.
 type cutting struct {
 	grpc.ClientConnInterface
 	answers atomic.Int32
@@ -190,8 +194,9 @@ func (s *cuttingStream) RecvMsg(m any) error {
 	return nil
 }
 
-// T1, A6: streams break before their answers come, and the coordinator restarts. A spec with an idempotency key is made exactly once, and its call
-// succeeds. A spec without a key is made at most once: its call gets the task or UNAVAILABLE. A task that a call has got is there afterwards.
+// T1, A6: streams break before their answers come, and the coordinator restarts. A spec with an
+// idempotency key is made exactly once, and its call succeeds. A spec without a key is made at most
+// once: its call gets the task or UNAVAILABLE. A task that a call has got is there afterwards.
 func TestRestartsNeitherLoseNorRepeatTasks(t *testing.T) {
 	t.Attr("rules", "A6 T1")
 	synctest.Test(t, func(t *testing.T) {
@@ -260,8 +265,9 @@ func (c *slow) NewStream(ctx context.Context, desc *grpc.StreamDesc, method stri
 	return c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
 }
 
-// The caller may change a spec after Submit has returned, even if the spec has not been sent yet: the task is made of what was submitted. Here the
-// caller gives up before a stream opens, and changes the spec.
+// The caller may change a spec after Submit has returned, even if the spec has not been sent yet:
+// the task is made of what was submitted. Here the caller gives up before a stream opens, and
+// changes the spec.
 func TestSubmitCopiesTheSpec(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
@@ -283,7 +289,8 @@ func TestSubmitCopiesTheSpec(t *testing.T) {
 	})
 }
 
-// Submit with a context that has ended fails at once with CANCELLED and sends nothing, and later calls work. After Close, which may be called twice, Submit fails.
+// Submit with a context that has ended fails at once with CANCELLED and sends nothing, and later
+// calls work. After Close, which may be called twice, Submit fails.
 func TestSubmitAfterCancelAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
@@ -309,7 +316,8 @@ func TestSubmitAfterCancelAndClose(t *testing.T) {
 	})
 }
 
-// hanging is a connection whose source of credentials ignores its context and returns only when letGo is closed.
+// hanging is a connection whose source of credentials ignores its context and returns only when
+// letGo is closed.
 type hanging struct {
 	grpc.ClientConnInterface
 	letGo chan struct{}
@@ -326,8 +334,8 @@ func (h hanging) GetRequestMetadata(context.Context, ...string) (map[string]stri
 
 func (hanging) RequireTransportSecurity() bool { return false }
 
-// A source of credentials that hangs delays neither Submit beyond its context nor Close. The client does not keep the specs of calls that have given
-// up.
+// A source of credentials that hangs delays neither Submit beyond its context nor Close. The client
+// does not keep the specs of calls that have given up.
 func TestCredentialsThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)

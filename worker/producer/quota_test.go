@@ -25,7 +25,8 @@ import (
 	"github.com/lessor-dev/lessor/worker/producer"
 )
 
-// withQuota runs a test with a coordinator that has these quotas for the tenant, in a bubble of fake time.
+// withQuota runs a test with a coordinator that has these quotas for the tenant, in a bubble of
+// fake time.
 func withQuota(t *testing.T, l quota.Limits, test func(t *testing.T, conn *grpc.ClientConn)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -51,8 +52,9 @@ func withQuota(t *testing.T, l quota.Limits, test func(t *testing.T, conn *grpc.
 	})
 }
 
-// X5: if the quota refuses specs with a wait, the client sends them again after that wait. The calls of many goroutines all succeed, no faster than the
-// quota allows, and each task is made once.
+// X5: if the quota refuses specs with a wait, the client sends them again after that wait. The
+// calls of many goroutines all succeed, no faster than the quota allows, and each task is made
+// once.
 func TestSubmitWaitsForTheQuota(t *testing.T) {
 	t.Attr("rules", "X5")
 	withQuota(t, quota.Limits{Submits: quota.Rate{PerSecond: 100}}, func(t *testing.T, conn *grpc.ClientConn) {
@@ -80,8 +82,9 @@ func TestSubmitWaitsForTheQuota(t *testing.T) {
 	})
 }
 
-// X5: if the wait of a refusal is longer than the context of the call allows, Submit returns the refusal at once, with the wait and the limit. A call that waits
-// when the client is closed fails at once with CANCELLED.
+// X5: if the wait of a refusal is longer than the context of the call allows, Submit returns the
+// refusal at once, with the wait and the limit. A call that waits when the client is closed fails
+// at once with CANCELLED.
 func TestSubmitDoesNotWaitPastItsDeadline(t *testing.T) {
 	t.Attr("rules", "X5")
 	withQuota(t, quota.Limits{Submits: quota.Rate{PerSecond: 1.0 / 60}}, func(t *testing.T, conn *grpc.ClientConn) {
@@ -117,7 +120,8 @@ func TestSubmitDoesNotWaitPastItsDeadline(t *testing.T) {
 	})
 }
 
-// X5: while a quota has no room, a call waits for as long as its context has time, and at most ten times if that has no deadline.
+// X5: while a quota has no room, a call waits for as long as its context has time, and at most ten
+// times if that has no deadline.
 func TestSubmitWaitsForRoomUntilItsDeadline(t *testing.T) {
 	t.Attr("rules", "X5")
 	withQuota(t, quota.Limits{Tasks: 1}, func(t *testing.T, conn *grpc.ClientConn) {
@@ -144,7 +148,8 @@ func TestSubmitWaitsForRoomUntilItsDeadline(t *testing.T) {
 	})
 }
 
-// X5: if the quota refuses the client's stream, the client opens it later. Here the only stream of the tenant becomes free after 5 s.
+// X5: if the quota refuses the client's stream, the client opens it later. Here the only stream of
+// the tenant becomes free after 5 s.
 func TestRefusedStreamIsOpenedLater(t *testing.T) {
 	t.Attr("rules", "X5")
 	withQuota(t, quota.Limits{Streams: 1}, func(t *testing.T, conn *grpc.ClientConn) {

@@ -7,8 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
-// Result returns the output of a task that is COMPLETED, and of any other task a *TaskError that says why it has none. It takes a task as Wait returns it;
-// lists leave the output out.
+// Result returns the output of a task that is COMPLETED, and of any other task a *TaskError that
+// says why it has none. It takes a task as Wait returns it; lists leave the output out.
 func Result(task *lessorv1.Task) (output []byte, err error) {
 	if task.GetState() == lessorv1.TaskState_TASK_STATE_COMPLETED {
 		return task.GetOutput(), nil
@@ -29,11 +29,14 @@ type TaskError struct {
 	TaskID string
 	// State is FAILED or CANCELLED; any other means that the task has not ended.
 	State lessorv1.TaskState
-	// Reason is why it ended without an outcome of a worker, for example at its deadline; unspecified otherwise.
+	// Reason is why it ended without an outcome of a worker, for example at its deadline;
+	// unspecified otherwise.
 	Reason lessorv1.Reason
-	// Category is the kind of the failure; unspecified if there is a Reason, except that it is CANCELLED for each task that is.
+	// Category is the kind of the failure; unspecified if there is a Reason, except that it is
+	// CANCELLED for each task that is.
 	Category lessorv1.ErrorCategory
-	// Message is what the worker said about the failure, or why somebody cancelled the task; may be empty.
+	// Message is what the worker said about the failure, or why somebody cancelled the task; may be
+	// empty.
 	Message string
 }
 

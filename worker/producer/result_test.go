@@ -8,8 +8,9 @@ import (
 	"github.com/lessor-dev/lessor/worker/producer"
 )
 
-// Only a COMPLETED task has a result. The error of any other says why: what the worker said if the task failed by that, the reason if it ended for one, and why
-// somebody cancelled it. The error of an earlier attempt is not why.
+// Only a COMPLETED task has a result. The error of any other says why: what the worker said if the
+// task failed by that, the reason if it ended for one, and why somebody cancelled it. The error of
+// an earlier attempt is not why.
 func TestResult(t *testing.T) {
 	earlier := &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE, Message: "boom"}
 	for want, task := range map[string]*lessorv1.Task{

@@ -10,7 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/worker/producer"
 )
 
-// A submit belongs to the trace of its own context, also where many share a frame, unless its spec names another trace.
+// A submit belongs to the trace of its own context, also where many share a frame, unless its spec
+// names another trace.
 func TestSubmitKeepsItsTrace(t *testing.T) {
 	const named = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	got := map[string]string{}

@@ -26,9 +26,11 @@ type trouble struct {
 
 func newTrouble(cfg Config) *trouble { return &trouble{log: cmp.Or(cfg.Logger, slog.Default())} }
 
-// tell says that calls wait because of err, unless the log has said something within the last minute.
+// tell says that calls wait because of err, unless the log has said something within the last
+// minute.
 func (t *trouble) tell(err error) {
-	if detail.ClosedByAge(err) || status.Code(err) == codes.Unauthenticated { // the next stream has a new credential, or is refused, and the caller told
+	// the next stream has a new credential, or is refused, and the caller told
+	if detail.ClosedByAge(err) || status.Code(err) == codes.Unauthenticated {
 		return
 	}
 	t.mu.Lock()

@@ -14,15 +14,20 @@ import (
 	"github.com/lessor-dev/lessor/worker/internal/text"
 )
 
-// Wait waits until a task is COMPLETED, FAILED or CANCELLED, and returns it, with its output or error. Its state says which: a task that was
-// COMPLETED after failed attempts still has the error of the last of these, and one that ended without an outcome, for example at its deadline, has a
-// reason, and perhaps no error. Wait goes on when the coordinator is away, when a proxy cuts the stream, when a quota is used up, and when a new credential
-// has replaced the one with which it began. So only ctx limits how long it waits.
+// Wait waits until a task is COMPLETED, FAILED or CANCELLED, and returns it, with its output or
+// error. Its state says which: a task that was COMPLETED after failed attempts still has the error
+// of the last of these, and one that ended without an outcome, for example at its deadline, has a
+// reason, and perhaps no error. Wait goes on when the coordinator is away, when a proxy cuts the
+// stream, when a quota is used up, and when a new credential has replaced the one with which it
+// began. So only ctx limits how long it waits.
 //
-// The error is a status: NOT_FOUND if there is no such task (any more), CANCELLED or DEADLINE_EXCEEDED if ctx has ended, or the coordinator's refusal.
+// The error is a status: NOT_FOUND if there is no such task (any more), CANCELLED or
+// DEADLINE_EXCEEDED if ctx has ended, or the coordinator's refusal.
 //
-// Any number of Waits may run at once: they share one stream of their Client, and return as soon as their tasks end. Each task that is waited for counts in the
-// quota of waits (X5), by default 100,000 of a tenant, and a stream may have as many; further ones ask about once a second. Close does not end a Wait.
+// Any number of Waits may run at once: they share one stream of their Client, and return as soon as
+// their tasks end. Each task that is waited for counts in the quota of waits (X5), by default
+// 100,000 of a tenant, and a stream may have as many; further ones ask about once a second. Close
+// does not end a Wait.
 func (c *Client) Wait(ctx context.Context, taskID string) (*lessorv1.Task, error) {
 	if err := checkID(taskID); err != nil {
 		return nil, err
@@ -53,7 +58,8 @@ func (c *Client) Wait(ctx context.Context, taskID string) (*lessorv1.Task, error
 	}
 }
 
-// checkID checks the id of a task. The coordinator would refuse a bad one, and perhaps with it the requests of other Waits.
+// checkID checks the id of a task. The coordinator would refuse a bad one, and perhaps with it the
+// requests of other Waits.
 func checkID(taskID string) error {
 	if text.CheckID("task_id", taskID) != nil {
 		return invalid("task_id", "must be valid UTF-8 of at most %d bytes, without control characters", text.Max)
@@ -66,12 +72,14 @@ func (c *Client) get(ctx context.Context, taskID string) (*lessorv1.Task, error)
 	return answer.GetTask(), err
 }
 
-// waitAgain returns how long to wait before the next try. began says that the coordinator had accepted the stream that failed. ok is false if err is final.
+// waitAgain returns how long to wait before the next try. began says that the coordinator had
+// accepted the stream that failed. ok is false if err is final.
 func waitAgain(ctx context.Context, err error, began bool, failures int) (wait time.Duration, ok bool) {
 	switch code := status.Code(err); {
 	case code == codes.OK, code == codes.Unavailable, // OK: the coordinator has ended the stream, or somebody has retried the task before it was read
 		began && detail.Cut(ctx, err),
-		began && (code == codes.Unauthenticated || code == codes.PermissionDenied): // the credential has ended meanwhile; there may be a new one
+		// the credential has ended meanwhile; there may be a new one
+		began && (code == codes.Unauthenticated || code == codes.PermissionDenied):
 		return backoff(failures), true
 	}
 	return refused.Wait(err, min(failures, refused.MaxRetries-1))

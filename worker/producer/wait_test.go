@@ -75,7 +75,8 @@ func TestWaitsForOneTaskShareNoMessage(t *testing.T) {
 	})
 }
 
-// A task that does not exist, or is deleted while Wait waits for it, is NOT_FOUND. The end of ctx ends the wait.
+// A task that does not exist, or is deleted while Wait waits for it, is NOT_FOUND. The end of ctx
+// ends the wait.
 func TestWaitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
@@ -104,7 +105,8 @@ func TestWaitEnds(t *testing.T) {
 	})
 }
 
-// streams is a coordinator whose AwaitTasks end in turn as its list says, and the last of them again and again.
+// streams is a coordinator whose AwaitTasks end in turn as its list says, and the last of them
+// again and again.
 type streams struct {
 	lessorv1.UnimplementedTaskServiceServer
 	list  []stream
@@ -149,8 +151,9 @@ func (s *streams) GetTask(context.Context, *lessorv1.GetTaskRequest) (*lessorv1.
 	return &lessorv1.GetTaskResponse{Task: &lessorv1.Task{State: state}}, nil
 }
 
-// Wait tries again after whatever may be over soon: an outage, a quota that is used up, the end of a credential, a task that somebody has retried. Anything
-// else is its error, and so is a credential that was refused at once. A task that is too large for the stream comes from GetTask.
+// Wait tries again after whatever may be over soon: an outage, a quota that is used up, the end of
+// a credential, a task that somebody has retried. Anything else is its error, and so is a
+// credential that was refused at once. A task that is too large for the stream comes from GetTask.
 func TestWaitTriesAgain(t *testing.T) {
 	full, err := status.New(codes.ResourceExhausted, "full").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Minute)})
 	if err != nil {
@@ -212,7 +215,8 @@ func TestWaitTriesAgain(t *testing.T) {
 	}
 }
 
-// While the coordinator is away, the wait between two tries grows, however many wait, and the error at the end of ctx says what was wrong.
+// While the coordinator is away, the wait between two tries grows, however many wait, and the error
+// at the end of ctx says what was wrong.
 func TestWaitWhileAway(t *testing.T) {
 	s := &streams{list: []stream{{end: status.Error(codes.Unavailable, "the disk is full")}}}
 	withTaskService(t, s, func(t *testing.T, conn *grpc.ClientConn) {
@@ -236,7 +240,8 @@ func TestWaitWhileAway(t *testing.T) {
 	})
 }
 
-// requests is a coordinator that passes on the requests of its only AwaitTasks, and sends what a test says.
+// requests is a coordinator that passes on the requests of its only AwaitTasks, and sends what a
+// test says.
 type requests struct {
 	lessorv1.UnimplementedTaskServiceServer
 	got   chan *lessorv1.AwaitTasksRequest
@@ -280,8 +285,9 @@ func (s *requests) end(id string, attempt uint32, requests uint64) {
 	synctest.Wait()
 }
 
-// Waits for one task share its answer. One that begins while an older answer is on its way does not get that: the task may have been retried since. What
-// nobody waits for any more is forgotten, and the stream is kept.
+// Waits for one task share its answer. One that begins while an older answer is on its way does not
+// get that: the task may have been retried since. What nobody waits for any more is forgotten, and
+// the stream is kept.
 func TestWaitsOfOneTask(t *testing.T) {
 	s := &requests{}
 	withTaskService(t, s, func(t *testing.T, conn *grpc.ClientConn) {
@@ -378,7 +384,8 @@ func TestWaitsShareRequests(t *testing.T) {
 	})
 }
 
-// Close does not end a Wait, and the last Wait after it leaves nothing behind. A Wait may even begin after it.
+// Close does not end a Wait, and the last Wait after it leaves nothing behind. A Wait may even
+// begin after it.
 func TestWaitAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
@@ -409,7 +416,8 @@ func TestWaitAfterClose(t *testing.T) {
 	})
 }
 
-// An id that no coordinator would accept is refused in this process, because it may end the stream of the others.
+// An id that no coordinator would accept is refused in this process, because it may end the stream
+// of the others.
 func TestWaitForABadID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
@@ -430,7 +438,8 @@ func TestWaitForABadID(t *testing.T) {
 	})
 }
 
-// More Waits than a connection may have calls leave room for a worker and a Submit on it, and each returns at once when its task has ended.
+// More Waits than a connection may have calls leave room for a worker and a Submit on it, and each
+// returns at once when its task has ended.
 func TestManyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 3000

@@ -16,8 +16,9 @@ import (
 // maxAdded is how many ids a request adds or forgets. Every coordinator accepts as many.
 const maxAdded = 1000
 
-// waits are the Waits of a client in progress. They share a stream on which the coordinator tells the ends of their tasks. Its goroutine runs from the first
-// Wait until Close, or until the last Wait after that.
+// waits are the Waits of a client in progress. They share a stream on which the coordinator tells
+// the ends of their tasks. Its goroutine runs from the first Wait until Close, or until the last
+// Wait after that.
 type waits struct {
 	tasks   lessorv1.TaskServiceClient
 	trouble *trouble
@@ -129,7 +130,8 @@ func (s *waits) stopLocked() {
 	}
 }
 
-// close lets the goroutine end with the last Wait. If there is none, it waits until the goroutine has ended.
+// close lets the goroutine end with the last Wait. If there is none, it waits until the goroutine
+// has ended.
 func (s *waits) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -155,12 +157,15 @@ func (s *waits) run(ctx context.Context) {
 		if !s.lost(ctx, err, !ok) {
 			return
 		}
-		s.trouble.tell(err) // without the lock: the handler of the log is the program's, and may block or Wait; but Close waits for it
+		// without the lock: the handler of the log is the program's, and may block or Wait; but
+		// Close waits for it
+		s.trouble.tell(err)
 		sleep(ctx, pause)
 	}
 }
 
-// lost notes why a stream was lost, and answers all Waits with that if it is final. It returns false, and the goroutine must end, if nobody waits.
+// lost notes why a stream was lost, and answers all Waits with that if it is final. It returns
+// false, and the goroutine must end, if nobody waits.
 func (s *waits) lost(ctx context.Context, err error, final bool) (goOn bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +189,8 @@ func (s *waits) lost(ctx context.Context, err error, final bool) (goOn bool) {
 	return false
 }
 
-// stream opens a stream, and serves the Waits until it ends. began says that the coordinator has accepted it.
+// stream opens a stream, and serves the Waits until it ends. began says that the coordinator has
+// accepted it.
 func (s *waits) stream(ctx context.Context) (began bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -278,8 +284,9 @@ func (s *waits) setErr(err error) {
 	s.err = err
 }
 
-// deliver answers the Waits, each with a task of its own, which its caller may change. A Wait that was added in a request that the coordinator had not taken
-// when it looked gets another answer: its task may have been retried before the Wait began.
+// deliver answers the Waits, each with a task of its own, which its caller may change. A Wait that
+// was added in a request that the coordinator had not taken when it looked gets another answer: its
+// task may have been retried before the Wait began.
 func (s *waits) deliver(res *lessorv1.AwaitTasksResponse) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

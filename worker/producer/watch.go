@@ -12,9 +12,11 @@ import (
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
-// Watch returns the events of a task, from its submit on, each as it comes: its history, its progress and what its attempts print. They end with the task,
-// when it is COMPLETED, FAILED, CANCELLED or deleted. Like Wait, Watch goes on when the coordinator is away or the stream is cut. It then resumes after the last
-// event of the history that it has returned; progress and output of that time may be missing. If a slow reader misses events, an event says how many.
+// Watch returns the events of a task, from its submit on, each as it comes: its history, its
+// progress and what its attempts print. They end with the task, when it is COMPLETED, FAILED,
+// CANCELLED or deleted. Like Wait, Watch goes on when the coordinator is away or the stream is cut.
+// It then resumes after the last event of the history that it has returned; progress and output of
+// that time may be missing. If a slow reader misses events, an event says how many.
 //
 //	for event, err := range p.Watch(ctx, id) {
 //		if err != nil {
@@ -23,10 +25,12 @@ import (
 //		fmt.Print(event.GetChunk().GetText())
 //	}
 //
-// GetAttempt says which attempt has printed a chunk: the output of another attempt begins from the start.
+// GetAttempt says which attempt has printed a chunk: the output of another attempt begins from the
+// start.
 //
-// An error is the last value, and comes without an event. It is a status as that of Wait. Each loop over the events has a stream of its own, and counts in
-// the quota of watches (X5); to learn only of the end of a task, Wait is cheaper. Close does not end it.
+// An error is the last value, and comes without an event. It is a status as that of Wait. Each loop
+// over the events has a stream of its own, and counts in the quota of watches (X5); to learn only
+// of the end of a task, Wait is cheaper. Close does not end it.
 func (c *Client) Watch(ctx context.Context, taskID string) iter.Seq2[*lessorv1.WatchTaskResponse, error] {
 	return func(yield func(*lessorv1.WatchTaskResponse, error) bool) {
 		if err := checkID(taskID); err != nil {
@@ -65,11 +69,14 @@ type watch struct {
 	id    string
 	yield func(*lessorv1.WatchTaskResponse, error) bool
 	after uint64 // sequence of the last event
-	final bool   // the task was final after the last event. Somebody may have retried it since: only the end of a stream says that no more come
-	over  bool   // the caller has left the loop, or the task has ended
+	// the task was final after the last event. Somebody may have retried it since: only the end of
+	// a stream says that no more come
+	final bool
+	over  bool // the caller has left the loop, or the task has ended
 }
 
-// stream opens a stream, and passes its events on until it ends. began says that the coordinator has accepted it.
+// stream opens a stream, and passes its events on until it ends. began says that the coordinator
+// has accepted it.
 func (w *watch) stream(ctx context.Context) (began bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

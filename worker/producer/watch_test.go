@@ -20,8 +20,8 @@ import (
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
-// S5: a watch shows each event of a task's history once, in order, and what an attempt prints, although the coordinator restarts meanwhile. It ends with the
-// task.
+// S5: a watch shows each event of a task's history once, in order, and what an attempt prints,
+// although the coordinator restarts meanwhile. It ends with the task.
 func TestWatch(t *testing.T) {
 	t.Attr("rules", "S5")
 	synctest.Test(t, func(t *testing.T) {
@@ -70,7 +70,8 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// A watch of a task that does not exist is NOT_FOUND, and one of a bad id INVALID_ARGUMENT. A deleted task, and the end of ctx, end a watch.
+// A watch of a task that does not exist is NOT_FOUND, and one of a bad id INVALID_ARGUMENT. A
+// deleted task, and the end of ctx, end a watch.
 func TestWatchEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
@@ -142,8 +143,9 @@ func (s *watched) WatchTask(req *lessorv1.WatchTaskRequest, stream grpc.ServerSt
 	return now.end
 }
 
-// A watch is over when a stream ends after the task was final. One that is lost there resumes, because the event may be of an earlier round, and so does one
-// that somebody in between ends before.
+// A watch is over when a stream ends after the task was final. One that is lost there resumes,
+// because the event may be of an earlier round, and so does one that somebody in between ends
+// before.
 func TestWatchResumes(t *testing.T) {
 	const ready, failed = lessorv1.TaskState_TASK_STATE_READY, lessorv1.TaskState_TASK_STATE_FAILED
 	s := &watched{list: []watchedStream{

@@ -20,15 +20,17 @@ const (
 	VarPoolURL = "LESSOR_POOL_URL"
 	// VarPoolToken has the bearer token for that address: a secret.
 	VarPoolToken = "LESSOR_POOL_TOKEN"
-	// VarGPUDevice has the index of the process's GPU on the machine. It is set only if the pool has GPUs. CUDA_VISIBLE_DEVICES has the same index,
-	// so CUDA shows this GPU alone, as number 0.
+	// VarGPUDevice has the index of the process's GPU on the machine. It is set only if the pool
+	// has GPUs. CUDA_VISIBLE_DEVICES has the same index, so CUDA shows this GPU alone, as number 0.
 	VarGPUDevice = "LESSOR_GPU_DEVICE"
 )
 
-// ErrNoPool says that VarPoolURL is not set: no pool has started this process, and there is nobody to notify.
+// ErrNoPool says that VarPoolURL is not set: no pool has started this process, and there is nobody
+// to notify.
 var ErrNoPool = errors.New("readiness: " + VarPoolURL + " is not set: no pool has started this process")
 
-// FromEnv returns the Notifier of this process. The error is ErrNoPool, or names the variable that is missing or wrong.
+// FromEnv returns the Notifier of this process. The error is ErrNoPool, or names the variable that
+// is missing or wrong.
 func FromEnv() (*Notifier, error) {
 	at := os.Getenv(VarPoolURL)
 	if at == "" {
@@ -54,9 +56,11 @@ func FromEnv() (*Notifier, error) {
 	return &Notifier{
 		base: base, token: &token, worker: os.Getenv(VarWorkerID), pool: os.Getenv(VarPoolID), gpu: gpu, turn: make(chan struct{}, 1),
 		client: &http.Client{
-			// The supervisor is on this machine: a proxy would only get to see the token. Calls are rare, so no connection is kept.
-			Transport:     &http.Transport{Proxy: nil, DisableKeepAlives: true},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is for this address alone
+			// The supervisor is on this machine: a proxy would only get to see the token. Calls are
+			// rare, so no connection is kept.
+			Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true},
+			// the token is for this address alone
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
 }

@@ -8,12 +8,13 @@ import (
 	"strings"
 )
 
-// Notifier tells the pool that started this process how the process is. Its methods may be called at the same time: the calls take turns, so that what
-// was said last arrives last.
+// Notifier tells the pool that started this process how the process is. Its methods may be called
+// at the same time: the calls take turns, so that what was said last arrives last.
 //
-// A call tries up to four times, at most 5 s each: after an answer of 500 and above, or without an answer, it waits 100, 200 and 400 ms. So it
-// takes 21 s at most, from its turn on. It fails with a *StatusError if the supervisor answered, with an error that wraps ctx.Err() if ctx ended
-// first, and else with what kept the supervisor from answering. No error contains the token.
+// A call tries up to four times, at most 5 s each: after an answer of 500 and above, or without an
+// answer, it waits 100, 200 and 400 ms. So it takes 21 s at most, from its turn on. It fails with a
+// *StatusError if the supervisor answered, with an error that wraps ctx.Err() if ctx ended first,
+// and else with what kept the supervisor from answering. No error contains the token.
 type Notifier struct {
 	base         *url.URL
 	token        *string // a pointer, so that printing a Notifier does not show the token
@@ -24,15 +25,18 @@ type Notifier struct {
 	turn chan struct{} // who puts an element in may call
 }
 
-// Ready is what a ready process offers. The supervisor shows it to whoever asks. All fields but VRAMUsedBytes may be zero.
+// Ready is what a ready process offers. The supervisor shows it to whoever asks. All fields but
+// VRAMUsedBytes may be zero.
 type Ready struct {
 	// Endpoint is where the process serves requests: a URL of at most 1,024 bytes.
 	Endpoint string
-	// VRAMUsedBytes is how much memory of the GPU the process uses, in bytes. Required: 0 is refused with 400.
+	// VRAMUsedBytes is how much memory of the GPU the process uses, in bytes. Required: 0 is
+	// refused with 400.
 	VRAMUsedBytes uint64
 	// SlotsTotal is how many requests the process serves at once.
 	SlotsTotal uint32
-	// ModelRef is the model that is loaded, EngineVersion the version of the software. At most 256 bytes each.
+	// ModelRef is the model that is loaded, EngineVersion the version of the software. At most 256
+	// bytes each.
 	ModelRef, EngineVersion string
 }
 
@@ -63,8 +67,9 @@ func (n *Notifier) PoolID() string { return n.pool }
 // WorkerID returns the name of this worker, which no other process of the supervisor has.
 func (n *Notifier) WorkerID() string { return n.worker }
 
-// Ready says that the process is ready for work. Saying the same again is harmless; saying something else is refused with 409, because another process
-// may have the name of this worker (P3).
+// Ready says that the process is ready for work. Saying the same again is harmless; saying
+// something else is refused with 409, because another process may have the name of this worker
+// (P3).
 func (n *Notifier) Ready(ctx context.Context, r Ready) error {
 	return n.notify(ctx, []string{"ready"}, &notification{
 		Status: "ready", Endpoint: r.Endpoint, VRAMUsedBytes: r.VRAMUsedBytes,
@@ -77,13 +82,14 @@ func (n *Notifier) Draining(ctx context.Context) error {
 	return n.notify(ctx, []string{"ready"}, &notification{Status: "draining"})
 }
 
-// Failed says that the process cannot become ready, or go on. The supervisor stops it, and starts another one after a wait. reason is for people, and
-// cut to 1,024 bytes.
+// Failed says that the process cannot become ready, or go on. The supervisor stops it, and starts
+// another one after a wait. reason is for people, and cut to 1,024 bytes.
 func (n *Notifier) Failed(ctx context.Context, reason string) error {
 	return n.notify(ctx, []string{url.PathEscape(n.worker), "failed"}, &notification{Status: "failed", Message: clip(reason, maxReason)})
 }
 
-// notify sends a notification of this worker while no other is on its way. The error names the status.
+// notify sends a notification of this worker while no other is on its way. The error names the
+// status.
 func (n *Notifier) notify(ctx context.Context, path []string, body *notification) error {
 	select {
 	case n.turn <- struct{}{}:

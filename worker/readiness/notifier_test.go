@@ -142,7 +142,8 @@ func TestLongReasonIsCut(t *testing.T) {
 	}
 }
 
-// P3: answers of 500 and above, lost connections and tries without an answer are tried again after 100, 200 and 400 ms; anything else is not.
+// P3: answers of 500 and above, lost connections and tries without an answer are tried again after
+// 100, 200 and 400 ms; anything else is not.
 func TestTries(t *testing.T) {
 	const ms = time.Millisecond
 	lost := errors.New("connection refused")
@@ -210,7 +211,8 @@ func TestStatusError(t *testing.T) {
 	}
 }
 
-// The end of ctx ends a call: while it waits for an answer, for the next try or for its turn. The error says what was wrong before.
+// The end of ctx ends a call: while it waits for an answer, for the next try or for its turn. The
+// error says what was wrong before.
 func TestContextEndsACall(t *testing.T) {
 	busy := func(int, *http.Request) (int, string, error) { return 503, "", nil }
 	for name, test := range map[string]struct {
@@ -275,7 +277,8 @@ func TestCallsTakeTurns(t *testing.T) {
 	})
 }
 
-// The token goes to the address of the pool alone: no redirect is followed, no proxy is used, and no error or log has it.
+// The token goes to the address of the pool alone: no redirect is followed, no proxy is used, and
+// no error or log has it.
 func TestTokenStaysHere(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the redirect was followed") }))
 	defer elsewhere.Close()

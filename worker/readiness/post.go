@@ -16,7 +16,8 @@ import (
 const (
 	// tryTimeout is how long one try may take.
 	tryTimeout = 5 * time.Second
-	// firstWait and lastWait are the waits before the second and the last try. Each is twice as long as the one before it.
+	// firstWait and lastWait are the waits before the second and the last try. Each is twice as
+	// long as the one before it.
 	firstWait, lastWait = 100 * time.Millisecond, 400 * time.Millisecond
 	// maxBody is how much of an answer is read, maxWords how much of its text is kept, in bytes.
 	maxBody, maxWords = 64 << 10, 1 << 10
@@ -25,8 +26,9 @@ const (
 // errNoAnswer: a try took too long.
 var errNoAnswer = fmt.Errorf("no answer within %v", tryTimeout)
 
-// StatusError is an answer of the supervisor other than 200. Below 500 a repeat is in vain, and the process should end: 400 means that the notification is
-// wrong, 401 that the token is, 409 that another process has the name of this worker or that this process drains or is being stopped.
+// StatusError is an answer of the supervisor other than 200. Below 500 a repeat is in vain, and the
+// process should end: 400 means that the notification is wrong, 401 that the token is, 409 that
+// another process has the name of this worker or that this process drains or is being stopped.
 type StatusError struct {
 	// Status is the HTTP status.
 	Status int
@@ -101,7 +103,8 @@ func (n *Notifier) try(ctx context.Context, to *url.URL, data []byte) error {
 	return &StatusError{response.StatusCode, n.words(response.Body)}
 }
 
-// words returns what an answer says: the "error" of its JSON, or else its text. A server that repeats the token there does not get it into a log.
+// words returns what an answer says: the "error" of its JSON, or else its text. A server that
+// repeats the token there does not get it into a log.
 func (n *Notifier) words(body io.Reader) string {
 	data, _ := io.ReadAll(io.LimitReader(body, maxBody)) // what has arrived says more than an error
 	var answer struct {

@@ -7,8 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/worker/internal/text"
 )
 
-// maxMetadata is the coordinator's limit for an artifact. A resource with more entries could be registered, but the task that names it in
-// its result would fail.
+// maxMetadata is the coordinator's limit for an artifact. A resource with more entries could be
+// registered, but the task that names it in its result would fail.
 const maxMetadata = 64 // entries
 
 func (res *Resource) check() error {

@@ -1,9 +1,12 @@
-// Package resource keeps things that live in a worker from one task to the next, such as a browser session or a loaded model.
+// Package resource keeps things that live in a worker from one task to the next, such as a browser
+// session or a loaded model.
 //
-// One task creates a resource, registers it, and names it in an artifact of its result. Later tasks that refer to it
-// (TaskSpec.resource_refs) are granted only to this worker, and lease the resource. A leased resource is not closed. A resource without a
-// lease is closed when its time to live is over; each lease, and each Touch, starts that time again. So its artifact has no ExpiresAt, and the
-// references to it must have none: the coordinator would fail a task that waits longer, although the resource lives on.
+// One task creates a resource, registers it, and names it in an artifact of its result. Later tasks
+// that refer to it (TaskSpec.resource_refs) are granted only to this worker, and lease the
+// resource. A leased resource is not closed. A resource without a lease is closed when its time to
+// live is over; each lease, and each Touch, starts that time again. So its artifact has no
+// ExpiresAt, and the references to it must have none: the coordinator would fail a task that waits
+// longer, although the resource lives on.
 //
 //	browsers := resource.New(resource.Config{})
 //	defer browsers.Close()
@@ -28,6 +31,7 @@
 //		return click(held[0].Value().(*Browser))
 //	})
 //
-// The registry lives in memory and ends with the process. So the worker's Config.Name must be unique to the process: if a new process has
-// the same name, tasks that need resources of the old process are granted to it, and LeaseAll returns ErrNotFound.
+// The registry lives in memory and ends with the process. So the worker's Config.Name must be
+// unique to the process: if a new process has the same name, tasks that need resources of the old
+// process are granted to it, and LeaseAll returns ErrNotFound.
 package resource

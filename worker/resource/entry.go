@@ -10,7 +10,8 @@ import (
 // entry is a resource and its leases. It is guarded by Registry.mu.
 type entry struct {
 	Resource
-	// registered: the entry is in the registry. Whoever first finds it neither registered nor leased closes it.
+	// registered: the entry is in the registry. Whoever first finds it neither registered nor
+	// leased closes it.
 	registered bool
 	leases     int
 	// expiresAt is when the time to live ends, unless the resource is leased then; zero: never.
@@ -19,7 +20,8 @@ type entry struct {
 	timer *time.Timer
 }
 
-// expired reports whether the time to live has ended. At expiresAt it has ended, as with all leases.
+// expired reports whether the time to live has ended. At expiresAt it has ended, as with all
+// leases.
 func (e *entry) expired(now time.Time) bool {
 	return e.leases == 0 && !e.expiresAt.IsZero() && !now.Before(e.expiresAt)
 }
@@ -38,8 +40,9 @@ func (e *entry) close() error {
 	return e.Close()
 }
 
-// artifact describes the resource. It does not say when the resource may be gone: each use moves that, and a task that refers to the resource with an
-// earlier time would be FAILED while the resource lives.
+// artifact describes the resource. It does not say when the resource may be gone: each use moves
+// that, and a task that refers to the resource with an earlier time would be FAILED while the
+// resource lives.
 func (e *entry) artifact() worker.Artifact {
 	return worker.Artifact{ResourceID: e.ID, Type: e.Type, Metadata: maps.Clone(e.Metadata)}
 }
@@ -56,7 +59,8 @@ func (r *Registry) restartTTLLocked(e *entry) {
 	}
 }
 
-// expire runs when the timer fires. If a lease or a Touch came at the same moment, the end has already moved.
+// expire runs when the timer fires. If a lease or a Touch came at the same moment, the end has
+// already moved.
 func (r *Registry) expire(e *entry) {
 	r.mu.Lock()
 	idle := e.registered && e.expired(time.Now()) && r.removeLocked(e)
@@ -66,7 +70,8 @@ func (r *Registry) expire(e *entry) {
 	}
 }
 
-// closeAndReport closes e when no caller waits for the result, and passes an error to Config.OnError.
+// closeAndReport closes e when no caller waits for the result, and passes an error to
+// Config.OnError.
 func (r *Registry) closeAndReport(e *entry) {
 	if err := e.close(); err != nil {
 		r.cfg.OnError(e.ID, err)

@@ -17,8 +17,9 @@ type model struct{ name string }
 
 func (m *model) answer(question []byte) []byte { return append([]byte(m.name+" says "), question...) }
 
-// W12: a task loads a model and names it in its result as an artifact. The next task refers to the artifact, and so is given to the worker that holds
-// the model, although another worker has more free slots. When nobody has used the model for its TTL it is closed.
+// W12: a task loads a model and names it in its result as an artifact. The next task refers to the
+// artifact, and so is given to the worker that holds the model, although another worker has more
+// free slots. When nobody has used the model for its TTL it is closed.
 func TestModelFromTaskToTask(t *testing.T) {
 	t.Attr("rules", "W12")
 	synctest.Test(t, func(t *testing.T) {

@@ -53,7 +53,8 @@ func (l *Lease) Release() {
 // Leases are leases that are released together.
 type Leases []*Lease
 
-// LeaseAll leases the resources that a task refers to, in the same order: all or none. The error is ErrNotFound.
+// LeaseAll leases the resources that a task refers to, in the same order: all or none. The error is
+// ErrNotFound.
 func (r *Registry) LeaseAll(refs []worker.ResourceRef) (Leases, error) {
 	var held Leases
 	for _, ref := range refs {

@@ -22,25 +22,28 @@ var (
 
 // Config holds the settings of a registry that have a default. The zero Config is usable.
 type Config struct {
-	// OnError is called with the error of Resource.Close if no caller waits for it, perhaps by several goroutines at once. It must not
-	// call the registry. Default: such errors are ignored.
+	// OnError is called with the error of Resource.Close if no caller waits for it, perhaps by
+	// several goroutines at once. It must not call the registry. Default: such errors are ignored.
 	OnError func(id string, err error)
 }
 
 // Resource is something that lives in this worker.
 type Resource struct {
-	// ID identifies the resource in this worker. Required; at most 256 bytes, without control characters.
+	// ID identifies the resource in this worker. Required; at most 256 bytes, without control
+	// characters.
 	ID string
 	// Type is the kind of resource, for example "browser"; at most 256 bytes.
 	Type string
 	// Value is the object itself.
 	Value any
-	// TTL is how long the resource is kept while nobody leases it. 0: for ever. It must not be negative.
+	// TTL is how long the resource is kept while nobody leases it. 0: for ever. It must not be
+	// negative.
 	TTL time.Duration
-	// Close closes the resource. It is called once, when the resource has left the registry and its last lease was released. Nil: there is
-	// nothing to close.
+	// Close closes the resource. It is called once, when the resource has left the registry and its
+	// last lease was released. Nil: there is nothing to close.
 	Close func() error
-	// Metadata is free text for artifacts; at most 64 entries, keys and values of at most 256 bytes.
+	// Metadata is free text for artifacts; at most 64 entries, keys and values of at most 256
+	// bytes.
 	Metadata map[string]string
 }
 
@@ -65,8 +68,8 @@ func New(cfg Config) *Registry {
 	return r
 }
 
-// Register adds a resource, and describes it for Task.AddArtifact. Errors: ErrExists, ErrClosed, and one that says which field of res is
-// wrong; after an error the caller must close the resource.
+// Register adds a resource, and describes it for Task.AddArtifact. Errors: ErrExists, ErrClosed,
+// and one that says which field of res is wrong; after an error the caller must close the resource.
 func (r *Registry) Register(res Resource) (worker.Artifact, error) {
 	if err := res.check(); err != nil {
 		return worker.Artifact{}, err
@@ -89,7 +92,8 @@ func (r *Registry) Register(res Resource) (worker.Artifact, error) {
 	return e.artifact(), nil
 }
 
-// removeExpired removes a resource whose time to live is over although its timer has not fired yet; nil if there is none.
+// removeExpired removes a resource whose time to live is over although its timer has not fired yet;
+// nil if there is none.
 func (r *Registry) removeExpired(id string) *entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,7 +105,8 @@ func (r *Registry) removeExpired(id string) *entry {
 	return e
 }
 
-// Touch starts the time to live of a resource again, and describes the resource. The error is ErrNotFound.
+// Touch starts the time to live of a resource again, and describes the resource. The error is
+// ErrNotFound.
 func (r *Registry) Touch(id string) (worker.Artifact, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,8 +118,8 @@ func (r *Registry) Touch(id string) (worker.Artifact, error) {
 	return e.artifact(), nil
 }
 
-// Remove removes a resource: it cannot be leased any more, and is closed now or when its last lease is released. The errors are ErrNotFound
-// and the error of the resource's Close.
+// Remove removes a resource: it cannot be leased any more, and is closed now or when its last lease
+// is released. The errors are ErrNotFound and the error of the resource's Close.
 func (r *Registry) Remove(id string) error {
 	r.mu.Lock()
 	e, err := r.findLocked(id)
@@ -130,8 +135,8 @@ func (r *Registry) Remove(id string) error {
 	return e.close()
 }
 
-// Close removes all resources, and refuses new ones. Resources that are leased are closed when they are released. The error joins the
-// errors of closing the others.
+// Close removes all resources, and refuses new ones. Resources that are leased are closed when they
+// are released. The error joins the errors of closing the others.
 func (r *Registry) Close() error {
 	r.mu.Lock()
 	r.mu.closed = true
@@ -156,7 +161,8 @@ func (r *Registry) Len() int {
 	return len(r.mu.entries)
 }
 
-// findLocked returns a registered resource. A resource whose time to live is over counts as missing, even if its timer has not fired yet.
+// findLocked returns a registered resource. A resource whose time to live is over counts as
+// missing, even if its timer has not fired yet.
 func (r *Registry) findLocked(id string) (*entry, error) {
 	e := r.mu.entries[id]
 	if e == nil || e.expired(time.Now()) {

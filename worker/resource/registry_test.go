@@ -80,8 +80,8 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-// A resource is not closed while it is leased, even after its TTL. The TTL begins again with the release of the last lease, and with Touch. A second
-// Release of the same lease has no effect.
+// A resource is not closed while it is leased, even after its TTL. The TTL begins again with the
+// release of the last lease, and with Touch. A second Release of the same lease has no effect.
 func TestLeasedResourceIsNotClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := resource.New(resource.Config{})
@@ -110,8 +110,9 @@ func TestLeasedResourceIsNotClosed(t *testing.T) {
 	})
 }
 
-// A resource that is removed while it is leased is closed when the last lease is released, once. Its ID is free at once. Close closes the resources
-// that are left, and after Close nothing can be registered.
+// A resource that is removed while it is leased is closed when the last lease is released, once.
+// Its ID is free at once. Close closes the resources that are left, and after Close nothing can be
+// registered.
 func TestRemoveLeased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := resource.New(resource.Config{})
@@ -141,7 +142,8 @@ func TestRemoveLeased(t *testing.T) {
 	})
 }
 
-// LeaseAll leases all resources that a task refers to, or none: if one is missing, the others expire as if they had not been leased.
+// LeaseAll leases all resources that a task refers to, or none: if one is missing, the others
+// expire as if they had not been leased.
 func TestLeaseAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := resource.New(resource.Config{})
@@ -159,8 +161,8 @@ func TestLeaseAll(t *testing.T) {
 	})
 }
 
-// The Close function of each resource is called exactly once, even if many goroutines register, lease and remove the same ID at the same time and its
-// TTL ends.
+// The Close function of each resource is called exactly once, even if many goroutines register,
+// lease and remove the same ID at the same time and its TTL ends.
 func TestCloseFunctionIsCalledOnce(t *testing.T) {
 	r := resource.New(resource.Config{})
 	var made, closed atomic.Int64
@@ -189,8 +191,9 @@ func TestCloseFunctionIsCalledOnce(t *testing.T) {
 	}
 }
 
-// Register refuses a resource whose artifact the coordinator would refuse, or whose TTL is negative, with an error that names the field. The largest resource that Register
-// takes can be reported as an artifact.
+// Register refuses a resource whose artifact the coordinator would refuse, or whose TTL is
+// negative, with an error that names the field. The largest resource that Register takes can be
+// reported as an artifact.
 func TestResourceThatCannotBeReported(t *testing.T) {
 	long, entries := strings.Repeat("x", 257), map[string]string{}
 	for i := range 65 {
@@ -228,7 +231,8 @@ func TestResourceThatCannotBeReported(t *testing.T) {
 	})
 }
 
-// A resource that is leased for longer than its time to live can be leased and touched meanwhile. The time to live starts again with the last release.
+// A resource that is leased for longer than its time to live can be leased and touched meanwhile.
+// The time to live starts again with the last release.
 func TestLeaseLongerThanTheTimeToLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := resource.New(resource.Config{})

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// A timer that Touch did not stop in time closes nothing. A resource whose TTL is over cannot be leased even if its timer has not fired yet, and its
-// ID is free. OnError gets the error of a Close function for which no caller waits.
+// A timer that Touch did not stop in time closes nothing. A resource whose TTL is over cannot be
+// leased even if its timer has not fired yet, and its ID is free. OnError gets the error of a Close
+// function for which no caller waits.
 func TestTimerAtTheWrongMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failure := errors.New("stuck")

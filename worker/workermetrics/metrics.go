@@ -13,8 +13,9 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// Metrics counts what one worker does. It is a prometheus.Collector. A program with several workers gives each its own Metrics, registered with a label that
-// tells them apart: see prometheus.WrapRegistererWith.
+// Metrics counts what one worker does. It is a prometheus.Collector. A program with several workers
+// gives each its own Metrics, registered with a label that tells them apart: see
+// prometheus.WrapRegistererWith.
 type Metrics struct {
 	connected  prometheus.Gauge
 	noNewWork  prometheus.GaugeFunc
@@ -38,7 +39,8 @@ func New() *Metrics {
 		inflight:  gauge("lessor_worker_tasks_inflight", "Handlers that run."),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "lessor_worker_task_duration_seconds", Help: "How long handlers took, by how they ended.",
-			Buckets: prometheus.ExponentialBuckets(1e-3, 4, 13), // those of the coordinator's lessor_result_latency_seconds
+			// those of the coordinator's lessor_result_latency_seconds
+			Buckets: prometheus.ExponentialBuckets(1e-3, 4, 13),
 		}, []string{"outcome"}),
 		verdicts:   counters("lessor_worker_verdicts_total", "Verdicts on the outcomes of tasks, by kind of outcome, verdict and reason.", "kind", "verdict", "reason"),
 		heartbeats: counter("lessor_worker_heartbeats_sent_total", "Heartbeats that were sent."),
@@ -86,7 +88,8 @@ func (m *Metrics) begin() {
 	}
 }
 
-// verdict returns the counter of a verdict. Its labels are written as in lessor_verdicts_total of the coordinator, so that the two can be joined.
+// verdict returns the counter of a verdict. Its labels are written as in lessor_verdicts_total of
+// the coordinator, so that the two can be joined.
 func (m *Metrics) verdict(k lessorv1.ReportKind, v lessorv1.Verdict, r lessorv1.Reason) prometheus.Counter {
 	return m.verdicts.WithLabelValues(strings.ToLower(words.Name(k)), words.Name(v), words.Name(r))
 }
@@ -109,7 +112,8 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// SetSlots says how many handlers may run at once, for lessor_worker_slots: Config.Concurrency, and what the program has given to Worker.SetConcurrency since.
+// SetSlots says how many handlers may run at once, for lessor_worker_slots: Config.Concurrency, and
+// what the program has given to Worker.SetConcurrency since.
 func (m *Metrics) SetSlots(n int) { m.slotCount.Store(int64(n)) }
 
 // Hooks returns hooks that count, and then call those of also. They are for one worker.
@@ -161,7 +165,8 @@ func call[T any](hook func(T), arg T) {
 	}
 }
 
-// state notes a change of the worker's state. StateDraining says nothing about the connection, and may be told late: after the connection is lost.
+// state notes a change of the worker's state. StateDraining says nothing about the connection, and
+// may be told late: after the connection is lost.
 func (m *Metrics) state(s worker.State) {
 	switch s {
 	case worker.StateRegistered, worker.StateHeartbeating:
@@ -180,7 +185,8 @@ const (
 	lost      = "lost"
 )
 
-// outcomeOf returns how a handler has ended that returned err. A lease that is lost ends the context, too.
+// outcomeOf returns how a handler has ended that returned err. A lease that is lost ends the
+// context, too.
 func outcomeOf(t *worker.Task, err error) string {
 	early := t.StopCause() != nil
 	switch {

@@ -64,8 +64,9 @@ func (m *Metrics) value(t *testing.T, name string) (v float64) {
 	return 0
 }
 
-// A session is counted from its first to its last frame: how handlers ended and how long they took, what the coordinator said to their outcomes, and the
-// heartbeats, by whether the worker got new work.
+// A session is counted from its first to its last frame: how handlers ended and how long they took,
+// what the coordinator said to their outcomes, and the heartbeats, by whether the worker got new
+// work.
 func TestMetricsOfASession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, m := workertest.Start(t), New()
@@ -141,7 +142,8 @@ func TestMetricsOfASession(t *testing.T) {
 	})
 }
 
-// A worker that has lost its connection is not connected, even if it hears of a drain after that. Errors are counted by their kind.
+// A worker that has lost its connection is not connected, even if it hears of a drain after that.
+// Errors are counted by their kind.
 func TestConnectionAndErrors(t *testing.T) {
 	m := New()
 	hooks := m.Hooks(worker.Hooks{})

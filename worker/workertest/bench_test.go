@@ -11,13 +11,14 @@ import (
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
-// quiet discards the log of the coordinator, which would stand between the figures that benchstat reads.
+// quiet discards the log of the coordinator, which would stand between the figures that benchstat
+// reads.
 type quiet struct{ *testing.B }
 
 func (quiet) Output() io.Writer { return io.Discard }
 
-// BenchmarkShortTasks measures the rate of tasks that do nothing: dispatch and Complete over one stream, with an in-memory coordinator in the
-// same process.
+// BenchmarkShortTasks measures the rate of tasks that do nothing: dispatch and Complete over one
+// stream, with an in-memory coordinator in the same process.
 func BenchmarkShortTasks(b *testing.B) {
 	for _, concurrency := range []int{1, 10, 100, 1000} {
 		b.Run(fmt.Sprintf("concurrency=%d", concurrency), func(b *testing.B) {

@@ -16,7 +16,8 @@ func (c *Coordinator) RestartAfter(away time.Duration) {
 	c.serve()
 }
 
-// ShortenWaitLimit changes WaitLimit, of which each day takes seconds. It returns what the limit was.
+// ShortenWaitLimit changes WaitLimit, of which each day takes seconds. It returns what the limit
+// was.
 func (c *Coordinator) ShortenWaitLimit(to time.Duration) (was time.Duration) {
 	was, c.waitLimit = c.waitLimit, to
 	return was

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// link is a network between workers and the coordinator. While it is cut, bytes wait on both of its sides, as when a cable is out: nobody gets an
-// error.
+// link is a network between workers and the coordinator. While it is cut, bytes wait on both of its
+// sides, as when a cable is out: nobody gets an error.
 type link struct {
 	mu     sync.Mutex
 	cuts   int           // how many calls of cut have no mend yet

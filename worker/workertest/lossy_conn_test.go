@@ -31,8 +31,8 @@ var odds = []struct {
 	chance float64
 }{{drop, 0.03}, {double, 0.03}, {swap, 0.03}, {cut, 0.003}}
 
-// lossyConn is a connection between a worker and its coordinator that loses, doubles and swaps frames of sessions, in both directions, and cuts
-// streams.
+// lossyConn is a connection between a worker and its coordinator that loses, doubles and swaps
+// frames of sessions, in both directions, and cuts streams.
 type lossyConn struct {
 	grpc.ClientConnInterface
 	up, down fates
@@ -53,9 +53,10 @@ func newFates(seed, direction uint64) fates {
 	return fates{random: rand.New(rand.NewPCG(seed, direction)), counts: make(map[fate]int)}
 }
 
-// draw returns the fate of the next frame. A frame that opens a session, the handshake or its accept, passes or is cut. If it were lost no other
-// frame would show that, and the worker would wait for as long as the opening of a session may take. Grants that are not acknowledged are taken back
-// before that (W5).
+// draw returns the fate of the next frame. A frame that opens a session, the handshake or its
+// accept, passes or is cut. If it were lost no other frame would show that, and the worker would
+// wait for as long as the opening of a session may take. Grants that are not acknowledged are taken
+// back before that (W5).
 func (f *fates) draw(opens bool) fate {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,7 +102,8 @@ type lossyStream struct {
 
 	// heldUp holds the frame, if any, that is sent after the next one. Only SendMsg uses it.
 	heldUp []proto.Message
-	// heldDown holds the frame, if any, that is received after the next one, and queue the frames that RecvMsg returns next. Only RecvMsg uses them.
+	// heldDown holds the frame, if any, that is received after the next one, and queue the frames
+	// that RecvMsg returns next. Only RecvMsg uses them.
 	heldDown, queue []proto.Message
 }
 
@@ -141,8 +143,8 @@ func (s *lossyStream) RecvMsg(m any) error {
 	return nil
 }
 
-// applyFate applies a fate to a frame. It returns the frames that go on now: what is left of the frame, and after it the frame that was held, if it is
-// overtaken now.
+// applyFate applies a fate to a frame. It returns the frames that go on now: what is left of the
+// frame, and after it the frame that was held, if it is overtaken now.
 func applyFate(fate fate, frame proto.Message, held *[]proto.Message) []proto.Message {
 	overtaken := *held
 	switch *held = nil; fate {

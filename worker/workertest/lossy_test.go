@@ -17,8 +17,8 @@ import (
 
 var lossySeeds = flag.Uint64("lossy.seeds", 8, "how many connections TestLossyStream tries; the seed says what gets lost on each")
 
-// W5, W6, W7, W8: over streams that lose, double and swap frames, and that break, each task is run and committed in one attempt, no handler begins
-// without a live lease, and none is stopped.
+// W5, W6, W7, W8: over streams that lose, double and swap frames, and that break, each task is run
+// and committed in one attempt, no handler begins without a live lease, and none is stopped.
 func TestLossyStream(t *testing.T) {
 	t.Attr("rules", "W5 W6 W7 W8")
 	sum := make(map[fate]int)
@@ -74,7 +74,8 @@ func (l *lossyRun) run(seed uint64) {
 	stop()
 }
 
-// handle checks that the attempt has a live lease, and then runs for as many tenths of a second as the payload has bytes.
+// handle checks that the attempt has a live lease, and then runs for as many tenths of a second as
+// the payload has bytes.
 func (l *lossyRun) handle(ctx context.Context, task *worker.Task) ([]byte, error) {
 	l.mu.Lock()
 	l.runs[attemptID{task.ID, task.Attempt}]++

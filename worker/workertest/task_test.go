@@ -19,8 +19,8 @@ import (
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
-// A handler sees what was submitted, how often the task was tried, and which attempt is the last: the one whose failure makes the task FAILED. A retry by a
-// person begins anew.
+// A handler sees what was submitted, how often the task was tried, and which attempt is the last:
+// the one whose failure makes the task FAILED. A retry by a person begins anew.
 func TestHandlerSeesItsTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
@@ -81,8 +81,8 @@ func TestRetryAtOnce(t *testing.T) {
 	})
 }
 
-// After LoseLease the context of the handler ends, and what it returns is discarded; the next attempt has its own lease. A task that nobody holds has none
-// to lose.
+// After LoseLease the context of the handler ends, and what it returns is discarded; the next
+// attempt has its own lease. A task that nobody holds has none to lose.
 func TestLoseLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tb := &recorder{T: t}
@@ -117,7 +117,8 @@ func TestLoseLease(t *testing.T) {
 	})
 }
 
-// Each ExpireLease is a loss: the worker's own clock ends the handler, the coordinator counts, and after max_losses the task is quarantined. The worker goes on.
+// Each ExpireLease is a loss: the worker's own clock ends the handler, the coordinator counts, and
+// after max_losses the task is quarantined. The worker goes on.
 func TestExpireLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
@@ -184,8 +185,9 @@ func TestExpireLeaseFails(t *testing.T) {
 	})
 }
 
-// A handler that waits for its context, and a test that ends meanwhile, take a second of real time and not the 30 of a worker. A test may set another time.
-// In a bubble time costs nothing, so there a worker drains as it does in production.
+// A handler that waits for its context, and a test that ends meanwhile, take a second of real time
+// and not the 30 of a worker. A test may set another time. In a bubble time costs nothing, so there
+// a worker drains as it does in production.
 func TestDrainTimeout(t *testing.T) {
 	logged := func(tb workertest.TB, cfg worker.Config) string {
 		var log bytes.Buffer
@@ -211,7 +213,8 @@ func TestDrainTimeout(t *testing.T) {
 	})
 }
 
-// A handler that is called with a Task of its test's own panics at the first call that needs a worker, with a hint to this package.
+// A handler that is called with a Task of its test's own panics at the first call that needs a
+// worker, with a hint to this package.
 func TestTaskOfNoWorker(t *testing.T) {
 	for name, call := range map[string]func(*worker.Task){
 		"Progress":       func(task *worker.Task) { task.Progress(0.5, "half", "") },

@@ -1,5 +1,6 @@
-// Package workertest helps to test handlers against a real coordinator. The coordinator runs in the test's own process and keeps its tasks
-// in memory: leases, retries and verdicts are real, and no port is needed.
+// Package workertest helps to test handlers against a real coordinator. The coordinator runs in the
+// test's own process and keeps its tasks in memory: leases, retries and verdicts are real, and no
+// port is needed.
 //
 //	func TestResize(t *testing.T) {
 //		c := workertest.Start(t)
@@ -10,15 +11,19 @@
 //		if task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED { ... }
 //	}
 //
-// In a bubble of testing/synctest everything runs on fake time: an hour takes some hundredths of a second, or about 0.2 s while a handler runs, whose lease is
-// renewed; with the race detector three times as much. A worker's own heartbeats, which renew no lease, come once a minute. Outside of a bubble, a task that
-// fails each time becomes FAILED after the 15 seconds or so that its retries wait by default; RetryAtOnce shortens them.
+// In a bubble of testing/synctest everything runs on fake time: an hour takes some hundredths of a
+// second, or about 0.2 s while a handler runs, whose lease is renewed; with the race detector three
+// times as much. A worker's own heartbeats, which renew no lease, come once a minute. Outside of a
+// bubble, a task that fails each time becomes FAILED after the 15 seconds or so that its retries
+// wait by default; RetryAtOnce shortens them.
 //
-// The most important path of a handler is the one on which it loses its lease, and must stop: LoseLease takes it there at once, and ExpireLease by a lost
-// network, which counts as a loss of the task.
+// The most important path of a handler is the one on which it loses its lease, and must stop:
+// LoseLease takes it there at once, and ExpireLease by a lost network, which counts as a loss of
+// the task.
 //
-// A call that waits for a task that does not end fails, and says what the task waits for: in a bubble after WaitLimit, outside of one shortly before "go test
-// -timeout" ends the test. So a type that is spelt in two ways, or a queue without a worker, does not go without a word.
+// A call that waits for a task that does not end fails, and says what the task waits for: in a
+// bubble after WaitLimit, outside of one shortly before "go test -timeout" ends the test. So a type
+// that is spelt in two ways, or a queue without a worker, does not go without a word.
 package workertest
 
 import (
@@ -46,19 +51,22 @@ import (
 	"github.com/lessor-dev/lessor/worker/producer"
 )
 
-// WaitLimit is how long a call waits for a task in a bubble of testing/synctest, on its fake time. That takes about a second, or some ten while
-// a handler hangs. Before a task that is to run later, sleep.
+// WaitLimit is how long a call waits for a task in a bubble of testing/synctest, on its fake time.
+// That takes about a second, or some ten while a handler hangs. Before a task that is to run later,
+// sleep.
 const WaitLimit = 48 * time.Hour
 
-// bubbleHeartbeat is how often workers send a heartbeat in a bubble. Each one measures the test's machine, which takes most of the real time of an idle hour.
-// Leases are renewed by heartbeats of their own.
+// bubbleHeartbeat is how often workers send a heartbeat in a bubble. Each one measures the test's
+// machine, which takes most of the real time of an idle hour. Leases are renewed by heartbeats of
+// their own.
 const bubbleHeartbeat = time.Minute
 
 // pipeBuffer is the size of the buffer of the in-memory connection in each direction, in bytes.
 const pipeBuffer = 1 << 20
 
-// TB is the part of testing.TB that this package needs; other test frameworks have these methods as well. If it also has the method Deadline of testing.T,
-// calls that wait for a task fail shortly before that time.
+// TB is the part of testing.TB that this package needs; other test frameworks have these methods as
+// well. If it also has the method Deadline of testing.T, calls that wait for a task fail shortly
+// before that time.
 type TB interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -79,14 +87,17 @@ type Coordinator struct {
 	// producer watches tasks.
 	producer *producer.Client
 	log      *slog.Logger
-	// waitCtx is the context of calls that wait for a task. endWaiting ends it, with the error of the worker that ended.
+	// waitCtx is the context of calls that wait for a task. endWaiting ends it, with the error of
+	// the worker that ended.
 	waitCtx    context.Context //nolint:containedctx // the context of the test, which endWaiting can end earlier
 	endWaiting context.CancelCauseFunc
-	// waitLimit is how long a call waits for a task in a bubble of testing/synctest; 0: the test is in none.
+	// waitLimit is how long a call waits for a task in a bubble of testing/synctest; 0: the test is
+	// in none.
 	waitLimit time.Duration
 
-	// turn has room for one call that starts or stops the server. It guards store, stop, served and over. It is no mutex, because the time of a bubble stands
-	// still while a goroutine waits for a mutex.
+	// turn has room for one call that starts or stops the server. It guards store, stop, served and
+	// over. It is no mutex, because the time of a bubble stands still while a goroutine waits for a
+	// mutex.
 	turn  chan struct{}
 	store *memstore.Store
 	// over: the test has ended.
@@ -111,7 +122,8 @@ func Start(tb TB) *Coordinator {
 	c.conn = c.dial(func(conn net.Conn) net.Conn { return c.link.wrap(conn) })
 	c.inside = c.dial(func(conn net.Conn) net.Conn { return conn })
 	c.tasks = lessorv1.NewTaskServiceClient(c.inside)
-	c.producer = producer.NewWithConfig(c.inside, producer.Config{Logger: slog.New(slog.DiscardHandler)}) // a restart is no news to the test
+	// a restart is no news to the test
+	c.producer = producer.NewWithConfig(c.inside, producer.Config{Logger: slog.New(slog.DiscardHandler)})
 	c.serve()
 	tb.Cleanup(func() {
 		stopTimer()
@@ -149,8 +161,9 @@ var (
 	errTooLong = errors.New("it has waited for very long")
 )
 
-// limitWaiting ends calls that wait early enough before the deadline of the test to say what they wait for. Their context has no deadline, because the
-// coordinator would learn of it, and its own end of the call, which says nothing, often comes first.
+// limitWaiting ends calls that wait early enough before the deadline of the test to say what they
+// wait for. Their context has no deadline, because the coordinator would learn of it, and its own
+// end of the call, which says nothing, often comes first.
 func (c *Coordinator) limitWaiting() (stop func()) {
 	if inBubble() {
 		c.waitLimit = WaitLimit
@@ -164,14 +177,17 @@ func (c *Coordinator) limitWaiting() (stop func()) {
 	return func() { timer.Stop() }
 }
 
-// bubbleTime is a time that no clock shows outside of a bubble, because there were no bubbles yet, and no bubble reaches: each begins with the year 2000.
+// bubbleTime is a time that no clock shows outside of a bubble, because there were no bubbles yet,
+// and no bubble reaches: each begins with the year 2000.
 var bubbleTime = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// inBubble reports whether the test is in a bubble of testing/synctest. The start of fake time is the only documented sign of one that does no harm:
-// synctest.Wait panics outside of a bubble, but in one it waits for all goroutines, and fails if another one waits already.
+// inBubble reports whether the test is in a bubble of testing/synctest. The start of fake time is
+// the only documented sign of one that does no harm: synctest.Wait panics outside of a bubble, but
+// in one it waits for all goroutines, and fails if another one waits already.
 func inBubble() bool { return time.Now().Before(bubbleTime) }
 
-// deadline returns the deadline of the test, if it has one. In a bubble of synctest that of testing.T has none: its method panics there.
+// deadline returns the deadline of the test, if it has one. In a bubble of synctest that of
+// testing.T has none: its method panics there.
 func deadline(tb TB) (at time.Time, ok bool) {
 	limited, ok := tb.(interface{ Deadline() (time.Time, bool) })
 	if !ok {
@@ -189,8 +205,9 @@ func deadline(tb TB) (at time.Time, ok bool) {
 func (c *Coordinator) serve() {
 	c.tb.Helper()
 	cfg := coordinator.Config{
-		Logger:   c.log,
-		Sessions: session.Config{Health: session.NeverFull}, // the memory and disk of the test's machine must not matter
+		Logger: c.log,
+		// the memory and disk of the test's machine must not matter
+		Sessions: session.Config{Health: session.NeverFull},
 	}
 	if c.waitLimit > 0 { // in a bubble
 		bubble.FakeTime(&cfg)
@@ -224,8 +241,8 @@ func (c *Coordinator) end() {
 	c.shutdown()
 }
 
-// Restart stops the coordinator and starts it again with everything that was durable. Leases stay live (A9), and workers reconnect by
-// themselves. It fails the test if the test has ended.
+// Restart stops the coordinator and starts it again with everything that was durable. Leases stay
+// live (A9), and workers reconnect by themselves. It fails the test if the test has ended.
 func (c *Coordinator) Restart() {
 	c.tb.Helper()
 	c.turn <- struct{}{}
@@ -239,14 +256,17 @@ func (c *Coordinator) Restart() {
 	c.serve()
 }
 
-// Conn returns a connection to the coordinator, for any of its services. It is closed when the test ends.
+// Conn returns a connection to the coordinator, for any of its services. It is closed when the test
+// ends.
 func (c *Coordinator) Conn() *grpc.ClientConn { return c.conn }
 
-// drainTimeout is how long handlers may go on in real time when their worker is stopped, unless the test sets its own time.
+// drainTimeout is how long handlers may go on in real time when their worker is stopped, unless the
+// test sets its own time.
 const drainTimeout = time.Second
 
-// Worker makes a worker for the queue. Give it handlers, then pass it to Run. Without cfg.Logger it logs to the output of the test. Outside of a bubble,
-// cfg.DrainTimeout is 1 s by default, so that a test does not wait at its end for a handler that waits for its context.
+// Worker makes a worker for the queue. Give it handlers, then pass it to Run. Without cfg.Logger it
+// logs to the output of the test. Outside of a bubble, cfg.DrainTimeout is 1 s by default, so that
+// a test does not wait at its end for a handler that waits for its context.
 func (c *Coordinator) Worker(queue string, cfg worker.Config) *worker.Worker {
 	c.tb.Helper()
 	if cfg.Logger == nil {
@@ -262,9 +282,10 @@ func (c *Coordinator) Worker(queue string, cfg worker.Config) *worker.Worker {
 	return w
 }
 
-// Run runs w in the background. stop drains w, and fails the test if w had to give something up; the end of the test does the same. It is
-// no failure if somebody else has drained w before. If w ends by itself with an error, for example because it has no handler, every call
-// that waits for a task fails.
+// Run runs w in the background. stop drains w, and fails the test if w had to give something up;
+// the end of the test does the same. It is no failure if somebody else has drained w before. If w
+// ends by itself with an error, for example because it has no handler, every call that waits for a
+// task fails.
 func (c *Coordinator) Run(w *worker.Worker) (stop func()) {
 	c.tb.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.tb.Context()))
@@ -301,8 +322,9 @@ func (c *Coordinator) Submit(spec *lessorv1.TaskSpec) (taskID string) {
 	return res.GetTask().GetTaskId()
 }
 
-// RetryAtOnce makes the retries of the queue's tasks wait only a millisecond, for tests in real time. It concerns tasks that are submitted afterwards, unless
-// their retry_policy sets its own initial_backoff. It does not shorten what a handler asks for with worker.RetryAfter.
+// RetryAtOnce makes the retries of the queue's tasks wait only a millisecond, for tests in real
+// time. It concerns tasks that are submitted afterwards, unless their retry_policy sets its own
+// initial_backoff. It does not shorten what a handler asks for with worker.RetryAfter.
 func (c *Coordinator) RetryAtOnce(queue string) {
 	c.tb.Helper()
 	policy := &lessorv1.RetryPolicy{InitialBackoff: durationpb.New(time.Millisecond), MaxBackoff: durationpb.New(time.Millisecond)}
@@ -322,8 +344,8 @@ func (c *Coordinator) Wait(taskID string) *lessorv1.Task {
 	return c.Task(taskID)
 }
 
-// WaitState waits until the task has reached the state; it may have left the state since. The test fails if the task ends without reaching
-// it.
+// WaitState waits until the task has reached the state; it may have left the state since. The test
+// fails if the task ends without reaching it.
 func (c *Coordinator) WaitState(taskID string, state lessorv1.TaskState) {
 	c.tb.Helper()
 	err := c.watch(taskID, func(event *lessorv1.WatchTaskResponse) bool { return event.GetTaskState() == state })
@@ -347,7 +369,8 @@ func (c *Coordinator) explain(taskID string, err error) string {
 	return fmt.Sprintf("; it is %s", res.GetSummary())
 }
 
-// watch reads the events of the task until enough returns true for one. The error is io.EOF if the task ends before.
+// watch reads the events of the task until enough returns true for one. The error is io.EOF if the
+// task ends before.
 func (c *Coordinator) watch(taskID string, enough func(*lessorv1.WatchTaskResponse) bool) error {
 	ctx, stop := context.WithCancelCause(c.waitCtx)
 	defer stop(nil)
@@ -391,9 +414,10 @@ func (c *Coordinator) Cancel(taskID, reason string) {
 	}
 }
 
-// LoseLease ends the lease of the task, as an operator does who kicks the worker that holds it: the context of the handler ends with worker.ErrLeaseLost, what
-// it returns is discarded (K2), and the task is READY for its next attempt. The other leases of that worker end as well. The test fails if no worker holds the
-// task, so wait for the handler first, for example with WaitState.
+// LoseLease ends the lease of the task, as an operator does who kicks the worker that holds it: the
+// context of the handler ends with worker.ErrLeaseLost, what it returns is discarded (K2), and the
+// task is READY for its next attempt. The other leases of that worker end as well. The test fails
+// if no worker holds the task, so wait for the handler first, for example with WaitState.
 func (c *Coordinator) LoseLease(taskID string) {
 	c.tb.Helper()
 	l := c.Task(taskID).GetLease()
@@ -408,11 +432,14 @@ func (c *Coordinator) LoseLease(taskID string) {
 	}
 }
 
-// ExpireLease lets the lease of the task expire, as it does when a machine loses its network or dies: nothing passes between the coordinator and all that uses
-// Conn, which includes the workers, until the lease has ended. The context of the handler ends with worker.ErrLeaseLost by the worker's own clock, and the
-// coordinator counts a loss: the task is READY for its next attempt, or FAILED and quarantined after max_losses. Leases of other tasks expire as well if they are
-// not longer. It takes the heartbeat_timeout of the task, 90 s by default, which costs nothing in a bubble. The test fails if no worker holds the task, so wait
-// for the handler first, or if its lease ends in another way.
+// ExpireLease lets the lease of the task expire, as it does when a machine loses its network or
+// dies: nothing passes between the coordinator and all that uses Conn, which includes the workers,
+// until the lease has ended. The context of the handler ends with worker.ErrLeaseLost by the
+// worker's own clock, and the coordinator counts a loss: the task is READY for its next attempt, or
+// FAILED and quarantined after max_losses. Leases of other tasks expire as well if they are not
+// longer. It takes the heartbeat_timeout of the task, 90 s by default, which costs nothing in a
+// bubble. The test fails if no worker holds the task, so wait for the handler first, or if its
+// lease ends in another way.
 func (c *Coordinator) ExpireLease(taskID string) {
 	c.tb.Helper()
 	task := c.Task(taskID)

@@ -57,7 +57,8 @@ func wantState(t *testing.T, task *lessorv1.Task, want lessorv1.TaskState) {
 	}
 }
 
-// A coordinator of workertest gives work to a worker even if the memory and the disk of the machine are full.
+// A coordinator of workertest gives work to a worker even if the memory and the disk of the machine
+// are full.
 func TestFullMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
@@ -88,7 +89,8 @@ func TestComplete(t *testing.T) {
 	})
 }
 
-// T3, T10, A2: the retry of a failed attempt gets the checkpoint of that attempt and a higher fencing token.
+// T3, T10, A2: the retry of a failed attempt gets the checkpoint of that attempt and a higher
+// fencing token.
 func TestRetryWithCheckpoint(t *testing.T) {
 	t.Attr("rules", "T3 T10 A2")
 	var tokens []uint64
@@ -113,7 +115,8 @@ func TestRetryWithCheckpoint(t *testing.T) {
 	})
 }
 
-// T4: a permanent failure is not retried, and keeps its category and message. A panic is a failure that is retried, with the stack.
+// T4: a permanent failure is not retried, and keeps its category and message. A panic is a failure
+// that is retried, with the stack.
 func TestFailures(t *testing.T) {
 	t.Attr("rules", "T4")
 	serve(t, func(_ context.Context, task *worker.Task) ([]byte, error) {
@@ -137,7 +140,8 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// A3, K4: a task that runs much longer than its TTL keeps its lease by heartbeats, and can confirm it at any time.
+// A3, K4: a task that runs much longer than its TTL keeps its lease by heartbeats, and can confirm
+// it at any time.
 func TestLongTask(t *testing.T) {
 	t.Attr("rules", "A3 K4")
 	serve(t, func(ctx context.Context, task *worker.Task) ([]byte, error) {
@@ -162,7 +166,8 @@ func TestLongTask(t *testing.T) {
 	})
 }
 
-// T7, K6: a cancel ends the handler's context at once, with its reason. If the handler then returns, the task is CANCELLED.
+// T7, K6: a cancel ends the handler's context at once, with its reason. If the handler then
+// returns, the task is CANCELLED.
 func TestCancel(t *testing.T) {
 	t.Attr("rules", "T7 K6")
 	reasons := make(chan string, 1)
@@ -182,7 +187,8 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// T7, K2: a handler that still runs at the end of the grace after a cancel has lost its lease: its result is discarded, and the task is FAILED.
+// T7, K2: a handler that still runs at the end of the grace after a cancel has lost its lease: its
+// result is discarded, and the task is FAILED.
 func TestCancelTimeout(t *testing.T) {
 	t.Attr("rules", "T7 K2")
 	var cause error
@@ -222,7 +228,8 @@ func TestAttemptTimeout(t *testing.T) {
 	})
 }
 
-// A9, W8: restarts of the coordinator do not end the lease of a running handler; its outcome is committed in the first attempt.
+// A9, W8: restarts of the coordinator do not end the lease of a running handler; its outcome is
+// committed in the first attempt.
 func TestRestart(t *testing.T) {
 	t.Attr("rules", "A9 W8")
 	begun := make(chan struct{}, 1)
@@ -249,7 +256,8 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// A9, K5: restarts of the coordinator while many tasks run cost none of them an attempt: a report without a verdict is sent again on the next stream.
+// A9, K5: restarts of the coordinator while many tasks run cost none of them an attempt: a report
+// without a verdict is sent again on the next stream.
 func TestRestartsUnderLoad(t *testing.T) {
 	t.Attr("rules", "A9 K5")
 	serve(t, func(ctx context.Context, task *worker.Task) ([]byte, error) {
@@ -280,8 +288,8 @@ func TestRestartsUnderLoad(t *testing.T) {
 	})
 }
 
-// A9: a coordinator that stops asks its workers to wait for a second. Those with leases that are nearly as short do not wait so long, so that a restart costs
-// no task its lease.
+// A9: a coordinator that stops asks its workers to wait for a second. Those with leases that are
+// nearly as short do not wait so long, so that a restart costs no task its lease.
 func TestRestartUnderShortLeases(t *testing.T) {
 	t.Attr("rules", "A9")
 	const ttl, tasks = 2 * time.Second, 300
@@ -317,8 +325,8 @@ func TestRestartUnderShortLeases(t *testing.T) {
 	})
 }
 
-// A9, K5, W8: while the coordinator is away for half a TTL no handler is stopped. Outcomes of that time are committed when it is back, each in the
-// first attempt.
+// A9, K5, W8: while the coordinator is away for half a TTL no handler is stopped. Outcomes of that
+// time are committed when it is back, each in the first attempt.
 func TestRollingRestart(t *testing.T) {
 	t.Attr("rules", "A9 K5 W8")
 	const away, ttl = 45 * time.Second, 90 * time.Second
@@ -341,8 +349,9 @@ func TestRollingRestart(t *testing.T) {
 			ids[i] = c.Submit(s)
 		}
 		for range 2 {
-			// The stop must not be at a full second. Handlers end then and other tasks are granted; a grant that is not acknowledged when the
-			// connection breaks is taken back (W5) if the worker needs more than five seconds to come back.
+			// The stop must not be at a full second. Handlers end then and other tasks are granted;
+			// a grant that is not acknowledged when the connection breaks is taken back (W5) if the
+			// worker needs more than five seconds to come back.
 			time.Sleep(ttl/3 + 300*time.Millisecond)
 			c.RestartAfter(away)
 		}
@@ -356,8 +365,9 @@ func TestRollingRestart(t *testing.T) {
 	})
 }
 
-// A8, A9: while the coordinator is away for longer than leases live, handlers are stopped by the worker's own clock. One that finishes all the same is
-// committed in its first attempt when the coordinator is back, where its lease still lives.
+// A8, A9: while the coordinator is away for longer than leases live, handlers are stopped by the
+// worker's own clock. One that finishes all the same is committed in its first attempt when the
+// coordinator is back, where its lease still lives.
 func TestLongOutage(t *testing.T) {
 	t.Attr("rules", "A8 A9")
 	causes := make(chan error, 10)
@@ -409,8 +419,8 @@ func (b *brittleConn) set(broken bool) {
 	b.broken = broken
 }
 
-// T5: a task that kills each worker process at once, before anything more is sent, uses up its losses and is quarantined. The first death may be one of which
-// the coordinator had heard nothing.
+// T5: a task that kills each worker process at once, before anything more is sent, uses up its
+// losses and is quarantined. The first death may be one of which the coordinator had heard nothing.
 func TestTaskThatKillsItsWorkersAtOnce(t *testing.T) {
 	t.Attr("rules", "T5")
 	synctest.Test(t, func(t *testing.T) {
@@ -452,8 +462,8 @@ func TestTaskThatKillsItsWorkersAtOnce(t *testing.T) {
 	})
 }
 
-// V15: a handler finishes while its worker has no connection, after its lease has ended. The coordinator refuses the result and keeps it, so that an
-// operator can adopt it.
+// V15: a handler finishes while its worker has no connection, after its lease has ended. The
+// coordinator refuses the result and keeps it, so that an operator can adopt it.
 func TestLateResultCanBeAdopted(t *testing.T) {
 	t.Attr("rules", "V15")
 	synctest.Test(t, func(t *testing.T) {
@@ -496,7 +506,8 @@ func TestLateResultCanBeAdopted(t *testing.T) {
 	})
 }
 
-// W10: a worker that is drained releases a task that it cannot finish. Another worker gets it, and neither a failure nor a loss is counted.
+// W10: a worker that is drained releases a task that it cannot finish. Another worker gets it, and
+// neither a failure nor a loss is counted.
 func TestDrainHandsOver(t *testing.T) {
 	t.Attr("rules", "W10")
 	synctest.Test(t, func(t *testing.T) {
@@ -597,7 +608,8 @@ type errorsOf struct {
 
 func (tb *errorsOf) Errorf(string, ...any) { tb.errors++ }
 
-// A worker that was drained over the admin service is no failure of the test, because it has left nothing behind. One that is stuck in a handler is.
+// A worker that was drained over the admin service is no failure of the test, because it has left
+// nothing behind. One that is stuck in a handler is.
 func TestDrainedWorkerIsNoFailure(t *testing.T) {
 	for name, stuck := range map[string]bool{"handler returns": false, "handler is stuck": true} {
 		t.Run(name, func(t *testing.T) {
@@ -644,7 +656,8 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// If a worker cannot run, Wait and WaitState fail the test with the reason, instead of waiting for ever.
+// If a worker cannot run, Wait and WaitState fail the test with the reason, instead of waiting for
+// ever.
 func TestWaitForAWorkerThatFails(t *testing.T) {
 	for name, wait := range map[string]func(c *workertest.Coordinator, id string){
 		"Wait":      func(c *workertest.Coordinator, id string) { c.Wait(id) },
@@ -675,7 +688,8 @@ func TestWaitForAWorkerThatFails(t *testing.T) {
 	}
 }
 
-// hurried is a recorder whose test ends soon. Its Fatalf ends the goroutine, as that of testing.T does.
+// hurried is a recorder whose test ends soon. Its Fatalf ends the goroutine, as that of testing.T
+// does.
 type hurried struct {
 	recorder
 	deadline time.Time
@@ -683,7 +697,8 @@ type hurried struct {
 
 func (h *hurried) Deadline() (time.Time, bool) { return h.deadline, true }
 
-// A call that waits for a task that no worker takes does not wait until go test ends everything: it fails before, and says why.
+// A call that waits for a task that no worker takes does not wait until go test ends everything: it
+// fails before, and says why.
 func TestWaitSaysWhyBeforeTheDeadlineOfTheTest(t *testing.T) {
 	for name, wait := range map[string]func(*workertest.Coordinator, string){
 		"Wait":      func(c *workertest.Coordinator, id string) { c.Wait(id) },
@@ -693,7 +708,8 @@ func TestWaitSaysWhyBeforeTheDeadlineOfTheTest(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tb := &hurried{recorder: recorder{T: t}, deadline: time.Now().Add(10 * time.Minute)}
 				c := workertest.Start(tb)
-				if at, ok := c.WaitContext().Deadline(); ok { // the coordinator would then end the call first, without a reason
+				// the coordinator would then end the call first, without a reason
+				if at, ok := c.WaitContext().Deadline(); ok {
 					t.Errorf("calls that wait have the deadline %v", at)
 				}
 				w := c.Worker("q", worker.Config{})
@@ -740,7 +756,8 @@ func TestWaitStateSaysHowTheTaskEnded(t *testing.T) {
 	})
 }
 
-// In a bubble a test has no deadline. There, a call that waits for a task that no worker takes fails after a long fake time, and says why.
+// In a bubble a test has no deadline. There, a call that waits for a task that no worker takes
+// fails after a long fake time, and says why.
 func TestWaitSaysWhyInABubble(t *testing.T) {
 	for name, wait := range map[string]func(*workertest.Coordinator, string){
 		"Wait":      func(c *workertest.Coordinator, id string) { c.Wait(id) },
@@ -776,8 +793,9 @@ func TestWaitSaysWhyInABubble(t *testing.T) {
 	}
 }
 
-// A TB that has only the methods of TB is seen to be in a bubble as well, where WaitLimit applies, and where handlers have as long as in production to end
-// when their worker stops. Outside of one, there is no WaitLimit.
+// A TB that has only the methods of TB is seen to be in a bubble as well, where WaitLimit applies,
+// and where handlers have as long as in production to end when their worker stops. Outside of one,
+// there is no WaitLimit.
 func TestBubbleOfAnotherTB(t *testing.T) {
 	type other struct{ workertest.TB }
 	synctest.Test(t, func(t *testing.T) {
@@ -819,7 +837,8 @@ func (e *ending) end() {
 	}
 }
 
-// Restart after the end of the test says so, instead of waiting for ever. While the test ends, it does no harm.
+// Restart after the end of the test says so, instead of waiting for ever. While the test ends, it
+// does no harm.
 func TestRestartAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tb := &ending{recorder: recorder{T: t}}

@@ -1,4 +1,5 @@
-// Package inside lets the tests of a whole coordinator look at its parts, without an exported name in package coordinator that users would see.
+// Package inside lets the tests of a whole coordinator look at its parts, without an exported name
+// in package coordinator that users would see.
 package inside
 
 import (
@@ -29,5 +30,6 @@ type Parts struct {
 	Idle          func() <-chan struct{} // closed when no call is under way
 }
 
-// Of returns the parts of a *coordinator.Coordinator. Package coordinator, which this package cannot import, sets it.
+// Of returns the parts of a *coordinator.Coordinator. Package coordinator, which this package
+// cannot import, sets it.
 var Of func(coordinator any) Parts

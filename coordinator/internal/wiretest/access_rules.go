@@ -12,7 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 )
 
-// AccessRules answers from docs/security.md who may make which call. The tests of package gate check that the document agrees with the code.
+// AccessRules answers from docs/security.md who may make which call. The tests of package gate
+// check that the document agrees with the code.
 type AccessRules struct{ text string }
 
 // ReadAccessRules reads the document.

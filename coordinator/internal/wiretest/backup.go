@@ -55,7 +55,8 @@ func (r *Rig) ConfirmBackup(t *testing.T, id, problem string) error {
 	return err
 }
 
-// ShortStore is a store whose snapshots end with an error after a few bytes, as if the disk could not be read any further.
+// ShortStore is a store whose snapshots end with an error after a few bytes, as if the disk could
+// not be read any further.
 type ShortStore struct{ *memstore.Store }
 
 // Snapshot implements store.Store.

@@ -24,7 +24,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Invoke makes any call with an empty request, and returns its error. Of a stream, it returns the error of the first message.
+// Invoke makes any call with an empty request, and returns its error. Of a stream, it returns the
+// error of the first message.
 func (r *Rig) Invoke(ctx context.Context, method string) error {
 	return r.InvokeWith(ctx, method, &emptypb.Empty{})
 }

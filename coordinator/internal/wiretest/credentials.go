@@ -67,7 +67,8 @@ func ProblemOf(err error) string {
 // ShortLife is the lifetime of tokens that expire during a test.
 const ShortLife = 30 * time.Second
 
-// CredentialEndings has, for each way in which a credential ends, a function that ends the token id.
+// CredentialEndings has, for each way in which a credential ends, a function that ends the token
+// id.
 var CredentialEndings = map[auth.Problem]func(r *Rig, id string) error{
 	auth.Revoked: func(r *Rig, id string) error {
 		_, err := r.Gate.Keyring().Revoke(context.Background(), gate.DefaultTenant, id, "ann", time.Now())
@@ -91,15 +92,17 @@ func (r *Rig) WithToken(token string) *Rig {
 	return &mine
 }
 
-// OperatorContext makes a token for an operator of a tenant, and returns a context whose calls carry it.
+// OperatorContext makes a token for an operator of a tenant, and returns a context whose calls
+// carry it.
 func (r *Rig) OperatorContext(t *testing.T, tenant string) context.Context {
 	t.Helper()
 	token, _ := r.Issue(t, tenant, auth.Operator)
 	return WithToken(t.Context(), token)
 }
 
-// WithCertificates runs a test against a coordinator that requires credentials. The client of the rig has a worker's certificate; replace writes another
-// certificate of the same worker into the client's files.
+// WithCertificates runs a test against a coordinator that requires credentials. The client of the
+// rig has a worker's certificate; replace writes another certificate of the same worker into the
+// client's files.
 func WithCertificates(t *testing.T, test func(t *testing.T, r *Rig, cert *x509.Certificate, replace func())) {
 	t.Helper()
 	dir := t.TempDir()

@@ -1,5 +1,6 @@
-// Package wiretest runs a whole coordinator, in memory and on the fake time of a synctest bubble, for tests that call it over the wire. Such a
-// test of a package below coordinator is beside the code that it tests, in a file whose name ends in _wire_test.
+// Package wiretest runs a whole coordinator, in memory and on the fake time of a synctest bubble,
+// for tests that call it over the wire. Such a test of a package below coordinator is beside the
+// code that it tests, in a file whose name ends in _wire_test.
 //
 //	rig.go            a coordinator with a client of each service, and the shortest way through the life of a task
 //	calls.go          other calls, and what is expected of their errors

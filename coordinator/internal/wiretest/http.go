@@ -39,7 +39,8 @@ func (r *Rig) Web(t *testing.T) *HTTPClient {
 	go func() { served <- r.HTTP.Serve(lis) }()
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return lis.DialContext(ctx) },
-		// bufconn may report a read deadline that the server has already cleared. The server would then think that an idle client has left.
+		// bufconn may report a read deadline that the server has already cleared. The server would
+		// then think that an idle client has left.
 		DisableKeepAlives: true,
 	}
 	t.Cleanup(func() {
@@ -77,7 +78,8 @@ func (w *HTTPClient) SendWith(method, path, token string, body io.Reader, header
 	return a
 }
 
-// SendWithoutReading makes a request, and does not read the body of the response; the caller does that.
+// SendWithoutReading makes a request, and does not read the body of the response; the caller does
+// that.
 func (w *HTTPClient) SendWithoutReading(method, path, token string, body io.Reader, header http.Header) *http.Response {
 	w.T.Helper()
 	req, err := http.NewRequestWithContext(w.T.Context(), method, "http://coordinator"+path, body)
@@ -103,7 +105,8 @@ func (a HTTPResponse) Named(name string) HTTPResponse {
 	return a
 }
 
-// Want checks the status and fields of the body. fields has pairs of a name and a value; nil means that the field is null, and "" that it is missing.
+// Want checks the status and fields of the body. fields has pairs of a name and a value; nil means
+// that the field is null, and "" that it is missing.
 func (a HTTPResponse) Want(t *testing.T, status int, fields ...any) {
 	t.Helper()
 	if a.StatusCode != status {
@@ -150,7 +153,8 @@ func (w *HTTPClient) Lease(token, queue string) HTTPLease {
 	return HTTPLease{a["taskId"].(string), a["taskToken"].(string), a["leaseId"].(string)}
 }
 
-// Callback makes a callback for an assignment, with its task token and attempt. more is JSON that follows the attempt in the body.
+// Callback makes a callback for an assignment, with its task token and attempt. more is JSON that
+// follows the attempt in the body.
 func (w *HTTPClient) Callback(verb string, a *lessorv1.Assignment, more string) HTTPResponse {
 	w.T.Helper()
 	return w.PostCallback(verb, a.GetTask().GetTaskId(), a.GetTaskToken(), fmt.Sprintf(`{"attempt": %d%s}`, a.GetAttempt(), more))
@@ -162,7 +166,8 @@ func (w *HTTPClient) PostCallback(verb, task, token, body string) HTTPResponse {
 	return w.Send(http.MethodPost, "/v1/tasks/"+task+"/"+verb, token, body)
 }
 
-// GetPath returns the body of the answer to a GET request without a credential. It fails the test if the status is not want.
+// GetPath returns the body of the answer to a GET request without a credential. It fails the test
+// if the status is not want.
 func GetPath(t *testing.T, r *Rig, path string, want int) string {
 	t.Helper()
 	w := httptest.NewRecorder()

@@ -42,7 +42,8 @@ var readAPIDocument = sync.OnceValues(func() (d apiDocument, err error) {
 	return d, err
 })
 
-// WantDescribed checks that openapi.json describes a response, if the request has a route (H2). body is that of a response in JSON; nil: it is not checked.
+// WantDescribed checks that openapi.json describes a response, if the request has a route (H2).
+// body is that of a response in JSON; nil: it is not checked.
 func WantDescribed(t *testing.T, method, path string, status int, body map[string]any) {
 	t.Helper()
 	d, err := readAPIDocument()

@@ -56,13 +56,15 @@ func WithQuotas(t *testing.T, l quota.Limits, test func(t *testing.T, r *Rig)) {
 	ServeWith(t, nil, cfg, test)
 }
 
-// WantQuotaError checks that err is the refusal of limit l, with all its details, and returns its wait. of is whose limit it is: "tenant" or "credential".
+// WantQuotaError checks that err is the refusal of limit l, with all its details, and returns its
+// wait. of is whose limit it is: "tenant" or "credential".
 func WantQuotaError(t *testing.T, err error, l quota.Limit, of, value string) time.Duration {
 	t.Helper()
 	return wantQuotaError(t, err, map[string]string{"limit": l.String(), "of": of, "value": value})
 }
 
-// WantTasksQuota checks that err is the refusal, with all its details, of asked tasks to a tenant that has used of most.
+// WantTasksQuota checks that err is the refusal, with all its details, of asked tasks to a tenant
+// that has used of most.
 func WantTasksQuota(t *testing.T, err error, most, used, asked int) {
 	t.Helper()
 	wantQuotaError(t, err, map[string]string{

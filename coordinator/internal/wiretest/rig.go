@@ -27,7 +27,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// Rig is a coordinator on bufconn with a client of each gRPC service. It runs on the fake time of a synctest bubble.
+// Rig is a coordinator on bufconn with a client of each gRPC service. It runs on the fake time of a
+// synctest bubble.
 type Rig struct {
 	inside.Parts
 	Tasks    lessorv1.TaskServiceClient
@@ -48,7 +49,8 @@ func Serve(t *testing.T, st store.Store, test func(t *testing.T, r *Rig)) {
 	ServeWith(t, st, coordinator.Config{}, test)
 }
 
-// NoHeartbeats is a configuration for tests whose workers send no heartbeats: 1000 may be missed before the session is reset.
+// NoHeartbeats is a configuration for tests whose workers send no heartbeats: 1000 may be missed
+// before the session is reset.
 var NoHeartbeats = coordinator.Config{Sessions: session.Config{Health: session.Thresholds{Missed: 1000}}}
 
 // ServeWith is like Serve, with this configuration.
@@ -102,7 +104,8 @@ func NewWith(t *testing.T, st store.Store, cfg coordinator.Config) *Rig {
 	return r
 }
 
-// StartPlain starts a coordinator with a store in memory, outside of a bubble, and returns its parts and a connection to it.
+// StartPlain starts a coordinator with a store in memory, outside of a bubble, and returns its
+// parts and a connection to it.
 func StartPlain(t testing.TB, cfg coordinator.Config) (inside.Parts, *grpc.ClientConn) {
 	t.Helper()
 	cfg.Logger = slog.New(slog.DiscardHandler)
@@ -130,7 +133,8 @@ func Dial(t testing.TB, lis *bufconn.Listener) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///coordinator",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(recvlimit.Window)) // otherwise gRPC may enlarge the window
+		// otherwise gRPC may enlarge the window
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(recvlimit.Window))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +199,8 @@ func (r *Rig) Get(t *testing.T, id string) *lessorv1.Task {
 // Text returns a string of n bytes.
 func Text(n int) string { return strings.Repeat("x", n) }
 
-// LogBuffer holds the coordinator's log. It has a lock, because handlers may still write while a test reads.
+// LogBuffer holds the coordinator's log. It has a lock, because handlers may still write while a
+// test reads.
 type LogBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -222,8 +227,8 @@ func (s *LogBuffer) Reset() {
 	s.text.Reset()
 }
 
-// Unserved makes a coordinator with a store in memory that has no listener; only its engine runs. Tests call its handlers directly. end stops it, and returns
-// how the engine has ended.
+// Unserved makes a coordinator with a store in memory that has no listener; only its engine runs.
+// Tests call its handlers directly. end stops it, and returns how the engine has ended.
 func Unserved(t testing.TB, cfg coordinator.Config) (c inside.Parts, end func() error) {
 	t.Helper()
 	made, err := coordinator.New(memstore.New(), cfg)

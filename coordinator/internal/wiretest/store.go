@@ -46,8 +46,8 @@ func BlockCommits(st *memstore.Store) (release func()) {
 	return func() { close(released) }
 }
 
-// SubmitAndBlockCommit submits a task of the queue "other", and makes its commit wait until release is called. All commands that arrive in the meantime
-// go into the next commit together.
+// SubmitAndBlockCommit submits a task of the queue "other", and makes its commit wait until release
+// is called. All commands that arrive in the meantime go into the next commit together.
 func (r *Rig) SubmitAndBlockCommit(t *testing.T, st *memstore.Store) (release func()) {
 	t.Helper()
 	synctest.Wait()

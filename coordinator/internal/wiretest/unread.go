@@ -10,7 +10,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// LeaveUnread makes calls on a connection, and reads none of their answers, until a call has to wait for that.
+// LeaveUnread makes calls on a connection, and reads none of their answers, until a call has to
+// wait for that.
 func LeaveUnread(conn context.Context) {
 	info := &grpc.UnaryServerInfo{FullMethod: lessorv1.TaskService_GetTask_FullMethodName}
 	answer := func(context.Context, any) (any, error) { return &lessorv1.GetTaskResponse{}, nil }

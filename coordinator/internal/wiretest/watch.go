@@ -12,7 +12,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// WatchAll returns all events of a watch, and its error. A watch that ends with status OK has no error.
+// WatchAll returns all events of a watch, and its error. A watch that ends with status OK has no
+// error.
 func WatchAll(ctx context.Context, r *Rig, req *lessorv1.WatchTaskRequest) (all []*lessorv1.WatchTaskResponse, err error) {
 	stream, err := r.Tasks.WatchTask(ctx, req)
 	for err == nil {
@@ -27,7 +28,8 @@ func WatchAll(ctx context.Context, r *Rig, req *lessorv1.WatchTaskRequest) (all 
 	return all, err
 }
 
-// EventNames returns a word for each event, separated by spaces. The word of a durable event is its type.
+// EventNames returns a word for each event, separated by spaces. The word of a durable event is its
+// type.
 func EventNames(events []*lessorv1.WatchTaskResponse) string {
 	var words []string
 	for _, e := range events {
@@ -47,7 +49,8 @@ func EventNames(events []*lessorv1.WatchTaskResponse) string {
 	return strings.Join(words, " ")
 }
 
-// WatchInBackground starts a watch. stop ends the watch, if it has not ended, and returns its events.
+// WatchInBackground starts a watch. stop ends the watch, if it has not ended, and returns its
+// events.
 func WatchInBackground(t *testing.T, r *Rig, req *lessorv1.WatchTaskRequest) (stop func() []*lessorv1.WatchTaskResponse) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan []*lessorv1.WatchTaskResponse, 1)
@@ -63,7 +66,8 @@ func WatchInBackground(t *testing.T, r *Rig, req *lessorv1.WatchTaskRequest) (st
 	}
 }
 
-// WantIncreasing checks that the sequences do not fall, and that the sub-sequences of one sequence increase.
+// WantIncreasing checks that the sequences do not fall, and that the sub-sequences of one sequence
+// increase.
 func WantIncreasing(t *testing.T, events []*lessorv1.WatchTaskResponse) {
 	t.Helper()
 	var seq, sub uint64

@@ -26,19 +26,21 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Worker is a worker on a stream. The test sends its frames one by one, and checks the frames that it receives.
+// Worker is a worker on a stream. The test sends its frames one by one, and checks the frames that
+// it receives.
 type Worker struct {
-	T           *testing.T
-	Rig         *Rig
-	Name        string
-	Tenant      string // empty: gate.DefaultTenant
-	Stream      grpc.BidiStreamingClient[lessorv1.SessionRequest, lessorv1.SessionResponse]
-	Cut         context.CancelFunc // breaks the stream
-	sentFrames  int
-	Received    chan *lessorv1.SessionResponse // received frames; closed at the end of the stream
-	skipped     []*lessorv1.SessionResponse    // received frames that NextFrameWith has passed over
-	KeepRepeats atomic.Bool                    // also keep repeated frames; otherwise each frame is kept once, as workers do
-	endErr      error                          // why the stream ended; valid once Received is closed
+	T          *testing.T
+	Rig        *Rig
+	Name       string
+	Tenant     string // empty: gate.DefaultTenant
+	Stream     grpc.BidiStreamingClient[lessorv1.SessionRequest, lessorv1.SessionResponse]
+	Cut        context.CancelFunc // breaks the stream
+	sentFrames int
+	Received   chan *lessorv1.SessionResponse // received frames; closed at the end of the stream
+	skipped    []*lessorv1.SessionResponse    // received frames that NextFrameWith has passed over
+	// also keep repeated frames; otherwise each frame is kept once, as workers do
+	KeepRepeats atomic.Bool
+	endErr      error // why the stream ended; valid once Received is closed
 }
 
 // OpenStream opens a stream and sends nothing.
@@ -77,7 +79,8 @@ func (r *Rig) OpenUnreadStream(t *testing.T, name string) *Worker {
 	return &Worker{T: t, Rig: r, Name: name, Stream: stream, Cut: cut}
 }
 
-// OpenSession opens a session and registers it for queue q with this number of slots. The worker and its instance have the same name.
+// OpenSession opens a session and registers it for queue q with this number of slots. The worker
+// and its instance have the same name.
 func (r *Rig) OpenSession(t *testing.T, name string, slots uint32) *Worker {
 	t.Helper()
 	worker := r.OpenStream(t, name)
@@ -209,8 +212,9 @@ func NextPayload[T proto.Message](worker *Worker) T {
 	return WantPayload[T](worker, worker.NextFrame())
 }
 
-// NextFrameWith returns the next frame whose payload is a T. It keeps the frames before that one for NextFrame. Tests use it where the protocol
-// defines no order, as between an answer and a dispatch.
+// NextFrameWith returns the next frame whose payload is a T. It keeps the frames before that one
+// for NextFrame. Tests use it where the protocol defines no order, as between an answer and a
+// dispatch.
 func NextFrameWith[T proto.Message](worker *Worker) *lessorv1.SessionResponse {
 	worker.T.Helper()
 	for i, m := range worker.skipped {
@@ -248,7 +252,8 @@ func Payload(m *lessorv1.SessionResponse) proto.Message {
 	return r.Get(f).Message().Interface()
 }
 
-// ReceiveAssignments receives n assignments, in one dispatch or several, acknowledges each dispatch, and returns the assignments.
+// ReceiveAssignments receives n assignments, in one dispatch or several, acknowledges each
+// dispatch, and returns the assignments.
 func (worker *Worker) ReceiveAssignments(n int) (all []*lessorv1.Assignment) {
 	worker.T.Helper()
 	for len(all) < n {
@@ -263,7 +268,8 @@ func (worker *Worker) ReceiveAssignments(n int) (all []*lessorv1.Assignment) {
 	return all
 }
 
-// WantNoFrame checks that no frame waits, and that the coordinator sends none until fake time passes.
+// WantNoFrame checks that no frame waits, and that the coordinator sends none until fake time
+// passes.
 func (worker *Worker) WantNoFrame() {
 	worker.T.Helper()
 	worker.wantNoSkippedFrame()
@@ -278,7 +284,8 @@ func (worker *Worker) WantNoFrame() {
 	}
 }
 
-// wantNoSkippedFrame checks that NextFrame has returned every frame that NextFrameWith has passed over.
+// wantNoSkippedFrame checks that NextFrame has returned every frame that NextFrameWith has passed
+// over.
 func (worker *Worker) wantNoSkippedFrame() {
 	worker.T.Helper()
 	if len(worker.skipped) > 0 {
@@ -286,8 +293,8 @@ func (worker *Worker) wantNoSkippedFrame() {
 	}
 }
 
-// WaitForEnd waits for the end of the stream, and checks that no frame comes before it. It returns the error of the stream, or nil if the stream
-// ended with status OK.
+// WaitForEnd waits for the end of the stream, and checks that no frame comes before it. It returns
+// the error of the stream, or nil if the stream ended with status OK.
 func (worker *Worker) WaitForEnd() error {
 	worker.T.Helper()
 	worker.wantNoSkippedFrame()
@@ -305,7 +312,8 @@ func (worker *Worker) WaitForEnd() error {
 	return worker.endErr
 }
 
-// WantError checks that the next frame is an error that answers the frame corr, with this code and a message that contains word.
+// WantError checks that the next frame is an error that answers the frame corr, with this code and
+// a message that contains word.
 func (worker *Worker) WantError(corr, code, word string) *lessorv1.Error {
 	worker.T.Helper()
 	m := worker.NextFrame()
@@ -344,7 +352,8 @@ func (worker *Worker) Heartbeat(leases ...*lessorv1.Assignment) []*lessorv1.Leas
 	return worker.SendHeartbeat(m).GetLeases()
 }
 
-// SendHeartbeat sends a heartbeat, waits until the coordinator has nothing more to do, and returns the answer.
+// SendHeartbeat sends a heartbeat, waits until the coordinator has nothing more to do, and returns
+// the answer.
 func (worker *Worker) SendHeartbeat(m *lessorv1.WorkerHeartbeat) *lessorv1.HeartbeatAck {
 	worker.T.Helper()
 	corr := worker.Send(m)
@@ -450,7 +459,8 @@ func WantContains(t *testing.T, what, got, word string) {
 	}
 }
 
-// Feedback returns an item under the lease of a, with this stage, progress 0.5, and a chunk of text for each word.
+// Feedback returns an item under the lease of a, with this stage, progress 0.5, and a chunk of text
+// for each word.
 func Feedback(a *lessorv1.Assignment, stage string, words ...string) *lessorv1.FeedbackItem {
 	m := &lessorv1.FeedbackItem{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Stage: stage, Progress: 0.5}
 	for i, w := range words {
@@ -459,7 +469,8 @@ func Feedback(a *lessorv1.Assignment, stage string, words ...string) *lessorv1.F
 	return m
 }
 
-// OpenSessionWith opens and registers a session, and returns its worker and its accept. change may change the handshake.
+// OpenSessionWith opens and registers a session, and returns its worker and its accept. change may
+// change the handshake.
 func (r *Rig) OpenSessionWith(t *testing.T, name string, slots uint32, change func(*lessorv1.Handshake)) (*Worker, *lessorv1.Accept) {
 	t.Helper()
 	worker := r.OpenStream(t, name)
@@ -474,7 +485,8 @@ func (r *Rig) OpenSessionWith(t *testing.T, name string, slots uint32, change fu
 	return worker, a
 }
 
-// ResumeFrom returns a change of a handshake: it resumes the session of the accept a, and says that the worker has received the frames up to seq seen.
+// ResumeFrom returns a change of a handshake: it resumes the session of the accept a, and says that
+// the worker has received the frames up to seq seen.
 func ResumeFrom(a *lessorv1.Accept, seen uint64) func(*lessorv1.Handshake) {
 	return func(h *lessorv1.Handshake) {
 		h.Resume = &lessorv1.Resume{SessionId: a.GetSessionId(), SessionToken: a.GetSessionToken(), LastSeenSeq: seen}

@@ -84,7 +84,8 @@ func (WorkerState) EnumDescriptor() ([]byte, []int) {
 	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{0}
 }
 
-// WorkerHealth is the health of a worker as the coordinator sees it (W9). If several apply, the last one in this order is shown.
+// WorkerHealth is the health of a worker as the coordinator sees it (W9). If several apply, the
+// last one in this order is shown.
 type WorkerHealth int32
 
 const (
@@ -98,8 +99,8 @@ const (
 	WorkerHealth_WORKER_HEALTH_WARN WorkerHealth = 3
 	// Its memory or its disk is nearly full: no new work.
 	WorkerHealth_WORKER_HEALTH_SUSPENDED WorkerHealth = 4
-	// So many heartbeats are missing that its session ends if the next one does not come, or it was silent until a lease ended and has sent nothing since:
-	// no new work.
+	// So many heartbeats are missing that its session ends if the next one does not come, or it was
+	// silent until a lease ended and has sent nothing since: no new work.
 	WorkerHealth_WORKER_HEALTH_DEGRADED WorkerHealth = 5
 	// It reports itself as not healthy: no new work.
 	WorkerHealth_WORKER_HEALTH_UNHEALTHY WorkerHealth = 6
@@ -169,7 +170,8 @@ type Queue struct {
 	Leased uint64 `protobuf:"varint,5,opt,name=leased,proto3" json:"leased,omitempty"`
 	// When it was created, by its first submit or update.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// Those of the ready tasks whose concurrency key had no room when a worker wanted them (T11). They stay so until it has room and a worker asks again.
+	// Those of the ready tasks whose concurrency key had no room when a worker wanted them (T11).
+	// They stay so until it has room and a worker asks again.
 	Blocked uint64 `protobuf:"varint,7,opt,name=blocked,proto3" json:"blocked,omitempty"`
 	// True: nothing is granted; what is leased goes on.
 	Paused bool `protobuf:"varint,8,opt,name=paused,proto3" json:"paused,omitempty"`
@@ -179,33 +181,42 @@ type Queue struct {
 	RateLimit *RateLimit `protobuf:"bytes,10,opt,name=rate_limit,json=rateLimit,proto3" json:"rate_limit,omitempty"`
 	// For tasks that do not set theirs. Absent: the defaults.
 	RetryPolicy *RetryPolicy `protobuf:"bytes,11,opt,name=retry_policy,json=retryPolicy,proto3" json:"retry_policy,omitempty"`
-	// Weight of a fairness key: how many turns it gets for one turn of a key of weight 1. A key that is not here has weight 1.
+	// Weight of a fairness key: how many turns it gets for one turn of a key of weight 1. A key that
+	// is not here has weight 1.
 	FairnessWeights map[string]float64 `protobuf:"bytes,12,rep,name=fairness_weights,json=fairnessWeights,proto3" json:"fairness_weights,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// Workers and requests that wait for its tasks or work on them at present.
 	Takers uint32 `protobuf:"varint,13,opt,name=takers,proto3" json:"takers,omitempty"`
-	// For how long the task has been READY that has been so the longest, without those that are blocked and without downtime of the coordinator. GetQueue looks at
-	// 2,000 tasks of the queue: the next ones of each priority, of each kind that differs in type, fairness key, affinity or requirements. ListQueues shares them
-	// out among its queues. If the tasks are of more kinds, it looks at those of which none was granted for the longest, and may miss an older task:
+	// For how long the task has been READY that has been so the longest, without those that are
+	// blocked and without downtime of the coordinator. GetQueue looks at 2,000 tasks of the queue:
+	// the next ones of each priority, of each kind that differs in type, fairness key, affinity or
+	// requirements. ListQueues shares them out among its queues. If the tasks are of more kinds, it
+	// looks at those of which none was granted for the longest, and may miss an older task:
 	// oldest_ready_at_least. Absent if there is no such task, and in answers to UpdateQueue.
 	OldestReady *durationpb.Duration `protobuf:"bytes,14,opt,name=oldest_ready,json=oldestReady,proto3" json:"oldest_ready,omitempty"`
-	// Tasks that are COMPLETED, and are there until their retention is over or somebody deletes them. This number and the next two lack tasks that were
-	// submitted before the store was upgraded to format 10.
+	// Tasks that are COMPLETED, and are there until their retention is over or somebody deletes them.
+	// This number and the next two lack tasks that were submitted before the store was upgraded to
+	// format 10.
 	Completed uint64 `protobuf:"varint,15,opt,name=completed,proto3" json:"completed,omitempty"`
 	// Tasks that are FAILED, and are there.
 	Failed uint64 `protobuf:"varint,16,opt,name=failed,proto3" json:"failed,omitempty"`
 	// Tasks that are CANCELLED, and are there.
 	Cancelled uint64 `protobuf:"varint,17,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
-	// The task of oldest_ready, for example for ExplainTask: why does the queue wait? Empty where oldest_ready is absent.
+	// The task of oldest_ready, for example for ExplainTask: why does the queue wait? Empty where
+	// oldest_ready is absent.
 	OldestReadyTaskId string `protobuf:"bytes,18,opt,name=oldest_ready_task_id,json=oldestReadyTaskId,proto3" json:"oldest_ready_task_id,omitempty"`
-	// Since when it is paused. Absent if it is not, or was paused by a coordinator that did not store the time.
+	// Since when it is paused. Absent if it is not, or was paused by a coordinator that did not store
+	// the time.
 	PausedAt *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=paused_at,json=pausedAt,proto3" json:"paused_at,omitempty"`
-	// For how long the oldest lease is live that holds a concurrency key for which tasks of this queue are blocked: if it is longer than any task takes, the
-	// worker of that lease hangs. By the wall clock, so the coordinator's downtime counts. It looks at 1,000 pairs of a key and a queue that waits for it, of the keys with the oldest leases. Absent if
-	// no task is blocked, and in answers to UpdateQueue.
+	// For how long the oldest lease is live that holds a concurrency key for which tasks of this
+	// queue are blocked: if it is longer than any task takes, the worker of that lease hangs. By the
+	// wall clock, so the coordinator's downtime counts. It looks at 1,000 pairs of a key and a queue
+	// that waits for it, of the keys with the oldest leases. Absent if no task is blocked, and in
+	// answers to UpdateQueue.
 	OldestBlocker *durationpb.Duration `protobuf:"bytes,20,opt,name=oldest_blocker,json=oldestBlocker,proto3" json:"oldest_blocker,omitempty"`
 	// The task that has this lease, perhaps of another queue. Empty if oldest_blocker is absent.
 	OldestBlockerTaskId string `protobuf:"bytes,21,opt,name=oldest_blocker_task_id,json=oldestBlockerTaskId,proto3" json:"oldest_blocker_task_id,omitempty"`
-	// True: there are more tasks that may have been READY the longest than it looks at, so that another one may have been so for longer than oldest_ready says.
+	// True: there are more tasks that may have been READY the longest than it looks at, so that
+	// another one may have been so for longer than oldest_ready says.
 	OldestReadyAtLeast bool `protobuf:"varint,22,opt,name=oldest_ready_at_least,json=oldestReadyAtLeast,proto3" json:"oldest_ready_at_least,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
@@ -395,13 +406,15 @@ func (x *Queue) GetOldestReadyAtLeast() bool {
 	return false
 }
 
-// RateLimit bounds how often a queue grants. What was granted is remembered over a restart; time in which no coordinator served does not count,
-// nor, after a crash, may time in which the queue was paused or empty.
+// RateLimit bounds how often a queue grants. What was granted is remembered over a restart; time in
+// which no coordinator served does not count, nor, after a crash, may time in which the queue was
+// paused or empty.
 type RateLimit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Grants per second on average; from one a day (1/86,400) to 1,000,000.
 	PerSecond float64 `protobuf:"fixed64,1,opt,name=per_second,json=perSecond,proto3" json:"per_second,omitempty"`
-	// Grants at once. Default: as many as per_second allows in a second, at least 1; at most 1,000,000.
+	// Grants at once. Default: as many as per_second allows in a second, at least 1; at most
+	// 1,000,000.
 	Burst         uint32 `protobuf:"varint,2,opt,name=burst,proto3" json:"burst,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -552,8 +565,8 @@ func (x *GetQueueResponse) GetQueue() *Queue {
 	return nil
 }
 
-// UpdateQueueRequest changes the settings that it names; the others stay as they are. A tenant may have 100,000 queues with settings, where each fairness
-// weight counts like a queue.
+// UpdateQueueRequest changes the settings that it names; the others stay as they are. A tenant may
+// have 100,000 queues with settings, where each fairness weight counts like a queue.
 type UpdateQueueRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Workspace. Empty means "default".
@@ -562,13 +575,16 @@ type UpdateQueueRequest struct {
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// True stops grants, false lets them go on. Either way, what is leased goes on. Absent: as it is.
 	Paused *bool `protobuf:"varint,3,opt,name=paused,proto3,oneof" json:"paused,omitempty"`
-	// Live leases at once, at most 1,000,000; 0: no limit. Absent: as it is. A lowered limit revokes nothing.
+	// Live leases at once, at most 1,000,000; 0: no limit. Absent: as it is. A lowered limit revokes
+	// nothing.
 	MaxInflight *uint32 `protobuf:"varint,4,opt,name=max_inflight,json=maxInflight,proto3,oneof" json:"max_inflight,omitempty"`
 	// How often it grants. Absent: as it is; a message without per_second removes the limit.
 	RateLimit *RateLimit `protobuf:"bytes,5,opt,name=rate_limit,json=rateLimit,proto3" json:"rate_limit,omitempty"`
-	// For tasks that are submitted from now on and do not set theirs. Fields that are not set stay; an empty message goes back to the defaults.
+	// For tasks that are submitted from now on and do not set theirs. Fields that are not set stay;
+	// an empty message goes back to the defaults.
 	RetryPolicy *RetryPolicy `protobuf:"bytes,6,opt,name=retry_policy,json=retryPolicy,proto3" json:"retry_policy,omitempty"`
-	// Weights of fairness keys, 0.001 to 1,000; 0 forgets a key. Keys that are not named keep theirs; at most 1,000 in all.
+	// Weights of fairness keys, 0.001 to 1,000; 0 forgets a key. Keys that are not named keep theirs;
+	// at most 1,000 in all.
 	FairnessWeights map[string]float64 `protobuf:"bytes,7,rep,name=fairness_weights,json=fairnessWeights,proto3" json:"fairness_weights,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -1203,7 +1219,8 @@ func (x *GetWorkerRequest) GetSessionId() string {
 // GetWorkerResponse is the worker.
 type GetWorkerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its open sessions, at least one, by session_id. If they took much more than 1 MiB together, only the first of them; ListWorkers has all.
+	// Its open sessions, at least one, by session_id. If they took much more than 1 MiB together,
+	// only the first of them; ListWorkers has all.
 	Workers []*Worker `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
 	// How many open sessions the request selects.
 	Sessions      uint32 `protobuf:"varint,2,opt,name=sessions,proto3" json:"sessions,omitempty"`
@@ -1264,9 +1281,11 @@ type DrainWorkerRequest struct {
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Why, told to the worker. At most 1,024 bytes.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	// By when the worker should have ended by itself. The worker is told; nothing else happens at that time. Absent: no such time.
+	// By when the worker should have ended by itself. The worker is told; nothing else happens at
+	// that time. Absent: no such time.
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=deadline,proto3" json:"deadline,omitempty"`
-	// True takes a drain back: the coordinator gives work again; reason and deadline must be absent. A worker that has begun to stop still stops.
+	// True takes a drain back: the coordinator gives work again; reason and deadline must be absent.
+	// A worker that has begun to stop still stops.
 	Undo          bool `protobuf:"varint,5,opt,name=undo,proto3" json:"undo,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1337,11 +1356,13 @@ func (x *DrainWorkerRequest) GetUndo() bool {
 	return false
 }
 
-// DrainWorkerResponse is the worker after the drain. A drain is bound to the process (its instance_id) and not to the stream: it outlasts a
-// reconnect, but not a restart of the coordinator.
+// DrainWorkerResponse is the worker after the drain. A drain is bound to the process (its
+// instance_id) and not to the stream: it outlasts a reconnect, but not a restart of the
+// coordinator.
 type DrainWorkerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sessions that were drained, at least one. If they took much more than 1 MiB together, only the first of them.
+	// The sessions that were drained, at least one. If they took much more than 1 MiB together, only
+	// the first of them.
 	Workers []*Worker `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
 	// How many sessions were drained.
 	Sessions      uint32 `protobuf:"varint,2,opt,name=sessions,proto3" json:"sessions,omitempty"`
@@ -1393,7 +1414,8 @@ func (x *DrainWorkerResponse) GetSessions() uint32 {
 	return 0
 }
 
-// KickWorkerRequest names a worker whose sessions to end. With requeue, it may be one without an open session that still holds leases.
+// KickWorkerRequest names a worker whose sessions to end. With requeue, it may be one without an
+// open session that still holds leases.
 type KickWorkerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Stable name of the worker. Required.
@@ -1404,9 +1426,11 @@ type KickWorkerRequest struct {
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// How long the worker is asked to stay away, at most 24 h; nothing keeps it out. Absent: 5 s.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// True: the leases of workers of this name end at once, REVOKED, and their tasks are READY for others: also those of processes that are gone, and those from
-	// calls of Lease. With a session_id, only those of its process; the session need not be open any more, so that a process which has died does not take a
-	// new one of its name with it. False: they live on, so that the worker can go on with them when it is back, and run out if it does not come.
+	// True: the leases of workers of this name end at once, REVOKED, and their tasks are READY for
+	// others: also those of processes that are gone, and those from calls of Lease. With a
+	// session_id, only those of its process; the session need not be open any more, so that a process
+	// which has died does not take a new one of its name with it. False: they live on, so that the
+	// worker can go on with them when it is back, and run out if it does not come.
 	Requeue       bool `protobuf:"varint,5,opt,name=requeue,proto3" json:"requeue,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1480,7 +1504,8 @@ func (x *KickWorkerRequest) GetRequeue() bool {
 // KickWorkerResponse is what was ended.
 type KickWorkerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sessions as they were before; at least one, except with requeue. If they took much more than 1 MiB together, only the first of them.
+	// The sessions as they were before; at least one, except with requeue. If they took much more
+	// than 1 MiB together, only the first of them.
 	Workers []*Worker `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
 	// How many sessions were ended.
 	Sessions uint32 `protobuf:"varint,2,opt,name=sessions,proto3" json:"sessions,omitempty"`
@@ -1541,7 +1566,8 @@ func (x *KickWorkerResponse) GetRevoked() uint32 {
 	return 0
 }
 
-// WorkerFilter selects open sessions. A field that is empty selects all; together they narrow each other.
+// WorkerFilter selects open sessions. A field that is empty selects all; together they narrow each
+// other.
 type WorkerFilter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Stable name of the worker.
@@ -1639,17 +1665,21 @@ type InstallPackageRequest struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Its version. Required; at most 256 bytes, without "@".
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	// Where the workers find it, in words that their installers understand, such as a URL. At most 2,048 bytes. A URL must not have a password in it; what
-	// follows a "?" is told to the workers, and not kept in the audit.
+	// Where the workers find it, in words that their installers understand, such as a URL. At most
+	// 2,048 bytes. A URL must not have a password in it; what follows a "?" is told to the workers,
+	// and not kept in the audit.
 	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
-	// SHA-256 of what is there, as 64 hexadecimal digits. Workers refuse anything else. Empty: not known.
+	// SHA-256 of what is there, as 64 hexadecimal digits. Workers refuse anything else. Empty: not
+	// known.
 	Sha256 string `protobuf:"bytes,4,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	// Which workers. Required; an empty filter is all open sessions of the tenant.
 	Workers *WorkerFilter `protobuf:"bytes,5,opt,name=workers,proto3" json:"workers,omitempty"`
-	// How long to wait for the results, at most 60 s. 0: not at all. An operation goes on after the call, and also if its caller leaves.
+	// How long to wait for the results, at most 60 s. 0: not at all. An operation goes on after the
+	// call, and also if its caller leaves.
 	Wait *durationpb.Duration `protobuf:"bytes,6,opt,name=wait,proto3" json:"wait,omitempty"`
-	// Told to the workers as operation_id, and kept in the audit. A repeat with the same request_id, name and version joins the operation, whatever it
-	// selects: no worker is asked again. The last 100 operations are remembered. At most 256 bytes. Empty: the coordinator makes one up.
+	// Told to the workers as operation_id, and kept in the audit. A repeat with the same request_id,
+	// name and version joins the operation, whatever it selects: no worker is asked again. The last
+	// 100 operations are remembered. At most 256 bytes. Empty: the coordinator makes one up.
 	RequestId     string `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1789,10 +1819,11 @@ type UninstallPackageRequest struct {
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// Which workers. Required; an empty filter is all open sessions of the tenant.
 	Workers *WorkerFilter `protobuf:"bytes,3,opt,name=workers,proto3" json:"workers,omitempty"`
-	// How long to wait for the results, at most 60 s. 0: not at all. An operation goes on after the call, and also if its caller leaves.
+	// How long to wait for the results, at most 60 s. 0: not at all. An operation goes on after the
+	// call, and also if its caller leaves.
 	Wait *durationpb.Duration `protobuf:"bytes,4,opt,name=wait,proto3" json:"wait,omitempty"`
-	// Told to the workers as operation_id, and kept in the audit; for repeats see InstallPackageRequest. At most 256 bytes. Empty: the coordinator makes one
-	// up.
+	// Told to the workers as operation_id, and kept in the audit; for repeats see
+	// InstallPackageRequest. At most 256 bytes. Empty: the coordinator makes one up.
 	RequestId     string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1914,7 +1945,8 @@ type PackageOperation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name in frames, audit and log.
 	OperationId string `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
-	// How far each session is, by worker and session. If they took much more than 1 MiB together, only the first of them.
+	// How far each session is, by worker and session. If they took much more than 1 MiB together,
+	// only the first of them.
 	Results []*PackageResult `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
 	// How many sessions were selected.
 	Sessions uint32 `protobuf:"varint,3,opt,name=sessions,proto3" json:"sessions,omitempty"`
@@ -1998,10 +2030,12 @@ type PackageResult struct {
 	WorkerId string `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// Its session.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// INSTALLED or UNINSTALLED: done. FAILED: see code. INSTALLING or UNINSTALLING: no result came while the call waited; GetWorker will show it.
+	// INSTALLED or UNINSTALLED: done. FAILED: see code. INSTALLING or UNINSTALLING: no result came
+	// while the call waited; GetWorker will show it.
 	Status PackageStatus `protobuf:"varint,3,opt,name=status,proto3,enum=lessor.v1.PackageStatus" json:"status,omitempty"`
-	// With FAILED: E.PKG.INVALID, E.PKG.PERMISSION, E.INTERNAL, E.SESSION.ENDED if the session ended before it told, or E.COORDINATOR.OVERLOADED if the
-	// worker had too many packages to install or remove.
+	// With FAILED: E.PKG.INVALID, E.PKG.PERMISSION, E.INTERNAL, E.SESSION.ENDED if the session ended
+	// before it told, or E.COORDINATOR.OVERLOADED if the worker had too many packages to install or
+	// remove.
 	Code string `protobuf:"bytes,4,opt,name=code,proto3" json:"code,omitempty"`
 	// How far it is, or why it failed, for people.
 	Detail        string `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"`
@@ -2251,7 +2285,8 @@ func (x *ListTenantsRequest) GetPageToken() string {
 // ListTenantsResponse is a page.
 type ListTenantsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tenants, by name: those that have workspaces, open sessions or tokens, and those of which somebody has asked for work since the coordinator started.
+	// The tenants, by name: those that have workspaces, open sessions or tokens, and those of which
+	// somebody has asked for work since the coordinator started.
 	Tenants []*Tenant `protobuf:"bytes,1,rep,name=tenants,proto3" json:"tenants,omitempty"`
 	// Where the next page begins. Empty: this is the last.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
@@ -2303,7 +2338,8 @@ func (x *ListTenantsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// Tenant is what a tenant has, in all its workspaces together. How many bytes of the store are its own is not known.
+// Tenant is what a tenant has, in all its workspaces together. How many bytes of the store are its
+// own is not known.
 type Tenant struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name.
@@ -2316,8 +2352,9 @@ type Tenant struct {
 	Leased uint64 `protobuf:"varint,4,opt,name=leased,proto3" json:"leased,omitempty"`
 	// Those of the ready tasks that wait for their concurrency key, as in Queue.
 	Blocked uint64 `protobuf:"varint,5,opt,name=blocked,proto3" json:"blocked,omitempty"`
-	// Tasks that are COMPLETED, and are there until their retention is over or somebody deletes them. This number and the next two lack tasks that were
-	// submitted before the store was upgraded to format 10.
+	// Tasks that are COMPLETED, and are there until their retention is over or somebody deletes them.
+	// This number and the next two lack tasks that were submitted before the store was upgraded to
+	// format 10.
 	Completed uint64 `protobuf:"varint,6,opt,name=completed,proto3" json:"completed,omitempty"`
 	// Tasks that are FAILED, and are there.
 	Failed uint64 `protobuf:"varint,7,opt,name=failed,proto3" json:"failed,omitempty"`
@@ -2327,7 +2364,8 @@ type Tenant struct {
 	Workspaces uint32 `protobuf:"varint,9,opt,name=workspaces,proto3" json:"workspaces,omitempty"`
 	// Open sessions.
 	Sessions uint32 `protobuf:"varint,10,opt,name=sessions,proto3" json:"sessions,omitempty"`
-	// Tokens that are neither expired nor revoked. 0 if the coordinator asks for no credentials. Client certificates are not known before they are shown.
+	// Tokens that are neither expired nor revoked. 0 if the coordinator asks for no credentials.
+	// Client certificates are not known before they are shown.
 	Tokens uint32 `protobuf:"varint,11,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	// Its quotas, without those of its credentials.
 	Quotas        []*Quota `protobuf:"bytes,12,rep,name=quotas,proto3" json:"quotas,omitempty"`
@@ -2501,42 +2539,53 @@ type GetStatusResponse struct {
 	Leases uint64 `protobuf:"varint,5,opt,name=leases,proto3" json:"leases,omitempty"`
 	// Open sessions of the tenant.
 	Sessions uint32 `protobuf:"varint,6,opt,name=sessions,proto3" json:"sessions,omitempty"`
-	// Size of the store in bytes. It is about all tenants: if there is a host tenant, only its callers are told; others get 0, and so does everybody
-	// if it is in memory.
+	// Size of the store in bytes. It is about all tenants: if there is a host tenant, only its
+	// callers are told; others get 0, and so does everybody if it is in memory.
 	StoreBytes uint64 `protobuf:"varint,7,opt,name=store_bytes,json=storeBytes,proto3" json:"store_bytes,omitempty"`
 	// True: no credentials are asked for, and everyone who reaches the listener is tenant "default".
 	Open bool `protobuf:"varint,8,opt,name=open,proto3" json:"open,omitempty"`
-	// True: the disk of the store is so full that submits are refused, STORE_DISK_FULL, until there is room. All else goes on, unless grants_stopped is
-	// true.
+	// True: the disk of the store is so full that submits are refused, STORE_DISK_FULL, until there
+	// is room. All else goes on, unless grants_stopped is true.
 	DiskFull bool `protobuf:"varint,10,opt,name=disk_full,json=diskFull,proto3" json:"disk_full,omitempty"`
-	// What the tenant may use, and then what the credential of the call may (X5); the latter only where there is a credential.
+	// What the tenant may use, and then what the credential of the call may (X5); the latter only
+	// where there is a credential.
 	Quotas []*Quota `protobuf:"bytes,11,rep,name=quotas,proto3" json:"quotas,omitempty"`
-	// When the credential of the call ends, if it is not revoked before; unset if the call needs none.
+	// When the credential of the call ends, if it is not revoked before; unset if the call needs
+	// none.
 	CredentialEndsAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=credential_ends_at,json=credentialEndsAt,proto3" json:"credential_ends_at,omitempty"`
-	// True: the disk of the store is so full that no task is granted, either, until there is room: what is left is kept for the reports of tasks that run.
+	// True: the disk of the store is so full that no task is granted, either, until there is room:
+	// what is left is kept for the reports of tasks that run.
 	GrantsStopped bool `protobuf:"varint,13,opt,name=grants_stopped,json=grantsStopped,proto3" json:"grants_stopped,omitempty"`
-	// Standbys that follow, by name (FollowStore); only for callers of the host tenant (serve --host-tenant), and for everybody if open is true.
+	// Standbys that follow, by name (FollowStore); only for callers of the host tenant (serve
+	// --host-tenant), and for everybody if open is true.
 	Standbys []*Standby `protobuf:"bytes,14,rep,name=standbys,proto3" json:"standbys,omitempty"`
-	// True: everything that was acknowledged is on a standby, too, because nothing is acknowledged before that (standby_wait). Only for the same callers.
+	// True: everything that was acknowledged is on a standby, too, because nothing is acknowledged
+	// before that (standby_wait). Only for the same callers.
 	WaitsForStandby bool `protobuf:"varint,15,opt,name=waits_for_standby,json=waitsForStandby,proto3" json:"waits_for_standby,omitempty"`
-	// How long an answer waits for a standby (serve --standby-wait); unset: not at all. Only for the same callers.
+	// How long an answer waits for a standby (serve --standby-wait); unset: not at all. Only for the
+	// same callers.
 	StandbyWait *durationpb.Duration `protobuf:"bytes,16,opt,name=standby_wait,json=standbyWait,proto3" json:"standby_wait,omitempty"`
-	// True: the file of the store was moved or removed while it is served. Submits are refused, STORE_GONE, and no task is granted; running ones may report.
+	// True: the file of the store was moved or removed while it is served. Submits are refused,
+	// STORE_GONE, and no task is granted; running ones may report.
 	StoreGone bool `protobuf:"varint,17,opt,name=store_gone,json=storeGone,proto3" json:"store_gone,omitempty"`
-	// Free space of the disk of the store, in bytes; unset if it is unknown. Only for the same callers as standbys.
+	// Free space of the disk of the store, in bytes; unset if it is unknown. Only for the same
+	// callers as standbys.
 	DiskFreeBytes *uint64 `protobuf:"varint,18,opt,name=disk_free_bytes,json=diskFreeBytes,proto3,oneof" json:"disk_free_bytes,omitempty"`
-	// The host tenant (serve --host-tenant), to its own callers. Empty to those of other tenants, and if there is none.
+	// The host tenant (serve --host-tenant), to its own callers. Empty to those of other tenants, and
+	// if there is none.
 	HostTenant string `protobuf:"bytes,19,opt,name=host_tenant,json=hostTenant,proto3" json:"host_tenant,omitempty"`
 	// What the credential of the call says of its holder; unset if the call needs none.
 	Holder *Holder `protobuf:"bytes,20,opt,name=holder,proto3" json:"holder,omitempty"`
-	// Free part of the store's file that commits use before it grows, in bytes. Only for those who are told store_bytes.
+	// Free part of the store's file that commits use before it grows, in bytes. Only for those who
+	// are told store_bytes.
 	StoreFreeBytes uint64 `protobuf:"varint,21,opt,name=store_free_bytes,json=storeFreeBytes,proto3" json:"store_free_bytes,omitempty"`
-	// While disk_full is true: with how much free space of the disk submits are accepted again, in bytes; otherwise unset. Only for the same callers as
-	// disk_free_bytes.
+	// While disk_full is true: with how much free space of the disk submits are accepted again, in
+	// bytes; otherwise unset. Only for the same callers as disk_free_bytes.
 	DiskNeededBytes *uint64 `protobuf:"varint,22,opt,name=disk_needed_bytes,json=diskNeededBytes,proto3,oneof" json:"disk_needed_bytes,omitempty"`
-	// While disk_full is true: with how much of store_free_bytes submits are accepted again if the disk has no more than disk_free_bytes; otherwise unset.
-	// If it is more than store_bytes, deletions do not help; if it is 0, the disk has room, and the file of the disk reserve is made first. Only for the
-	// same callers.
+	// While disk_full is true: with how much of store_free_bytes submits are accepted again if the
+	// disk has no more than disk_free_bytes; otherwise unset. If it is more than store_bytes,
+	// deletions do not help; if it is 0, the disk has room, and the file of the disk reserve is made
+	// first. Only for the same callers.
 	StoreNeededBytes *uint64 `protobuf:"varint,23,opt,name=store_needed_bytes,json=storeNeededBytes,proto3,oneof" json:"store_needed_bytes,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -2797,9 +2846,11 @@ type Standby struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// When it began to follow.
 	ConnectedAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=connected_at,json=connectedAt,proto3" json:"connected_at,omitempty"`
-	// True: it has everything but commits_behind, and can be promoted. False: the store is being copied to it.
+	// True: it has everything but commits_behind, and can be promoted. False: the store is being
+	// copied to it.
 	Complete bool `protobuf:"varint,3,opt,name=complete,proto3" json:"complete,omitempty"`
-	// Age of the oldest commit that it has not acknowledged; unset if it has acknowledged all, or is not complete.
+	// Age of the oldest commit that it has not acknowledged; unset if it has acknowledged all, or is
+	// not complete.
 	Behind *durationpb.Duration `protobuf:"bytes,4,opt,name=behind,proto3" json:"behind,omitempty"`
 	// How many commits it has not acknowledged; 0 if it is not complete.
 	CommitsBehind uint64 `protobuf:"varint,5,opt,name=commits_behind,json=commitsBehind,proto3" json:"commits_behind,omitempty"`
@@ -2881,8 +2932,8 @@ func (x *Standby) GetSentBytes() uint64 {
 	return 0
 }
 
-// Quota is a limit on what a tenant or a credential may use (X5). A call beyond it is refused with RESOURCE_EXHAUSTED and a reason made of QUOTA_
-// and the name of the limit in capitals.
+// Quota is a limit on what a tenant or a credential may use (X5). A call beyond it is refused with
+// RESOURCE_EXHAUSTED and a reason made of QUOTA_ and the name of the limit in capitals.
 type Quota struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// calls, submits and frames are rates; sessions, streams, watches and tasks are counts.
@@ -2992,7 +3043,8 @@ func (*BackupRequest) Descriptor() ([]byte, []int) {
 	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{34}
 }
 
-// BackupResponse is a part of the copy: once begin, then data until all is there, then end. A stream without end is no backup.
+// BackupResponse is a part of the copy: once begin, then data until all is there, then end. A
+// stream without end is no backup.
 type BackupResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What this part is.
@@ -3238,7 +3290,8 @@ type ConfirmBackupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// BackupBegin.backup_id of the last backup.
 	BackupId string `protobuf:"bytes,1,opt,name=backup_id,json=backupId,proto3" json:"backup_id,omitempty"`
-	// Why the copy could not be kept, for people; at most 1024 bytes. Empty: it is complete, verified and durable.
+	// Why the copy could not be kept, for people; at most 1024 bytes. Empty: it is complete, verified
+	// and durable.
 	Problem       string `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3415,14 +3468,16 @@ func (*FollowStoreRequest_Ack) isFollowStoreRequest_Part() {}
 // FollowStart says who follows, and from where.
 type FollowStart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name under which the coordinator shows the standby; 1 to 256 bytes. While another standby follows under that name, the call ends with ALREADY_EXISTS.
+	// Name under which the coordinator shows the standby; 1 to 256 bytes. While another standby
+	// follows under that name, the call ends with ALREADY_EXISTS.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Position of the state that the standby has. Not set: none, send everything.
 	Position *StorePosition `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
-	// What the standby calls itself over all of its connections, such as a random string; 1 to 256 bytes. A call with the name and the instance of an older one
-	// ends that one with ABORTED.
+	// What the standby calls itself over all of its connections, such as a random string; 1 to 256
+	// bytes. A call with the name and the instance of an older one ends that one with ABORTED.
 	InstanceId string `protobuf:"bytes,3,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
-	// Set if the standby has only a part of a copy: the newest copied of its marks. Then position is that of the newest mark. Both must be durable.
+	// Set if the standby has only a part of a copy: the newest copied of its marks. Then position is
+	// that of the newest mark. Both must be durable.
 	Copied        *StoreCursor `protobuf:"bytes,4,opt,name=copied,proto3" json:"copied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3587,8 +3642,9 @@ func (x *FollowAck) GetPosition() *StorePosition {
 	return nil
 }
 
-// FollowStoreResponse is a part of what a standby gets: begin once, first, then changes and marks. It has at most some 256 KiB, or one change that is larger:
-// a value may have somewhat more than 64 MiB.
+// FollowStoreResponse is a part of what a standby gets: begin once, first, then changes and marks.
+// It has at most some 256 KiB, or one change that is larger: a value may have somewhat more than 64
+// MiB.
 type FollowStoreResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What this part is.
@@ -3697,7 +3753,8 @@ type FollowBegin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Format of the store. A standby of another format cannot follow.
 	Format uint32 `protobuf:"varint,1,opt,name=format,proto3" json:"format,omitempty"`
-	// True if the whole store follows, and the standby must begin with an empty one; false if it goes on with what start said that it has.
+	// True if the whole store follows, and the standby must begin with an empty one; false if it goes
+	// on with what start said that it has.
 	Copy bool `protobuf:"varint,2,opt,name=copy,proto3" json:"copy,omitempty"`
 	// About how many bytes are to come, if copy is true.
 	StoreBytes    uint64 `protobuf:"varint,3,opt,name=store_bytes,json=storeBytes,proto3" json:"store_bytes,omitempty"`
@@ -3875,16 +3932,20 @@ func (x *StoreChange) GetDelete() bool {
 	return false
 }
 
-// StoreMark says that the changes so far make a state, or a part of one while the store is being copied.
+// StoreMark says that the changes so far make a state, or a part of one while the store is being
+// copied.
 type StoreMark struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Position of the state.
 	Position *StorePosition `protobuf:"bytes,1,opt,name=position,proto3" json:"position,omitempty"`
-	// True if the state is that of the store. False while it is being copied, and until checksums were sent for the first time. Acknowledge only what is complete.
+	// True if the state is that of the store. False while it is being copied, and until checksums
+	// were sent for the first time. Acknowledge only what is complete.
 	Complete bool `protobuf:"varint,2,opt,name=complete,proto3" json:"complete,omitempty"`
-	// Checksums of the keyspaces by number, in some marks that are complete: those of the standby must be the same.
+	// Checksums of the keyspaces by number, in some marks that are complete: those of the standby
+	// must be the same.
 	Sums []uint64 `protobuf:"fixed64,3,rep,packed,name=sums,proto3" json:"sums,omitempty"`
-	// The copy now has the records before this one; not set: as before. A standby whose stream ends can go on from there.
+	// The copy now has the records before this one; not set: as before. A standby whose stream ends
+	// can go on from there.
 	Copied        *StoreCursor `protobuf:"bytes,4,opt,name=copied,proto3" json:"copied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

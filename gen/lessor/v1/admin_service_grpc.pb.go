@@ -41,49 +41,62 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AdminService is for operators. A field that the coordinator does not know is bad input, as in TaskService.
+// AdminService is for operators. A field that the coordinator does not know is bad input, as in
+// TaskService.
 type AdminServiceClient interface {
 	// ListQueues shows the queues of a workspace by name.
 	ListQueues(ctx context.Context, in *ListQueuesRequest, opts ...grpc.CallOption) (*ListQueuesResponse, error)
-	// GetQueue shows one queue. A queue exists from its first submit or update on (T13), and is forgotten when nothing needs it any more: when it has
-	// no tasks, not even ended ones, no workers, and was never updated.
+	// GetQueue shows one queue. A queue exists from its first submit or update on (T13), and is
+	// forgotten when nothing needs it any more: when it has no tasks, not even ended ones, no
+	// workers, and was never updated.
 	GetQueue(ctx context.Context, in *GetQueueRequest, opts ...grpc.CallOption) (*GetQueueResponse, error)
 	// UpdateQueue changes the settings of a queue, and creates the queue if it does not exist (T13).
 	UpdateQueue(ctx context.Context, in *UpdateQueueRequest, opts ...grpc.CallOption) (*UpdateQueueResponse, error)
-	// PurgeQueue deletes the SCHEDULED and READY tasks of a queue (T13). One call does a bounded part of the work; see BatchResult.
+	// PurgeQueue deletes the SCHEDULED and READY tasks of a queue (T13). One call does a bounded part
+	// of the work; see BatchResult.
 	PurgeQueue(ctx context.Context, in *PurgeQueueRequest, opts ...grpc.CallOption) (*PurgeQueueResponse, error)
 	// ListWorkers shows the open sessions of workers.
 	ListWorkers(ctx context.Context, in *ListWorkersRequest, opts ...grpc.CallOption) (*ListWorkersResponse, error)
 	// GetWorker shows the open sessions of one worker, with the tasks that they hold.
 	GetWorker(ctx context.Context, in *GetWorkerRequest, opts ...grpc.CallOption) (*GetWorkerResponse, error)
-	// DrainWorker gives a worker no new work and lets what it runs finish, or takes that back (W10). Repeating it is harmless.
+	// DrainWorker gives a worker no new work and lets what it runs finish, or takes that back (W10).
+	// Repeating it is harmless.
 	DrainWorker(ctx context.Context, in *DrainWorkerRequest, opts ...grpc.CallOption) (*DrainWorkerResponse, error)
-	// KickWorker ends sessions of a worker at once, and on request the leases that workers of its name hold (W10). The worker may connect again.
+	// KickWorker ends sessions of a worker at once, and on request the leases that workers of its
+	// name hold (W10). The worker may connect again.
 	KickWorker(ctx context.Context, in *KickWorkerRequest, opts ...grpc.CallOption) (*KickWorkerResponse, error)
-	// InstallPackage has workers install a package (W13): the open sessions that the filter selects at this moment, not those that come later. It answers
-	// when all have told what became of it, or after wait. A worker that has the package already may be asked again.
+	// InstallPackage has workers install a package (W13): the open sessions that the filter selects
+	// at this moment, not those that come later. It answers when all have told what became of it, or
+	// after wait. A worker that has the package already may be asked again.
 	InstallPackage(ctx context.Context, in *InstallPackageRequest, opts ...grpc.CallOption) (*InstallPackageResponse, error)
 	// UninstallPackage has workers remove a package (W13), in the same way.
 	UninstallPackage(ctx context.Context, in *UninstallPackageRequest, opts ...grpc.CallOption) (*UninstallPackageResponse, error)
 	// ListAuditEvents shows what was done in the tenant and by whom, and who was refused what (X4).
 	ListAuditEvents(ctx context.Context, in *ListAuditEventsRequest, opts ...grpc.CallOption) (*ListAuditEventsResponse, error)
-	// ListTenants shows what each tenant has and how much of its quotas it uses, by name. It is for viewers and operators of the host tenant (serve
-	// --host-tenant).
+	// ListTenants shows what each tenant has and how much of its quotas it uses, by name. It is for
+	// viewers and operators of the host tenant (serve --host-tenant).
 	ListTenants(ctx context.Context, in *ListTenantsRequest, opts ...grpc.CallOption) (*ListTenantsResponse, error)
 	// GetStatus shows the coordinator itself.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
-	// Backup streams a copy of the whole store: its state at one moment between the call and the first response. Work goes on meanwhile. The copy has
-	// the tasks of all tenants and the keys that sign leases and tokens (A11); it is for operators of the host tenant (serve --host-tenant).
-	// One at a time: RESOURCE_EXHAUSTED with RetryInfo while another is under way. A backup that takes too long, or whose reader stands still, ends
-	// ABORTED; one for which the store grows while its disk is nearly full ends RESOURCE_EXHAUSTED. It counts as taken once ConfirmBackup says so.
+	// Backup streams a copy of the whole store: its state at one moment between the call and the
+	// first response. Work goes on meanwhile. The copy has the tasks of all tenants and the keys that
+	// sign leases and tokens (A11); it is for operators of the host tenant (serve --host-tenant). One
+	// at a time: RESOURCE_EXHAUSTED with RetryInfo while another is under way. A backup that takes
+	// too long, or whose reader stands still, ends ABORTED; one for which the store grows while its
+	// disk is nearly full ends RESOURCE_EXHAUSTED. It counts as taken once ConfirmBackup says so.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error)
-	// ConfirmBackup says what became of the last backup at the caller: that it is complete and durable there, or why it is not. The metrics and the log have
-	// it from here. It is for the same operators as Backup. NOT_FOUND if another backup has begun since, or the coordinator was restarted.
+	// ConfirmBackup says what became of the last backup at the caller: that it is complete and
+	// durable there, or why it is not. The metrics and the log have it from here. It is for the same
+	// operators as Backup. NOT_FOUND if another backup has begun since, or the coordinator was
+	// restarted.
 	ConfirmBackup(ctx context.Context, in *ConfirmBackupRequest, opts ...grpc.CallOption) (*ConfirmBackupResponse, error)
-	// FollowStore keeps a standby equal to the store: it sends the whole store or, if the caller has a state that is recent enough, what has changed since,
-	// and then each commit, which may not be durable here yet. The caller acknowledges what it has made durable itself. It is for the same operators as Backup. A
-	// standby that takes in less than is committed ends with ABORTED, and gets a new copy when it calls again. So does one that stops reading; the call ends
-	// with OK if the caller closes its side. A coordinator that stops ends it with UNAVAILABLE, after it has sent its last commit if the standby keeps up.
+	// FollowStore keeps a standby equal to the store: it sends the whole store or, if the caller has
+	// a state that is recent enough, what has changed since, and then each commit, which may not be
+	// durable here yet. The caller acknowledges what it has made durable itself. It is for the same
+	// operators as Backup. A standby that takes in less than is committed ends with ABORTED, and gets
+	// a new copy when it calls again. So does one that stops reading; the call ends with OK if the
+	// caller closes its side. A coordinator that stops ends it with UNAVAILABLE, after it has sent
+	// its last commit if the standby keeps up.
 	FollowStore(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FollowStoreRequest, FollowStoreResponse], error)
 }
 
@@ -271,49 +284,62 @@ type AdminService_FollowStoreClient = grpc.BidiStreamingClient[FollowStoreReques
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
 //
-// AdminService is for operators. A field that the coordinator does not know is bad input, as in TaskService.
+// AdminService is for operators. A field that the coordinator does not know is bad input, as in
+// TaskService.
 type AdminServiceServer interface {
 	// ListQueues shows the queues of a workspace by name.
 	ListQueues(context.Context, *ListQueuesRequest) (*ListQueuesResponse, error)
-	// GetQueue shows one queue. A queue exists from its first submit or update on (T13), and is forgotten when nothing needs it any more: when it has
-	// no tasks, not even ended ones, no workers, and was never updated.
+	// GetQueue shows one queue. A queue exists from its first submit or update on (T13), and is
+	// forgotten when nothing needs it any more: when it has no tasks, not even ended ones, no
+	// workers, and was never updated.
 	GetQueue(context.Context, *GetQueueRequest) (*GetQueueResponse, error)
 	// UpdateQueue changes the settings of a queue, and creates the queue if it does not exist (T13).
 	UpdateQueue(context.Context, *UpdateQueueRequest) (*UpdateQueueResponse, error)
-	// PurgeQueue deletes the SCHEDULED and READY tasks of a queue (T13). One call does a bounded part of the work; see BatchResult.
+	// PurgeQueue deletes the SCHEDULED and READY tasks of a queue (T13). One call does a bounded part
+	// of the work; see BatchResult.
 	PurgeQueue(context.Context, *PurgeQueueRequest) (*PurgeQueueResponse, error)
 	// ListWorkers shows the open sessions of workers.
 	ListWorkers(context.Context, *ListWorkersRequest) (*ListWorkersResponse, error)
 	// GetWorker shows the open sessions of one worker, with the tasks that they hold.
 	GetWorker(context.Context, *GetWorkerRequest) (*GetWorkerResponse, error)
-	// DrainWorker gives a worker no new work and lets what it runs finish, or takes that back (W10). Repeating it is harmless.
+	// DrainWorker gives a worker no new work and lets what it runs finish, or takes that back (W10).
+	// Repeating it is harmless.
 	DrainWorker(context.Context, *DrainWorkerRequest) (*DrainWorkerResponse, error)
-	// KickWorker ends sessions of a worker at once, and on request the leases that workers of its name hold (W10). The worker may connect again.
+	// KickWorker ends sessions of a worker at once, and on request the leases that workers of its
+	// name hold (W10). The worker may connect again.
 	KickWorker(context.Context, *KickWorkerRequest) (*KickWorkerResponse, error)
-	// InstallPackage has workers install a package (W13): the open sessions that the filter selects at this moment, not those that come later. It answers
-	// when all have told what became of it, or after wait. A worker that has the package already may be asked again.
+	// InstallPackage has workers install a package (W13): the open sessions that the filter selects
+	// at this moment, not those that come later. It answers when all have told what became of it, or
+	// after wait. A worker that has the package already may be asked again.
 	InstallPackage(context.Context, *InstallPackageRequest) (*InstallPackageResponse, error)
 	// UninstallPackage has workers remove a package (W13), in the same way.
 	UninstallPackage(context.Context, *UninstallPackageRequest) (*UninstallPackageResponse, error)
 	// ListAuditEvents shows what was done in the tenant and by whom, and who was refused what (X4).
 	ListAuditEvents(context.Context, *ListAuditEventsRequest) (*ListAuditEventsResponse, error)
-	// ListTenants shows what each tenant has and how much of its quotas it uses, by name. It is for viewers and operators of the host tenant (serve
-	// --host-tenant).
+	// ListTenants shows what each tenant has and how much of its quotas it uses, by name. It is for
+	// viewers and operators of the host tenant (serve --host-tenant).
 	ListTenants(context.Context, *ListTenantsRequest) (*ListTenantsResponse, error)
 	// GetStatus shows the coordinator itself.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
-	// Backup streams a copy of the whole store: its state at one moment between the call and the first response. Work goes on meanwhile. The copy has
-	// the tasks of all tenants and the keys that sign leases and tokens (A11); it is for operators of the host tenant (serve --host-tenant).
-	// One at a time: RESOURCE_EXHAUSTED with RetryInfo while another is under way. A backup that takes too long, or whose reader stands still, ends
-	// ABORTED; one for which the store grows while its disk is nearly full ends RESOURCE_EXHAUSTED. It counts as taken once ConfirmBackup says so.
+	// Backup streams a copy of the whole store: its state at one moment between the call and the
+	// first response. Work goes on meanwhile. The copy has the tasks of all tenants and the keys that
+	// sign leases and tokens (A11); it is for operators of the host tenant (serve --host-tenant). One
+	// at a time: RESOURCE_EXHAUSTED with RetryInfo while another is under way. A backup that takes
+	// too long, or whose reader stands still, ends ABORTED; one for which the store grows while its
+	// disk is nearly full ends RESOURCE_EXHAUSTED. It counts as taken once ConfirmBackup says so.
 	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error
-	// ConfirmBackup says what became of the last backup at the caller: that it is complete and durable there, or why it is not. The metrics and the log have
-	// it from here. It is for the same operators as Backup. NOT_FOUND if another backup has begun since, or the coordinator was restarted.
+	// ConfirmBackup says what became of the last backup at the caller: that it is complete and
+	// durable there, or why it is not. The metrics and the log have it from here. It is for the same
+	// operators as Backup. NOT_FOUND if another backup has begun since, or the coordinator was
+	// restarted.
 	ConfirmBackup(context.Context, *ConfirmBackupRequest) (*ConfirmBackupResponse, error)
-	// FollowStore keeps a standby equal to the store: it sends the whole store or, if the caller has a state that is recent enough, what has changed since,
-	// and then each commit, which may not be durable here yet. The caller acknowledges what it has made durable itself. It is for the same operators as Backup. A
-	// standby that takes in less than is committed ends with ABORTED, and gets a new copy when it calls again. So does one that stops reading; the call ends
-	// with OK if the caller closes its side. A coordinator that stops ends it with UNAVAILABLE, after it has sent its last commit if the standby keeps up.
+	// FollowStore keeps a standby equal to the store: it sends the whole store or, if the caller has
+	// a state that is recent enough, what has changed since, and then each commit, which may not be
+	// durable here yet. The caller acknowledges what it has made durable itself. It is for the same
+	// operators as Backup. A standby that takes in less than is committed ends with ABORTED, and gets
+	// a new copy when it calls again. So does one that stops reading; the call ends with OK if the
+	// caller closes its side. A coordinator that stops ends it with UNAVAILABLE, after it has sent
+	// its last commit if the standby keeps up.
 	FollowStore(grpc.BidiStreamingServer[FollowStoreRequest, FollowStoreResponse]) error
 	mustEmbedUnimplementedAdminServiceServer()
 }

@@ -22,8 +22,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// AuditEvent is something that somebody did, or was refused (X4). It has no secret and no payload in it, and never changes. docs/security.md lists
-// the calls that leave one.
+// AuditEvent is something that somebody did, or was refused (X4). It has no secret and no payload
+// in it, and never changes. docs/security.md lists the calls that leave one.
 type AuditEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// When. No two events of a tenant have the same time.
@@ -38,7 +38,8 @@ type AuditEvent struct {
 	Role string `protobuf:"bytes,5,opt,name=role,proto3" json:"role,omitempty"`
 	// Network address of the caller.
 	Peer string `protobuf:"bytes,6,opt,name=peer,proto3" json:"peer,omitempty"`
-	// Name of the call, such as CancelTask; "various" where a flood of refusals, or of calls without effect, is summed up.
+	// Name of the call, such as CancelTask; "various" where a flood of refusals, or of calls without
+	// effect, is summed up.
 	Action string `protobuf:"bytes,7,opt,name=action,proto3" json:"action,omitempty"`
 	// Workspace, where the call has one.
 	WorkspaceId string `protobuf:"bytes,8,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
@@ -50,10 +51,12 @@ type AuditEvent struct {
 	RequestId string `protobuf:"bytes,11,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// "OK" for what was done; for what was refused its code, such as E.AUTH.FORBIDDEN.
 	Outcome string `protobuf:"bytes,12,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	// Tasks that were changed, if the call is about many; else 0. Each step of such a call leaves an event of its own.
+	// Tasks that were changed, if the call is about many; else 0. Each step of such a call leaves an
+	// event of its own.
 	Tasks uint64 `protobuf:"varint,13,opt,name=tasks,proto3" json:"tasks,omitempty"`
-	// How often the same was refused, or was done without any effect, such as another cancel of the same task. A caller that goes on leaves one event at once
-	// and then one a minute. 0 for what had an effect, and for the first call without one.
+	// How often the same was refused, or was done without any effect, such as another cancel of the
+	// same task. A caller that goes on leaves one event at once and then one a minute. 0 for what had
+	// an effect, and for the first call without one.
 	Times         uint64 `protobuf:"varint,14,opt,name=times,proto3" json:"times,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -192,10 +195,11 @@ type ListAuditEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Subject. Empty: any.
 	Subject string `protobuf:"bytes,1,opt,name=subject,proto3" json:"subject,omitempty"`
-	// Name of the call. Empty: any. INVALID_ARGUMENT if there is no such call, or its name is written in another case.
+	// Name of the call. Empty: any. INVALID_ARGUMENT if there is no such call, or its name is written
+	// in another case.
 	Action string `protobuf:"bytes,2,opt,name=action,proto3" json:"action,omitempty"`
-	// What the outcome begins with: "OK" is what was done, "E." what was refused. Empty: any. INVALID_ARGUMENT if
-	// no outcome can begin so.
+	// What the outcome begins with: "OK" is what was done, "E." what was refused. Empty: any.
+	// INVALID_ARGUMENT if no outcome can begin so.
 	Outcome string `protobuf:"bytes,3,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// From this time on. Absent: from the oldest event that is kept.
 	Since *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
@@ -291,7 +295,8 @@ func (x *ListAuditEventsRequest) GetPageToken() string {
 // ListAuditEventsResponse is a page.
 type ListAuditEventsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The events, oldest first. Even if there are fewer than you asked for, or none, there may be more: see next_page_token.
+	// The events, oldest first. Even if there are fewer than you asked for, or none, there may be
+	// more: see next_page_token.
 	Events []*AuditEvent `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
 	// Where the next page begins. Empty: this is the last.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`

@@ -103,9 +103,11 @@ type TokenInfo struct {
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// When it was revoked; absent: it was not.
 	RevokedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
-	// Subject of the credential by which it was revoked; empty for a token that ended because its key did.
+	// Subject of the credential by which it was revoked; empty for a token that ended because its key
+	// did.
 	RevokedBy string `protobuf:"bytes,9,opt,name=revoked_by,json=revokedBy,proto3" json:"revoked_by,omitempty"`
-	// Id of the token or certificate by which it was issued. Empty: `lessor token create --data` has issued it, or the coordinator did not keep that yet.
+	// Id of the token or certificate by which it was issued. Empty: `lessor token create --data` has
+	// issued it, or the coordinator did not keep that yet.
 	IssuerId      string `protobuf:"bytes,10,opt,name=issuer_id,json=issuerId,proto3" json:"issuer_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -330,7 +332,8 @@ func (x *CreateTokenResponse) GetInfo() *TokenInfo {
 	return nil
 }
 
-// ListTokensRequest asks for a page of tokens. One that expired more than 7 days ago may be forgotten, and so may any expired one of a tenant with many.
+// ListTokensRequest asks for a page of tokens. One that expired more than 7 days ago may be
+// forgotten, and so may any expired one of a tenant with many.
 type ListTokensRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Size of the page at most. 0 means 100; at most 1,000.
@@ -543,7 +546,8 @@ type SigningKey struct {
 	Signing bool `protobuf:"varint,3,opt,name=signing,proto3" json:"signing,omitempty"`
 	// From when on tokens that it signed are no longer accepted; absent while it signs.
 	RetiresAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=retires_at,json=retiresAt,proto3" json:"retires_at,omitempty"`
-	// Number of tokens that it signed and that are neither expired nor revoked; 0 once it has retired.
+	// Number of tokens that it signed and that are neither expired nor revoked; 0 once it has
+	// retired.
 	Tokens        uint32 `protobuf:"varint,5,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -617,8 +621,8 @@ func (x *SigningKey) GetTokens() uint32 {
 // RotateKeyRequest says what becomes of the older keys.
 type RotateKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How long tokens of the older keys are still accepted at most; 0 ends them at once, the caller's own among them. Absent: until the last of
-	// them has expired.
+	// How long tokens of the older keys are still accepted at most; 0 ends them at once, the caller's
+	// own among them. Absent: until the last of them has expired.
 	RetireAfter   *durationpb.Duration `protobuf:"bytes,1,opt,name=retire_after,json=retireAfter,proto3" json:"retire_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

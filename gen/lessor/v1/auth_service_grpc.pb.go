@@ -30,15 +30,16 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AuthService lets operators decide who may come in. Each call is about the caller's own tenant. On a coordinator that asks for no credentials
-// all its calls fail with FAILED_PRECONDITION. A field that the coordinator does not know is bad input, as in TaskService.
+// AuthService lets operators decide who may come in. Each call is about the caller's own tenant. On
+// a coordinator that asks for no credentials all its calls fail with FAILED_PRECONDITION. A field
+// that the coordinator does not know is bad input, as in TaskService.
 type AuthServiceClient interface {
 	// CreateToken issues a token. The answer is the only place where it is shown.
 	CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error)
 	// ListTokens shows what is known of the tokens, never the tokens themselves.
 	ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensResponse, error)
-	// RevokeToken ends a credential for ever. When it returns, no call with it is let in any more; its streams end within a second (X3).
-	// Repeating it is harmless.
+	// RevokeToken ends a credential for ever. When it returns, no call with it is let in any more;
+	// its streams end within a second (X3). Repeating it is harmless.
 	RevokeToken(ctx context.Context, in *RevokeTokenRequest, opts ...grpc.CallOption) (*RevokeTokenResponse, error)
 	// RotateKey makes a new key sign the tokens that are issued from now on.
 	RotateKey(ctx context.Context, in *RotateKeyRequest, opts ...grpc.CallOption) (*RotateKeyResponse, error)
@@ -108,15 +109,16 @@ func (c *authServiceClient) ListKeys(ctx context.Context, in *ListKeysRequest, o
 // All implementations must embed UnimplementedAuthServiceServer
 // for forward compatibility.
 //
-// AuthService lets operators decide who may come in. Each call is about the caller's own tenant. On a coordinator that asks for no credentials
-// all its calls fail with FAILED_PRECONDITION. A field that the coordinator does not know is bad input, as in TaskService.
+// AuthService lets operators decide who may come in. Each call is about the caller's own tenant. On
+// a coordinator that asks for no credentials all its calls fail with FAILED_PRECONDITION. A field
+// that the coordinator does not know is bad input, as in TaskService.
 type AuthServiceServer interface {
 	// CreateToken issues a token. The answer is the only place where it is shown.
 	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error)
 	// ListTokens shows what is known of the tokens, never the tokens themselves.
 	ListTokens(context.Context, *ListTokensRequest) (*ListTokensResponse, error)
-	// RevokeToken ends a credential for ever. When it returns, no call with it is let in any more; its streams end within a second (X3).
-	// Repeating it is harmless.
+	// RevokeToken ends a credential for ever. When it returns, no call with it is let in any more;
+	// its streams end within a second (X3). Repeating it is harmless.
 	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenResponse, error)
 	// RotateKey makes a new key sign the tokens that are issued from now on.
 	RotateKey(context.Context, *RotateKeyRequest) (*RotateKeyResponse, error)

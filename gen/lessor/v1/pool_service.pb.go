@@ -151,7 +151,8 @@ func (PoolWorkerState) EnumDescriptor() ([]byte, []int) {
 // WorkerCapabilities is what a ready process offers.
 type WorkerCapabilities struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Index of its GPU on the machine, LESSOR_GPU_DEVICE of its environment. If the supervisor gave it another one, the call is refused.
+	// Index of its GPU on the machine, LESSOR_GPU_DEVICE of its environment. If the supervisor gave
+	// it another one, the call is refused.
 	GpuDevice *uint32 `protobuf:"varint,1,opt,name=gpu_device,json=gpuDevice,proto3,oneof" json:"gpu_device,omitempty"`
 	// How many requests it serves at once.
 	SlotsTotal uint32 `protobuf:"varint,2,opt,name=slots_total,json=slotsTotal,proto3" json:"slots_total,omitempty"`
@@ -480,7 +481,8 @@ type PoolWorker struct {
 	VramUsedBytes uint64 `protobuf:"varint,8,opt,name=vram_used_bytes,json=vramUsedBytes,proto3" json:"vram_used_bytes,omitempty"`
 	// As the process that runs notified them; else absent.
 	Capabilities *WorkerCapabilities `protobuf:"bytes,9,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
-	// How the process before this one ended, or why it was stopped, for people. Empty: there was none.
+	// How the process before this one ended, or why it was stopped, for people. Empty: there was
+	// none.
 	LastFailure string `protobuf:"bytes,10,opt,name=last_failure,json=lastFailure,proto3" json:"last_failure,omitempty"`
 	// When the next process starts; absent: not known.
 	NextStartAt   *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=next_start_at,json=nextStartAt,proto3" json:"next_start_at,omitempty"`

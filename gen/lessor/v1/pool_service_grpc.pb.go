@@ -29,18 +29,22 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// PoolService tells which worker processes of one machine are ready. The supervisor of the processes serves it, `lessor pool run`, not the
-// coordinator: the processes notify it, and operators ask it. Each call needs the supervisor's bearer token, else it fails with UNAUTHENTICATED.
-// A field that the supervisor does not know is bad input, as in TaskService.
+// PoolService tells which worker processes of one machine are ready. The supervisor of the
+// processes serves it, `lessor pool run`, not the coordinator: the processes notify it, and
+// operators ask it. Each call needs the supervisor's bearer token, else it fails with
+// UNAUTHENTICATED. A field that the supervisor does not know is bad input, as in TaskService.
 type PoolServiceClient interface {
-	// NotifyReady says that a process is ready for work, or that it takes no more. Repeating it is harmless (P3). ALREADY_EXISTS: the process of
-	// that worker_id lives, and has said something else, so another one uses its id. FAILED_PRECONDITION: no process of it runs, or it is being stopped.
-	// INVALID_ARGUMENT names the field.
+	// NotifyReady says that a process is ready for work, or that it takes no more. Repeating it is
+	// harmless (P3). ALREADY_EXISTS: the process of that worker_id lives, and has said something
+	// else, so another one uses its id. FAILED_PRECONDITION: no process of it runs, or it is being
+	// stopped. INVALID_ARGUMENT names the field.
 	NotifyReady(ctx context.Context, in *NotifyReadyRequest, opts ...grpc.CallOption) (*NotifyReadyResponse, error)
-	// NotifyFailed says that a process cannot become ready, or go on. It is stopped and started again, after a wait. Repeating it is harmless.
-	// FAILED_PRECONDITION: no process of that worker_id runs.
+	// NotifyFailed says that a process cannot become ready, or go on. It is stopped and started
+	// again, after a wait. Repeating it is harmless. FAILED_PRECONDITION: no process of that
+	// worker_id runs.
 	NotifyFailed(ctx context.Context, in *NotifyFailedRequest, opts ...grpc.CallOption) (*NotifyFailedResponse, error)
-	// ListPools shows all pools of the supervisor, by pool_id. What was notified before it is in the answer (P4).
+	// ListPools shows all pools of the supervisor, by pool_id. What was notified before it is in the
+	// answer (P4).
 	ListPools(ctx context.Context, in *ListPoolsRequest, opts ...grpc.CallOption) (*ListPoolsResponse, error)
 	// GetPool shows one pool. NOT_FOUND: there is none of this name.
 	GetPool(ctx context.Context, in *GetPoolRequest, opts ...grpc.CallOption) (*GetPoolResponse, error)
@@ -98,18 +102,22 @@ func (c *poolServiceClient) GetPool(ctx context.Context, in *GetPoolRequest, opt
 // All implementations must embed UnimplementedPoolServiceServer
 // for forward compatibility.
 //
-// PoolService tells which worker processes of one machine are ready. The supervisor of the processes serves it, `lessor pool run`, not the
-// coordinator: the processes notify it, and operators ask it. Each call needs the supervisor's bearer token, else it fails with UNAUTHENTICATED.
-// A field that the supervisor does not know is bad input, as in TaskService.
+// PoolService tells which worker processes of one machine are ready. The supervisor of the
+// processes serves it, `lessor pool run`, not the coordinator: the processes notify it, and
+// operators ask it. Each call needs the supervisor's bearer token, else it fails with
+// UNAUTHENTICATED. A field that the supervisor does not know is bad input, as in TaskService.
 type PoolServiceServer interface {
-	// NotifyReady says that a process is ready for work, or that it takes no more. Repeating it is harmless (P3). ALREADY_EXISTS: the process of
-	// that worker_id lives, and has said something else, so another one uses its id. FAILED_PRECONDITION: no process of it runs, or it is being stopped.
-	// INVALID_ARGUMENT names the field.
+	// NotifyReady says that a process is ready for work, or that it takes no more. Repeating it is
+	// harmless (P3). ALREADY_EXISTS: the process of that worker_id lives, and has said something
+	// else, so another one uses its id. FAILED_PRECONDITION: no process of it runs, or it is being
+	// stopped. INVALID_ARGUMENT names the field.
 	NotifyReady(context.Context, *NotifyReadyRequest) (*NotifyReadyResponse, error)
-	// NotifyFailed says that a process cannot become ready, or go on. It is stopped and started again, after a wait. Repeating it is harmless.
-	// FAILED_PRECONDITION: no process of that worker_id runs.
+	// NotifyFailed says that a process cannot become ready, or go on. It is stopped and started
+	// again, after a wait. Repeating it is harmless. FAILED_PRECONDITION: no process of that
+	// worker_id runs.
 	NotifyFailed(context.Context, *NotifyFailedRequest) (*NotifyFailedResponse, error)
-	// ListPools shows all pools of the supervisor, by pool_id. What was notified before it is in the answer (P4).
+	// ListPools shows all pools of the supervisor, by pool_id. What was notified before it is in the
+	// answer (P4).
 	ListPools(context.Context, *ListPoolsRequest) (*ListPoolsResponse, error)
 	// GetPool shows one pool. NOT_FOUND: there is none of this name.
 	GetPool(context.Context, *GetPoolRequest) (*GetPoolResponse, error)

@@ -28,16 +28,18 @@ type Capabilities struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many tasks it takes at once.
 	Concurrency *Concurrency `protobuf:"bytes,1,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
-	// Types of task that it handles; at most 1,000. None: every type. An empty name is the type of tasks without one.
+	// Types of task that it handles; at most 1,000. None: every type. An empty name is the type of
+	// tasks without one.
 	Types []string `protobuf:"bytes,2,rep,name=types,proto3" json:"types,omitempty"`
-	// Runtimes that it has, such as "python3.12" or "cuda"; at most 256. Compared with requirements of tasks (W12), as are the next three. Each
-	// name and value has at most 256 bytes.
+	// Runtimes that it has, such as "python3.12" or "cuda"; at most 256. Compared with requirements
+	// of tasks (W12), as are the next three. Each name and value has at most 256 bytes.
 	Runtimes []string `protobuf:"bytes,3,rep,name=runtimes,proto3" json:"runtimes,omitempty"`
 	// What else it can do; at most 256.
 	Features []string `protobuf:"bytes,4,rep,name=features,proto3" json:"features,omitempty"`
 	// Labels that describe it, for example "zone": "b"; at most 256.
 	Labels map[string]string `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// How much it has of something, in units of its own, for example "vram_gb": 80; at most 256, finite and not negative.
+	// How much it has of something, in units of its own, for example "vram_gb": 80; at most 256,
+	// finite and not negative.
 	Resources     map[string]float64 `protobuf:"bytes,6,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -120,12 +122,16 @@ type Concurrency struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Slots. Required on a session, 1 to 10,000; a unary Lease reads max_tasks instead.
 	MaxParallel uint32 `protobuf:"varint,1,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
-	// Slots of a type, 0 to 10,000, within max_parallel; at most 1,000 entries. A type without an entry has max_parallel.
+	// Slots of a type, 0 to 10,000, within max_parallel; at most 1,000 entries. A type without an
+	// entry has max_parallel.
 	PerTypeLimits map[string]uint32 `protobuf:"bytes,2,rep,name=per_type_limits,json=perTypeLimits,proto3" json:"per_type_limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// This worker takes at most one task of a concurrency_key at a time, even if the key's limit lets more run (W12).
+	// This worker takes at most one task of a concurrency_key at a time, even if the key's limit lets
+	// more run (W12).
 	SingleFlight bool `protobuf:"varint,3,opt,name=single_flight,json=singleFlight,proto3" json:"single_flight,omitempty"`
-	// Most bytes of payloads and checkpoints that its tasks have together. A larger task is granted while it holds no other. 0: no limit. A checkpoint may count as up to
-	// twice its size. Tasks for which there is no room are passed over for 5 s; then the worker gets nothing else until there is room for them.
+	// Most bytes of payloads and checkpoints that its tasks have together. A larger task is granted
+	// while it holds no other. 0: no limit. A checkpoint may count as up to twice its size. Tasks for
+	// which there is no room are passed over for 5 s; then the worker gets nothing else until there
+	// is room for them.
 	MaxBytes      uint64 `protobuf:"varint,4,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -192,8 +198,9 @@ func (x *Concurrency) GetMaxBytes() uint64 {
 // Assignment is one granted task with all that a worker needs.
 type Assignment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The task as its worker needs it, payload included. It leaves out history, lease, retention, start timeout and what the fields below say, and of the
-	// retry policy all but max_attempts and max_losses; GetTask has them.
+	// The task as its worker needs it, payload included. It leaves out history, lease, retention,
+	// start timeout and what the fields below say, and of the retry policy all but max_attempts and
+	// max_losses; GetTask has them.
 	Task *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	// Number of this grant: 1, 2, 3 ...
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
@@ -201,12 +208,16 @@ type Assignment struct {
 	AttemptId string `protobuf:"bytes,3,opt,name=attempt_id,json=attemptId,proto3" json:"attempt_id,omitempty"`
 	// The right to report this attempt. Keep it secret; send it with everything about the task.
 	LeaseId string `protobuf:"bytes,4,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
-	// Rises with every grant of the task; give it to outside systems so that they can refuse an older holder (A2).
+	// Rises with every grant of the task; give it to outside systems so that they can refuse an older
+	// holder (A2).
 	FencingToken uint64 `protobuf:"varint,5,opt,name=fencing_token,json=fencingToken,proto3" json:"fencing_token,omitempty"`
-	// When the lease ends unless renewed, by the coordinator's wall clock. For people; workers count expires_in.
+	// When the lease ends unless renewed, by the coordinator's wall clock. For people; workers count
+	// expires_in.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// What the lease had left when the assignment was sent. Count it on the worker's own monotonic clock, from the arrival: not from before the Lease,
-	// which may have waited. It is too long by the time that the assignment was under way, so send the Start at once, and go by its answer (A8).
+	// What the lease had left when the assignment was sent. Count it on the worker's own monotonic
+	// clock, from the arrival: not from before the Lease, which may have waited. It is too long by
+	// the time that the assignment was under way, so send the Start at once, and go by its answer
+	// (A8).
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,7,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
 	// Coordinator's wall clock.
 	ServerTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
@@ -216,17 +227,22 @@ type Assignment struct {
 	HeartbeatTimeout *durationpb.Duration `protobuf:"bytes,10,opt,name=heartbeat_timeout,json=heartbeatTimeout,proto3" json:"heartbeat_timeout,omitempty"`
 	// How long the worker may take to stop once cancelled.
 	CancelGrace *durationpb.Duration `protobuf:"bytes,11,opt,name=cancel_grace,json=cancelGrace,proto3" json:"cancel_grace,omitempty"`
-	// W3C trace context of the attempt, for the spans of the work: of the coordinator's span if it makes one, else of the submit. Empty without a trace.
+	// W3C trace context of the attempt, for the spans of the work: of the coordinator's span if it
+	// makes one, else of the submit. Empty without a trace.
 	Traceparent string `protobuf:"bytes,12,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// Last checkpoint of an earlier attempt; empty if there is none.
 	Checkpoint []byte `protobuf:"bytes,13,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
-	// Lets its bearer report this attempt over HTTP, and do nothing else (H1). It changes nothing once the lease has ended. Keep it secret.
+	// Lets its bearer report this attempt over HTTP, and do nothing else (H1). It changes nothing
+	// once the lease has ended. Keep it secret.
 	TaskToken string `protobuf:"bytes,14,opt,name=task_token,json=taskToken,proto3" json:"task_token,omitempty"`
-	// When the token ends, by the coordinator's wall clock; later than the lease. A Start or Heartbeat brings a new one.
+	// When the token ends, by the coordinator's wall clock; later than the lease. A Start or
+	// Heartbeat brings a new one.
 	TokenExpiresAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=token_expires_at,json=tokenExpiresAt,proto3" json:"token_expires_at,omitempty"`
-	// Where to report over HTTP, without a slash at its end; empty where the coordinator does not serve HTTP.
+	// Where to report over HTTP, without a slash at its end; empty where the coordinator does not
+	// serve HTTP.
 	CallbackBaseUrl string `protobuf:"bytes,16,opt,name=callback_base_url,json=callbackBaseUrl,proto3" json:"callback_base_url,omitempty"`
-	// Rises with every task of a run, in the order of their submits; 0 if the task is in no run. For information: nothing depends on it.
+	// Rises with every task of a run, in the order of their submits; 0 if the task is in no run. For
+	// information: nothing depends on it.
 	RunSeq        uint64 `protobuf:"varint,17,opt,name=run_seq,json=runSeq,proto3" json:"run_seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -487,9 +503,11 @@ type StartResponse struct {
 	ShouldCancel bool `protobuf:"varint,5,opt,name=should_cancel,json=shouldCancel,proto3" json:"should_cancel,omitempty"`
 	// Why a cancel was asked.
 	CancelReason string `protobuf:"bytes,6,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
-	// When the lease now ends, by the coordinator's wall clock; absent when it is not live. In CANCELLING it ends with cancel_grace_left if that is earlier.
+	// When the lease now ends, by the coordinator's wall clock; absent when it is not live. In
+	// CANCELLING it ends with cancel_grace_left if that is earlier.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// The same as a span, to be counted on the worker's own monotonic clock from before its request (A8).
+	// The same as a span, to be counted on the worker's own monotonic clock from before its request
+	// (A8).
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,8,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
 	// With CANCELLED: newest attempt of the task, if it is not the caller's; else 0.
 	CurrentAttempt uint32 `protobuf:"varint,9,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
@@ -499,7 +517,8 @@ type StartResponse struct {
 	TaskToken string `protobuf:"bytes,11,opt,name=task_token,json=taskToken,proto3" json:"task_token,omitempty"`
 	// When that token ends, by the coordinator's wall clock.
 	TokenExpiresAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=token_expires_at,json=tokenExpiresAt,proto3" json:"token_expires_at,omitempty"`
-	// In CANCELLING: what is left of cancel_grace to stop and report (T7), to be counted like expires_in. Absent in any other state.
+	// In CANCELLING: what is left of cancel_grace to stop and report (T7), to be counted like
+	// expires_in. Absent in any other state.
 	CancelGraceLeft *durationpb.Duration `protobuf:"bytes,13,opt,name=cancel_grace_left,json=cancelGraceLeft,proto3" json:"cancel_grace_left,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -643,10 +662,11 @@ type HeartbeatRequest struct {
 	HeartbeatAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=heartbeat_at,json=heartbeatAt,proto3" json:"heartbeat_at,omitempty"`
 	// How far the work has come; not durable.
 	Progress *Progress `protobuf:"bytes,7,opt,name=progress,proto3" json:"progress,omitempty"`
-	// Gauges of the attempt; not durable. At most 64, with names of at most 256 bytes; one without a name or a finite value is ignored.
+	// Gauges of the attempt; not durable. At most 64, with names of at most 256 bytes; one without a
+	// name or a finite value is ignored.
 	Metrics map[string]float64 `protobuf:"bytes,8,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
-	// Saved durably with the renewal and handed to the next attempt. At most 64 KiB unless the coordinator is configured otherwise. Empty: the last one
-	// stays.
+	// Saved durably with the renewal and handed to the next attempt. At most 64 KiB unless the
+	// coordinator is configured otherwise. Empty: the last one stays.
 	Checkpoint    []byte `protobuf:"bytes,9,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -760,9 +780,11 @@ type HeartbeatResponse struct {
 	ShouldCancel bool `protobuf:"varint,5,opt,name=should_cancel,json=shouldCancel,proto3" json:"should_cancel,omitempty"`
 	// Why a cancel was asked.
 	CancelReason string `protobuf:"bytes,6,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
-	// When the lease now ends, by the coordinator's wall clock; absent when it is not live. In CANCELLING it ends with cancel_grace_left if that is earlier.
+	// When the lease now ends, by the coordinator's wall clock; absent when it is not live. In
+	// CANCELLING it ends with cancel_grace_left if that is earlier.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// The same as a span, to be counted on the worker's own monotonic clock from before its request (A8).
+	// The same as a span, to be counted on the worker's own monotonic clock from before its request
+	// (A8).
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,8,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
 	// With CANCELLED: newest attempt of the task, if it is not the caller's; else 0.
 	CurrentAttempt uint32 `protobuf:"varint,9,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
@@ -772,7 +794,8 @@ type HeartbeatResponse struct {
 	TaskToken string `protobuf:"bytes,11,opt,name=task_token,json=taskToken,proto3" json:"task_token,omitempty"`
 	// When that token ends, by the coordinator's wall clock.
 	TokenExpiresAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=token_expires_at,json=tokenExpiresAt,proto3" json:"token_expires_at,omitempty"`
-	// In CANCELLING: what is left of cancel_grace to stop and report (T7), to be counted like expires_in. Absent in any other state.
+	// In CANCELLING: what is left of cancel_grace to stop and report (T7), to be counted like
+	// expires_in. Absent in any other state.
 	CancelGraceLeft *durationpb.Duration `protobuf:"bytes,13,opt,name=cancel_grace_left,json=cancelGraceLeft,proto3" json:"cancel_grace_left,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -912,18 +935,21 @@ type CompleteRequest struct {
 	WorkerId string `protobuf:"bytes,4,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// W3C trace context. Optional; the coordinator does not use it.
 	Traceparent string `protobuf:"bytes,5,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
-	// Correlates report and log only; whether a report is the same as another is decided by its content (V13). Optional; at most 256 bytes.
+	// Correlates report and log only; whether a report is the same as another is decided by its
+	// content (V13). Optional; at most 256 bytes.
 	ReportId string `protobuf:"bytes,6,opt,name=report_id,json=reportId,proto3" json:"report_id,omitempty"`
 	// Result, at most 1 MiB unless the coordinator is configured otherwise (V11).
 	Output []byte `protobuf:"bytes,7,opt,name=output,proto3" json:"output,omitempty"`
 	// Results that lie elsewhere. At most 64.
 	Artifacts []*Artifact `protobuf:"bytes,8,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
-	// Gauges of the attempt. At most 64, with names of at most 256 bytes; one without a name or a finite value is ignored.
+	// Gauges of the attempt. At most 64, with names of at most 256 bytes; one without a name or a
+	// finite value is ignored.
 	Metrics map[string]float64 `protobuf:"bytes,9,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// Worker's wall clock at the end; recorded only.
 	CompletedAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
-	// Worker's wall clock when the attempt began. If it is sent, the report tells what a Start would have told, so that an attempt which has ended
-	// already needs none (V19). The history has the coordinator's own time.
+	// Worker's wall clock when the attempt began. If it is sent, the report tells what a Start would
+	// have told, so that an attempt which has ended already needs none (V19). The history has the
+	// coordinator's own time.
 	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1049,7 +1075,8 @@ type CompleteResponse struct {
 	TaskState TaskState `protobuf:"varint,4,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
 	// With CANCELLED: newest attempt of the task, if it is not the caller's; else 0.
 	CurrentAttempt uint32 `protobuf:"varint,5,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
-	// When the next attempt may be granted, by the coordinator's wall clock; absent when there is none or no wait.
+	// When the next attempt may be granted, by the coordinator's wall clock; absent when there is
+	// none or no wait.
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
 	// The same report had been committed before; this is its recorded verdict (V4).
 	Replayed bool `protobuf:"varint,7,opt,name=replayed,proto3" json:"replayed,omitempty"`
@@ -1158,11 +1185,13 @@ type FailRequest struct {
 	WorkerId string `protobuf:"bytes,4,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// W3C trace context. Optional; the coordinator does not use it.
 	Traceparent string `protobuf:"bytes,5,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
-	// Correlates report and log only; whether a report is the same as another is decided by its content (V13). Optional; at most 256 bytes.
+	// Correlates report and log only; whether a report is the same as another is decided by its
+	// content (V13). Optional; at most 256 bytes.
 	ReportId string `protobuf:"bytes,6,opt,name=report_id,json=reportId,proto3" json:"report_id,omitempty"`
 	// Why it failed. Required.
 	Error *TaskError `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
-	// Gauges of the attempt. At most 64, with names of at most 256 bytes; one without a name or a finite value is ignored.
+	// Gauges of the attempt. At most 64, with names of at most 256 bytes; one without a name or a
+	// finite value is ignored.
 	Metrics map[string]float64 `protobuf:"bytes,8,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// Phase in which a cancel stopped the work. Optional; at most 256 bytes.
 	CancelledDuringPhase string `protobuf:"bytes,9,opt,name=cancelled_during_phase,json=cancelledDuringPhase,proto3" json:"cancelled_during_phase,omitempty"`
@@ -1170,8 +1199,9 @@ type FailRequest struct {
 	PartialProgress []byte `protobuf:"bytes,10,opt,name=partial_progress,json=partialProgress,proto3" json:"partial_progress,omitempty"`
 	// Worker's wall clock at the end; recorded only.
 	CompletedAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
-	// Worker's wall clock when the attempt began. If it is sent, the report tells what a Start would have told, so that an attempt which has ended
-	// already needs none (V19). The history has the coordinator's own time.
+	// Worker's wall clock when the attempt began. If it is sent, the report tells what a Start would
+	// have told, so that an attempt which has ended already needs none (V19). The history has the
+	// coordinator's own time.
 	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1304,7 +1334,8 @@ type FailResponse struct {
 	TaskState TaskState `protobuf:"varint,4,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
 	// With CANCELLED: newest attempt of the task, if it is not the caller's; else 0.
 	CurrentAttempt uint32 `protobuf:"varint,5,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
-	// When the next attempt may be granted, by the coordinator's wall clock; absent when there is none or no wait.
+	// When the next attempt may be granted, by the coordinator's wall clock; absent when there is
+	// none or no wait.
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
 	// The same report had been committed before; this is its recorded verdict (V4).
 	Replayed bool `protobuf:"varint,7,opt,name=replayed,proto3" json:"replayed,omitempty"`
@@ -1413,14 +1444,16 @@ type ReleaseRequest struct {
 	WorkerId string `protobuf:"bytes,4,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// W3C trace context. Optional; the coordinator does not use it.
 	Traceparent string `protobuf:"bytes,5,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
-	// Correlates report and log only; whether a report is the same as another is decided by its content (V13). Optional; at most 256 bytes.
+	// Correlates report and log only; whether a report is the same as another is decided by its
+	// content (V13). Optional; at most 256 bytes.
 	ReportId string `protobuf:"bytes,6,opt,name=report_id,json=reportId,proto3" json:"report_id,omitempty"`
 	// Why, for people. At most 1,024 bytes.
 	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Wait before the next grant. 0: READY at once; at most 24 h.
 	Delay *durationpb.Duration `protobuf:"bytes,8,opt,name=delay,proto3" json:"delay,omitempty"`
-	// Worker's wall clock when the attempt began. If it is sent, the report tells what a Start would have told, so that an attempt which has ended
-	// already needs none (V19). The history has the coordinator's own time.
+	// Worker's wall clock when the attempt began. If it is sent, the report tells what a Start would
+	// have told, so that an attempt which has ended already needs none (V19). The history has the
+	// coordinator's own time.
 	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1532,7 +1565,8 @@ type ReleaseResponse struct {
 	TaskState TaskState `protobuf:"varint,4,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
 	// With CANCELLED: newest attempt of the task, if it is not the caller's; else 0.
 	CurrentAttempt uint32 `protobuf:"varint,5,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
-	// When the next attempt may be granted, by the coordinator's wall clock; absent when there is none or no wait.
+	// When the next attempt may be granted, by the coordinator's wall clock; absent when there is
+	// none or no wait.
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
 	// The same report had been committed before; this is its recorded verdict (V4).
 	Replayed bool `protobuf:"varint,7,opt,name=replayed,proto3" json:"replayed,omitempty"`

@@ -202,28 +202,33 @@ func (ReportKind) EnumDescriptor() ([]byte, []int) {
 	return file_lessor_v1_session_proto_rawDescGZIP(), []int{2}
 }
 
-// SessionRequest is one frame from a worker: an envelope around one payload. The envelope is checked first.
+// SessionRequest is one frame from a worker: an envelope around one payload. The envelope is
+// checked first.
 //
-// The frames come in this order: handshake, register, then any. One frame can carry many reports, renewals or chunks. By hand, with grpcurl:
+// The frames come in this order: handshake, register, then any. One frame can carry many reports,
+// renewals or chunks. By hand, with grpcurl:
 //
 //	{"id":"1","tenant":"default","sender":{"role":"worker","id":"me"},"handshake":{"protocol":1,"worker":{"name":"me"}}}
 //	{"id":"2","register":{"queues":["q"],"capabilities":{"concurrency":{"max_parallel":1}}}}
 type SessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the frame, unique within the session; acks and errors refer to it. At most 256 bytes. A frame that is sent again has the same id, and has
-	// no effect if it was taken before (W6). One that was refused with an error was not taken: a repeat is refused again, and a correction may have its
-	// id.
+	// Name of the frame, unique within the session; acks and errors refer to it. At most 256 bytes. A
+	// frame that is sent again has the same id, and has no effect if it was taken before (W6). One
+	// that was refused with an error was not taken: a repeat is refused again, and a correction may
+	// have its id.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Sender's wall clock; recorded only.
 	Ts *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=ts,proto3" json:"ts,omitempty"`
-	// Tenant. Required in the first frame, where it must be the credential's; bound to the stream from there on.
+	// Tenant. Required in the first frame, where it must be the credential's; bound to the stream
+	// from there on.
 	Tenant string `protobuf:"bytes,3,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// Who sends. Required in the first frame; bound to the stream from there on.
 	Sender *Sender `protobuf:"bytes,4,opt,name=sender,proto3" json:"sender,omitempty"`
 	// What the frame is about, for example a task id. Optional; at most 256 bytes.
 	Corr string `protobuf:"bytes,5,opt,name=corr,proto3" json:"corr,omitempty"`
-	// Rises by one per sequenced frame, from Accept.next_seq on (W7). A refused frame uses up its seq; a correction has the next one. 0: not sequenced;
-	// such a frame is told apart by (id, corr) alone (W6).
+	// Rises by one per sequenced frame, from Accept.next_seq on (W7). A refused frame uses up its
+	// seq; a correction has the next one. 0: not sequenced; such a frame is told apart by (id, corr)
+	// alone (W6).
 	Seq uint64 `protobuf:"varint,6,opt,name=seq,proto3" json:"seq,omitempty"`
 	// Acknowledges a frame, or asks for an acknowledgement of this one.
 	Ack *Ack `protobuf:"bytes,7,opt,name=ack,proto3" json:"ack,omitempty"`
@@ -441,7 +446,8 @@ type SessionRequest_Handshake struct {
 }
 
 type SessionRequest_Register struct {
-	// What the worker can do. Required before heartbeat, reports, feedback, capacity and drain; a later one replaces the earlier (W2).
+	// What the worker can do. Required before heartbeat, reports, feedback, capacity and drain; a
+	// later one replaces the earlier (W2).
 	Register *Register `protobuf:"bytes,17,opt,name=register,proto3,oneof"`
 }
 
@@ -471,19 +477,23 @@ type SessionRequest_Drain struct {
 }
 
 type SessionRequest_Error struct {
-	// Something went wrong at the worker; it is logged. Two codes do more: after E.RESULT.SEQ_GAP the coordinator sends its frames again from
-	// expected_seq on, or resets the session if it no longer has them; E.CMD.CONCURRENCY_VIOLATION refuses a task because the worker runs another one
-	// of its concurrency key: it is requeued at once (W14). If the task has no key, or the session does not hold the lease, the answer is an error.
+	// Something went wrong at the worker; it is logged. Two codes do more: after E.RESULT.SEQ_GAP
+	// the coordinator sends its frames again from expected_seq on, or resets the session if it no
+	// longer has them; E.CMD.CONCURRENCY_VIOLATION refuses a task because the worker runs another
+	// one of its concurrency key: it is requeued at once (W14). If the task has no key, or the
+	// session does not hold the lease, the answer is an error.
 	Error *Error `protobuf:"bytes,23,opt,name=error,proto3,oneof"`
 }
 
 type SessionRequest_Goodbye struct {
-	// The worker leaves: its leases end at once, REVOKED, and their tasks are READY for others (W9).
+	// The worker leaves: its leases end at once, REVOKED, and their tasks are READY for others
+	// (W9).
 	Goodbye *Goodbye `protobuf:"bytes,24,opt,name=goodbye,proto3,oneof"`
 }
 
 type SessionRequest_PkgEvent struct {
-	// A package was installed or removed, or could not be: the answer to pkg_install and pkg_uninstall, or something that the worker did by itself (W13).
+	// A package was installed or removed, or could not be: the answer to pkg_install and
+	// pkg_uninstall, or something that the worker did by itself (W13).
 	PkgEvent *PkgEvent `protobuf:"bytes,25,opt,name=pkg_event,json=pkgEvent,proto3,oneof"`
 }
 
@@ -520,7 +530,8 @@ type SessionResponse struct {
 	Sender *Sender `protobuf:"bytes,4,opt,name=sender,proto3" json:"sender,omitempty"`
 	// What the frame is about: the id of the frame that it answers, where it answers one.
 	Corr string `protobuf:"bytes,5,opt,name=corr,proto3" json:"corr,omitempty"`
-	// Rises by one per frame, from that of Accept on: 1, or the Resume.last_seen_seq that it goes on from. 0: not sequenced.
+	// Rises by one per frame, from that of Accept on: 1, or the Resume.last_seen_seq that it goes on
+	// from. 0: not sequenced.
 	Seq uint64 `protobuf:"varint,6,opt,name=seq,proto3" json:"seq,omitempty"`
 	// Acknowledges a frame, or asks for an acknowledgement of this one.
 	Ack *Ack `protobuf:"bytes,7,opt,name=ack,proto3" json:"ack,omitempty"`
@@ -738,7 +749,8 @@ type SessionResponse_Accept struct {
 }
 
 type SessionResponse_Dispatch struct {
-	// Work. Acknowledge it within 5 s, by ack, Start, an outcome or a heartbeat that names the leases (W5).
+	// Work. Acknowledge it within 5 s, by ack, Start, an outcome or a heartbeat that names the
+	// leases (W5).
 	Dispatch *Dispatch `protobuf:"bytes,17,opt,name=dispatch,proto3,oneof"`
 }
 
@@ -758,12 +770,14 @@ type SessionResponse_Cancel struct {
 }
 
 type SessionResponse_Drain struct {
-	// An operator drains the worker (W10): no more work will come. Finish what runs, then say goodbye.
+	// An operator drains the worker (W10): no more work will come. Finish what runs, then say
+	// goodbye.
 	Drain *Drain `protobuf:"bytes,21,opt,name=drain,proto3,oneof"`
 }
 
 type SessionResponse_Error struct {
-	// A frame was wrong; nothing was changed by it, and its id may be used again. Only of a feedback frame, some items may have been taken.
+	// A frame was wrong; nothing was changed by it, and its id may be used again. Only of a
+	// feedback frame, some items may have been taken.
 	Error *Error `protobuf:"bytes,22,opt,name=error,proto3,oneof"`
 }
 
@@ -921,7 +935,8 @@ type Handshake struct {
 	Worker *WorkerInfo `protobuf:"bytes,2,opt,name=worker,proto3" json:"worker,omitempty"`
 	// Goes on with a session whose stream was lost (W8). Absent: a new session.
 	Resume *Resume `protobuf:"bytes,3,opt,name=resume,proto3" json:"resume,omitempty"`
-	// Instance of this worker that has died and that this one replaces: its stream ends and its leases are requeued at once (W8). Empty: none.
+	// Instance of this worker that has died and that this one replaces: its stream ends and its
+	// leases are requeued at once (W8). Empty: none.
 	ReplacesInstanceId string `protobuf:"bytes,4,opt,name=replaces_instance_id,json=replacesInstanceId,proto3" json:"replaces_instance_id,omitempty"`
 	// What the worker takes its credential to be (W2). Optional.
 	Auth          *HandshakeAuth `protobuf:"bytes,5,opt,name=auth,proto3" json:"auth,omitempty"`
@@ -994,13 +1009,14 @@ func (x *Handshake) GetAuth() *HandshakeAuth {
 	return nil
 }
 
-// HandshakeAuth repeats the credential that came with the call. It does not let anybody in: if it disagrees with the call, the session ends.
+// HandshakeAuth repeats the credential that came with the call. It does not let anybody in: if it
+// disagrees with the call, the session ends.
 type HandshakeAuth struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How the worker shows who it is.
 	Mode AuthMode `protobuf:"varint,1,opt,name=mode,proto3,enum=lessor.v1.AuthMode" json:"mode,omitempty"`
-	// Its token, the same as in the authorization header of the call; else E.SESSION.DENIED. Empty: not repeated. A coordinator that asks for no
-	// credentials does not look at it.
+	// Its token, the same as in the authorization header of the call; else E.SESSION.DENIED. Empty:
+	// not repeated. A coordinator that asks for no credentials does not look at it.
 	Token         string `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1057,8 +1073,8 @@ type Resume struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// session_token of its newest Accept.
 	SessionToken string `protobuf:"bytes,2,opt,name=session_token,json=sessionToken,proto3" json:"session_token,omitempty"`
-	// seq of the last frame that the worker took from the coordinator, 0: none. The coordinator sends the frames after it again; the dispatches up to it
-	// are acknowledged.
+	// seq of the last frame that the worker took from the coordinator, 0: none. The coordinator sends
+	// the frames after it again; the dispatches up to it are acknowledged.
 	LastSeenSeq   uint64 `protobuf:"varint,3,opt,name=last_seen_seq,json=lastSeenSeq,proto3" json:"last_seen_seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1201,18 +1217,21 @@ type Accept struct {
 	ServerTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
 	// Version of the coordinator's software.
 	CoordinatorVersion string `protobuf:"bytes,5,opt,name=coordinator_version,json=coordinatorVersion,proto3" json:"coordinator_version,omitempty"`
-	// Proves, in Handshake.resume, that a later stream goes on with this session. It survives a restart of the coordinator; each Accept brings
-	// a new one, and the newest wins. Keep it secret.
+	// Proves, in Handshake.resume, that a later stream goes on with this session. It survives a
+	// restart of the coordinator; each Accept brings a new one, and the newest wins. Keep it secret.
 	SessionToken string `protobuf:"bytes,6,opt,name=session_token,json=sessionToken,proto3" json:"session_token,omitempty"`
 	// When session_token ends, by the coordinator's wall clock.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// The session that was named in Handshake.resume goes on: its leases and sequences are this stream's.
+	// The session that was named in Handshake.resume goes on: its leases and sequences are this
+	// stream's.
 	Resumed bool `protobuf:"varint,8,opt,name=resumed,proto3" json:"resumed,omitempty"`
-	// seq of the next sequenced frame that is expected of the worker: after a restart of the coordinator it begins anew with 1. Reports that have
-	// no verdict are sent again then, acknowledged or not; what had been committed is known by its content (V4).
+	// seq of the next sequenced frame that is expected of the worker: after a restart of the
+	// coordinator it begins anew with 1. Reports that have no verdict are sent again then,
+	// acknowledged or not; what had been committed is known by its content (V4).
 	NextSeq uint64 `protobuf:"varint,9,opt,name=next_seq,json=nextSeq,proto3" json:"next_seq,omitempty"`
-	// Size of the largest frame that the coordinator reads, in bytes. A larger one ends the stream with RESOURCE_EXHAUSTED, each time that it is sent.
-	// 0: not stated; every coordinator reads 4 MiB (S7).
+	// Size of the largest frame that the coordinator reads, in bytes. A larger one ends the stream
+	// with RESOURCE_EXHAUSTED, each time that it is sent. 0: not stated; every coordinator reads 4
+	// MiB (S7).
 	MaxMessageBytes uint64 `protobuf:"varint,10,opt,name=max_message_bytes,json=maxMessageBytes,proto3" json:"max_message_bytes,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -1329,9 +1348,11 @@ type Register struct {
 	WorkspaceId string `protobuf:"bytes,3,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// Pool that the worker is of; shown to operators. Empty: none. At most 256 bytes.
 	PoolId string `protobuf:"bytes,4,opt,name=pool_id,json=poolId,proto3" json:"pool_id,omitempty"`
-	// Packages of the worker, each name and version once (W13); at most 256. They replace what the coordinator knew of its packages.
+	// Packages of the worker, each name and version once (W13); at most 256. They replace what the
+	// coordinator knew of its packages.
 	Packages []*Package `protobuf:"bytes,5,rep,name=packages,proto3" json:"packages,omitempty"`
-	// The worker carries out pkg_install and pkg_uninstall (W13). False: it gets none of them, and whoever asks for one is told.
+	// The worker carries out pkg_install and pkg_uninstall (W13). False: it gets none of them, and
+	// whoever asks for one is told.
 	InstallsPackages bool `protobuf:"varint,6,opt,name=installs_packages,json=installsPackages,proto3" json:"installs_packages,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -1409,15 +1430,16 @@ func (x *Register) GetInstallsPackages() bool {
 	return false
 }
 
-// Package is a version of something that tasks may require on a worker: a program, a model, a data set (W13). The coordinator knows what a worker says
-// that it has, and nothing of what is in it.
+// Package is a version of something that tasks may require on a worker: a program, a model, a data
+// set (W13). The coordinator knows what a worker says that it has, and nothing of what is in it.
 type Package struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name. Required; at most 256 bytes, without "@" but as its first byte.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Version. Required; at most 256 bytes, without "@".
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	// Whether tasks that require it may be granted: only if it is INSTALLED. In a register, unspecified means INSTALLED.
+	// Whether tasks that require it may be granted: only if it is INSTALLED. In a register,
+	// unspecified means INSTALLED.
 	Status PackageStatus `protobuf:"varint,3,opt,name=status,proto3,enum=lessor.v1.PackageStatus" json:"status,omitempty"`
 	// How far it is, or why it failed, for people. At most 1,024 bytes.
 	Detail        string `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`
@@ -1483,7 +1505,8 @@ func (x *Package) GetDetail() string {
 	return ""
 }
 
-// PkgInstall asks a worker to install a package (W13). A package that is there already may be installed again, from another source or to repair it.
+// PkgInstall asks a worker to install a package (W13). A package that is there already may be
+// installed again, from another source or to repair it.
 type PkgInstall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Names what an operator asked for; the answer repeats it.
@@ -1492,9 +1515,11 @@ type PkgInstall struct {
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// Its version.
 	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	// Where the worker finds it, in words that its installer understands, such as a URL or the name of an image. May be empty.
+	// Where the worker finds it, in words that its installer understands, such as a URL or the name
+	// of an image. May be empty.
 	Source string `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`
-	// SHA-256 of what is there, as 64 lower-case hexadecimal digits. A worker that gets something else answers FAILED, E.PKG.INVALID. Empty: not known.
+	// SHA-256 of what is there, as 64 lower-case hexadecimal digits. A worker that gets something
+	// else answers FAILED, E.PKG.INVALID. Empty: not known.
 	Sha256        string `protobuf:"bytes,5,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1638,10 +1663,12 @@ type PkgEvent struct {
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// Its version. Required.
 	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	// How far it is. Required. INSTALLING and UNINSTALLING tell of progress; the other ones are the end of the operation.
+	// How far it is. Required. INSTALLING and UNINSTALLING tell of progress; the other ones are the
+	// end of the operation.
 	Status PackageStatus `protobuf:"varint,4,opt,name=status,proto3,enum=lessor.v1.PackageStatus" json:"status,omitempty"`
-	// With FAILED, why: E.PKG.INVALID (there is no such package, or it is not what it should be), E.PKG.PERMISSION (the worker may not or will not) or
-	// E.INTERNAL (anything else). Empty means E.INTERNAL.
+	// With FAILED, why: E.PKG.INVALID (there is no such package, or it is not what it should be),
+	// E.PKG.PERMISSION (the worker may not or will not) or E.INTERNAL (anything else). Empty means
+	// E.INTERNAL.
 	Code string `protobuf:"bytes,5,opt,name=code,proto3" json:"code,omitempty"`
 	// How far it is, or why it failed, for people. At most 1,024 bytes.
 	Detail        string `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"`
@@ -1726,10 +1753,12 @@ type WorkerHeartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// False: the worker wants no new work.
 	Healthy bool `protobuf:"varint,1,opt,name=healthy,proto3" json:"healthy,omitempty"`
-	// Gauges of the worker: cpu_pct, mem_pct, disk_pct (0 to 100), inflight ... At most 64, with names of at most 256 bytes; one without a
-	// name or a finite value is ignored, and so is a mem_pct or disk_pct below 0. A heartbeat without any leaves the last ones in force. While memory or
-	// disk is nearly full the worker gets no new work, until a heartbeat says that it is not any more (W9). inflight is how many tasks run, to show whether the worker is SATURATED; without it, the leases of the
-	// heartbeat count.
+	// Gauges of the worker: cpu_pct, mem_pct, disk_pct (0 to 100), inflight ... At most 64, with
+	// names of at most 256 bytes; one without a name or a finite value is ignored, and so is a
+	// mem_pct or disk_pct below 0. A heartbeat without any leaves the last ones in force. While
+	// memory or disk is nearly full the worker gets no new work, until a heartbeat says that it is
+	// not any more (W9). inflight is how many tasks run, to show whether the worker is SATURATED;
+	// without it, the leases of the heartbeat count.
 	Metrics map[string]float64 `protobuf:"bytes,2,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// Leases to renew; at most 1,000.
 	Leases        []*HeartbeatRequest `protobuf:"bytes,3,rep,name=leases,proto3" json:"leases,omitempty"`
@@ -1788,7 +1817,8 @@ func (x *WorkerHeartbeat) GetLeases() []*HeartbeatRequest {
 	return nil
 }
 
-// Reports carries starts and outcomes. Items are independent; the verdicts come back in their order.
+// Reports carries starts and outcomes. Items are independent; the verdicts come back in their
+// order.
 type Reports struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The items; at most 1,000.
@@ -2001,7 +2031,8 @@ func (x *Verdicts) GetVerdicts() []*ReportVerdict {
 	return nil
 }
 
-// ReportVerdict is the verdict on one report, or an error, which is no verdict: repeat the report unchanged.
+// ReportVerdict is the verdict on one report, or an error, which is no verdict: repeat the report
+// unchanged.
 type ReportVerdict struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Task of the report.
@@ -2028,11 +2059,13 @@ type ReportVerdict struct {
 	CancelReason string `protobuf:"bytes,11,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
 	// When the lease now ends, by the coordinator's wall clock; Start only.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// The same as a span, to be counted on the worker's own monotonic clock from before its report (A8); Start only.
+	// The same as a span, to be counted on the worker's own monotonic clock from before its report
+	// (A8); Start only.
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,13,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
 	// With CANCELLED: newest attempt of the task, if it is not the caller's; else 0.
 	CurrentAttempt uint32 `protobuf:"varint,14,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
-	// When the next attempt may be granted, by the coordinator's wall clock; absent when there is none or no wait.
+	// When the next attempt may be granted, by the coordinator's wall clock; absent when there is
+	// none or no wait.
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
 	// The same report had been committed before (V4).
 	Replayed bool `protobuf:"varint,16,opt,name=replayed,proto3" json:"replayed,omitempty"`
@@ -2042,7 +2075,8 @@ type ReportVerdict struct {
 	TaskToken string `protobuf:"bytes,18,opt,name=task_token,json=taskToken,proto3" json:"task_token,omitempty"`
 	// When that token ends; Start only.
 	TokenExpiresAt *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=token_expires_at,json=tokenExpiresAt,proto3" json:"token_expires_at,omitempty"`
-	// In CANCELLING: what is left of cancel_grace to stop and report (T7), to be counted like expires_in; Start only.
+	// In CANCELLING: what is left of cancel_grace to stop and report (T7), to be counted like
+	// expires_in; Start only.
 	CancelGraceLeft *durationpb.Duration `protobuf:"bytes,20,opt,name=cancel_grace_left,json=cancelGraceLeft,proto3" json:"cancel_grace_left,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -2289,7 +2323,8 @@ type HeartbeatAck struct {
 	Leases []*LeaseAck `protobuf:"bytes,1,rep,name=leases,proto3" json:"leases,omitempty"`
 	// Coordinator's wall clock.
 	ServerTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
-	// Why the worker gets no new work, judged by what its heartbeats say (W9). Empty: nothing in its heartbeats keeps work from it.
+	// Why the worker gets no new work, judged by what its heartbeats say (W9). Empty: nothing in its
+	// heartbeats keeps work from it.
 	NoNewWork     string `protobuf:"bytes,3,opt,name=no_new_work,json=noNewWork,proto3" json:"no_new_work,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2369,7 +2404,8 @@ type LeaseAck struct {
 	CancelReason string `protobuf:"bytes,10,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
 	// When the lease now ends, by the coordinator's wall clock; absent when it is not live.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// The same as a span, to be counted on the worker's own monotonic clock from before its heartbeat (A8).
+	// The same as a span, to be counted on the worker's own monotonic clock from before its heartbeat
+	// (A8).
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,12,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
 	// With CANCELLED: newest attempt of the task, if it is not the caller's; else 0.
 	CurrentAttempt uint32 `protobuf:"varint,13,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
@@ -2379,7 +2415,8 @@ type LeaseAck struct {
 	TaskToken string `protobuf:"bytes,15,opt,name=task_token,json=taskToken,proto3" json:"task_token,omitempty"`
 	// When that token ends.
 	TokenExpiresAt *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=token_expires_at,json=tokenExpiresAt,proto3" json:"token_expires_at,omitempty"`
-	// In CANCELLING: what is left of cancel_grace to stop and report (T7), to be counted like expires_in. Absent in any other state.
+	// In CANCELLING: what is left of cancel_grace to stop and report (T7), to be counted like
+	// expires_in. Absent in any other state.
 	CancelGraceLeft *durationpb.Duration `protobuf:"bytes,17,opt,name=cancel_grace_left,json=cancelGraceLeft,proto3" json:"cancel_grace_left,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -2584,7 +2621,8 @@ type Cancel struct {
 	Reason Reason `protobuf:"varint,3,opt,name=reason,proto3,enum=lessor.v1.Reason" json:"reason,omitempty"`
 	// Why, in words.
 	Detail string `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`
-	// Time left to stop and report. Absent or 0: the lease is lost; discard the result and report nothing.
+	// Time left to stop and report. Absent or 0: the lease is lost; discard the result and report
+	// nothing.
 	Grace         *durationpb.Duration `protobuf:"bytes,5,opt,name=grace,proto3" json:"grace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2655,8 +2693,9 @@ func (x *Cancel) GetGrace() *durationpb.Duration {
 	return nil
 }
 
-// Feedback is progress and output of running attempts. It is not durable and may be dropped, oldest first. Items are independent: wrong ones are
-// dropped, and one error names the first ten of them; the others are taken. Correct items go into another frame. If all are wrong, the frame is
+// Feedback is progress and output of running attempts. It is not durable and may be dropped, oldest
+// first. Items are independent: wrong ones are dropped, and one error names the first ten of them;
+// the others are taken. Correct items go into another frame. If all are wrong, the frame is
 // refused.
 type Feedback struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2718,7 +2757,8 @@ type FeedbackItem struct {
 	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
 	// Pieces of output, in order per channel; at most 256.
 	Chunks []*FeedbackChunk `protobuf:"bytes,6,rep,name=chunks,proto3" json:"chunks,omitempty"`
-	// Gauges of the attempt. At most 64, with names of at most 256 bytes; one without a name or a finite value is ignored.
+	// Gauges of the attempt. At most 64, with names of at most 256 bytes; one without a name or a
+	// finite value is ignored.
 	Metrics map[string]float64 `protobuf:"bytes,7,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// True if progress really is 0; without it, 0 means not reported.
 	ZeroProgress  bool `protobuf:"varint,8,opt,name=zero_progress,json=zeroProgress,proto3" json:"zero_progress,omitempty"`
@@ -2817,7 +2857,8 @@ type Capacity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Slots, 0 to 10,000; 0 stops new work. A number below the slots in use revokes nothing.
 	MaxParallel uint32 `protobuf:"varint,1,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
-	// Slots of a type, as in Concurrency. If any are sent, they replace all that were sent before; 0 stops a type.
+	// Slots of a type, as in Concurrency. If any are sent, they replace all that were sent before; 0
+	// stops a type.
 	PerTypeLimits map[string]uint32 `protobuf:"bytes,2,rep,name=per_type_limits,json=perTypeLimits,proto3" json:"per_type_limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2872,7 +2913,8 @@ type Drain struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Why, for people.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
-	// By when the worker is to have ended, or means to. Nothing else happens at that time. Absent: not stated.
+	// By when the worker is to have ended, or means to. Nothing else happens at that time. Absent:
+	// not stated.
 	Deadline      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3077,7 +3119,8 @@ type Reset struct {
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// How long to wait before connecting again. Absent: the worker's own backoff decides.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,3,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// All leases of the worker's instance have ended, REVOKED (KickWorker.requeue), and others get its tasks: stop what runs now, not after the wait.
+	// All leases of the worker's instance have ended, REVOKED (KickWorker.requeue), and others get
+	// its tasks: stop what runs now, not after the wait.
 	LeasesEnded   bool `protobuf:"varint,4,opt,name=leases_ended,json=leasesEnded,proto3" json:"leases_ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

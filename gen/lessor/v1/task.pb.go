@@ -23,8 +23,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// TaskState is where a task stands. COMPLETED, FAILED and CANCELLED are final for the round. CANCELLING ends by itself, at the latest when cancel_grace
-// is over.
+// TaskState is where a task stands. COMPLETED, FAILED and CANCELLED are final for the round.
+// CANCELLING ends by itself, at the latest when cancel_grace is over.
 //
 // Who may move a task (rules T1-T9, V15):
 //
@@ -54,7 +54,8 @@ const (
 	TaskState_TASK_STATE_LEASED TaskState = 3
 	// Granted, and the worker has reported Start.
 	TaskState_TASK_STATE_RUNNING TaskState = 4
-	// A cancel was asked while a worker held the lease; ends with its report, its loss or the end of cancel_grace.
+	// A cancel was asked while a worker held the lease; ends with its report, its loss or the end of
+	// cancel_grace.
 	TaskState_TASK_STATE_CANCELLING TaskState = 5
 	// Final: a worker's Complete was committed, or a discarded result was adopted.
 	TaskState_TASK_STATE_COMPLETED TaskState = 6
@@ -117,8 +118,8 @@ func (TaskState) EnumDescriptor() ([]byte, []int) {
 	return file_lessor_v1_task_proto_rawDescGZIP(), []int{0}
 }
 
-// Verdict is the one answer to anything a worker says about a task. It is final: a worker never repeats a request that
-// got a verdict.
+// Verdict is the one answer to anything a worker says about a task. It is final: a worker never
+// repeats a request that got a verdict.
 type Verdict int32
 
 const (
@@ -126,7 +127,8 @@ const (
 	Verdict_VERDICT_UNSPECIFIED Verdict = 0
 	// The lease was live and the report is recorded. Release resources, never report again (K1).
 	Verdict_VERDICT_COMMITTED Verdict = 1
-	// Authority was lost and the result is discarded. Stop, discard, no outside effects, no retry (K2).
+	// Authority was lost and the result is discarded. Stop, discard, no outside effects, no retry
+	// (K2).
 	Verdict_VERDICT_CANCELLED Verdict = 2
 	// The request was wrong. Log it, surface it, no retry (K3).
 	Verdict_VERDICT_REJECTED Verdict = 3
@@ -175,7 +177,8 @@ func (Verdict) EnumDescriptor() ([]byte, []int) {
 	return file_lessor_v1_task_proto_rawDescGZIP(), []int{1}
 }
 
-// Reason says why a verdict is what it is, why a lease ended, or why a task failed without an outcome.
+// Reason says why a verdict is what it is, why a lease ended, or why a task failed without an
+// outcome.
 type Reason int32
 
 const (
@@ -185,7 +188,8 @@ const (
 	Reason_REASON_NONE Reason = 1
 	// REJECTED: a field is missing or bad; detail names it (V1, V6).
 	Reason_REASON_INVALID_REQUEST Reason = 2
-	// REJECTED: the task is another tenant's; or it is unknown, and the lease was not issued for it (V2).
+	// REJECTED: the task is another tenant's; or it is unknown, and the lease was not issued for it
+	// (V2).
 	Reason_REASON_UNKNOWN_TASK Reason = 3
 	// REJECTED: the lease id is forged or belongs to another task (V3).
 	Reason_REASON_INVALID_LEASE Reason = 4
@@ -193,7 +197,8 @@ const (
 	Reason_REASON_DUPLICATE_REPORT Reason = 5
 	// CANCELLED, to Start and Heartbeat: a report was already committed under this lease (V5).
 	Reason_REASON_ALREADY_REPORTED Reason = 6
-	// CANCELLED: the store was restored, or the coordinator was started with --recovery=invalidate (V7).
+	// CANCELLED: the store was restored, or the coordinator was started with --recovery=invalidate
+	// (V7).
 	Reason_REASON_COORDINATOR_RECOVERED Reason = 7
 	// CANCELLED: the task was deleted after the lease was granted (V8).
 	Reason_REASON_TASK_GONE Reason = 8
@@ -209,9 +214,10 @@ const (
 	Reason_REASON_CANCEL_TIMEOUT Reason = 13
 	// CANCELLED, and on a FAILED task: attempt_timeout or deadline passed (V10, T6).
 	Reason_REASON_DEADLINE_EXCEEDED Reason = 14
-	// CANCELLED: the lease was taken back (V10): the worker said goodbye, was replaced by another instance, was kicked with requeue, or refused the
-	// task because of its concurrency key; or the caller of a Lease was gone before it had the answer. A Cancel frame has it, too, when the task is
-	// deleted by force; a report after that gets TASK_GONE.
+	// CANCELLED: the lease was taken back (V10): the worker said goodbye, was replaced by another
+	// instance, was kicked with requeue, or refused the task because of its concurrency key; or the
+	// caller of a Lease was gone before it had the answer. A Cancel frame has it, too, when the task
+	// is deleted by force; a report after that gets TASK_GONE.
 	Reason_REASON_REVOKED Reason = 15
 	// REJECTED: the output is over the inline limit; the lease stays live (V11).
 	Reason_REASON_RESULT_TOO_LARGE Reason = 16
@@ -223,7 +229,8 @@ const (
 	Reason_REASON_DISPATCH_UNAVAILABLE Reason = 19
 	// In the history: a worker committed a report under the lease.
 	Reason_REASON_REPORTED Reason = 20
-	// On a FAILED task: a resource that it refers to has expired, or the worker that holds it is gone (W12).
+	// On a FAILED task: a resource that it refers to has expired, or the worker that holds it is gone
+	// (W12).
 	Reason_REASON_RESOURCE_GONE Reason = 21
 )
 
@@ -458,8 +465,8 @@ const (
 	HistoryEventType_HISTORY_EVENT_TYPE_READY HistoryEventType = 11
 	// The task reached a final state without a report; reason is the cause.
 	HistoryEventType_HISTORY_EVENT_TYPE_ENDED HistoryEventType = 12
-	// Something that a worker said under a lease of the task got CANCELLED or REJECTED; reason says why. The first of each lease, kind and
-	// reason is recorded.
+	// Something that a worker said under a lease of the task got CANCELLED or REJECTED; reason says
+	// why. The first of each lease, kind and reason is recorded.
 	HistoryEventType_HISTORY_EVENT_TYPE_REFUSED HistoryEventType = 13
 	// AdoptResult made the discarded result of the attempt the task's outcome (V15).
 	HistoryEventType_HISTORY_EVENT_TYPE_ADOPTED HistoryEventType = 14
@@ -595,22 +602,27 @@ func (RefusedKind) EnumDescriptor() ([]byte, []int) {
 	return file_lessor_v1_task_proto_rawDescGZIP(), []int{6}
 }
 
-// RetryPolicy decides how often a task is tried and how long it waits in between (T3-T5). A field that is zero on a task takes the value that the
-// queue has at the time of the submit; if that is zero, too, the default. If initial_backoff would then be longer than max_backoff, the one that the
-// task has set holds, and the other becomes equal: with only a max_backoff of 1 s, a task in a queue with an initial_backoff of 100 s waits 1 s.
+// RetryPolicy decides how often a task is tried and how long it waits in between (T3-T5). A field
+// that is zero on a task takes the value that the queue has at the time of the submit; if that is
+// zero, too, the default. If initial_backoff would then be longer than max_backoff, the one that
+// the task has set holds, and the other becomes equal: with only a max_backoff of 1 s, a task in a
+// queue with an initial_backoff of 100 s waits 1 s.
 type RetryPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Failures after which the task is FAILED. Default 5; 1 means no retry; at most 1,000,000.
 	MaxAttempts uint32 `protobuf:"varint,1,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
 	// Lost leases after which the task is FAILED and quarantined. Default 3; at most 1,000,000.
 	MaxLosses uint32 `protobuf:"varint,2,opt,name=max_losses,json=maxLosses,proto3" json:"max_losses,omitempty"`
-	// Wait after the first failure. Default 1 s; a shorter max_backoff lowers it, unless the task has set it. 0 < d <= 24 h.
+	// Wait after the first failure. Default 1 s; a shorter max_backoff lowers it, unless the task has
+	// set it. 0 < d <= 24 h.
 	InitialBackoff *durationpb.Duration `protobuf:"bytes,3,opt,name=initial_backoff,json=initialBackoff,proto3" json:"initial_backoff,omitempty"`
 	// Factor from one wait to the next. Default 2; 1 <= f <= 100.
 	BackoffMultiplier float64 `protobuf:"fixed64,4,opt,name=backoff_multiplier,json=backoffMultiplier,proto3" json:"backoff_multiplier,omitempty"`
-	// Longest wait. Default 5 min; a longer initial_backoff of the task raises it, unless the task set it. At least initial_backoff, at most 7 days.
+	// Longest wait. Default 5 min; a longer initial_backoff of the task raises it, unless the task
+	// set it. At least initial_backoff, at most 7 days.
 	MaxBackoff *durationpb.Duration `protobuf:"bytes,5,opt,name=max_backoff,json=maxBackoff,proto3" json:"max_backoff,omitempty"`
-	// Categories that are never retried, whatever TaskError.retryable says; at most 6. Empty: retryable or the category's default decides (T4).
+	// Categories that are never retried, whatever TaskError.retryable says; at most 6. Empty:
+	// retryable or the category's default decides (T4).
 	NonRetryableCategories []ErrorCategory `protobuf:"varint,6,rep,packed,name=non_retryable_categories,json=nonRetryableCategories,proto3,enum=lessor.v1.ErrorCategory" json:"non_retryable_categories,omitempty"`
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
@@ -688,16 +700,19 @@ func (x *RetryPolicy) GetNonRetryableCategories() []ErrorCategory {
 	return nil
 }
 
-// TaskSpec is what a producer asks for. It never changes after the submit. Every name and key in it has at most 256 bytes.
+// TaskSpec is what a producer asks for. It never changes after the submit. Every name and key in it
+// has at most 256 bytes.
 type TaskSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Namespace of queues and idempotency keys within the tenant. Empty means "default".
 	WorkspaceId string `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// Queue that workers lease from. Required; at most 256 bytes.
 	Queue string `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
-	// What kind of work it is; workers register the types that they handle. At most 256 bytes; empty is a type of its own.
+	// What kind of work it is; workers register the types that they handle. At most 256 bytes; empty
+	// is a type of its own.
 	Type string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
-	// Input for the worker, opaque to the coordinator. At most 1 MiB unless the coordinator is configured otherwise.
+	// Input for the worker, opaque to the coordinator. At most 1 MiB unless the coordinator is
+	// configured otherwise.
 	Payload []byte `protobuf:"bytes,4,opt,name=payload,proto3" json:"payload,omitempty"`
 	// Groups tasks into a run that can be listed and watched together. Optional.
 	RunId string `protobuf:"bytes,5,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
@@ -705,27 +720,34 @@ type TaskSpec struct {
 	TaskKey string `protobuf:"bytes,6,opt,name=task_key,json=taskKey,proto3" json:"task_key,omitempty"`
 	// The asset that the task makes or updates, for people. Optional.
 	AssetId string `protobuf:"bytes,7,opt,name=asset_id,json=assetId,proto3" json:"asset_id,omitempty"`
-	// Makes the submit idempotent for as long as the task exists (T1): the same key with the same spec is the same task, with another spec it is
-	// ALREADY_EXISTS. Specs are compared as they were sent: one that writes out a default differs from one that leaves it out, and so does one with a
+	// Makes the submit idempotent for as long as the task exists (T1): the same key with the same
+	// spec is the same task, with another spec it is ALREADY_EXISTS. Specs are compared as they were
+	// sent: one that writes out a default differs from one that leaves it out, and so does one with a
 	// run_at or deadline that was counted anew from now. Optional.
 	IdempotencyKey string `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	// Higher goes first within the queue. Default 0.
 	Priority int32 `protobuf:"varint,9,opt,name=priority,proto3" json:"priority,omitempty"`
-	// Wall time before which the task is not granted, unless RetryTask opens a new round earlier. Absent or past: at once.
+	// Wall time before which the task is not granted, unless RetryTask opens a new round earlier.
+	// Absent or past: at once.
 	RunAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=run_at,json=runAt,proto3" json:"run_at,omitempty"`
-	// Wall time after which the task is FAILED with DEADLINE_EXCEEDED. Absent: never. At the submit it must be ahead, and later than run_at.
+	// Wall time after which the task is FAILED with DEADLINE_EXCEEDED. Absent: never. At the submit
+	// it must be ahead, and later than run_at.
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=deadline,proto3" json:"deadline,omitempty"`
-	// Longest time of one attempt, from its grant, while the coordinator serves. Absent: no limit. At least 100 ms, at most 30 days.
+	// Longest time of one attempt, from its grant, while the coordinator serves. Absent: no limit. At
+	// least 100 ms, at most 30 days.
 	AttemptTimeout *durationpb.Duration `protobuf:"bytes,12,opt,name=attempt_timeout,json=attemptTimeout,proto3" json:"attempt_timeout,omitempty"`
-	// Longest time the task may wait READY. A lease of which nothing was heard interrupts the wait, and does not begin it again. Absent: no limit. At least 100 ms, at most 30 days.
+	// Longest time the task may wait READY. A lease of which nothing was heard interrupts the wait,
+	// and does not begin it again. Absent: no limit. At least 100 ms, at most 30 days.
 	StartTimeout *durationpb.Duration `protobuf:"bytes,13,opt,name=start_timeout,json=startTimeout,proto3" json:"start_timeout,omitempty"`
 	// How often it is tried. Absent: the queue's policy, then the defaults.
 	RetryPolicy *RetryPolicy `protobuf:"bytes,14,opt,name=retry_policy,json=retryPolicy,proto3" json:"retry_policy,omitempty"`
-	// How often the worker sends heartbeats. Default 30 s, or a third of heartbeat_timeout if only that is set. At least 10 ms.
+	// How often the worker sends heartbeats. Default 30 s, or a third of heartbeat_timeout if only
+	// that is set. At least 10 ms.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,15,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
-	// How long a lease lives after its last renewal. Default 90 s, or three intervals within the range if only the interval is set. At least
-	// twice heartbeat_interval; 100 ms to 24 h. A coordinator gives back the time for which it stood still for 200 ms or more, or a commit for 1 s or more (A8):
-	// on a disk that is now and then slower than the timeout, leases end too early.
+	// How long a lease lives after its last renewal. Default 90 s, or three intervals within the
+	// range if only the interval is set. At least twice heartbeat_interval; 100 ms to 24 h. A
+	// coordinator gives back the time for which it stood still for 200 ms or more, or a commit for 1
+	// s or more (A8): on a disk that is now and then slower than the timeout, leases end too early.
 	HeartbeatTimeout *durationpb.Duration `protobuf:"bytes,16,opt,name=heartbeat_timeout,json=heartbeatTimeout,proto3" json:"heartbeat_timeout,omitempty"`
 	// How long a cancelled worker may take to stop. Default 30 s; at most 24 h.
 	CancelGrace *durationpb.Duration `protobuf:"bytes,17,opt,name=cancel_grace,json=cancelGrace,proto3" json:"cancel_grace,omitempty"`
@@ -733,12 +755,15 @@ type TaskSpec struct {
 	Labels map[string]string `protobuf:"bytes,18,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// How long the task is kept after it ended. Default 72 h; at least 1 s, at most 10 years.
 	Retention *durationpb.Duration `protobuf:"bytes,19,opt,name=retention,proto3" json:"retention,omitempty"`
-	// Tasks of the workspace that share it are leased to at most concurrency_limit workers at a time (T11). Optional.
+	// Tasks of the workspace that share it are leased to at most concurrency_limit workers at a time
+	// (T11). Optional.
 	ConcurrencyKey string `protobuf:"bytes,20,opt,name=concurrency_key,json=concurrencyKey,proto3" json:"concurrency_key,omitempty"`
-	// How many live leases may share concurrency_key, this task's included. If tasks of the key have different limits, the smallest one among those
-	// that are leased counts, too. Default 1; at most 1,000,000.
+	// How many live leases may share concurrency_key, this task's included. If tasks of the key have
+	// different limits, the smallest one among those that are leased counts, too. Default 1; at most
+	// 1,000,000.
 	ConcurrencyLimit uint32 `protobuf:"varint,21,opt,name=concurrency_limit,json=concurrencyLimit,proto3" json:"concurrency_limit,omitempty"`
-	// Fairness keys of a queue take turns, by the queue's fairness_weights (T12). Tasks without a key share the empty one.
+	// Fairness keys of a queue take turns, by the queue's fairness_weights (T12). Tasks without a key
+	// share the empty one.
 	FairnessKey string `protobuf:"bytes,22,opt,name=fairness_key,json=fairnessKey,proto3" json:"fairness_key,omitempty"`
 	// What a worker must have to be granted the task (W12). Absent: any worker will do.
 	Requirements *Requirements `protobuf:"bytes,23,opt,name=requirements,proto3" json:"requirements,omitempty"`
@@ -746,11 +771,13 @@ type TaskSpec struct {
 	ResourceRefs []*ResourceRef `protobuf:"bytes,24,rep,name=resource_refs,json=resourceRefs,proto3" json:"resource_refs,omitempty"`
 	// Keeps the task on the worker that had others of its key (W12). Absent: none.
 	Affinity *Affinity `protobuf:"bytes,25,opt,name=affinity,proto3" json:"affinity,omitempty"`
-	// Where the task stands in a graph of the producer, for those who read a trace. It does not change how the task runs, and is not compared when an
-	// idempotency_key comes again (T1).
+	// Where the task stands in a graph of the producer, for those who read a trace. It does not
+	// change how the task runs, and is not compared when an idempotency_key comes again (T1).
 	TraceMeta *TraceMeta `protobuf:"bytes,26,opt,name=trace_meta,json=traceMeta,proto3" json:"trace_meta,omitempty"`
-	// Trace that the task belongs to: a W3C trace context of version 00, such as "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01". Empty: that
-	// of the call's traceparent header, if there is one. Assignments carry it on. Not compared when an idempotency_key comes again (T1).
+	// Trace that the task belongs to: a W3C trace context of version 00, such as
+	// "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01". Empty: that of the call's
+	// traceparent header, if there is one. Assignments carry it on. Not compared when an
+	// idempotency_key comes again (T1).
 	Traceparent   string `protobuf:"bytes,27,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -975,8 +1002,8 @@ func (x *TaskSpec) GetTraceparent() string {
 	return ""
 }
 
-// Requirements are what a worker must have: all of it (W12). They are compared with the capabilities that it registered. Each name and value
-// has at most 256 bytes.
+// Requirements are what a worker must have: all of it (W12). They are compared with the
+// capabilities that it registered. Each name and value has at most 256 bytes.
 type Requirements struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Names that must be among the worker's runtimes; at most 16.
@@ -985,10 +1012,12 @@ type Requirements struct {
 	Features []string `protobuf:"bytes,2,rep,name=features,proto3" json:"features,omitempty"`
 	// Labels that the worker must have with these very values; at most 16.
 	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Least amounts that the worker must have, in units of its own; at most 16, finite and greater than 0. They are compared and not used up: how many
-	// tasks a worker takes at once is decided by its concurrency.
+	// Least amounts that the worker must have, in units of its own; at most 16, finite and greater
+	// than 0. They are compared and not used up: how many tasks a worker takes at once is decided by
+	// its concurrency.
 	Resources map[string]float64 `protobuf:"bytes,4,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
-	// Package that must be INSTALLED on the worker (W13): NAME for any version, or NAME@VERSION. Empty: none.
+	// Package that must be INSTALLED on the worker (W13): NAME for any version, or NAME@VERSION.
+	// Empty: none.
 	Package       string `protobuf:"bytes,5,opt,name=package,proto3" json:"package,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1059,20 +1088,24 @@ func (x *Requirements) GetPackage() string {
 	return ""
 }
 
-// ResourceRef names a resource that the task needs and that lies on one worker, such as an Artifact of an earlier task.
+// ResourceRef names a resource that the task needs and that lies on one worker, such as an Artifact
+// of an earlier task.
 type ResourceRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Identity of the resource at its worker. Required; at most 256 bytes.
 	ResourceId string `protobuf:"bytes,1,opt,name=resource_id,json=resourceId,proto3" json:"resource_id,omitempty"`
-	// Worker that holds it, by its stable name. Required; the same in all references of a task. If it is gone for longer than the coordinator's
-	// resource wait (60 s) while the task is READY, the task is FAILED with RESOURCE_GONE. A worker is there while it has a stream, while a Lease call
+	// Worker that holds it, by its stable name. Required; the same in all references of a task. If it
+	// is gone for longer than the coordinator's resource wait (60 s) while the task is READY, the
+	// task is FAILED with RESOURCE_GONE. A worker is there while it has a stream, while a Lease call
 	// of it waits, and while it has a live lease from such a call.
 	WorkerId string `protobuf:"bytes,2,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// What it is. Optional.
 	Type string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
-	// What it is valid for, for example "run". Told to the worker; the coordinator does not look at it. Optional.
+	// What it is valid for, for example "run". Told to the worker; the coordinator does not look at
+	// it. Optional.
 	Scope string `protobuf:"bytes,4,opt,name=scope,proto3" json:"scope,omitempty"`
-	// Wall time after which it may be gone: a task that still waits then is FAILED with RESOURCE_GONE. Absent: not stated.
+	// Wall time after which it may be gone: a task that still waits then is FAILED with
+	// RESOURCE_GONE. Absent: not stated.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// Free text; at most 8 entries, keys and values at most 256 bytes each.
 	Metadata      map[string]string `protobuf:"bytes,6,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -1152,12 +1185,14 @@ func (x *ResourceRef) GetMetadata() map[string]string {
 	return nil
 }
 
-// Affinity keeps tasks of one key on one worker, which has in memory what they share. The grant of a task binds its key to the worker for as
-// long as the worker holds a lease of the key, and for ttl after the last of them ended. Once it is bound by a STICKY task, tasks that go to other
+// Affinity keeps tasks of one key on one worker, which has in memory what they share. The grant of
+// a task binds its key to the worker for as long as the worker holds a lease of the key, and for
+// ttl after the last of them ended. Once it is bound by a STICKY task, tasks that go to other
 // workers do not move it. A restart of the coordinator ends every binding without a live lease.
 type Affinity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Shared by the tasks that belong together; its scope is the workspace. Required; at most 256 bytes.
+	// Shared by the tasks that belong together; its scope is the workspace. Required; at most 256
+	// bytes.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// How strictly.
 	Mode AffinityMode `protobuf:"varint,2,opt,name=mode,proto3,enum=lessor.v1.AffinityMode" json:"mode,omitempty"`
@@ -1221,12 +1256,14 @@ func (x *Affinity) GetTtl() *durationpb.Duration {
 // TraceMeta says where a task stands in a graph of nodes: a host with middlewares around it.
 type TraceMeta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// On a middleware: the node that it is mounted on, by the task_key or task_id of its task, which is in the same run. Empty on a host. At
-	// most 256 bytes.
+	// On a middleware: the node that it is mounted on, by the task_key or task_id of its task, which
+	// is in the same run. Empty on a host. At most 256 bytes.
 	HostNodeId string `protobuf:"bytes,1,opt,name=host_node_id,json=hostNodeId,proto3" json:"host_node_id,omitempty"`
-	// Middlewares that are mounted on the host, outermost first; at most 64 names of at most 256 bytes.
+	// Middlewares that are mounted on the host, outermost first; at most 64 names of at most 256
+	// bytes.
 	MiddlewareChain []string `protobuf:"bytes,2,rep,name=middleware_chain,json=middlewareChain,proto3" json:"middleware_chain,omitempty"`
-	// On a middleware: its index in the chain, from 0; less than the length of middleware_chain if that is sent. Absent on a host.
+	// On a middleware: its index in the chain, from 0; less than the length of middleware_chain if
+	// that is sent. Absent on a host.
 	ChainIndex    *uint32 `protobuf:"varint,3,opt,name=chain_index,json=chainIndex,proto3,oneof" json:"chain_index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1292,9 +1329,11 @@ type TaskError struct {
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	// Stack or log tail. At most 64 KiB.
 	StackTrace string `protobuf:"bytes,3,opt,name=stack_trace,json=stackTrace,proto3" json:"stack_trace,omitempty"`
-	// Overrides the category's default where present; the policy's non_retryable_categories override both (T4). With CANCELLED it has no effect.
+	// Overrides the category's default where present; the policy's non_retryable_categories override
+	// both (T4). With CANCELLED it has no effect.
 	Retryable *bool `protobuf:"varint,4,opt,name=retryable,proto3,oneof" json:"retryable,omitempty"`
-	// Asks for this wait instead of the policy's backoff. Zero: the policy decides. At most 24 h; longer is cut to that.
+	// Asks for this wait instead of the policy's backoff. Zero: the policy decides. At most 24 h;
+	// longer is cut to that.
 	RetryAfter    *durationpb.Duration `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1465,7 +1504,8 @@ func (x *Artifact) GetMetadata() map[string]string {
 	return nil
 }
 
-// Progress is how far an attempt has come. It is not durable while the attempt runs, so a crash may lose it.
+// Progress is how far an attempt has come. It is not durable while the attempt runs, so a crash may
+// lose it.
 type Progress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0 to 1. Absent in a heartbeat's progress: 0.
@@ -1668,7 +1708,8 @@ func (x *LeaseInfo) GetExpiresAt() *timestamppb.Timestamp {
 // HistoryEvent is one durable fact about a task (T10).
 type HistoryEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Durable number, rising within the workspace. A watch resumes after the sequence of WatchTaskResponse, not after this one.
+	// Durable number, rising within the workspace. A watch resumes after the sequence of
+	// WatchTaskResponse, not after this one.
 	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// What happened.
 	Type HistoryEventType `protobuf:"varint,2,opt,name=type,proto3,enum=lessor.v1.HistoryEventType" json:"type,omitempty"`
@@ -1792,7 +1833,8 @@ func (x *HistoryEvent) GetRefusedVerdict() Verdict {
 	return Verdict_VERDICT_UNSPECIFIED
 }
 
-// DiscardedResult is the result of a Complete that was CANCELLED, kept so that AdoptResult can still make use of it (V15).
+// DiscardedResult is the result of a Complete that was CANCELLED, kept so that AdoptResult can
+// still make use of it (V15).
 type DiscardedResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Attempt under which it was reported.
@@ -1921,7 +1963,8 @@ type Task struct {
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
 	// Live lease; absent when nobody holds the task.
 	Lease *LeaseInfo `protobuf:"bytes,13,opt,name=lease,proto3" json:"lease,omitempty"`
-	// Last progress of the live attempt, else of the last one that reported any; absent when there is none.
+	// Last progress of the live attempt, else of the last one that reported any; absent when there is
+	// none.
 	Progress *Progress `protobuf:"bytes,14,opt,name=progress,proto3" json:"progress,omitempty"`
 	// Why a cancel was asked; empty without one.
 	CancelReason string `protobuf:"bytes,15,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
@@ -1933,7 +1976,8 @@ type Task struct {
 	Output []byte `protobuf:"bytes,18,opt,name=output,proto3" json:"output,omitempty"`
 	// Artifacts of the same. Lists leave them out.
 	Artifacts []*Artifact `protobuf:"bytes,19,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
-	// Error of the last failed attempt; absent when none failed. It stays when a later attempt completes the task: whether the task failed, state says.
+	// Error of the last failed attempt; absent when none failed. It stays when a later attempt
+	// completes the task: whether the task failed, state says.
 	Error *TaskError `protobuf:"bytes,20,opt,name=error,proto3" json:"error,omitempty"`
 	// Last checkpoint that a worker saved. Lists leave it out.
 	Checkpoint []byte `protobuf:"bytes,21,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
@@ -1941,20 +1985,23 @@ type Task struct {
 	History []*HistoryEvent `protobuf:"bytes,22,rep,name=history,proto3" json:"history,omitempty"`
 	// Events that fell off the front of history. Lists leave it out.
 	HistoryDropped uint32 `protobuf:"varint,23,opt,name=history_dropped,json=historyDropped,proto3" json:"history_dropped,omitempty"`
-	// Last lines of feedback of the live attempt, else of the last one that had any: at most 100 chunks and 64 KiB. They are in memory only until
-	// the attempt ends, and saved with its end. Lists leave them out.
+	// Last lines of feedback of the live attempt, else of the last one that had any: at most 100
+	// chunks and 64 KiB. They are in memory only until the attempt ends, and saved with its end.
+	// Lists leave them out.
 	Feedback []*FeedbackChunk `protobuf:"bytes,24,rep,name=feedback,proto3" json:"feedback,omitempty"`
-	// Results that came too late, oldest first: the first of each lease, of at most 64 KiB each unless the coordinator is configured otherwise, and of
-	// these the newest 16. Of the leases from before a restore, at most the last one in the backup counts.
+	// Results that came too late, oldest first: the first of each lease, of at most 64 KiB each
+	// unless the coordinator is configured otherwise, and of these the newest 16. Of the leases from
+	// before a restore, at most the last one in the backup counts.
 	Discarded []*DiscardedResult `protobuf:"bytes,25,rep,name=discarded,proto3" json:"discarded,omitempty"`
 	// Attempt whose discarded result is the output, by AdoptResult; 0 otherwise.
 	AdoptedAttempt uint32 `protobuf:"varint,26,opt,name=adopted_attempt,json=adoptedAttempt,proto3" json:"adopted_attempt,omitempty"`
-	// The middlewares that are mounted on this task: tasks of its run whose trace_meta.host_node_id is its task_key or task_id, by their
-	// chain_index, at most 64. GetTask alone fills it.
+	// The middlewares that are mounted on this task: tasks of its run whose trace_meta.host_node_id
+	// is its task_key or task_id, by their chain_index, at most 64. GetTask alone fills it.
 	Middlewares []*Middleware `protobuf:"bytes,27,rep,name=middlewares,proto3" json:"middlewares,omitempty"`
 	// Gauges that came with the committed Complete, else with the last Fail. Lists leave them out.
 	Metrics map[string]float64 `protobuf:"bytes,28,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
-	// Phase in which a cancel stopped the work, by the last Fail; empty where it did not say. Lists leave it out.
+	// Phase in which a cancel stopped the work, by the last Fail; empty where it did not say. Lists
+	// leave it out.
 	CancelledDuringPhase string `protobuf:"bytes,29,opt,name=cancelled_during_phase,json=cancelledDuringPhase,proto3" json:"cancelled_during_phase,omitempty"`
 	// What was done by then, opaque, by the last Fail. Lists leave it out.
 	PartialProgress []byte `protobuf:"bytes,30,opt,name=partial_progress,json=partialProgress,proto3" json:"partial_progress,omitempty"`

@@ -51,7 +51,8 @@ const (
 	FindingCode_FINDING_CODE_NO_WORKER FindingCode = 10
 	// Workers ask for work of its queue, but not of its type.
 	FindingCode_FINDING_CODE_NO_WORKER_FOR_TYPE FindingCode = 11
-	// No worker that would take it gets it now: they have no room, take no new work, or have left a grant unanswered. The message says which.
+	// No worker that would take it gets it now: they have no room, take no new work, or have left a
+	// grant unanswered. The message says which.
 	FindingCode_FINDING_CODE_WORKERS_BUSY FindingCode = 12
 	// Other tasks are before it in line.
 	FindingCode_FINDING_CODE_IN_LINE FindingCode = 13
@@ -71,9 +72,11 @@ const (
 	FindingCode_FINDING_CODE_PINNED_WORKER FindingCode = 20
 	// Its affinity key is bound to a worker that does not take it now (W12).
 	FindingCode_FINDING_CODE_AFFINITY FindingCode = 21
-	// The workers that would take it run its concurrency key already, and each runs a key once at a time (W12).
+	// The workers that would take it run its concurrency key already, and each runs a key once at a
+	// time (W12).
 	FindingCode_FINDING_CODE_SINGLE_FLIGHT FindingCode = 22
-	// The disk of the coordinator is almost full, and what is left is kept for the reports of tasks that run: no task is granted until there is room.
+	// The disk of the coordinator is almost full, and what is left is kept for the reports of tasks
+	// that run: no task is granted until there is room.
 	FindingCode_FINDING_CODE_DISK_FULL FindingCode = 23
 	// The file of the coordinator's store was moved or removed: no tasks are granted.
 	FindingCode_FINDING_CODE_STORE_GONE FindingCode = 24
@@ -222,7 +225,8 @@ func (x *SubmitTaskRequest) GetRequestId() string {
 // SubmitTaskResponse is the task, durable.
 type SubmitTaskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The task as in a list, so without payload, output, history and others. Of its error, the stack trace is left out, and the message cut after 1 KiB.
+	// The task as in a list, so without payload, output, history and others. Of its error, the stack
+	// trace is left out, and the message cut after 1 KiB.
 	Task *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	// False: an earlier submit with the same idempotency_key made the task.
 	Created       bool `protobuf:"varint,2,opt,name=created,proto3" json:"created,omitempty"`
@@ -277,7 +281,8 @@ func (x *SubmitTaskResponse) GetCreated() bool {
 // BatchSubmitTasksRequest asks for many tasks at once.
 type BatchSubmitTasksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What to do, in order; all in one workspace. 1 to 1,000 unless the coordinator is configured otherwise.
+	// What to do, in order; all in one workspace. 1 to 1,000 unless the coordinator is configured
+	// otherwise.
 	Tasks []*TaskSpec `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	// Correlates request and log only. Optional; at most 256 bytes.
 	RequestId     string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -451,18 +456,20 @@ func (x *SubmitResult) GetError() *SubmitError {
 // SubmitError refuses one spec of a frame.
 type SubmitError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// gRPC status code with which SubmitTask would have refused the spec: 3 INVALID_ARGUMENT, 6 ALREADY_EXISTS, 8 RESOURCE_EXHAUSTED, 14 UNAVAILABLE.
+	// gRPC status code with which SubmitTask would have refused the spec: 3 INVALID_ARGUMENT, 6
+	// ALREADY_EXISTS, 8 RESOURCE_EXHAUSTED, 14 UNAVAILABLE.
 	Status int32 `protobuf:"varint,1,opt,name=status,proto3" json:"status,omitempty"`
 	// Code as in docs/errors.md, for example E.REQUEST.INVALID.
 	Code string `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`
 	// What is wrong, for people.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// Path of the bad field within the spec, or "task" for the spec itself; empty if the error is not about a field.
+	// Path of the bad field within the spec, or "task" for the spec itself; empty if the error is not
+	// about a field.
 	Field string `protobuf:"bytes,4,opt,name=field,proto3" json:"field,omitempty"`
 	// How long to wait before you repeat it. Absent: a repeat does not help.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// What programs learn further about it, as from the ErrorInfo of SubmitTask: the task_id of the task that has the idempotency key, or of a quota its limit,
-	// of and value.
+	// What programs learn further about it, as from the ErrorInfo of SubmitTask: the task_id of the
+	// task that has the idempotency key, or of a quota its limit, of and value.
 	Metadata      map[string]string `protobuf:"bytes,6,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -759,27 +766,34 @@ type TaskFilter struct {
 	Labels map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Node on which the tasks are mounted: trace_meta.host_node_id. Empty: any.
 	HostNodeId string `protobuf:"bytes,7,opt,name=host_node_id,json=hostNodeId,proto3" json:"host_node_id,omitempty"`
-	// Concurrency key. Empty: any. With the states SCHEDULED, READY, LEASED, RUNNING and CANCELLING: who holds the key, and who waits for it.
+	// Concurrency key. Empty: any. With the states SCHEDULED, READY, LEASED, RUNNING and CANCELLING:
+	// who holds the key, and who waits for it.
 	ConcurrencyKey string `protobuf:"bytes,8,opt,name=concurrency_key,json=concurrencyKey,proto3" json:"concurrency_key,omitempty"`
 	// Idempotency key. Empty: any. At most one task has it, and is found without looking at others.
 	IdempotencyKey string `protobuf:"bytes,9,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	// Worker that holds the task or, if no worker holds it, held it last: who is at it, or made the newest attempt. Empty: any.
+	// Worker that holds the task or, if no worker holds it, held it last: who is at it, or made the
+	// newest attempt. Empty: any.
 	WorkerId string `protobuf:"bytes,10,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
-	// Tasks that were created at this time or later: Task.created_at. Absent: no limit. The first instant of 1970 is refused: it would select every task.
+	// Tasks that were created at this time or later: Task.created_at. Absent: no limit. The first
+	// instant of 1970 is refused: it would select every task.
 	CreatedAfter *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=created_after,json=createdAfter,proto3" json:"created_after,omitempty"`
-	// Tasks that were created before this time, and not at it. Absent: no limit. Must be later than created_after, and
-	// not the first instant of 1970.
+	// Tasks that were created before this time, and not at it. Absent: no limit. Must be later than
+	// created_after, and not the first instant of 1970.
 	CreatedBefore *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"`
-	// Tasks that ended at this time or later: Task.finished_at. A task that has not ended, or is in a new round, does not match. Absent: no limit.
-	// The first instant of 1970 is refused.
+	// Tasks that ended at this time or later: Task.finished_at. A task that has not ended, or is in a
+	// new round, does not match. Absent: no limit. The first instant of 1970 is refused.
 	FinishedAfter *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=finished_after,json=finishedAfter,proto3" json:"finished_after,omitempty"`
-	// Tasks that ended before this time, and not at it. Absent: no limit. Must be later than finished_after, and not the first instant of 1970.
+	// Tasks that ended before this time, and not at it. Absent: no limit. Must be later than
+	// finished_after, and not the first instant of 1970.
 	FinishedBefore *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=finished_before,json=finishedBefore,proto3" json:"finished_before,omitempty"`
-	// Why the tasks ended without an outcome: Task.reason, for example START_TIMEOUT. Empty: any, or none. A reason is refused if it is not set, or
-	// no task ends for it: LEASE_EXPIRED, for example, is why a lease ended.
+	// Why the tasks ended without an outcome: Task.reason, for example START_TIMEOUT. Empty: any, or
+	// none. A reason is refused if it is not set, or no task ends for it: LEASE_EXPIRED, for example,
+	// is why a lease ended.
 	Reasons []Reason `protobuf:"varint,15,rep,packed,name=reasons,proto3,enum=lessor.v1.Reason" json:"reasons,omitempty"`
-	// Kinds of the error of the last failed attempt: Task.error.category. It stays while the task is tried again, and when a later attempt completes it: add
-	// states, for example FAILED. A task without an error does not match, nor does one whose error is from before store format 10. Empty: any, or none. Unspecified is refused; such an error is USER_CODE.
+	// Kinds of the error of the last failed attempt: Task.error.category. It stays while the task is
+	// tried again, and when a later attempt completes it: add states, for example FAILED. A task
+	// without an error does not match, nor does one whose error is from before store format 10.
+	// Empty: any, or none. Unspecified is refused; such an error is USER_CODE.
 	ErrorCategories []ErrorCategory `protobuf:"varint,16,rep,packed,name=error_categories,json=errorCategories,proto3,enum=lessor.v1.ErrorCategory" json:"error_categories,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -936,8 +950,8 @@ type ListTasksRequest struct {
 	PageSize uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before, with the same filter and order. Empty: the first page.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// The task that was submitted last comes first. False: the one that was submitted first does. Tasks that are submitted after the first page are on a later
-	// page only if this is false.
+	// The task that was submitted last comes first. False: the one that was submitted first does.
+	// Tasks that are submitted after the first page are on a later page only if this is false.
 	NewestFirst   bool `protobuf:"varint,4,opt,name=newest_first,json=newestFirst,proto3" json:"newest_first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1001,7 +1015,8 @@ func (x *ListTasksRequest) GetNewestFirst() bool {
 	return false
 }
 
-// ListTasksResponse is a page. Even if it holds fewer tasks than you asked for, or none, there are more while next_page_token is set.
+// ListTasksResponse is a page. Even if it holds fewer tasks than you asked for, or none, there are
+// more while next_page_token is set.
 type ListTasksResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tasks, without payload, output, checkpoint and history.
@@ -1123,7 +1138,8 @@ func (x *CancelTaskRequest) GetRequestId() string {
 // CancelTaskResponse is the task after the cancel: CANCELLED, or CANCELLING while a worker stops.
 type CancelTaskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The task as in a list, so without payload, output, history and others. Of its error, the stack trace is left out, and the message cut after 1 KiB.
+	// The task as in a list, so without payload, output, history and others. Of its error, the stack
+	// trace is left out, and the message cut after 1 KiB.
 	Task          *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1233,7 +1249,8 @@ func (x *RetryTaskRequest) GetRequestId() string {
 // RetryTaskResponse is the task in its new round.
 type RetryTaskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The task as in a list, so without payload, output, history and others. Of its error, the stack trace is left out, and the message cut after 1 KiB.
+	// The task as in a list, so without payload, output, history and others. Of its error, the stack
+	// trace is left out, and the message cut after 1 KiB.
 	Task          *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1444,7 +1461,8 @@ func (x *AdoptResultRequest) GetRequestId() string {
 // AdoptResultResponse is the task, COMPLETED.
 type AdoptResultResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The task as in a list, so without payload, output, history and others. Of its error, the stack trace is left out, and the message cut after 1 KiB.
+	// The task as in a list, so without payload, output, history and others. Of its error, the stack
+	// trace is left out, and the message cut after 1 KiB.
 	Task          *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1850,7 +1868,8 @@ type Refusal struct {
 	Reason Reason `protobuf:"varint,6,opt,name=reason,proto3,enum=lessor.v1.Reason" json:"reason,omitempty"`
 	// Why, in words.
 	Detail string `protobuf:"bytes,7,opt,name=detail,proto3" json:"detail,omitempty"`
-	// How long after the end of its lease it came; absent if that is not known, or not why it was refused.
+	// How long after the end of its lease it came; absent if that is not known, or not why it was
+	// refused.
 	LateBy        *durationpb.Duration `protobuf:"bytes,8,opt,name=late_by,json=lateBy,proto3" json:"late_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1945,7 +1964,8 @@ func (x *Refusal) GetLateBy() *durationpb.Duration {
 // BatchCancelTasksRequest selects tasks to cancel.
 type BatchCancelTasksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which tasks. A filter without any condition is refused unless all is set. Tasks that have ended are skipped.
+	// Which tasks. A filter without any condition is refused unless all is set. Tasks that have ended
+	// are skipped.
 	Filter *TaskFilter `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
 	// Set to mean every task of the workspace.
 	All bool `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
@@ -2073,7 +2093,8 @@ func (x *BatchCancelTasksResponse) GetResult() *BatchResult {
 // BatchRetryTasksRequest selects tasks to retry.
 type BatchRetryTasksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which tasks. A filter without any condition is refused unless all is set. Tasks that are not FAILED or CANCELLED are skipped.
+	// Which tasks. A filter without any condition is refused unless all is set. Tasks that are not
+	// FAILED or CANCELLED are skipped.
 	Filter *TaskFilter `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
 	// Set to mean every task of the workspace.
 	All bool `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
@@ -2205,7 +2226,8 @@ type BatchDeleteTasksRequest struct {
 	Filter *TaskFilter `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
 	// Set to mean every task of the workspace.
 	All bool `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
-	// Delete also tasks that a worker holds: their leases end, and the workers are told REVOKED. Without force such tasks are skipped.
+	// Delete also tasks that a worker holds: their leases end, and the workers are told REVOKED.
+	// Without force such tasks are skipped.
 	Force bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
 	// next_page_token of the call before, with the same filter. Empty: from the beginning.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -2326,11 +2348,13 @@ func (x *BatchDeleteTasksResponse) GetResult() *BatchResult {
 	return nil
 }
 
-// BatchResult is what one call of a bulk operation did. A call looks at a bounded number of tasks, in steps between which other calls are served.
-// Each step is durable, whether or not you make the next call, or this one ends with an error; "changed" in the metadata of its ErrorInfo is then how
-// many tasks it has changed, at least. If a step would be refused, since the coordinator is overloaded or stopping, or the tenant's quota of tasks is
-// used up, a call that has changed tasks is no error: it ends there, with a next_page_token. Tasks that were submitted after the first call are left
-// alone.
+// BatchResult is what one call of a bulk operation did. A call looks at a bounded number of tasks,
+// in steps between which other calls are served. Each step is durable, whether or not you make the
+// next call, or this one ends with an error; "changed" in the metadata of its ErrorInfo is then how
+// many tasks it has changed, at least. If a step would be refused, since the coordinator is
+// overloaded or stopping, or the tenant's quota of tasks is used up, a call that has changed tasks
+// is no error: it ends there, with a next_page_token. Tasks that were submitted after the first
+// call are left alone.
 type BatchResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Tasks that were changed.
@@ -2399,11 +2423,13 @@ type WatchTaskRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Task to watch; the stream ends when the task is final.
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// Run to watch; the stream ends when the caller ends it. The run, and its workspace, may have no task yet.
+	// Run to watch; the stream ends when the caller ends it. The run, and its workspace, may have no
+	// task yet.
 	RunId string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// Workspace of the run. Empty means "default".
 	WorkspaceId string `protobuf:"bytes,3,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// Send the durable events after this sequence. 0: from the first that is kept. A sequence that no event of the workspace has had is refused.
+	// Send the durable events after this sequence. 0: from the first that is kept. A sequence that no
+	// event of the workspace has had is refused.
 	AfterSequence uint64 `protobuf:"varint,4,opt,name=after_sequence,json=afterSequence,proto3" json:"after_sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2474,8 +2500,9 @@ type WatchTaskResponse struct {
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// State of the task after the event; unspecified in `missed` and `deleted`.
 	TaskState TaskState `protobuf:"varint,2,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
-	// Resume after it: all durable events up to it have been sent. In a watch of a run it may be lower than history.sequence, since the events of one
-	// commit come task by task. After a resume some of these come again, with the same history.sequence.
+	// Resume after it: all durable events up to it have been sent. In a watch of a run it may be
+	// lower than history.sequence, since the events of one commit come task by task. After a resume
+	// some of these come again, with the same history.sequence.
 	Sequence uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// Order of volatile events between two durable ones; 0 for a durable event.
 	SubSequence uint64 `protobuf:"varint,4,opt,name=sub_sequence,json=subSequence,proto3" json:"sub_sequence,omitempty"`
@@ -2656,7 +2683,8 @@ type Missed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many durable events. That a task was deleted counts as one.
 	Durable uint64 `protobuf:"varint,1,opt,name=durable,proto3" json:"durable,omitempty"`
-	// How many volatile events. Durable ones that were dropped with them count, too, but they come after this.
+	// How many volatile events. Durable ones that were dropped with them count, too, but they come
+	// after this.
 	Volatile      uint64 `protobuf:"varint,2,opt,name=volatile,proto3" json:"volatile,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2706,8 +2734,9 @@ func (x *Missed) GetVolatile() uint64 {
 	return 0
 }
 
-// Deleted marks the end of a task. It is not stored, so a watch that resumes does not get it. A client that opens a watch again finds out which tasks
-// are gone by listing them. If it first waits for the headers of the stream, which come once the watch has begun, it misses none.
+// Deleted marks the end of a task. It is not stored, so a watch that resumes does not get it. A
+// client that opens a watch again finds out which tasks are gone by listing them. If it first waits
+// for the headers of the stream, which come once the watch has begun, it misses none.
 type Deleted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2744,13 +2773,16 @@ func (*Deleted) Descriptor() ([]byte, []int) {
 	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{36}
 }
 
-// AwaitTasksRequest changes which tasks a stream waits for. What it forgets it forgets before it adds.
+// AwaitTasksRequest changes which tasks a stream waits for. What it forgets it forgets before it
+// adds.
 type AwaitTasksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Ids of tasks to wait for; for one that is waited for already nothing changes. At most 1,000, or more if the coordinator is configured for larger
-	// batches, of 256 bytes each. An id that is no task's gets an error of its own.
+	// Ids of tasks to wait for; for one that is waited for already nothing changes. At most 1,000, or
+	// more if the coordinator is configured for larger batches, of 256 bytes each. An id that is no
+	// task's gets an error of its own.
 	Add []string `protobuf:"bytes,1,rep,name=add,proto3" json:"add,omitempty"`
-	// Ids of tasks to wait for no more; their answers may be on the way. Ids that are not waited for are ignored. As many as in add.
+	// Ids of tasks to wait for no more; their answers may be on the way. Ids that are not waited for
+	// are ignored. As many as in add.
 	Forget        []string `protobuf:"bytes,2,rep,name=forget,proto3" json:"forget,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2805,8 +2837,9 @@ type AwaitTasksResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tasks, in no order. Up to 1 MiB, and one more task.
 	Tasks []*AwaitedTask `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
-	// How many requests of this stream the coordinator had taken when it looked at these tasks. If you have added a task in a later request again, this is an
-	// older end, perhaps from before a RetryTask, and another answer follows.
+	// How many requests of this stream the coordinator had taken when it looked at these tasks. If
+	// you have added a task in a later request again, this is an older end, perhaps from before a
+	// RetryTask, and another answer follows.
 	Requests      uint64 `protobuf:"varint,2,opt,name=requests,proto3" json:"requests,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2863,7 +2896,8 @@ type AwaitedTask struct {
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// COMPLETED, FAILED or CANCELLED; unspecified if there is an error.
 	State TaskState `protobuf:"varint,2,opt,name=state,proto3,enum=lessor.v1.TaskState" json:"state,omitempty"`
-	// The task as GetTask shows it. Absent if it has more than 1 MiB, so that it does not hold up the others: then ask GetTask.
+	// The task as GetTask shows it. Absent if it has more than 1 MiB, so that it does not hold up the
+	// others: then ask GetTask.
 	Task *Task `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`
 	// Why the task is not waited for; absent otherwise.
 	Error         *AwaitError `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
@@ -2932,8 +2966,8 @@ func (x *AwaitedTask) GetError() *AwaitError {
 // AwaitError says why a task is not waited for.
 type AwaitError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// gRPC status code with which GetTask would have refused the id: 5 NOT_FOUND, also if the task was deleted meanwhile, 3 INVALID_ARGUMENT,
-	// 8 RESOURCE_EXHAUSTED.
+	// gRPC status code with which GetTask would have refused the id: 5 NOT_FOUND, also if the task
+	// was deleted meanwhile, 3 INVALID_ARGUMENT, 8 RESOURCE_EXHAUSTED.
 	Status int32 `protobuf:"varint,1,opt,name=status,proto3" json:"status,omitempty"`
 	// Code as in docs/errors.md, for example E.TASK.NOT_FOUND.
 	Code string `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`

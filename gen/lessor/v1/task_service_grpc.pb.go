@@ -40,58 +40,75 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// TaskService is for producers and operators. The tenant comes from the credentials. Bad input is INVALID_ARGUMENT with
-// the field's path; another tenant's task is NOT_FOUND, exactly as a random id; a task in the wrong state is
-// FAILED_PRECONDITION with that state (S4, T9). A field that the coordinator does not know is bad input, too: it could not do what the field asks for.
-// A message of more than 4 MiB, or more where the coordinator's limits of payload and output are larger, ends its call or stream RESOURCE_EXHAUSTED.
-// docs/rules.md has the numbered rules.
+// TaskService is for producers and operators. The tenant comes from the credentials. Bad input is
+// INVALID_ARGUMENT with the field's path; another tenant's task is NOT_FOUND, exactly as a random
+// id; a task in the wrong state is FAILED_PRECONDITION with that state (S4, T9). A field that the
+// coordinator does not know is bad input, too: it could not do what the field asks for. A message
+// of more than 4 MiB, or more where the coordinator's limits of payload and output are larger, ends
+// its call or stream RESOURCE_EXHAUSTED. docs/rules.md has the numbered rules.
 type TaskServiceClient interface {
-	// SubmitTask makes a task, durably, before it answers. Idempotent where the spec has an idempotency_key (T1).
+	// SubmitTask makes a task, durably, before it answers. Idempotent where the spec has an
+	// idempotency_key (T1).
 	SubmitTask(ctx context.Context, in *SubmitTaskRequest, opts ...grpc.CallOption) (*SubmitTaskResponse, error)
-	// BatchSubmitTasks makes many tasks of one workspace, all or none. A batch that has no room in the tenant's quota of tasks is RESOURCE_EXHAUSTED; one
-	// with more tasks than that quota is INVALID_ARGUMENT with the field tasks.
+	// BatchSubmitTasks makes many tasks of one workspace, all or none. A batch that has no room in
+	// the tenant's quota of tasks is RESOURCE_EXHAUSTED; one with more tasks than that quota is
+	// INVALID_ARGUMENT with the field tasks.
 	BatchSubmitTasks(ctx context.Context, in *BatchSubmitTasksRequest, opts ...grpc.CallOption) (*BatchSubmitTasksResponse, error)
-	// SubmitStream makes tasks by the frame. You send frames of many specs; the results come back in the order of the frames, and each task is
-	// durable when you are told of it. The specs of a frame are independent of each other, whatever their workspaces: a spec that is refused has
-	// its error beside the results of the others. A frame that is wrong as a whole ends the stream, once the frames before it are answered.
-	// Read answers while you send: while eight frames wait for theirs, the coordinator reads no more. Nor does it read more while the submits of all callers
-	// wait for the disk and take all the memory that they may; your sends then block.
-	// When a stream breaks, you do not know whether the frames without an answer were done; an idempotency_key makes it safe to send their specs
-	// again. The headers come when the stream is accepted: UNAUTHENTICATED or PERMISSION_DENIED without them means that no frame was done; after
-	// them, the credential has ended, and frames without an answer may have been done. The headers are empty, so in a library that shows none as empty,
-	// such as the C core, treat every such status as the second case. When a credential expires, the coordinator answers the frames that it has taken, if it can
-	// within half a second, and the metadata of the ErrorInfo then has unanswered: not_taken. So send the others again, with a new credential.
+	// SubmitStream makes tasks by the frame. You send frames of many specs; the results come back in
+	// the order of the frames, and each task is durable when you are told of it. The specs of a frame
+	// are independent of each other, whatever their workspaces: a spec that is refused has its error
+	// beside the results of the others. A frame that is wrong as a whole ends the stream, once the
+	// frames before it are answered. Read answers while you send: while eight frames wait for theirs,
+	// the coordinator reads no more. Nor does it read more while the submits of all callers wait for
+	// the disk and take all the memory that they may; your sends then block.
+	// When a stream breaks, you do not know whether the frames without an answer were done; an
+	// idempotency_key makes it safe to send their specs again. The headers come when the stream is
+	// accepted: UNAUTHENTICATED or PERMISSION_DENIED without them means that no frame was done; after
+	// them, the credential has ended, and frames without an answer may have been done. The headers
+	// are empty, so in a library that shows none as empty, such as the C core, treat every such
+	// status as the second case. When a credential expires, the coordinator answers the frames that
+	// it has taken, if it can within half a second, and the metadata of the ErrorInfo then has
+	// unanswered: not_taken. So send the others again, with a new credential.
 	SubmitStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubmitStreamRequest, SubmitStreamResponse], error)
 	// GetTask shows one task with all its fields.
 	GetTask(ctx context.Context, in *GetTaskRequest, opts ...grpc.CallOption) (*GetTaskResponse, error)
-	// ListTasks shows the tasks of a workspace in the order of their submit, the oldest or the newest ones first.
+	// ListTasks shows the tasks of a workspace in the order of their submit, the oldest or the newest
+	// ones first.
 	ListTasks(ctx context.Context, in *ListTasksRequest, opts ...grpc.CallOption) (*ListTasksResponse, error)
 	// CancelTask asks a task to end (T7). Repeating it gives the same answer.
 	CancelTask(ctx context.Context, in *CancelTaskRequest, opts ...grpc.CallOption) (*CancelTaskResponse, error)
-	// RetryTask opens a new round for a FAILED or CANCELLED task (T9). The task is READY at once, even if it was cancelled before its run_at.
+	// RetryTask opens a new round for a FAILED or CANCELLED task (T9). The task is READY at once,
+	// even if it was cancelled before its run_at.
 	RetryTask(ctx context.Context, in *RetryTaskRequest, opts ...grpc.CallOption) (*RetryTaskResponse, error)
 	// DeleteTask removes a task (T9).
 	DeleteTask(ctx context.Context, in *DeleteTaskRequest, opts ...grpc.CallOption) (*DeleteTaskResponse, error)
-	// AdoptResult makes a discarded result the outcome of a task that no worker holds and whose round has no outcome: the task is COMPLETED.
-	// The report that brought the result stays CANCELLED (V15).
+	// AdoptResult makes a discarded result the outcome of a task that no worker holds and whose round
+	// has no outcome: the task is COMPLETED. The report that brought the result stays CANCELLED
+	// (V15).
 	AdoptResult(ctx context.Context, in *AdoptResultRequest, opts ...grpc.CallOption) (*AdoptResultResponse, error)
-	// ExplainTask says in words why a task does not run, why its lease was lost and why a report was refused (S6).
+	// ExplainTask says in words why a task does not run, why its lease was lost and why a report was
+	// refused (S6).
 	ExplainTask(ctx context.Context, in *ExplainTaskRequest, opts ...grpc.CallOption) (*ExplainTaskResponse, error)
-	// BatchCancelTasks asks all tasks that a filter selects to end (T7). One call does a bounded part of the work; see BatchResult.
+	// BatchCancelTasks asks all tasks that a filter selects to end (T7). One call does a bounded part
+	// of the work; see BatchResult.
 	BatchCancelTasks(ctx context.Context, in *BatchCancelTasksRequest, opts ...grpc.CallOption) (*BatchCancelTasksResponse, error)
-	// BatchRetryTasks opens a new round for all FAILED or CANCELLED tasks that a filter selects (T9), as far as the tenant's quota of tasks has room.
+	// BatchRetryTasks opens a new round for all FAILED or CANCELLED tasks that a filter selects (T9),
+	// as far as the tenant's quota of tasks has room.
 	BatchRetryTasks(ctx context.Context, in *BatchRetryTasksRequest, opts ...grpc.CallOption) (*BatchRetryTasksResponse, error)
 	// BatchDeleteTasks removes all tasks that a filter selects (T9).
 	BatchDeleteTasks(ctx context.Context, in *BatchDeleteTasksRequest, opts ...grpc.CallOption) (*BatchDeleteTasksResponse, error)
 	// WatchTask streams the events of a task or run, past and future, from a sequence on (S5).
 	WatchTask(ctx context.Context, in *WatchTaskRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchTaskResponse], error)
-	// AwaitTasks tells the ends of many tasks on one stream. You add ids at any time, and get each task once it is COMPLETED, FAILED or CANCELLED, at once if
-	// it has ended before. One that RetryTask has opened again by the time the coordinator looks is waited for further.
-	// A stream waits for up to 100,000 tasks. Each counts in the quota of waits as long as it is waited for, and once in that of calls (X5). Where these leave
-	// no room, a task that has ended is told all the same, and for another you get an error with retry_after.
-	// Close your side when you have added all, and the stream ends after the last answer. Read answers while you send: the coordinator reads the next request
-	// when you have taken the answers to the one before. When a stream breaks, add the ids without an answer again on the next. The empty headers come when
-	// the stream is accepted, as in SubmitStream.
+	// AwaitTasks tells the ends of many tasks on one stream. You add ids at any time, and get each
+	// task once it is COMPLETED, FAILED or CANCELLED, at once if it has ended before. One that
+	// RetryTask has opened again by the time the coordinator looks is waited for further. A stream
+	// waits for up to 100,000 tasks. Each counts in the quota of waits as long as it is waited for,
+	// and once in that of calls (X5). Where these leave no room, a task that has ended is told all
+	// the same, and for another you get an error with retry_after. Close your side when you have
+	// added all, and the stream ends after the last answer. Read answers while you send: the
+	// coordinator reads the next request when you have taken the answers to the one before. When a
+	// stream breaks, add the ids without an answer again on the next. The empty headers come when the
+	// stream is accepted, as in SubmitStream.
 	AwaitTasks(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AwaitTasksRequest, AwaitTasksResponse], error)
 }
 
@@ -272,58 +289,75 @@ type TaskService_AwaitTasksClient = grpc.BidiStreamingClient[AwaitTasksRequest, 
 // All implementations must embed UnimplementedTaskServiceServer
 // for forward compatibility.
 //
-// TaskService is for producers and operators. The tenant comes from the credentials. Bad input is INVALID_ARGUMENT with
-// the field's path; another tenant's task is NOT_FOUND, exactly as a random id; a task in the wrong state is
-// FAILED_PRECONDITION with that state (S4, T9). A field that the coordinator does not know is bad input, too: it could not do what the field asks for.
-// A message of more than 4 MiB, or more where the coordinator's limits of payload and output are larger, ends its call or stream RESOURCE_EXHAUSTED.
-// docs/rules.md has the numbered rules.
+// TaskService is for producers and operators. The tenant comes from the credentials. Bad input is
+// INVALID_ARGUMENT with the field's path; another tenant's task is NOT_FOUND, exactly as a random
+// id; a task in the wrong state is FAILED_PRECONDITION with that state (S4, T9). A field that the
+// coordinator does not know is bad input, too: it could not do what the field asks for. A message
+// of more than 4 MiB, or more where the coordinator's limits of payload and output are larger, ends
+// its call or stream RESOURCE_EXHAUSTED. docs/rules.md has the numbered rules.
 type TaskServiceServer interface {
-	// SubmitTask makes a task, durably, before it answers. Idempotent where the spec has an idempotency_key (T1).
+	// SubmitTask makes a task, durably, before it answers. Idempotent where the spec has an
+	// idempotency_key (T1).
 	SubmitTask(context.Context, *SubmitTaskRequest) (*SubmitTaskResponse, error)
-	// BatchSubmitTasks makes many tasks of one workspace, all or none. A batch that has no room in the tenant's quota of tasks is RESOURCE_EXHAUSTED; one
-	// with more tasks than that quota is INVALID_ARGUMENT with the field tasks.
+	// BatchSubmitTasks makes many tasks of one workspace, all or none. A batch that has no room in
+	// the tenant's quota of tasks is RESOURCE_EXHAUSTED; one with more tasks than that quota is
+	// INVALID_ARGUMENT with the field tasks.
 	BatchSubmitTasks(context.Context, *BatchSubmitTasksRequest) (*BatchSubmitTasksResponse, error)
-	// SubmitStream makes tasks by the frame. You send frames of many specs; the results come back in the order of the frames, and each task is
-	// durable when you are told of it. The specs of a frame are independent of each other, whatever their workspaces: a spec that is refused has
-	// its error beside the results of the others. A frame that is wrong as a whole ends the stream, once the frames before it are answered.
-	// Read answers while you send: while eight frames wait for theirs, the coordinator reads no more. Nor does it read more while the submits of all callers
-	// wait for the disk and take all the memory that they may; your sends then block.
-	// When a stream breaks, you do not know whether the frames without an answer were done; an idempotency_key makes it safe to send their specs
-	// again. The headers come when the stream is accepted: UNAUTHENTICATED or PERMISSION_DENIED without them means that no frame was done; after
-	// them, the credential has ended, and frames without an answer may have been done. The headers are empty, so in a library that shows none as empty,
-	// such as the C core, treat every such status as the second case. When a credential expires, the coordinator answers the frames that it has taken, if it can
-	// within half a second, and the metadata of the ErrorInfo then has unanswered: not_taken. So send the others again, with a new credential.
+	// SubmitStream makes tasks by the frame. You send frames of many specs; the results come back in
+	// the order of the frames, and each task is durable when you are told of it. The specs of a frame
+	// are independent of each other, whatever their workspaces: a spec that is refused has its error
+	// beside the results of the others. A frame that is wrong as a whole ends the stream, once the
+	// frames before it are answered. Read answers while you send: while eight frames wait for theirs,
+	// the coordinator reads no more. Nor does it read more while the submits of all callers wait for
+	// the disk and take all the memory that they may; your sends then block.
+	// When a stream breaks, you do not know whether the frames without an answer were done; an
+	// idempotency_key makes it safe to send their specs again. The headers come when the stream is
+	// accepted: UNAUTHENTICATED or PERMISSION_DENIED without them means that no frame was done; after
+	// them, the credential has ended, and frames without an answer may have been done. The headers
+	// are empty, so in a library that shows none as empty, such as the C core, treat every such
+	// status as the second case. When a credential expires, the coordinator answers the frames that
+	// it has taken, if it can within half a second, and the metadata of the ErrorInfo then has
+	// unanswered: not_taken. So send the others again, with a new credential.
 	SubmitStream(grpc.BidiStreamingServer[SubmitStreamRequest, SubmitStreamResponse]) error
 	// GetTask shows one task with all its fields.
 	GetTask(context.Context, *GetTaskRequest) (*GetTaskResponse, error)
-	// ListTasks shows the tasks of a workspace in the order of their submit, the oldest or the newest ones first.
+	// ListTasks shows the tasks of a workspace in the order of their submit, the oldest or the newest
+	// ones first.
 	ListTasks(context.Context, *ListTasksRequest) (*ListTasksResponse, error)
 	// CancelTask asks a task to end (T7). Repeating it gives the same answer.
 	CancelTask(context.Context, *CancelTaskRequest) (*CancelTaskResponse, error)
-	// RetryTask opens a new round for a FAILED or CANCELLED task (T9). The task is READY at once, even if it was cancelled before its run_at.
+	// RetryTask opens a new round for a FAILED or CANCELLED task (T9). The task is READY at once,
+	// even if it was cancelled before its run_at.
 	RetryTask(context.Context, *RetryTaskRequest) (*RetryTaskResponse, error)
 	// DeleteTask removes a task (T9).
 	DeleteTask(context.Context, *DeleteTaskRequest) (*DeleteTaskResponse, error)
-	// AdoptResult makes a discarded result the outcome of a task that no worker holds and whose round has no outcome: the task is COMPLETED.
-	// The report that brought the result stays CANCELLED (V15).
+	// AdoptResult makes a discarded result the outcome of a task that no worker holds and whose round
+	// has no outcome: the task is COMPLETED. The report that brought the result stays CANCELLED
+	// (V15).
 	AdoptResult(context.Context, *AdoptResultRequest) (*AdoptResultResponse, error)
-	// ExplainTask says in words why a task does not run, why its lease was lost and why a report was refused (S6).
+	// ExplainTask says in words why a task does not run, why its lease was lost and why a report was
+	// refused (S6).
 	ExplainTask(context.Context, *ExplainTaskRequest) (*ExplainTaskResponse, error)
-	// BatchCancelTasks asks all tasks that a filter selects to end (T7). One call does a bounded part of the work; see BatchResult.
+	// BatchCancelTasks asks all tasks that a filter selects to end (T7). One call does a bounded part
+	// of the work; see BatchResult.
 	BatchCancelTasks(context.Context, *BatchCancelTasksRequest) (*BatchCancelTasksResponse, error)
-	// BatchRetryTasks opens a new round for all FAILED or CANCELLED tasks that a filter selects (T9), as far as the tenant's quota of tasks has room.
+	// BatchRetryTasks opens a new round for all FAILED or CANCELLED tasks that a filter selects (T9),
+	// as far as the tenant's quota of tasks has room.
 	BatchRetryTasks(context.Context, *BatchRetryTasksRequest) (*BatchRetryTasksResponse, error)
 	// BatchDeleteTasks removes all tasks that a filter selects (T9).
 	BatchDeleteTasks(context.Context, *BatchDeleteTasksRequest) (*BatchDeleteTasksResponse, error)
 	// WatchTask streams the events of a task or run, past and future, from a sequence on (S5).
 	WatchTask(*WatchTaskRequest, grpc.ServerStreamingServer[WatchTaskResponse]) error
-	// AwaitTasks tells the ends of many tasks on one stream. You add ids at any time, and get each task once it is COMPLETED, FAILED or CANCELLED, at once if
-	// it has ended before. One that RetryTask has opened again by the time the coordinator looks is waited for further.
-	// A stream waits for up to 100,000 tasks. Each counts in the quota of waits as long as it is waited for, and once in that of calls (X5). Where these leave
-	// no room, a task that has ended is told all the same, and for another you get an error with retry_after.
-	// Close your side when you have added all, and the stream ends after the last answer. Read answers while you send: the coordinator reads the next request
-	// when you have taken the answers to the one before. When a stream breaks, add the ids without an answer again on the next. The empty headers come when
-	// the stream is accepted, as in SubmitStream.
+	// AwaitTasks tells the ends of many tasks on one stream. You add ids at any time, and get each
+	// task once it is COMPLETED, FAILED or CANCELLED, at once if it has ended before. One that
+	// RetryTask has opened again by the time the coordinator looks is waited for further. A stream
+	// waits for up to 100,000 tasks. Each counts in the quota of waits as long as it is waited for,
+	// and once in that of calls (X5). Where these leave no room, a task that has ended is told all
+	// the same, and for another you get an error with retry_after. Close your side when you have
+	// added all, and the stream ends after the last answer. Read answers while you send: the
+	// coordinator reads the next request when you have taken the answers to the one before. When a
+	// stream breaks, add the ids without an answer again on the next. The empty headers come when the
+	// stream is accepted, as in SubmitStream.
 	AwaitTasks(grpc.BidiStreamingServer[AwaitTasksRequest, AwaitTasksResponse]) error
 	mustEmbedUnimplementedTaskServiceServer()
 }

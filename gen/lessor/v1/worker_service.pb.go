@@ -29,7 +29,8 @@ type LeaseRequest struct {
 	WorkerId string `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// Workspace of the queues. Empty means "default".
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// Queues to take from, in turn; their order does not matter. Required; at most 100. A queue need not exist yet.
+	// Queues to take from, in turn; their order does not matter. Required; at most 100. A queue need
+	// not exist yet.
 	Queues []string `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`
 	// How many tasks to grant at most. 0 means 1; at most 1,000.
 	MaxTasks uint32 `protobuf:"varint,4,opt,name=max_tasks,json=maxTasks,proto3" json:"max_tasks,omitempty"`
@@ -37,10 +38,12 @@ type LeaseRequest struct {
 	Wait *durationpb.Duration `protobuf:"bytes,5,opt,name=wait,proto3" json:"wait,omitempty"`
 	// What the worker can do. Absent: every type.
 	Capabilities *Capabilities `protobuf:"bytes,6,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
-	// A repeat with the same request_id, worker_id and workspace_id returns the same assignments, as far as they are live. If the first call still
-	// waits, the repeat takes its place, and the first call is answered without assignments. Optional; at most 256 bytes.
+	// A repeat with the same request_id, worker_id and workspace_id returns the same assignments, as
+	// far as they are live. If the first call still waits, the repeat takes its place, and the first
+	// call is answered without assignments. Optional; at most 256 bytes.
 	RequestId string `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Packages that are installed on the worker, as NAME@VERSION; at most 256. Compared with requirements of tasks (W13).
+	// Packages that are installed on the worker, as NAME@VERSION; at most 256. Compared with
+	// requirements of tasks (W13).
 	Packages      []string `protobuf:"bytes,8,rep,name=packages,proto3" json:"packages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

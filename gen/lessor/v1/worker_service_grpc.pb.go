@@ -32,11 +32,12 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// WorkerService gives work to workers and takes their reports. A report, Start or Heartbeat is answered with exactly one verdict, with status OK. An
-// error status is no verdict: send the same request again, unchanged, a bounded number of times (K5). docs/rules.md has the numbered rules.
+// WorkerService gives work to workers and takes their reports. A report, Start or Heartbeat is
+// answered with exactly one verdict, with status OK. An error status is no verdict: send the same
+// request again, unchanged, a bounded number of times (K5). docs/rules.md has the numbered rules.
 type WorkerServiceClient interface {
-	// Lease grants up to max_tasks waiting tasks. The response is the hand-over: no acknowledgement is needed (W5). If the caller is gone before it is
-	// sent, the leases end, REVOKED.
+	// Lease grants up to max_tasks waiting tasks. The response is the hand-over: no acknowledgement
+	// is needed (W5). If the caller is gone before it is sent, the leases end, REVOKED.
 	Lease(ctx context.Context, in *LeaseRequest, opts ...grpc.CallOption) (*LeaseResponse, error)
 	// Start tells that execution begins, and renews the lease.
 	Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (*StartResponse, error)
@@ -48,8 +49,8 @@ type WorkerServiceClient interface {
 	Fail(ctx context.Context, in *FailRequest, opts ...grpc.CallOption) (*FailResponse, error)
 	// Release gives the task back unharmed; no attempt is counted against it.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
-	// Session is one worker's stream: leasing, heartbeats, reports and verdicts in frames. See SessionRequest, and
-	// docs/protocol.md for every exchange.
+	// Session is one worker's stream: leasing, heartbeats, reports and verdicts in frames. See
+	// SessionRequest, and docs/protocol.md for every exchange.
 	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionRequest, SessionResponse], error)
 }
 
@@ -138,11 +139,12 @@ type WorkerService_SessionClient = grpc.BidiStreamingClient[SessionRequest, Sess
 // All implementations must embed UnimplementedWorkerServiceServer
 // for forward compatibility.
 //
-// WorkerService gives work to workers and takes their reports. A report, Start or Heartbeat is answered with exactly one verdict, with status OK. An
-// error status is no verdict: send the same request again, unchanged, a bounded number of times (K5). docs/rules.md has the numbered rules.
+// WorkerService gives work to workers and takes their reports. A report, Start or Heartbeat is
+// answered with exactly one verdict, with status OK. An error status is no verdict: send the same
+// request again, unchanged, a bounded number of times (K5). docs/rules.md has the numbered rules.
 type WorkerServiceServer interface {
-	// Lease grants up to max_tasks waiting tasks. The response is the hand-over: no acknowledgement is needed (W5). If the caller is gone before it is
-	// sent, the leases end, REVOKED.
+	// Lease grants up to max_tasks waiting tasks. The response is the hand-over: no acknowledgement
+	// is needed (W5). If the caller is gone before it is sent, the leases end, REVOKED.
 	Lease(context.Context, *LeaseRequest) (*LeaseResponse, error)
 	// Start tells that execution begins, and renews the lease.
 	Start(context.Context, *StartRequest) (*StartResponse, error)
@@ -154,8 +156,8 @@ type WorkerServiceServer interface {
 	Fail(context.Context, *FailRequest) (*FailResponse, error)
 	// Release gives the task back unharmed; no attempt is counted against it.
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
-	// Session is one worker's stream: leasing, heartbeats, reports and verdicts in frames. See SessionRequest, and
-	// docs/protocol.md for every exchange.
+	// Session is one worker's stream: leasing, heartbeats, reports and verdicts in frames. See
+	// SessionRequest, and docs/protocol.md for every exchange.
 	Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error
 	mustEmbedUnimplementedWorkerServiceServer()
 }

@@ -84,8 +84,8 @@ func (a Axis) x(value float64) float64 {
 	return left + share*(right-left)
 }
 
-// Powers returns an axis for ratios around 1. Its ticks are powers of two, its ends the first ones beyond all values. It ignores values that are not
-// positive.
+// Powers returns an axis for ratios around 1. Its ticks are powers of two, its ends the first ones
+// beyond all values. It ignores values that are not positive.
 func Powers(values []float64) Axis {
 	positive := slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return v <= 0 })
 	low, high := -1, 1

@@ -12,7 +12,8 @@ import (
 
 var update = flag.Bool("update", false, "draw testdata anew; look at it then")
 
-// A chart with a panel of each kind, and bars with everything that a bar can have, is drawn as in the golden file, which a person has checked.
+// A chart with a panel of each kind, and bars with everything that a bar can have, is drawn as in
+// the golden file, which a person has checked.
 func TestGolden(t *testing.T) {
 	got := draw(t, Chart{
 		Title: `all & more, "quoted" <tags>`,
@@ -59,7 +60,8 @@ func draw(t *testing.T, c Chart) []byte {
 	}
 }
 
-// The axis ends at the first powers of two that cover all values, but at least at 1/2 and 2. The value 1 is always inside of it.
+// The axis ends at the first powers of two that cover all values, but at least at 1/2 and 2. The
+// value 1 is always inside of it.
 func TestPowers(t *testing.T) {
 	for _, test := range []struct {
 		values   []float64

@@ -1,4 +1,5 @@
-// Crowd runs many idle workers in one process. It reads commands, one in a line, and prints how long each took, in nanoseconds:
+// Crowd runs many idle workers in one process. It reads commands, one in a line, and prints how
+// long each took, in nanoseconds:
 //
 //	open ADDR N M    N workers connect to a coordinator, at most M at the same time, and send handshake and register; earlier connections are closed
 //	beat N           each worker sends N heartbeats, each after the answer to the one before

@@ -6,14 +6,16 @@ import (
 	"strings"
 )
 
-// Why returns what gRPC's message says about a connection that could not be made. If only one side seems to use TLS, or the coordinator stands still, it says
-// so, since the message does not: in the first case, another try cannot help.
+// Why returns what gRPC's message says about a connection that could not be made. If only one side
+// seems to use TLS, or the coordinator stands still, it says so, since the message does not: in the
+// first case, another try cannot help.
 func Why(message string) string {
 	reason := Cause(message)
 	switch {
 	case strings.Contains(reason, "does not look like a TLS handshake"):
 		return reason + " (the coordinator does not use TLS, but the transport credentials of this connection require it)"
-	case strings.Contains(reason, "server preface") && strings.Contains(reason, "use of closed network connection"): // gRPC has waited for long enough
+	case strings.Contains(reason, "server preface") && strings.Contains(reason, "use of closed network connection"):
+		// gRPC has waited for long enough
 		return reason + " (the coordinator accepts connections, but does not answer)"
 	case strings.Contains(reason, "server preface") && !strings.Contains(reason, "tls: "):
 		return reason + " (the coordinator may require TLS, but the transport credentials of this connection do not use it)"
@@ -22,7 +24,8 @@ func Why(message string) string {
 }
 
 // Cause returns the cause in gRPC's message about a failed connection, such as
-// connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:7420: connect: connection refused".
+// connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:7420: connect:
+// connection refused".
 func Cause(message string) string {
 	quoted, found := strings.CutPrefix(message, "connection error: desc = ")
 	if !found {

@@ -9,7 +9,8 @@ import (
 // cpuReading is how much CPU time was used so far, and how much was available in total.
 type cpuReading struct{ used, total float64 }
 
-// cpuSince returns how busy the machine and each of the groups were since the last call, in percent.
+// cpuSince returns how busy the machine and each of the groups were since the last call, in
+// percent.
 func (m *Meter) cpuSince(groups []string, now time.Time) (pcts []float64) {
 	readings := make(map[string]cpuReading)
 	if r, ok := m.cpuOfMachine(); ok {
@@ -29,14 +30,16 @@ func (m *Meter) cpuSince(groups []string, now time.Time) (pcts []float64) {
 	return pcts
 }
 
-// cpuOfMachine reads the line for all processors in proc/stat: the fourth and fifth number are idle time.
+// cpuOfMachine reads the line for all processors in proc/stat: the fourth and fifth number are idle
+// time.
 func (m *Meter) cpuOfMachine() (r cpuReading, ok bool) {
 	line, _, _ := strings.Cut(m.readText("proc/stat"), "\n")
 	fields := strings.Fields(line)
 	if len(fields) < 6 || fields[0] != "cpu" {
 		return r, false
 	}
-	for i, field := range fields[1:min(len(fields), 9)] { // guest time, which follows, is already part of the first two numbers
+	// guest time, which follows, is already part of the first two numbers
+	for i, field := range fields[1:min(len(fields), 9)] {
 		ticks, valid := parse(field)
 		if !valid {
 			return r, false
@@ -49,7 +52,8 @@ func (m *Meter) cpuOfMachine() (r cpuReading, ok bool) {
 	return r, true
 }
 
-// cpuOfGroup reads the CPU time that a group used, and counts as available what its quota allows; ok is false if the group has no quota.
+// cpuOfGroup reads the CPU time that a group used, and counts as available what its quota allows;
+// ok is false if the group has no quota.
 func (m *Meter) cpuOfGroup(group string, now time.Time) (r cpuReading, ok bool) {
 	quota := strings.Fields(m.readText(path.Join(group, "cpu.max")))
 	if len(quota) != 2 {

@@ -4,7 +4,8 @@ package machine
 
 import "syscall"
 
-// diskPct returns how full the disk is for an ordinary user, in percent. The part of the disk that is reserved for root does not count.
+// diskPct returns how full the disk is for an ordinary user, in percent. The part of the disk that
+// is reserved for root does not count.
 func diskPct(at string) (pct float64, ok bool) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(at, &st); err != nil {
@@ -13,7 +14,8 @@ func diskPct(at string) (pct float64, ok bool) {
 	return diskUse(float64(st.Blocks), float64(st.Bfree), float64(st.Bavail))
 }
 
-// diskUse returns how full a disk is, from the numbers of its blocks: all, the free ones, and those available to an ordinary user. ok is false if it has none.
+// diskUse returns how full a disk is, from the numbers of its blocks: all, the free ones, and those
+// available to an ordinary user. ok is false if it has none.
 func diskUse(blocks, free, available float64) (pct float64, ok bool) {
 	used := blocks - free
 	if whole := used + available; whole > 0 {

@@ -4,7 +4,8 @@ package machine
 
 import "testing"
 
-// W9: the part of the disk that is reserved for root does not count. A file system without blocks, such as proc, has no gauge.
+// W9: the part of the disk that is reserved for root does not count. A file system without blocks,
+// such as proc, has no gauge.
 func TestDiskUse(t *testing.T) {
 	t.Attr("rules", "W9")
 	if pct, ok := diskUse(100, 40, 20); !ok || pct != 75 {

@@ -9,7 +9,8 @@ import (
 
 const cgroupRoot = "sys/fs/cgroup"
 
-// cgroups returns the directories of the cgroup of this process and of all cgroups around it, innermost first.
+// cgroups returns the directories of the cgroup of this process and of all cgroups around it,
+// innermost first.
 func (m *Meter) cgroups() (dirs []string) {
 	for line := range strings.Lines(m.readText("proc/self/cgroup")) {
 		own, found := strings.CutPrefix(strings.TrimSpace(line), "0::")
@@ -33,7 +34,8 @@ func (m *Meter) readText(name string) string {
 	return string(data)
 }
 
-// readNumber reads a file that contains one number; false if there is no such file or it contains "max".
+// readNumber reads a file that contains one number; false if there is no such file or it contains
+// "max".
 func (m *Meter) readNumber(name string) (float64, bool) {
 	return parse(strings.TrimSpace(m.readText(name)))
 }

@@ -13,7 +13,8 @@ const (
 	CPUPct  = "cpu_pct"
 )
 
-// Meter measures the gauges. CPU usage is measured from one call of Measure to the next. Only one goroutine may use a Meter.
+// Meter measures the gauges. CPU usage is measured from one call of Measure to the next. Only one
+// goroutine may use a Meter.
 type Meter struct {
 	root fs.FS
 	disk string
@@ -37,7 +38,8 @@ func (m *Meter) Measure(now time.Time) map[string]float64 {
 	return gauges
 }
 
-// setHighest sets the gauge to the highest of the values, limited to 0 to 100; it sets nothing if there are none.
+// setHighest sets the gauge to the highest of the values, limited to 0 to 100; it sets nothing if
+// there are none.
 func setHighest(gauges map[string]float64, name string, values []float64) {
 	for _, v := range values {
 		gauges[name] = min(max(v, gauges[name], 0), 100)

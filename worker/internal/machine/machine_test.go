@@ -9,7 +9,8 @@ import (
 
 func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 
-// host has the files of a machine with 1,000 kB of memory, of which 400 are available. cpu is the first line of its proc/stat.
+// host has the files of a machine with 1,000 kB of memory, of which 400 are available. cpu is the
+// first line of its proc/stat.
 func host(cpu string) fstest.MapFS {
 	return fstest.MapFS{
 		"proc/meminfo": file("MemTotal:  1000 kB\nMemFree:  100 kB\nMemAvailable:  400 kB\n"),
@@ -24,7 +25,8 @@ func check(t *testing.T, gauges map[string]float64, name string, want float64) {
 	}
 }
 
-// W9: without control groups the gauges are those of the machine. The CPU is measured between two readings, so that the first has none.
+// W9: without control groups the gauges are those of the machine. The CPU is measured between two
+// readings, so that the first has none.
 func TestMachine(t *testing.T) {
 	t.Attr("rules", "W9")
 	now := time.Unix(1000, 0)
@@ -45,8 +47,9 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// W9: of the process's control group, the groups around it and the machine, the fullest counts. Memory is without the file cache that the kernel can
-// give up. A group without a limit does not count, and neither does a group to which the process does not belong.
+// W9: of the process's control group, the groups around it and the machine, the fullest counts.
+// Memory is without the file cache that the kernel can give up. A group without a limit does not
+// count, and neither does a group to which the process does not belong.
 func TestControlGroups(t *testing.T) {
 	t.Attr("rules", "W9")
 	now := time.Unix(1000, 0)
@@ -75,7 +78,8 @@ func TestControlGroups(t *testing.T) {
 	check(t, m.Measure(now.Add(time.Second)), CPUPct, 80) // the group used 0.4 s of the 0.5 s that it may use
 }
 
-// A machine whose files are missing or cannot be parsed has no gauges, and neither does a control group of which only the limit or only the use is known.
+// A machine whose files are missing or cannot be parsed has no gauges, and neither does a control
+// group of which only the limit or only the use is known.
 func TestNoGaugesWithoutFiles(t *testing.T) {
 	broken := fstest.MapFS{
 		"proc/stat":        file("cpu 1 2 x 4 5 6"),

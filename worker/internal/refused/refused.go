@@ -1,4 +1,5 @@
-// Package refused says whether and when to retry a call that the coordinator refused because a quota was used up (X5), or because it stops.
+// Package refused says whether and when to retry a call that the coordinator refused because a
+// quota was used up (X5), or because it stops.
 package refused
 
 import (
@@ -22,9 +23,11 @@ const (
 	maxJitter      = 5 * time.Second
 )
 
-// Wait returns how long to wait before retrying a call that failed with err, after the given number of earlier retries. ok is false if the call should
-// not be retried. Only RESOURCE_EXHAUSTED with RetryInfo is worth a retry: then nothing was done, and the coordinator says how long to wait. Wait adds a
-// random jitter, whose bound grows with each retry, so that callers that were refused together do not come back together.
+// Wait returns how long to wait before retrying a call that failed with err, after the given number
+// of earlier retries. ok is false if the call should not be retried. Only RESOURCE_EXHAUSTED with
+// RetryInfo is worth a retry: then nothing was done, and the coordinator says how long to wait.
+// Wait adds a random jitter, whose bound grows with each retry, so that callers that were refused
+// together do not come back together.
 func Wait(err error, retries int) (wait time.Duration, ok bool) {
 	if status.Code(err) != codes.ResourceExhausted {
 		return 0, false

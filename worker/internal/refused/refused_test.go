@@ -21,8 +21,8 @@ func refusal(t *testing.T, code codes.Code, wait time.Duration) error {
 	return st.Err()
 }
 
-// X5: a call that was refused with a wait is repeated after that wait and some jitter, at most MaxRetries times. A call with any other error is not
-// repeated.
+// X5: a call that was refused with a wait is repeated after that wait and some jitter, at most
+// MaxRetries times. A call with any other error is not repeated.
 func TestWait(t *testing.T) {
 	t.Attr("rules", "X5")
 	for name, err := range map[string]error{

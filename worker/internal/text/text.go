@@ -1,4 +1,5 @@
-// Package text checks identifiers and free text as the coordinator does. Its errors name the field that the caller gives.
+// Package text checks identifiers and free text as the coordinator does. Its errors name the field
+// that the caller gives.
 package text
 
 import (
@@ -7,7 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Max is the largest size of an identifier, or of free text in a name, a label or metadata, in bytes.
+// Max is the largest size of an identifier, or of free text in a name, a label or metadata, in
+// bytes.
 const Max = 256
 
 // CheckID checks an identifier; an empty one is valid.
