@@ -40,15 +40,18 @@ func TestWhoMayMakeEachCall(t *testing.T) {
 			t.Fatal(err)
 		}
 		bad := map[auth.Problem]context.Context{
-			auth.Missing: t.Context(), auth.Malformed: wiretest.WithToken(t.Context(), "secret"), auth.Revoked: wiretest.WithToken(t.Context(), revoked),
-			auth.Expired: wiretest.WithToken(t.Context(), expired), auth.BadSignature: wiretest.WithToken(t.Context(), expired[:len(expired)-4]+"AAAA"),
+			auth.Missing: t.Context(), auth.Malformed: wiretest.WithToken(t.Context(), "secret"),
+			auth.Revoked:      wiretest.WithToken(t.Context(), revoked),
+			auth.Expired:      wiretest.WithToken(t.Context(), expired),
+			auth.BadSignature: wiretest.WithToken(t.Context(), expired[:len(expired)-4]+"AAAA"),
 		}
 		cells, rules := 0, wiretest.ReadAccessRules(t)
 		for _, method := range r.Methods() {
 			for problem, ctx := range bad {
 				cells++
 				if err := r.Invoke(ctx, method); rules.NeedsNoCredential(method) == (wiretest.ProblemOf(err) == string(problem)) {
-					t.Errorf("%s with a credential that is %s: %v, want a refusal unless the call needs no credential", method, problem, err)
+					t.Errorf("%s with a credential that is %s: %v, want a refusal unless the call needs no credential",
+						method, problem, err)
 				}
 			}
 		}
@@ -92,7 +95,8 @@ func TestCredentialsComeBeforeTheRequest(t *testing.T) {
 	t.Attr("rules", "X1")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
 		for _, method := range []string{lessorv1.TaskService_GetTask_FullMethodName, lessorv1.WorkerService_Complete_FullMethodName} {
-			err := r.Conn.Invoke(t.Context(), method, wiretest.RawBytes("\x0a\x02\xff\xfe"), &emptypb.Empty{}, grpc.ForceCodecV2(wiretest.RawBytesCodec{CodecV2: encoding.GetCodecV2(protocodec.Name)}))
+			err := r.Conn.Invoke(t.Context(), method, wiretest.RawBytes("\x0a\x02\xff\xfe"), &emptypb.Empty{},
+				grpc.ForceCodecV2(wiretest.RawBytesCodec{CodecV2: encoding.GetCodecV2(protocodec.Name)}))
 			if wiretest.ProblemOf(err) != string(auth.Missing) {
 				t.Errorf("%s: %v, want a refusal because the credential is missing", method, err)
 			}
@@ -156,7 +160,8 @@ func TestTokensBelongToTheirTenant(t *testing.T) {
 			}
 		}
 		for i := range 3 {
-			made, err := service.CreateToken(acme, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_WORKER, Subject: fmt.Sprint("w", i)})
+			made, err := service.CreateToken(acme,
+				&lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_WORKER, Subject: fmt.Sprint("w", i)})
 			if err != nil || made.GetInfo().GetIssuedBy() != "acme-operator" {
 				t.Fatalf("create: %v, %v", made.GetInfo(), err)
 			}
@@ -200,7 +205,10 @@ func TestTokensBelongToTheirTenant(t *testing.T) {
 func TestHostTenantWithoutAnOperator(t *testing.T) {
 	const nobody, certificates = "so nobody can take backups", `"names":"lessor://acme/operator/SUBJECT"`
 	accepts := &tls.Config{MinVersion: tls.VersionTLS12, ClientCAs: x509.NewCertPool()}
-	again := &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return accepts, nil }}
+	again := &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return accepts, nil },
+	}
 	for name, tt := range map[string]struct {
 		tenant string
 		role   auth.Role

@@ -18,7 +18,10 @@ import (
 // reused.
 func TestAllocationsOfAFrame(t *testing.T) {
 	m := &lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Verdicts{Verdicts: &lessorv1.Verdicts{
-		Verdicts: manyOf(100, &lessorv1.ReportVerdict{TaskId: benchTask, LeaseId: benchLease, TaskToken: string(make([]byte, 200))}),
+		Verdicts: manyOf(100, &lessorv1.ReportVerdict{
+			TaskId: benchTask, LeaseId: benchLease,
+			TaskToken: string(make([]byte, 200)),
+		}),
 	}}}
 	n := testing.AllocsPerRun(20, func() {
 		b, err := sendlimit.Encode(m)

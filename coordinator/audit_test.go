@@ -79,7 +79,8 @@ func auditedCalls(ctx context.Context, t *testing.T, r *wiretest.Rig) []auditedC
 	t.Helper()
 	submit := func(queue string) string {
 		res, err := r.Tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{
-			WorkspaceId: "ws", Queue: queue, Payload: []byte("classified"), HeartbeatTimeout: durationpb.New(time.Second), HeartbeatInterval: durationpb.New(time.Second / 2),
+			WorkspaceId: "ws", Queue: queue, Payload: []byte("classified"),
+			HeartbeatTimeout: durationpb.New(time.Second), HeartbeatInterval: durationpb.New(time.Second / 2),
 		}})
 		if err != nil {
 			t.Fatal(err)
@@ -98,7 +99,8 @@ func auditedCalls(ctx context.Context, t *testing.T, r *wiretest.Rig) []auditedC
 			return wiretest.ErrOf(r.Tasks.AdoptResult(ctx, &lessorv1.AdoptResultRequest{TaskId: late, RequestId: "corr"}))
 		}},
 		{method: lessorv1.TaskService_CancelTask_FullMethodName, object: one, changes: store.Task, call: func(ctx context.Context) error {
-			return wiretest.ErrOf(r.Tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: one, Reason: "not needed", RequestId: "corr"}))
+			return wiretest.ErrOf(r.Tasks.CancelTask(ctx,
+				&lessorv1.CancelTaskRequest{TaskId: one, Reason: "not needed", RequestId: "corr"}))
 		}},
 		{method: lessorv1.TaskService_RetryTask_FullMethodName, object: one, changes: store.Task, call: func(ctx context.Context) error {
 			return wiretest.ErrOf(r.Tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: one, RequestId: "corr"}))
@@ -107,29 +109,35 @@ func auditedCalls(ctx context.Context, t *testing.T, r *wiretest.Rig) []auditedC
 			return wiretest.ErrOf(r.Tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: one, RequestId: "corr"}))
 		}},
 		{method: lessorv1.TaskService_BatchCancelTasks_FullMethodName, changes: store.Task, tasks: 2, call: func(ctx context.Context) error {
-			return wiretest.ErrOf(r.Tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{Filter: filter, RequestId: "corr"}))
+			return wiretest.ErrOf(r.Tasks.BatchCancelTasks(ctx,
+				&lessorv1.BatchCancelTasksRequest{Filter: filter, RequestId: "corr"}))
 		}},
 		{method: lessorv1.TaskService_BatchRetryTasks_FullMethodName, changes: store.Task, tasks: 2, call: func(ctx context.Context) error {
-			return wiretest.ErrOf(r.Tasks.BatchRetryTasks(ctx, &lessorv1.BatchRetryTasksRequest{Filter: filter, RequestId: "corr"}))
+			return wiretest.ErrOf(r.Tasks.BatchRetryTasks(ctx,
+				&lessorv1.BatchRetryTasksRequest{Filter: filter, RequestId: "corr"}))
 		}},
 		{method: lessorv1.AdminService_UpdateQueue_FullMethodName, object: "many", changes: store.Settings, call: func(ctx context.Context) error {
-			return wiretest.ErrOf(r.Admin.UpdateQueue(ctx, &lessorv1.UpdateQueueRequest{WorkspaceId: "ws", Name: "many", MaxInflight: new(uint32(7))}))
+			return wiretest.ErrOf(r.Admin.UpdateQueue(ctx,
+				&lessorv1.UpdateQueueRequest{WorkspaceId: "ws", Name: "many", MaxInflight: new(uint32(7))}))
 		}},
 		{method: lessorv1.AdminService_PurgeQueue_FullMethodName, object: "many", changes: store.Task, tasks: 2, call: func(ctx context.Context) error {
 			return wiretest.ErrOf(r.Admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{WorkspaceId: "ws", Name: "many"}))
 		}},
 		// nothing is left to delete
 		{method: lessorv1.TaskService_BatchDeleteTasks_FullMethodName, changes: store.Meta, call: func(ctx context.Context) error {
-			return wiretest.ErrOf(r.Tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: filter, RequestId: "corr"}))
+			return wiretest.ErrOf(r.Tasks.BatchDeleteTasks(ctx,
+				&lessorv1.BatchDeleteTasksRequest{Filter: filter, RequestId: "corr"}))
 		}},
 		{method: lessorv1.AdminService_DrainWorker_FullMethodName, object: "w", changes: store.Meta, call: func(ctx context.Context) error {
 			return wiretest.ErrOf(r.Admin.DrainWorker(ctx, &lessorv1.DrainWorkerRequest{WorkerId: "w"}))
 		}},
 		{method: lessorv1.AdminService_InstallPackage_FullMethodName, object: "model", changes: store.Meta, call: func(ctx context.Context) error {
-			return wiretest.ErrOf(r.Admin.InstallPackage(ctx, &lessorv1.InstallPackageRequest{Name: "model", Version: "1", Workers: &lessorv1.WorkerFilter{}}))
+			return wiretest.ErrOf(r.Admin.InstallPackage(ctx,
+				&lessorv1.InstallPackageRequest{Name: "model", Version: "1", Workers: &lessorv1.WorkerFilter{}}))
 		}},
 		{method: lessorv1.AdminService_UninstallPackage_FullMethodName, object: "model", changes: store.Meta, call: func(ctx context.Context) error {
-			return wiretest.ErrOf(r.Admin.UninstallPackage(ctx, &lessorv1.UninstallPackageRequest{Name: "model", Version: "1", Workers: &lessorv1.WorkerFilter{}}))
+			return wiretest.ErrOf(r.Admin.UninstallPackage(ctx,
+				&lessorv1.UninstallPackageRequest{Name: "model", Version: "1", Workers: &lessorv1.WorkerFilter{}}))
 		}},
 		{method: lessorv1.AdminService_KickWorker_FullMethodName, object: "w", changes: store.Meta, call: func(ctx context.Context) error {
 			return wiretest.ErrOf(r.Admin.KickWorker(ctx, &lessorv1.KickWorkerRequest{WorkerId: "w", Requeue: true}))
@@ -165,7 +173,8 @@ func auditedCalls(ctx context.Context, t *testing.T, r *wiretest.Rig) []auditedC
 			return nil
 		}},
 		{method: lessorv1.AuthService_CreateToken_FullMethodName, changes: store.Token, needsAuth: true, call: func(ctx context.Context) error {
-			return wiretest.ErrOf(tokens.CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_VIEWER, Subject: "v"}))
+			return wiretest.ErrOf(tokens.CreateToken(ctx,
+				&lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_VIEWER, Subject: "v"}))
 		}},
 		{method: lessorv1.AuthService_RotateKey_FullMethodName, changes: store.SigningKey, needsAuth: true, call: func(ctx context.Context) error {
 			return wiretest.ErrOf(tokens.RotateKey(ctx, &lessorv1.RotateKeyRequest{}))
@@ -190,7 +199,10 @@ func reportLate(ctx context.Context, t *testing.T, r *wiretest.Rig, task string)
 		t.Fatalf("lease: %v (%v)", got, err)
 	}
 	time.Sleep(2 * time.Second)
-	res, err := r.Workers.Complete(ctx, &lessorv1.CompleteRequest{TaskId: task, LeaseId: got.GetAssignments()[0].GetLeaseId(), Output: []byte("classified")})
+	res, err := r.Workers.Complete(ctx, &lessorv1.CompleteRequest{
+		TaskId:  task,
+		LeaseId: got.GetAssignments()[0].GetLeaseId(), Output: []byte("classified"),
+	})
 	if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_CANCELLED {
 		t.Fatalf("the late Complete got %v (%v), want CANCELLED", res, err)
 	}
@@ -228,7 +240,8 @@ func TestAuditedCallsLeaveAnEntry(t *testing.T) {
 					}
 					d.check(t, events[n-1], want, began)
 					if with := st.lastChanged(); d.changes == store.Meta && len(with) > 0 || d.changes != store.Meta && !with[d.changes] {
-						t.Errorf("%s: its entry was committed with changes of %v, want %v", d.method, slices.Collect(maps.Keys(with)), d.changes)
+						t.Errorf("%s: its entry was committed with changes of %v, want %v", d.method,
+							slices.Collect(maps.Keys(with)), d.changes)
 					}
 				}
 			})
@@ -251,7 +264,8 @@ func (d auditedCall) check(t *testing.T, e, who *lessorv1.AuditEvent, at time.Ti
 	}
 	fresh := d.object == "" && (d.changes == store.Token || d.changes == store.SigningKey)
 	if fresh && len(e.GetObject()) != 17 || !fresh && e.GetObject() != d.object {
-		t.Errorf("%s: the object of the entry is %q, want %q, or the id of a token or key: %v", d.method, e.GetObject(), d.object, fresh)
+		t.Errorf("%s: the object of the entry is %q, want %q, or the id of a token or key: %v", d.method, e.GetObject(),
+			d.object, fresh)
 	}
 	if strings.Contains(d.method, "TaskService") && e.GetRequestId() != "corr" || strings.Contains(d.method, "Queue") && e.GetWorkspaceId() != "ws" {
 		t.Errorf("%s: the entry is %v, want its request_id or its workspace", d.method, e)
@@ -359,7 +373,8 @@ func TestCallsWithoutEffectDoNotFillTheAudit(t *testing.T) {
 				return wiretest.ErrOf(r.Tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: made.GetTask().GetTaskId()}))
 			}, 3}, // the one that cancels, the first of the others, and the sum of those
 			{"BatchCancelTasks", func() error {
-				return wiretest.ErrOf(r.Tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "none"}}))
+				return wiretest.ErrOf(r.Tasks.BatchCancelTasks(ctx,
+					&lessorv1.BatchCancelTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "none"}}))
 			}, 2},
 			{"RevokeToken", func() error {
 				return wiretest.ErrOf(tokens.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: old}))
@@ -405,7 +420,8 @@ func TestNoSecretInTheAudit(t *testing.T) {
 		large := strings.Repeat("ä", 300<<10)
 		_, _ = r.Tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: large, Reason: large, RequestId: large})
 		viewer, _ := r.Issue(t, gate.DefaultTenant, auth.Viewer)
-		_, _ = r.Tasks.SubmitTask(wiretest.WithToken(t.Context(), viewer), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q", Payload: []byte("classified")}})
+		_, _ = r.Tasks.SubmitTask(wiretest.WithToken(t.Context(), viewer),
+			&lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q", Payload: []byte("classified")}})
 		secrets := slices.Concat([]string{"classified"}, strings.Split(token, ".")[1:], strings.Split(viewer, ".")[1:])
 		entries := 0
 		err := st.View(func(rd store.Reader) error {

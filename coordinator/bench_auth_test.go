@@ -48,7 +48,9 @@ func BenchmarkAuth(b *testing.B) {
 
 // openBenchSession opens and registers a session. send sends a frame with a payload, and receive
 // waits for a frame.
-func openBenchSession(ctx context.Context, b *testing.B, workers lessorv1.WorkerServiceClient) (send func(proto.Message), receive func()) {
+func openBenchSession(
+	ctx context.Context, b *testing.B, workers lessorv1.WorkerServiceClient,
+) (send func(proto.Message), receive func()) {
 	b.Helper()
 	stream, err := workers.Session(ctx)
 	if err != nil {
@@ -57,7 +59,10 @@ func openBenchSession(ctx context.Context, b *testing.B, workers lessorv1.Worker
 	sent := 0
 	send = func(payload proto.Message) {
 		sent++
-		m := &lessorv1.SessionRequest{Id: strconv.Itoa(sent), Tenant: gate.DefaultTenant, Sender: &lessorv1.Sender{Role: "worker", Id: "w"}}
+		m := &lessorv1.SessionRequest{
+			Id: strconv.Itoa(sent), Tenant: gate.DefaultTenant,
+			Sender: &lessorv1.Sender{Role: "worker", Id: "w"},
+		}
 		wiretest.SetPayload(m, payload)
 		if err := stream.Send(m); err != nil {
 			b.Fatal(err)
@@ -81,7 +86,8 @@ func startBenchmark(b *testing.B, rules *gate.Auth) (context.Context, lessorv1.W
 	co, conn := wiretest.StartPlain(b, coordinator.Config{Auth: rules})
 	calls := b.Context()
 	if rules != nil {
-		token, _, err := co.Gate.Keyring().Create(calls, auth.Request{Tenant: gate.DefaultTenant, Role: auth.Operator, Subject: "w"}, time.Now())
+		token, _, err := co.Gate.Keyring().Create(calls,
+			auth.Request{Tenant: gate.DefaultTenant, Role: auth.Operator, Subject: "w"}, time.Now())
 		if err != nil {
 			b.Fatal(err)
 		}

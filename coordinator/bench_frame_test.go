@@ -65,7 +65,8 @@ func BenchmarkDecodeFrame(b *testing.B) {
 			func() any { return new(session.Frame) },
 		},
 		"submits": {
-			&lessorv1.SubmitStreamRequest{Tasks: manyOf(benchBulk, &lessorv1.TaskSpec{Queue: "q", Type: "t", Payload: make([]byte, 256)})},
+			&lessorv1.SubmitStreamRequest{Tasks: manyOf(benchBulk,
+				&lessorv1.TaskSpec{Queue: "q", Type: "t", Payload: make([]byte, 256)})},
 			func() any { return new(lessorv1.SubmitStreamRequest) },
 		},
 	} {
@@ -96,10 +97,14 @@ func benchAssignment() *lessorv1.Assignment {
 	at := timestamppb.New(time.Unix(1_800_000_000, 5))
 	return &lessorv1.Assignment{
 		Task: &lessorv1.Task{
-			TaskId: benchTask, Spec: &lessorv1.TaskSpec{WorkspaceId: "default", Queue: "q", Type: "t", Payload: make([]byte, 256), RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 5, MaxLosses: 3}},
+			TaskId: benchTask, Spec: &lessorv1.TaskSpec{
+				WorkspaceId: "default", Queue: "q", Type: "t",
+				Payload: make([]byte, 256), RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 5, MaxLosses: 3},
+			},
 			State: lessorv1.TaskState_TASK_STATE_LEASED, Attempt: 1, CreatedAt: at,
 		},
-		Attempt: 1, AttemptId: benchTask + "/1", LeaseId: benchLease, FencingToken: 1 << 32, ExpiresAt: at, ExpiresIn: durationpb.New(30 * time.Second),
+		Attempt: 1, AttemptId: benchTask + "/1", LeaseId: benchLease, FencingToken: 1 << 32, ExpiresAt: at,
+		ExpiresIn:  durationpb.New(30 * time.Second),
 		ServerTime: at, HeartbeatInterval: durationpb.New(10 * time.Second), HeartbeatTimeout: durationpb.New(30 * time.Second),
 		CancelGrace: durationpb.New(10 * time.Second), TaskToken: string(make([]byte, 200)),
 	}

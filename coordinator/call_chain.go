@@ -31,13 +31,21 @@ func newChain(log *slog.Logger, underWay *calls, m *callMetrics, g *gate.Gate) c
 	})
 	lines := callLog{log}
 	return chain{
-		unary:  []grpc.UnaryServerInterceptor{underWay.unary, m.unary, lines.unary, recovery.UnaryServerInterceptor(caught), g.Unary, sendlimit.Limiter{UntilEnded: g.UntilEnded}.Unary},
-		stream: []grpc.StreamServerInterceptor{underWay.stream, m.stream, lines.stream, recovery.StreamServerInterceptor(caught), lines.refusedSessions(g.Stream)},
+		unary: []grpc.UnaryServerInterceptor{
+			underWay.unary, m.unary, lines.unary,
+			recovery.UnaryServerInterceptor(caught), g.Unary, sendlimit.Limiter{UntilEnded: g.UntilEnded}.Unary,
+		},
+		stream: []grpc.StreamServerInterceptor{
+			underWay.stream, m.stream, lines.stream,
+			recovery.StreamServerInterceptor(caught), lines.refusedSessions(g.Stream),
+		},
 	}
 }
 
 // callUnary runs a call through the interceptors of the chain.
-func (c chain) callUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+func (c chain) callUnary(
+	ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
+) (any, error) {
 	for i := len(c.unary) - 1; i >= 0; i-- {
 		next, link := handle, c.unary[i]
 		handle = func(ctx context.Context, request any) (any, error) { return link(ctx, request, info, next) }
@@ -45,7 +53,9 @@ func (c chain) callUnary(ctx context.Context, request any, info *grpc.UnaryServe
 	return handle(ctx, request)
 }
 
-func (c chain) callStream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+func (c chain) callStream(
+	server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
+) error {
 	for i := len(c.stream) - 1; i >= 0; i-- {
 		next, link := handle, c.stream[i]
 		handle = func(server any, stream grpc.ServerStream) error { return link(server, stream, info, next) }

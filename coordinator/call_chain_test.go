@@ -26,7 +26,8 @@ func TestPanicIsAnInternalError(t *testing.T) {
 	}
 	through := newChain(slog.New(slog.NewJSONHandler(&log, nil)), newCalls(), newCallMetrics(), open)
 	info := &grpc.UnaryServerInfo{FullMethod: lessorv1.TaskService_GetTask_FullMethodName}
-	_, err = through.callUnary(t.Context(), &lessorv1.GetTaskRequest{}, info, func(context.Context, any) (any, error) { panic("a mistake") })
+	_, err = through.callUnary(t.Context(), &lessorv1.GetTaskRequest{}, info,
+		func(context.Context, any) (any, error) { panic("a mistake") })
 	if status.Code(err) != codes.Internal || refusal.CodeOf(err) != refusal.CodeInternal {
 		t.Errorf("%v, want INTERNAL", err)
 	}

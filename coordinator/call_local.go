@@ -79,7 +79,9 @@ func (l *local) refuseUnreadable(ctx context.Context, method string, request pro
 
 // NewStream makes a call with a stream of answers, see grpc.ClientConnInterface. The caller sends
 // one request, also on a stream that takes more.
-func (l *local) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+func (l *local) NewStream(
+	ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	s, ok := l.streams[method]
 	if !ok {
 		return nil, unimplemented(method)

@@ -102,7 +102,8 @@ func (l callLog) end(ctx context.Context, method string, begin time.Time, err er
 // (storeFile), or the stop of the coordinator (Serve). A flood of such calls would fill the log,
 // and then the disk.
 func loggedElsewhere(code string) bool {
-	return refusal.IsQuotaCode(code) || code == refusal.CodeDiskFull || code == refusal.CodeStoreGone || code == refusal.CodeStopping
+	return refusal.IsQuotaCode(code) || code == refusal.CodeDiskFull || code == refusal.CodeStoreGone ||
+		code == refusal.CodeStopping
 }
 
 // levelOf returns the level of a call's log line. The level is low if the call succeeded or if its

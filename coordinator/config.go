@@ -131,7 +131,8 @@ const maxInline = 64 << 20
 
 func (c *Config) validate() error {
 	return errors.Join(
-		validateLimits(c.Limits), validateAudit(c.AuditRetention), c.Backup.validate(), validateStandbys(c.Standbys), c.Callbacks.validate(),
+		validateLimits(c.Limits), validateAudit(c.AuditRetention), c.Backup.validate(),
+		validateStandbys(c.Standbys), c.Callbacks.validate(),
 		c.Quotas.Validate(), c.Connections.Validate(), c.Sessions.Validate(),
 	)
 }
@@ -152,7 +153,8 @@ func validateLimits(l lease.Limits) error {
 		{"batch", "tasks", l.Batch, 1, 10_000},
 	} {
 		if f.value < f.low || f.value > f.high {
-			errs = append(errs, fmt.Errorf("the %s limit is %d %s; the range is %d to %d", f.name, f.value, f.unit, f.low, f.high))
+			errs = append(errs, fmt.Errorf("the %s limit is %d %s; the range is %d to %d", f.name, f.value,
+				f.unit, f.low, f.high))
 		}
 	}
 	return errors.Join(errs...)
@@ -194,5 +196,6 @@ const minMessage = 4 << 20
 func (c *Config) maxMessage() int {
 	const rest = 512 << 10 // history, error and the like
 	l := &c.Limits
-	return max(minMessage, 2*(l.Payload+l.Output), l.Payload+l.Output+2*l.Checkpoint+lease.MaxDiscarded*l.Discarded+rest)
+	return max(minMessage, 2*(l.Payload+l.Output),
+		l.Payload+l.Output+2*l.Checkpoint+lease.MaxDiscarded*l.Discarded+rest)
 }

@@ -102,8 +102,9 @@ func (c *Coordinator) openEngine(st store.Store) (err error) {
 	c.unreported = &unreportedLog{log: cfg.Logger}
 	c.engine, err = engine.Open(c.feed, engine.Config{
 		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: c.events(),
-		DiskFull: cfg.DiskFull, DiskSpent: cfg.DiskSpent, StoreGone: cfg.StoreGone, MaxTasks: func(tenant string) int { return c.quotas.Most(tenant, quota.Tasks) },
-		Wall: cfg.Wall, FakeTime: cfg.fakeTime,
+		DiskFull: cfg.DiskFull, DiskSpent: cfg.DiskSpent, StoreGone: cfg.StoreGone,
+		MaxTasks: func(tenant string) int { return c.quotas.Most(tenant, quota.Tasks) },
+		Wall:     cfg.Wall, FakeTime: cfg.fakeTime,
 	})
 	if err != nil {
 		return err
@@ -134,7 +135,8 @@ func (c *Coordinator) newGate() (err error) {
 	c.recvLimiter = recvlimit.New(withinMemory(mostRecvBytes), cfg.Logger)
 	c.trail = audit.New(c.engine, c.feed, cfg.AuditRetention, cfg.Logger)
 	c.assigner = &convert.Assigner{
-		Tokens: convert.Tokens{Signer: tasktoken.New(c.engine.DeriveKey(tasktoken.Purpose), cfg.Callbacks.TokenTTL)}, Tracer: c.tracer,
+		Tokens: convert.Tokens{Signer: tasktoken.New(c.engine.DeriveKey(tasktoken.Purpose),
+			cfg.Callbacks.TokenTTL)}, Tracer: c.tracer,
 	}
 	c.gate, err = gate.New(gate.Deps{
 		Auth: cfg.Auth, Store: c.feed, Keep: keeper(c.engine), Host: cfg.HostTenant, Quotas: c.quotas, Trail: c.trail,
@@ -149,9 +151,11 @@ func (c *Coordinator) newServices() (err error) {
 	c.sessions = session.NewRegistry()
 	c.submitLimiter = submitlimit.New(int(withinMemory(int64(mostSubmitBytes))), cfg.maxMessage(), c.stopping.Done())
 	c.services, err = service.New(service.Deps{
-		Engine: c.engine, Store: c.feed, Gate: c.gate, Quotas: c.quotas, SubmitLimiter: c.submitLimiter, Sessions: c.sessions, Assigner: c.assigner, Feed: c.feed,
+		Engine: c.engine, Store: c.feed, Gate: c.gate, Quotas: c.quotas, SubmitLimiter: c.submitLimiter,
+		Sessions: c.sessions, Assigner: c.assigner, Feed: c.feed,
 		Limits: cfg.Limits, SessionConfig: cfg.Sessions, MaxMessage: cfg.maxMessage(), Version: cfg.Version,
-		BackupTimeout: cfg.Backup.Timeout, BackupStall: cfg.Backup.Stall, StandbyWait: cfg.Standbys.Wait, Logger: cfg.Logger,
+		BackupTimeout: cfg.Backup.Timeout, BackupStall: cfg.Backup.Stall, StandbyWait: cfg.Standbys.Wait,
+		Logger:   cfg.Logger,
 		DiskFull: cfg.DiskFull, DiskSpent: cfg.DiskSpent, DiskRoom: cfg.DiskRoom, StoreGone: cfg.StoreGone,
 		ShowBackups: c.metrics.showBackups, Stopping: c.stopping, Following: c.following,
 	})

@@ -171,7 +171,10 @@ func TestSlowWatchEndsWithItsCredential(t *testing.T) {
 
 // waitForWork makes a lease request that waits a minute.
 func waitForWork(ctx context.Context, r *wiretest.Rig) (*lessorv1.LeaseResponse, error) {
-	return r.Workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "u", Queues: []string{"none"}, Wait: durationpb.New(time.Minute)})
+	return r.Workers.Lease(ctx, &lessorv1.LeaseRequest{
+		WorkerId: "u", Queues: []string{"none"},
+		Wait: durationpb.New(time.Minute),
+	})
 }
 
 // X3: watches, waits and submit streams end with their credential. Tasks that are submitted after
@@ -262,7 +265,8 @@ func TestSubmitStreamIsAnsweredWhenItsCredentialExpires(t *testing.T) {
 					t.Errorf("the frames %v were answered, want only the one that was taken: %v", answers, answered)
 				}
 				if wiretest.ProblemOf(err) != string(auth.Expired) || detail.Untaken(err) != answered {
-					t.Errorf("the stream ended with %v; it says that all is answered: %v, want %v", err, detail.Untaken(err), answered)
+					t.Errorf("the stream ended with %v; it says that all is answered: %v, want %v", err,
+						detail.Untaken(err), answered)
 				}
 				if took := time.Since(expired); took > 500*time.Millisecond {
 					t.Errorf("the stream ended after %v, want at most 500ms", took)
@@ -315,7 +319,8 @@ func TestRotationUnderLoad(t *testing.T) {
 func wantUncommitted(t *testing.T, r *wiretest.Rig, a *lessorv1.Assignment) {
 	t.Helper()
 	viewer, _ := r.Issue(t, gate.DefaultTenant, auth.Viewer)
-	res, err := r.Tasks.GetTask(wiretest.WithToken(t.Context(), viewer), &lessorv1.GetTaskRequest{TaskId: a.GetTask().GetTaskId()})
+	res, err := r.Tasks.GetTask(wiretest.WithToken(t.Context(), viewer),
+		&lessorv1.GetTaskRequest{TaskId: a.GetTask().GetTaskId()})
 	if s := res.GetTask().GetState(); err != nil || s != lessorv1.TaskState_TASK_STATE_LEASED {
 		t.Errorf("the task is %v (%v), want LEASED", s, err)
 	}
@@ -335,7 +340,8 @@ func TestRevokedCredentialIssuesNoToken(t *testing.T) {
 		create := func(ctx context.Context) <-chan error {
 			ended := make(chan error, 1)
 			go func() {
-				ended <- wiretest.ErrOf(service.CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_OPERATOR, Subject: "eve"}))
+				ended <- wiretest.ErrOf(service.CreateToken(ctx,
+					&lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_OPERATOR, Subject: "eve"}))
 			}()
 			synctest.Wait()
 			return ended
@@ -344,7 +350,8 @@ func TestRevokedCredentialIssuesNoToken(t *testing.T) {
 		before, gone := create(wiretest.WithToken(t.Context(), stolen)), create(wiretest.WithToken(left, owner))
 		revoked := make(chan error, 1)
 		go func() {
-			revoked <- wiretest.ErrOf(service.RevokeToken(wiretest.WithToken(t.Context(), owner), &lessorv1.RevokeTokenRequest{TokenId: id}))
+			revoked <- wiretest.ErrOf(service.RevokeToken(wiretest.WithToken(t.Context(), owner),
+				&lessorv1.RevokeTokenRequest{TokenId: id}))
 		}()
 		synctest.Wait()
 		after := create(wiretest.WithToken(t.Context(), stolen))
@@ -432,7 +439,8 @@ func TestBulkVerbEndsWithItsCredential(t *testing.T) {
 // wantRefusalInAudit checks that the audit has a refusal of a call because of its credential.
 func wantRefusalInAudit(t *testing.T, r *wiretest.Rig, token, action string) {
 	t.Helper()
-	all := r.AuditEvents(wiretest.WithToken(t.Context(), token), t, &lessorv1.ListAuditEventsRequest{Action: action, Outcome: refusal.CodeToken})
+	all := r.AuditEvents(wiretest.WithToken(t.Context(), token), t,
+		&lessorv1.ListAuditEventsRequest{Action: action, Outcome: refusal.CodeToken})
 	if len(all) != 1 {
 		t.Errorf("the audit has %v, want one refusal", all)
 	}

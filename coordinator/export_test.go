@@ -40,7 +40,9 @@ func (c Callbacks) At(listening net.Listener, scheme string) string {
 }
 
 // CallThrough makes a unary call through the interceptors of every call.
-func CallThrough(ctx context.Context, g *gate.Gate, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+func CallThrough(
+	ctx context.Context, g *gate.Gate, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
+) (any, error) {
 	return newChain(slog.New(slog.DiscardHandler), newCalls(), newCallMetrics(), g).callUnary(ctx, request, info, handle)
 }
 

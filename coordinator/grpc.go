@@ -63,9 +63,13 @@ func (c *Coordinator) newGRPC(through chain) *grpc.Server {
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.ConnectionTimeout(connectTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			Time: pingAfter, Timeout: pingTimeout, MaxConnectionAge: maxConnectionAge, MaxConnectionAgeGrace: connectionGrace,
+			Time: pingAfter, Timeout: pingTimeout, MaxConnectionAge: maxConnectionAge,
+			MaxConnectionAgeGrace: connectionGrace,
 		}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+			MinTime:             minPingInterval,
+			PermitWithoutStream: true,
+		}),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connectionWindow),
 		grpc.ReadBufferSize(readBufferSize(cfg.TLS)),
@@ -161,7 +165,8 @@ func worthASpan(info *stats.RPCTagInfo) bool {
 	switch info.FullMethodName {
 	case lessorv1.WorkerService_Session_FullMethodName, lessorv1.TaskService_SubmitStream_FullMethodName, lessorv1.TaskService_WatchTask_FullMethodName,
 		lessorv1.TaskService_AwaitTasks_FullMethodName,
-		lessorv1.AdminService_FollowStore_FullMethodName, healthv1.Health_Watch_FullMethodName, healthv1.Health_Check_FullMethodName:
+		lessorv1.AdminService_FollowStore_FullMethodName, healthv1.Health_Watch_FullMethodName,
+		healthv1.Health_Check_FullMethodName:
 		return false
 	}
 	return true

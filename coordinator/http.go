@@ -133,9 +133,12 @@ func (r readiness) status() (code int, text string) {
 	case r.storeGone():
 		return http.StatusServiceUnavailable, "not ready: " + storeGone + "\n"
 	case slow >= stuckCommit:
-		return http.StatusServiceUnavailable, fmt.Sprintf("not ready: the disk does not answer; a commit has been under way for %v\n", slow.Round(time.Second))
+		return http.StatusServiceUnavailable,
+			fmt.Sprintf("not ready: the disk does not answer; a commit has been under way for %v\n",
+				slow.Round(time.Second))
 	case slow >= engine.SlowCommit:
-		return http.StatusOK, fmt.Sprintf("ready, but the disk is slow: a commit has been under way for %v\n", slow.Round(time.Second))
+		return http.StatusOK, fmt.Sprintf("ready, but the disk is slow: a commit has been under way for %v\n",
+			slow.Round(time.Second))
 	case r.diskSpent():
 		return http.StatusOK, "ready, but the disk of the coordinator is almost full: new tasks are refused and none are granted until there is room; running tasks continue\n"
 	case r.diskFull():

@@ -18,9 +18,14 @@ import (
 // the services from within the process, and the metrics, health checks and profiles for operators.
 func (c *Coordinator) newHTTP(within *local) *http.Server {
 	roles := roleCheck{gate: c.gate, log: c.cfg.Logger}
-	mux := operatorMux(c.metrics.registry, readiness{c.ready.Load, c.cfg.StoreGone, c.cfg.DiskFull, c.cfg.DiskSpent, c.commitPending}, roles, c.cfg.Pprof)
-	mux.Handle("GET /metrics/queues", roles.require(auth.Viewer|auth.Operator, inTurn(queueMetrics{lessorv1.NewAdminServiceClient(within)})))
-	web.Register(mux, web.Config{Calls: within, Admit: roles.inBrowser(auth.Viewer | auth.Operator), Reader: c.reader, Logger: c.cfg.Logger})
+	mux := operatorMux(c.metrics.registry,
+		readiness{c.ready.Load, c.cfg.StoreGone, c.cfg.DiskFull, c.cfg.DiskSpent, c.commitPending}, roles, c.cfg.Pprof)
+	mux.Handle("GET /metrics/queues", roles.require(auth.Viewer|auth.Operator,
+		inTurn(queueMetrics{lessorv1.NewAdminServiceClient(within)})))
+	web.Register(mux, web.Config{
+		Calls: within, Admit: roles.inBrowser(auth.Viewer | auth.Operator),
+		Reader: c.reader, Logger: c.cfg.Logger,
+	})
 	api := httpapi.New(httpapi.Config{
 		Open:     c.gate.Open(),
 		Host:     c.cfg.Callbacks.host(),
@@ -37,7 +42,9 @@ func (c *Coordinator) newHTTP(within *local) *http.Server {
 
 // malformedOverHTTP is Services.RejectMalformed for a caller whose credential may have ended while
 // the body was read.
-func (c *Coordinator) malformedOverHTTP(ctx context.Context, of httpapi.Holder, said lease.Kind, wrong *lease.FieldError) error {
+func (c *Coordinator) malformedOverHTTP(
+	ctx context.Context, of httpapi.Holder, said lease.Kind, wrong *lease.FieldError,
+) error {
 	if err := c.gate.Recheck(ctx); err != nil {
 		return err
 	}

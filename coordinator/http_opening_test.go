@@ -38,7 +38,8 @@ func TestProbesAreAnsweredWhileTheStoreIsOpened(t *testing.T) {
 			t.Fatal(err)
 		}
 		client := &http.Client{Transport: &http.Transport{TLSClientConfig: trust}}
-		stop := coordinator.AnswerProbes(coordinator.Config{TLS: cfg, Logger: slog.New(slog.DiscardHandler)}, lis.(*net.TCPListener))
+		stop := coordinator.AnswerProbes(coordinator.Config{TLS: cfg, Logger: slog.New(slog.DiscardHandler)},
+			lis.(*net.TCPListener))
 		for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusServiceUnavailable, "/v1/tasks": http.StatusServiceUnavailable} {
 			res, err := client.Get(scheme + "://" + lis.Addr().String() + path) //nolint:noctx // it answers
 			if err != nil {

@@ -81,7 +81,9 @@ func (c roleCheck) require(asks auth.Role, next http.Handler) http.Handler {
 
 // turnAway answers a request that the gate did not let in. Only a caller whose credential is at
 // fault is asked for another one.
-func (c roleCheck) turnAway(ctx context.Context, w http.ResponseWriter, r *http.Request, path, route string, err error) {
+func (c roleCheck) turnAway(
+	ctx context.Context, w http.ResponseWriter, r *http.Request, path, route string, err error,
+) {
 	told, level := status.Convert(err), slog.LevelInfo
 	code := httpstatus.Of(told.Code())
 	switch code {
@@ -91,7 +93,8 @@ func (c roleCheck) turnAway(ctx context.Context, w http.ResponseWriter, r *http.
 		level = slog.LevelDebug
 	}
 	c.log.Log(ctx, level, "request refused", append([]any{
-		"type", route, "peer.address", r.RemoteAddr, "status", code, "code", refusal.CodeOf(err), "error", told.Message(),
+		"type", route, "peer.address", r.RemoteAddr, "status", code, "code", refusal.CodeOf(err), "error",
+		told.Message(),
 	}, logging.ExtractFields(ctx)...)...)
 	if c.refuse != nil { // by the page, whose path is a pattern
 		c.refuse(w, r, code, strings.Replace(told.Message(), path+" ", "this page ", 1))

@@ -52,7 +52,8 @@ func TestWhoMayReadMetricsAndProfiles(t *testing.T) {
 				}
 				r.HTTP.Handler.ServeHTTP(w, req)
 				if w.Code != want || (w.Code == http.StatusUnauthorized) != (w.Header().Get("WWW-Authenticate") == "Bearer") {
-					t.Errorf("%s for %s: status %d, want %d; WWW-Authenticate is %q", path, who, w.Code, want, w.Header().Get("WWW-Authenticate"))
+					t.Errorf("%s for %s: status %d, want %d; WWW-Authenticate is %q", path, who, w.Code, want,
+						w.Header().Get("WWW-Authenticate"))
 				}
 			}
 		}
@@ -94,7 +95,8 @@ func TestHostTenantAloneReadsWhatIsAboutAll(t *testing.T) {
 			req.Header.Set("Authorization", "Bearer "+token)
 			r.HTTP.Handler.ServeHTTP(w, req)
 			if w.Code != tt.want || !strings.Contains(w.Body.String(), tt.says) {
-				t.Errorf("%s for a %v of tenant %q: status %d, want %d with %q:\n%.300s", tt.path, tt.role, tt.tenant, w.Code, tt.want, tt.says, w.Body)
+				t.Errorf("%s for a %v of tenant %q: status %d, want %d with %q:\n%.300s", tt.path, tt.role, tt.tenant,
+					w.Code, tt.want, tt.says, w.Body)
 			}
 		}
 	})
@@ -140,7 +142,8 @@ func TestProfileEndsWithItsCredential(t *testing.T) {
 			}
 		})
 		if _, took, aborted := serve(t.Context()); took != revokedAfter || !errors.Is(aborted, http.ErrAbortHandler) {
-			t.Errorf("a credential that was revoked after %v: the request took %v and ended with %v, want %v and %v", revokedAfter, took, aborted,
+			t.Errorf("a credential that was revoked after %v: the request took %v and ended with %v, want %v and %v",
+				revokedAfter, took, aborted,
 				revokedAfter, http.ErrAbortHandler)
 		}
 	})
@@ -199,7 +202,8 @@ func TestLogNamesPathsAsPeopleDo(t *testing.T) {
 	wiretest.ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}}, func(t *testing.T, r *wiretest.Rig) {
 		for _, path := range []string{"/ui/", "/ui/tasks", "/metrics"} {
 			r.Log.Reset()
-			r.HTTP.Handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+			r.HTTP.Handler.ServeHTTP(httptest.NewRecorder(),
+				httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 			wiretest.WantContains(t, "the log", r.Log.String(), `"msg":"request refused","type":"GET `+path+`"`)
 		}
 	})

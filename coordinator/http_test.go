@@ -37,7 +37,8 @@ func TestLogOfTheHTTPServer(t *testing.T) {
 	t.Attr("rules", "X5")
 	var log bytes.Buffer
 	failed := ""
-	server := newHTTPServer(http.NotFoundHandler(), slog.New(slog.NewTextHandler(&log, nil)), func(from, problem string) { failed += from + " " + problem + ";" })
+	server := newHTTPServer(http.NotFoundHandler(), slog.New(slog.NewTextHandler(&log, nil)),
+		func(from, problem string) { failed += from + " " + problem + ";" })
 	server.ErrorLog.Print("http: TLS handshake error from 192.0.2.1:4711: EOF")
 	server.ErrorLog.Print("http: TLS handshake error from [2001:db8::1]:4711: tls: bad record MAC: oh")
 	if want := "192.0.2.1:4711 EOF;[2001:db8::1]:4711 tls: bad record MAC: oh;"; failed != want || log.Len() > 0 {

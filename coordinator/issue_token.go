@@ -17,7 +17,9 @@ import (
 
 // IssueToken issues a token in a store that no coordinator has open. Operators make their first
 // token in this way. IssueToken also adds an entry to the audit.
-func IssueToken(ctx context.Context, st store.Store, audience string, r auth.Request) (*lessorv1.CreateTokenResponse, error) {
+func IssueToken(
+	ctx context.Context, st store.Store, audience string, r auth.Request,
+) (*lessorv1.CreateTokenResponse, error) {
 	keyring, err := auth.Open(st, audience, keepAlone(st, r), func(string) {})
 	if err != nil {
 		return nil, err
@@ -44,7 +46,8 @@ func keeper(e *engine.Engine) auth.Keeper {
 func keepAlone(st store.Store, r auth.Request) auth.Keeper {
 	return func(ctx context.Context, tenant, token string, put func(*store.Batch)) error {
 		a := &records.Audit{
-			Tenant: tenant, At: lease.WallOf(time.Now()), Subject: r.IssuedBy, Action: "CreateToken", Object: token, Outcome: records.OutcomeOK,
+			Tenant: tenant, At: lease.WallOf(time.Now()), Subject: r.IssuedBy, Action: "CreateToken",
+			Object: token, Outcome: records.OutcomeOK,
 			Detail: fmt.Sprintf("role:%v subject:%q", convert.RoleProto(r.Role), r.Subject),
 		}
 		err := st.View(func(rd store.Reader) (err error) {

@@ -65,7 +65,8 @@ func TestMessagesOfManyEmptyEntries(t *testing.T) {
 		} {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			err := r.Conn.Invoke(tt.ctx, lessorv1.TaskService_BatchSubmitTasks_FullMethodName, tt.message, &emptypb.Empty{}, grpc.ForceCodecV2(wiretest.RawBytesCodec{CodecV2: coordinator.NewCodec()}))
+			err := r.Conn.Invoke(tt.ctx, lessorv1.TaskService_BatchSubmitTasks_FullMethodName, tt.message,
+				&emptypb.Empty{}, grpc.ForceCodecV2(wiretest.RawBytesCodec{CodecV2: coordinator.NewCodec()}))
 			runtime.ReadMemStats(&after)
 			if status.Code(err) != tt.want {
 				t.Errorf("%s: %v, want %v", who, err, tt.want)
@@ -84,11 +85,13 @@ func TestTooManyEntriesAreRefused(t *testing.T) {
 	t.Attr("rules", "S7 V1")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		raw := grpc.ForceCodecV2(wiretest.RawBytesCodec{CodecV2: coordinator.NewCodec()})
-		err := r.Conn.Invoke(t.Context(), lessorv1.TaskService_BatchSubmitTasks_FullMethodName, wiretest.RawBytes(emptyEntries(1, reqcodec.MaxEntries+1)), &emptypb.Empty{}, raw)
+		err := r.Conn.Invoke(t.Context(), lessorv1.TaskService_BatchSubmitTasks_FullMethodName,
+			wiretest.RawBytes(emptyEntries(1, reqcodec.MaxEntries+1)), &emptypb.Empty{}, raw)
 		wiretest.WantContains(t, "a batch", err.Error(), "request: has 100001 entries in its lists; the limit is 100000")
 		var told lessorv1.CompleteResponse
 		artifacts := (&lessorv1.CompleteRequest{}).ProtoReflect().Descriptor().Fields().ByName("artifacts").Number()
-		err = r.Conn.Invoke(t.Context(), lessorv1.WorkerService_Complete_FullMethodName, wiretest.RawBytes(emptyEntries(artifacts, reqcodec.MaxEntries+1)), &told, raw)
+		err = r.Conn.Invoke(t.Context(), lessorv1.WorkerService_Complete_FullMethodName,
+			wiretest.RawBytes(emptyEntries(artifacts, reqcodec.MaxEntries+1)), &told, raw)
 		if err != nil || told.GetVerdict() != lessorv1.Verdict_VERDICT_REJECTED || told.GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST {
 			t.Errorf("a report: %v (%v), want REJECTED for INVALID_REQUEST", &told, err)
 		}
@@ -131,8 +134,11 @@ func TestLongHealthChecksAreRefused(t *testing.T) {
 func TestManyEntriesAreRead(t *testing.T) {
 	t.Attr("rules", "S7")
 	largest := &lessorv1.TaskSpec{
-		Requirements: &lessorv1.Requirements{Runtimes: make([]string, lease.MaxRequired), Features: make([]string, lease.MaxRequired)},
-		TraceMeta:    &lessorv1.TraceMeta{MiddlewareChain: make([]string, lease.MaxMiddlewares)},
+		Requirements: &lessorv1.Requirements{
+			Runtimes: make([]string, lease.MaxRequired),
+			Features: make([]string, lease.MaxRequired),
+		},
+		TraceMeta: &lessorv1.TraceMeta{MiddlewareChain: make([]string, lease.MaxMiddlewares)},
 	}
 	for range lease.MaxResourceRefs {
 		largest.ResourceRefs = append(largest.ResourceRefs, &lessorv1.ResourceRef{})
@@ -147,7 +153,8 @@ func TestManyEntriesAreRead(t *testing.T) {
 	var m lessorv1.BatchSubmitTasksRequest
 	data := mem.BufferSlice{mem.SliceBuffer(emptyEntries(1, reqcodec.MaxEntries)), mem.SliceBuffer("\x12\x01r")}
 	if err := coordinator.NewCodec().Unmarshal(data, &m); err != nil || len(m.GetTasks()) != reqcodec.MaxEntries || m.GetRequestId() != "r" {
-		t.Errorf("error %v, %d tasks, request_id %q, want %d tasks and r", err, len(m.GetTasks()), m.GetRequestId(), reqcodec.MaxEntries)
+		t.Errorf("error %v, %d tasks, request_id %q, want %d tasks and r", err, len(m.GetTasks()), m.GetRequestId(),
+			reqcodec.MaxEntries)
 	}
 }
 
@@ -193,7 +200,10 @@ func TestCallThatWasNotDecoded(t *testing.T) {
 				return chain(ctx, &m, nil, func(context.Context, any) (any, error) { handled = true; return nil, nil })
 			}
 			service, method := path.Split(tt.method)
-			desc := &grpc.ServiceDesc{ServiceName: strings.Trim(service, "/"), Methods: []grpc.MethodDesc{{MethodName: method, Handler: handler}}}
+			desc := &grpc.ServiceDesc{
+				ServiceName: strings.Trim(service, "/"),
+				Methods:     []grpc.MethodDesc{{MethodName: method, Handler: handler}},
+			}
 			_, err = reqcodec.Guard(desc, false, nil).Methods[0].Handler(nil, ctx, unmarshal, callHandlerDirectly)
 			if read != tt.read || handled != tt.decoded || !tt.decoded && status.Code(err) != codes.Unavailable {
 				t.Errorf("%+v: read %t, handled %t, %v", tt, read, handled, err)

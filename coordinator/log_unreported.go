@@ -31,7 +31,8 @@ func (l *unreportedLog) changed(before, after *lease.Task) {
 		return
 	}
 	end := &after.Last
-	l.log.Info("a lease ended without a report of its worker", "tenant", after.Tenant, "task_id", after.ID.String(), "queue", after.Spec.Queue,
+	l.log.Info("a lease ended without a report of its worker", "tenant", after.Tenant, "task_id",
+		after.ID.String(), "queue", after.Spec.Queue,
 		"worker", end.Worker, "attempt", end.Attempt, "cause", end.Cause.String(), "detail", after.EndDetail(),
 		"losses", after.Losses, "failures", after.Failures, "unacknowledged", after.Unacked)
 }

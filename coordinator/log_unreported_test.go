@@ -14,8 +14,10 @@ import (
 func TestWhichLeasesEndUnreported(t *testing.T) {
 	const acked = lease.Wall(1)
 	for cause, want := range map[lease.Reason][2]bool{ // whether it has a line: without and with a sign of the worker
-		lease.LeaseExpired: {true, true}, lease.DispatchUnacked: {true, true}, lease.DeadlineExceeded: {true, true}, lease.CancelTimeout: {true, true},
-		lease.Revoked: {false, true}, lease.CoordinatorRecovered: {false, true}, lease.Reported: {false, false}, lease.TaskCancelled: {false, false},
+		lease.LeaseExpired: {true, true}, lease.DispatchUnacked: {true, true}, lease.DeadlineExceeded: {true, true},
+		lease.CancelTimeout: {true, true},
+		lease.Revoked:       {false, true}, lease.CoordinatorRecovered: {false, true}, lease.Reported: {false, false},
+		lease.TaskCancelled: {false, false},
 	} {
 		for i, at := range []lease.Wall{0, acked} {
 			var log bytes.Buffer
@@ -42,7 +44,8 @@ func TestUnreportedLeaseHasTheCounts(t *testing.T) {
 	var log bytes.Buffer
 	l := &unreportedLog{log: slog.New(slog.NewTextHandler(&log, nil))}
 	l.changed(&lease.Task{Lease: &lease.Lease{Attempt: 5}}, &lease.Task{
-		Spec: &lease.Spec{}, Losses: 2, Failures: 1, Unacked: 3, Last: lease.Ended{Attempt: 5, Cause: lease.DispatchUnacked, Worker: "w"},
+		Spec: &lease.Spec{}, Losses: 2, Failures: 1, Unacked: 3,
+		Last: lease.Ended{Attempt: 5, Cause: lease.DispatchUnacked, Worker: "w"},
 	})
 	if line, want := log.String(), " losses=2 failures=1 unacknowledged=3\n"; !strings.HasSuffix(line, want) || strings.Contains(line, "lost") {
 		t.Errorf("the log has %q, want a line that ends in %q and speaks of no loss", line, want)
@@ -57,7 +60,8 @@ func TestManyUnreportedAtOnce(t *testing.T) {
 	for range 2 {
 		log.Reset()
 		for range mostUnreported + 7 {
-			l.changed(&lease.Task{Lease: &lease.Lease{Attempt: 1}}, &lease.Task{Spec: &lease.Spec{}, Last: lease.Ended{Attempt: 1, Cause: lease.LeaseExpired}})
+			l.changed(&lease.Task{Lease: &lease.Lease{Attempt: 1}},
+				&lease.Task{Spec: &lease.Spec{}, Last: lease.Ended{Attempt: 1, Cause: lease.LeaseExpired}})
 		}
 		l.look()
 		l.look()

@@ -59,7 +59,8 @@ func warnOfLoss(log *slog.Logger, t *lease.Task) {
 	log = log.With("tenant", t.Tenant, "task_id", t.ID.String(), "queue", t.Spec.Queue)
 	switch t.Reason {
 	case lease.HeartbeatTimeout:
-		log.Warn("a task is quarantined: too many workers were lost with it", "worker", t.Last.Worker, "losses", t.Losses, "cause", t.Last.Cause.String())
+		log.Warn("a task is quarantined: too many workers were lost with it", "worker", t.Last.Worker,
+			"losses", t.Losses, "cause", t.Last.Cause.String())
 	case lease.DispatchUnavailable:
 		log.Warn("a task has failed: no worker acknowledged it", "worker", t.Last.Worker, "grants", t.Unacked)
 	case lease.ResourceGone:
@@ -89,7 +90,8 @@ func (s *slowCommits) look() {
 	switch {
 	case pending >= stuckCommit && s.told < stuckCommit:
 		s.told = stuckCommit
-		s.log.Warn("the disk does not answer: nothing is acknowledged until the commit under way has ended", "under_way_for", pending)
+		s.log.Warn("the disk does not answer: nothing is acknowledged until the commit under way has ended",
+			"under_way_for", pending)
 	case pending >= engine.SlowCommit && s.told == 0:
 		s.told = engine.SlowCommit
 		s.log.Warn("the disk is slow: a commit is under way", "under_way_for", pending)

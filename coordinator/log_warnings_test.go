@@ -33,8 +33,9 @@ func TestWarningsLeaveTheCallbackForStandstills(t *testing.T) {
 func TestWarningsWithAndWithoutCallbacks(t *testing.T) {
 	called := 0
 	for _, below := range []engine.Events{{}, {
-		Committed: func(int, time.Duration) { called++ }, StoodStill: func(time.Duration) { called++ }, WallClockSet: func(time.Duration) { called++ },
-		Changed: func(*lease.Task, *lease.Task) { called++ },
+		Committed: func(int, time.Duration) { called++ }, StoodStill: func(time.Duration) { called++ },
+		WallClockSet: func(time.Duration) { called++ },
+		Changed:      func(*lease.Task, *lease.Task) { called++ },
 	}} {
 		events := withWarnings(below, slog.New(slog.DiscardHandler))
 		events.Committed(1, time.Hour)

@@ -55,7 +55,11 @@ func callMethod(t *testing.T, desc *grpc.ServiceDesc, method string, req proto.M
 func TestInvalidUTF8NamesItsField(t *testing.T) {
 	t.Attr("rules", "S4")
 	desc := reqcodec.Guard(&lessorv1.TaskService_ServiceDesc, true, nil)
-	batch := &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q"}, {Queue: "q", Type: invalidMark}}}
+	batch := &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{
+		{Queue: "q"},
+		{Queue: "q"},
+		{Queue: "q", Type: invalidMark},
+	}}
 	for _, tt := range []struct {
 		method, field string
 		req           proto.Message
@@ -106,12 +110,14 @@ func rejectsInvalidUTF8(t *testing.T, r *wiretest.Rig) {
 			!strings.HasPrefix(v.GetDetail(), tt.field+": ") {
 			t.Errorf("%s: %v (%v), want REJECTED / INVALID_REQUEST of %s", tt.method, res, err, tt.field)
 		}
-		r.WantMetric(t, fmt.Sprintf(`lessor_verdicts_total{kind=%q,reason="INVALID_REQUEST",verdict="REJECTED"}`, strings.ToLower(tt.method)), 1)
+		r.WantMetric(t, fmt.Sprintf(`lessor_verdicts_total{kind=%q,reason="INVALID_REQUEST",verdict="REJECTED"}`,
+			strings.ToLower(tt.method)), 1)
 		served := res.(proto.Message).ProtoReflect().New().Interface().(interface {
 			proto.Message
 			GetVerdict() lessorv1.Verdict
 		})
-		err = r.Conn.Invoke(t.Context(), "/"+desc.ServiceName+"/"+tt.method, wiretest.RawBytes("\x0a\x01\xff"), served, grpc.ForceCodecV2(wiretest.RawBytesCodec{CodecV2: encoding.GetCodecV2(protocodec.Name)}))
+		err = r.Conn.Invoke(t.Context(), "/"+desc.ServiceName+"/"+tt.method, wiretest.RawBytes("\x0a\x01\xff"), served,
+			grpc.ForceCodecV2(wiretest.RawBytesCodec{CodecV2: encoding.GetCodecV2(protocodec.Name)}))
 		if err != nil || served.GetVerdict() != lessorv1.Verdict_VERDICT_REJECTED {
 			t.Errorf("%s with an invalid task_id on the wire: %v (%v), want REJECTED", tt.method, served, err)
 		}
@@ -125,7 +131,8 @@ func rejectsInvalidUTF8(t *testing.T, r *wiretest.Rig) {
 // field. On a SubmitStream, the frame before it is answered.
 func TestStreamWithAMessageThatCannotBeDecoded(t *testing.T) {
 	t.Attr("rules", "S4")
-	const submits, watch, backup, await = lessorv1.TaskService_SubmitStream_FullMethodName, lessorv1.TaskService_WatchTask_FullMethodName, lessorv1.AdminService_Backup_FullMethodName,
+	const submits, watch, backup, await = lessorv1.TaskService_SubmitStream_FullMethodName,
+		lessorv1.TaskService_WatchTask_FullMethodName, lessorv1.AdminService_Backup_FullMethodName,
 		lessorv1.TaskService_AwaitTasks_FullMethodName
 	for _, tt := range []struct {
 		method string
@@ -143,7 +150,8 @@ func TestStreamWithAMessageThatCannotBeDecoded(t *testing.T) {
 	} {
 		wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 			desc := &grpc.StreamDesc{ClientStreams: tt.method == submits, ServerStreams: true}
-			stream, err := r.Conn.NewStream(t.Context(), desc, tt.method, grpc.ForceCodecV2(wiretest.RawBytesCodec{CodecV2: coordinator.NewCodec()}))
+			stream, err := r.Conn.NewStream(t.Context(), desc, tt.method,
+				grpc.ForceCodecV2(wiretest.RawBytesCodec{CodecV2: coordinator.NewCodec()}))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -43,49 +43,64 @@ func newMetrics() *metrics {
 		Name: "lessor_frame_bytes_total", Help: "Bytes of session frames, by direction.",
 	}, []string{"dir"})
 	m := &metrics{
-		frames:    frameBytes{in: frames.WithLabelValues("in"), out: frames.WithLabelValues("out")},
-		registry:  prometheus.NewRegistry(),
-		submitted: prometheus.NewCounter(prometheus.CounterOpts{Name: "lessor_tasks_submitted_total", Help: "Tasks accepted."}),
+		frames:   frameBytes{in: frames.WithLabelValues("in"), out: frames.WithLabelValues("out")},
+		registry: prometheus.NewRegistry(),
+		submitted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lessor_tasks_submitted_total",
+			Help: "Tasks accepted.",
+		}),
 		tasksEnded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lessor_tasks_ended_total", Help: "Tasks that ended, by final state.",
 		}, []string{"state"}),
 		verdicts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lessor_verdicts_total", Help: "Verdicts on reports, starts and heartbeats, by kind, verdict and reason.",
+			Name: "lessor_verdicts_total",
+			Help: "Verdicts on reports, starts and heartbeats, by kind, verdict and reason.",
 		}, []string{"kind", "verdict", "reason"}),
-		dispatched: prometheus.NewCounter(prometheus.CounterOpts{Name: "lessor_dispatch_total", Help: "Leases granted."}),
+		dispatched: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lessor_dispatch_total",
+			Help: "Leases granted.",
+		}),
 		leasesEnded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lessor_leases_ended_total", Help: "Leases that ended, by cause; REPORTED is a committed report.",
 		}, []string{"cause"}),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lessor_retries_total", Help: "Retries: attempts that ended and were followed by a wait for another one, by how they ended.",
+			Name: "lessor_retries_total",
+			Help: "Retries: attempts that ended and were followed by a wait for another one, by how they ended.",
 		}, []string{"reason"}),
 		commits: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "lessor_commit_seconds", Help: "Duration of a commit, including the wait for the disk.",
 			Buckets: prometheus.ExponentialBuckets(100e-6, 2, 16),
 		}),
 		batches: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "lessor_commit_batch_size", Help: "Tasks that share a commit.", Buckets: prometheus.ExponentialBuckets(1, 4, 7),
+			Name: "lessor_commit_batch_size", Help: "Tasks that share a commit.",
+			Buckets: prometheus.ExponentialBuckets(1, 4, 7),
 		}),
 		stalled: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "lessor_stalled_seconds_total", Help: "Time for which the coordinator was stalled; live leases were extended by it.",
+			Name: "lessor_stalled_seconds_total",
+			Help: "Time for which the coordinator was stalled; live leases were extended by it.",
 		}),
 		clockSet: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "lessor_wall_clock_jumps_total", Help: "How often the wall clock was set while the coordinator ran, by a second or more.",
+			Name: "lessor_wall_clock_jumps_total",
+			Help: "How often the wall clock was set while the coordinator ran, by a second or more.",
 		}),
 		waited: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "lessor_wait_seconds", Help: "Time that tasks were READY before they were granted, some of it perhaps PARKED.",
+			Name:    "lessor_wait_seconds",
+			Help:    "Time that tasks were READY before they were granted, some of it perhaps PARKED.",
 			Buckets: prometheus.ExponentialBuckets(1e-3, 4, 13),
 		}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "lessor_result_latency_seconds", Help: "Time from a grant to the committed report that ended its lease.",
+			Name:    "lessor_result_latency_seconds",
+			Help:    "Time from a grant to the committed report that ended its lease.",
 			Buckets: prometheus.ExponentialBuckets(1e-3, 4, 13),
 		}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lessor_http_requests_total", Help: "HTTP requests, by route (\"none\" if no route matched) and status.",
+			Name: "lessor_http_requests_total",
+			Help: "HTTP requests, by route (\"none\" if no route matched) and status.",
 		}, []string{"route", "status"}),
 		calls: newCallMetrics(),
 		quotaRefusals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lessor_quota_refusals_total", Help: "Refusals because a quota was used up, by limit and by whose quota it is.",
+			Name: "lessor_quota_refusals_total",
+			Help: "Refusals because a quota was used up, by limit and by whose quota it is.",
 		}, []string{"limit", "of"}),
 		backupDone: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "lessor_backup_last_success_timestamp_seconds",
@@ -96,14 +111,17 @@ func newMetrics() *metrics {
 			Help: "When a backup last failed, in seconds since 1970; 0 if none has.",
 		}),
 	}
-	m.registry.MustRegister(m.submitted, m.tasksEnded, m.requests, m.verdicts, m.dispatched, m.leasesEnded, m.retries, m.commits, m.batches, m.stalled, m.clockSet, m.waited, m.latency, frames,
-		m.calls.ended, m.calls.took, m.quotaRefusals, m.backupDone, m.backupFailed, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.submitted, m.tasksEnded, m.requests, m.verdicts, m.dispatched, m.leasesEnded,
+		m.retries, m.commits, m.batches, m.stalled, m.clockSet, m.waited, m.latency, frames,
+		m.calls.ended, m.calls.took, m.quotaRefusals, m.backupDone, m.backupFailed,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	// rate() needs a first sample of 0
 	for _, final := range []lease.State{lease.Completed, lease.Failed, lease.Cancelled} {
 		m.tasksEnded.WithLabelValues(final.String())
 	}
 	for _, cause := range []lease.Reason{
-		lease.CoordinatorRecovered, lease.LeaseExpired, lease.DispatchUnacked, lease.TaskCancelled, lease.CancelTimeout, lease.DeadlineExceeded,
+		lease.CoordinatorRecovered, lease.LeaseExpired, lease.DispatchUnacked, lease.TaskCancelled,
+		lease.CancelTimeout, lease.DeadlineExceeded,
 		lease.Revoked, lease.Reported,
 	} {
 		m.leasesEnded.WithLabelValues(cause.String())
@@ -154,7 +172,8 @@ func (c *counters[K]) inc(k K) {
 // Committed, which another goroutine of the engine calls.
 func (m *metrics) events() engine.Events {
 	byReason := func(r lease.Reason) []string { return []string{r.String()} }
-	verdicts, leasesEnded, retries := countersOf(m.verdicts, verdictLabels.labels), countersOf(m.leasesEnded, byReason), countersOf(m.retries, byReason)
+	verdicts, leasesEnded, retries := countersOf(m.verdicts, verdictLabels.labels),
+		countersOf(m.leasesEnded, byReason), countersOf(m.retries, byReason)
 	tasksEnded := countersOf(m.tasksEnded, func(s lease.State) []string { return []string{s.String()} })
 	return engine.Events{
 		Submitted: func(*lease.Task) { m.submitted.Inc() },

@@ -34,35 +34,45 @@ func newCallMetrics() *callMetrics {
 			Name: "lessor_calls_total", Help: "Calls that ended, streams included, by method and gRPC code.",
 		}, []string{"method", "code"}),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "lessor_call_seconds", Help: "Duration of calls that are not streams, by method, whatever their code.",
+			Name:    "lessor_call_seconds",
+			Help:    "Duration of calls that are not streams, by method, whatever their code.",
 			Buckets: prometheus.ExponentialBuckets(500e-6, 4, 8),
 		}, []string{"method"}),
 		methods: map[string]methodMetrics{},
 	}
 	for _, service := range []*grpc.ServiceDesc{
-		&lessorv1.TaskService_ServiceDesc, &lessorv1.WorkerService_ServiceDesc, &lessorv1.AdminService_ServiceDesc, &lessorv1.AuthService_ServiceDesc,
+		&lessorv1.TaskService_ServiceDesc, &lessorv1.WorkerService_ServiceDesc,
+		&lessorv1.AdminService_ServiceDesc, &lessorv1.AuthService_ServiceDesc,
 	} {
 		full := func(name string) string { return "/" + service.ServiceName + "/" + name }
 		for _, one := range service.Methods {
 			m.methods[full(one.MethodName)] = methodMetrics{
-				name: one.MethodName, ok: m.ended.WithLabelValues(one.MethodName, codes.OK.String()), took: m.took.WithLabelValues(one.MethodName),
+				name: one.MethodName, ok: m.ended.WithLabelValues(one.MethodName, codes.OK.String()),
+				took: m.took.WithLabelValues(one.MethodName),
 			}
 		}
 		for _, one := range service.Streams {
-			m.methods[full(one.StreamName)] = methodMetrics{name: one.StreamName, ok: m.ended.WithLabelValues(one.StreamName, codes.OK.String())}
+			m.methods[full(one.StreamName)] = methodMetrics{
+				name: one.StreamName,
+				ok:   m.ended.WithLabelValues(one.StreamName, codes.OK.String()),
+			}
 		}
 	}
 	return m
 }
 
-func (m *callMetrics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+func (m *callMetrics) unary(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (any, error) {
 	begin := time.Now()
 	res, err := next(ctx, req)
 	m.end(info.FullMethod, begin, err)
 	return res, err
 }
 
-func (m *callMetrics) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+func (m *callMetrics) stream(
+	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
+) error {
 	err := next(srv, stream)
 	m.end(info.FullMethod, time.Time{}, err)
 	return err

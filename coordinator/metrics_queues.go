@@ -33,17 +33,21 @@ const mayBeTooLow = " If there are many lines of tasks, not all are looked at, a
 
 var (
 	queueLabels    = []string{"workspace", "queue"}
-	queueTasksDesc = prometheus.NewDesc("lessor_queue_tasks", "Tasks of the queue that have not ended, by state; PARKED are READY but held back by their concurrency key.",
+	queueTasksDesc = prometheus.NewDesc("lessor_queue_tasks",
+		"Tasks of the queue that have not ended, by state; PARKED are READY but held back by their concurrency key.",
 		append([]string{"state"}, queueLabels...), nil)
-	queueKeptDesc = prometheus.NewDesc("lessor_queue_kept_tasks", "Tasks of the queue that have ended and are there until their retention is over, by state.",
+	queueKeptDesc = prometheus.NewDesc("lessor_queue_kept_tasks",
+		"Tasks of the queue that have ended and are there until their retention is over, by state.",
 		append([]string{"state"}, queueLabels...), nil)
 	queueOldestDesc = prometheus.NewDesc("lessor_queue_oldest_ready_seconds",
 		"How long the task of the queue has been READY that has been so the longest; PARKED ones are left out. 0 if none is."+mayBeTooLow, queueLabels, nil)
 	queueBlockerDesc = prometheus.NewDesc("lessor_queue_oldest_blocker_seconds",
 		"How long the oldest lease has been live that holds a concurrency key for which tasks of the queue are PARKED; 0 if none is.", queueLabels, nil)
-	queueTakersDesc = prometheus.NewDesc("lessor_queue_takers", "Workers and requests that wait for tasks of the queue or work on them.", queueLabels, nil)
+	queueTakersDesc = prometheus.NewDesc("lessor_queue_takers",
+		"Workers and requests that wait for tasks of the queue or work on them.", queueLabels, nil)
 	queuePausedDesc = prometheus.NewDesc("lessor_queue_paused", "1 while the queue is paused.", queueLabels, nil)
-	queuesCutDesc   = prometheus.NewDesc("lessor_queues_left_out", "1 if there are more queues than one scrape shows.", nil, nil)
+	queuesCutDesc   = prometheus.NewDesc("lessor_queues_left_out",
+		"1 if there are more queues than one scrape shows.", nil, nil)
 )
 
 // ServeHTTP answers a scrape. workspace_id, which may be repeated, names the workspaces.
@@ -53,7 +57,8 @@ func (m queueMetrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		workspaces = []string{""}
 	}
 	if len(workspaces) > mostWorkspaces {
-		answer(w, http.StatusBadRequest, fmt.Sprintf("workspace_id: is named %d times; the limit is %d\n", len(workspaces), mostWorkspaces))
+		answer(w, http.StatusBadRequest,
+			fmt.Sprintf("workspace_id: is named %d times; the limit is %d\n", len(workspaces), mostWorkspaces))
 		return
 	}
 	queues, more, err := m.list(r.Context(), workspaces)
@@ -116,7 +121,8 @@ func (s shownQueues) Collect(to chan<- prometheus.Metric) {
 	for _, q := range s.queues {
 		of := []string{q.GetWorkspaceId(), q.GetName()}
 		for state, n := range map[string]uint64{
-			"READY": q.GetReady() - q.GetBlocked(), "PARKED": q.GetBlocked(), "SCHEDULED": q.GetScheduled(), "LEASED": q.GetLeased(),
+			"READY": q.GetReady() - q.GetBlocked(), "PARKED": q.GetBlocked(), "SCHEDULED": q.GetScheduled(),
+			"LEASED": q.GetLeased(),
 		} {
 			tell(queueTasksDesc, float64(n), append([]string{state}, of...)...)
 		}

@@ -42,17 +42,23 @@ func TestMetricsOfQueues(t *testing.T) {
 		}
 		time.Sleep(9 * time.Second)
 		mail := []string{
-			`lessor_queue_tasks{queue="mail",state="READY",workspace="default"} 1`, `lessor_queue_tasks{queue="mail",state="PARKED",workspace="default"} 1`,
-			`lessor_queue_tasks{queue="mail",state="SCHEDULED",workspace="default"} 1`, `lessor_queue_tasks{queue="mail",state="LEASED",workspace="default"} 2`,
+			`lessor_queue_tasks{queue="mail",state="READY",workspace="default"} 1`,
+			`lessor_queue_tasks{queue="mail",state="PARKED",workspace="default"} 1`,
+			`lessor_queue_tasks{queue="mail",state="SCHEDULED",workspace="default"} 1`,
+			`lessor_queue_tasks{queue="mail",state="LEASED",workspace="default"} 2`,
 			`lessor_queue_kept_tasks{queue="mail",state="COMPLETED",workspace="default"} 0`,
-			`lessor_queue_kept_tasks{queue="mail",state="FAILED",workspace="default"} 0`, `lessor_queue_kept_tasks{queue="mail",state="CANCELLED",workspace="default"} 2`,
-			`lessor_queue_oldest_ready_seconds{queue="mail",workspace="default"} 9`, `lessor_queue_paused{queue="mail",workspace="default"} 1`,
+			`lessor_queue_kept_tasks{queue="mail",state="FAILED",workspace="default"} 0`,
+			`lessor_queue_kept_tasks{queue="mail",state="CANCELLED",workspace="default"} 2`,
+			`lessor_queue_oldest_ready_seconds{queue="mail",workspace="default"} 9`,
+			`lessor_queue_paused{queue="mail",workspace="default"} 1`,
 			`lessor_queue_oldest_blocker_seconds{queue="mail",workspace="default"} 9`,
 			`lessor_queue_takers{queue="mail",workspace="default"} 0`, `lessor_queues_left_out 0`,
 		}
 		other := []string{
 			`lessor_queue_tasks{queue="a \"b\"",state="READY",workspace="other"} 1`,
-			`lessor_queue_kept_tasks{queue="a \"b\"",state="CANCELLED",workspace="other"} 1`, `lessor_queue_oldest_blocker_seconds{queue="a \"b\"",workspace="other"} 0`, `lessor_queue_takers{queue="a \"b\"",workspace="other"} 0`,
+			`lessor_queue_kept_tasks{queue="a \"b\"",state="CANCELLED",workspace="other"} 1`,
+			`lessor_queue_oldest_blocker_seconds{queue="a \"b\"",workspace="other"} 0`,
+			`lessor_queue_takers{queue="a \"b\"",workspace="other"} 0`,
 		}
 		for query, want := range map[string][2][]string{ // what is shown, and what is not
 			"":                      {mail, other},

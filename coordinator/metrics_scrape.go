@@ -18,22 +18,32 @@ import (
 func (c *Coordinator) watchParts() {
 	m, cfg := c.metrics, c.cfg
 	m.registry.MustRegister(c.sessions.Collectors()...)
-	m.registry.MustRegister(&taskCounts{c.engine}, standbyMetrics{c.feed}, c.connLimiter.Refused(), c.connLimiter.Evicted(), c.connLimiter.HandshakesFailed(),
+	m.registry.MustRegister(&taskCounts{c.engine}, standbyMetrics{c.feed}, c.connLimiter.Refused(),
+		c.connLimiter.Evicted(), c.connLimiter.HandshakesFailed(),
 		c.gate.Refused(), c.recvLimiter.Closed())
-	build := prometheus.GaugeOpts{Name: "lessor_build_info", Help: "Always 1; the label has the version.", ConstLabels: prometheus.Labels{"version": cfg.Version}}
+	build := prometheus.GaugeOpts{
+		Name: "lessor_build_info", Help: "Always 1; the label has the version.",
+		ConstLabels: prometheus.Labels{"version": cfg.Version},
+	}
 	m.registry.MustRegister(prometheus.NewGaugeFunc(build, func() float64 { return 1 }))
-	logDropped := prometheus.CounterOpts{Name: "lessor_log_lines_dropped_total", Help: "Lines of the log that were dropped: nobody took them, or they could not be written."}
+	logDropped := prometheus.CounterOpts{
+		Name: "lessor_log_lines_dropped_total",
+		Help: "Lines of the log that were dropped: nobody took them, or they could not be written.",
+	}
 	m.registry.MustRegister(prometheus.NewCounterFunc(logDropped, func() float64 { return float64(cfg.LogDropped()) }))
 	m.gauge("lessor_sessions_active", "Open sessions of workers.", func() float64 { return float64(c.sessions.Len()) })
-	m.gauge("lessor_oldest_ready_seconds", "How long the task has been READY that has been so the longest; PARKED ones are left out."+mayBeTooLow,
+	m.gauge("lessor_oldest_ready_seconds",
+		"How long the task has been READY that has been so the longest; PARKED ones are left out."+mayBeTooLow,
 		service.NewOldestReady(c.feed, c.engine.Now, cfg.Logger).Seconds)
 	m.gauge("lessor_submits_waiting", "Submits that are not read because those under way take all the room.", func() float64 {
 		_, waiting := c.submitLimiter.Usage()
 		return float64(waiting)
 	})
-	m.gauge("lessor_certificate_expiry_timestamp_seconds", "When the certificate of the listeners expires, in seconds since 1970; NaN without TLS.",
+	m.gauge("lessor_certificate_expiry_timestamp_seconds",
+		"When the certificate of the listeners expires, in seconds since 1970; NaN without TLS.",
 		func() float64 { return certificateExpiry(cfg.TLS) })
-	m.gauge("lessor_credential_expiry_timestamp_seconds", "When the first of the credentials of open streams ends, in seconds since 1970; NaN if there is none.",
+	m.gauge("lessor_credential_expiry_timestamp_seconds",
+		"When the first of the credentials of open streams ends, in seconds since 1970; NaN if there is none.",
 		func() float64 {
 			if end := c.gate.FirstEnd(); !end.IsZero() {
 				return float64(end.Unix())
@@ -45,10 +55,13 @@ func (c *Coordinator) watchParts() {
 // watchDisk adds the metrics of the store and its disk that are read at each scrape.
 func (c *Coordinator) watchDisk() {
 	m, cfg := c.metrics, c.cfg
-	m.gauge("lessor_store_bytes", "Size of the store's file.", func() float64 { return float64(c.feed.Stats().FileBytes) })
-	m.gauge("lessor_store_free_bytes", "Free space inside the store's file.", func() float64 { return float64(c.feed.Stats().FreeBytes) })
+	m.gauge("lessor_store_bytes", "Size of the store's file.",
+		func() float64 { return float64(c.feed.Stats().FileBytes) })
+	m.gauge("lessor_store_free_bytes", "Free space inside the store's file.",
+		func() float64 { return float64(c.feed.Stats().FreeBytes) })
 	m.gauge("lessor_store_gone", "1 while the store's file is not where it was opened.", while(cfg.StoreGone))
-	m.gauge("lessor_commit_pending_seconds", "How long the commit under way has lasted, without its wait for a standby; 0 while there is none.",
+	m.gauge("lessor_commit_pending_seconds",
+		"How long the commit under way has lasted, without its wait for a standby; 0 while there is none.",
 		func() float64 { return c.commitPending().Seconds() })
 	m.gauge("lessor_disk_full", "1 while the disk is so full that new tasks are refused.", while(cfg.DiskFull))
 	m.gauge("lessor_grants_stopped", "1 while the disk is so full that no tasks are granted.", while(cfg.DiskSpent))
@@ -59,7 +72,8 @@ func (c *Coordinator) watchDisk() {
 		f, n, _ := cfg.DiskRoom()
 		return float64(f), float64(n)
 	}
-	m.gauge("lessor_disk_free_bytes", "Free space of the disk of the store; NaN if it is unknown.", func() float64 { free, _ := room(); return free })
+	m.gauge("lessor_disk_free_bytes", "Free space of the disk of the store; NaN if it is unknown.",
+		func() float64 { free, _ := room(); return free })
 	m.gauge("lessor_disk_needed_bytes", "With less free space, new tasks are refused, unless there is room inside the store's file; NaN if it is unknown.",
 		func() float64 { _, needed := room(); return needed })
 }
@@ -105,7 +119,8 @@ type taskCounts struct{ eng *engine.Engine }
 var (
 	tasksDesc = prometheus.NewDesc("lessor_tasks",
 		"Tasks that have not ended, by state; PARKED are READY but held back by their concurrency key. NaN while the engine does not answer.", []string{"state"}, nil)
-	leasesDesc = prometheus.NewDesc("lessor_leases_live", "Live leases; NaN while the engine does not answer.", nil, nil)
+	leasesDesc = prometheus.NewDesc("lessor_leases_live",
+		"Live leases; NaN while the engine does not answer.", nil, nil)
 )
 
 // patience is how long a scrape waits for the engine.
@@ -140,10 +155,13 @@ func (c *taskCounts) Collect(to chan<- prometheus.Metric) {
 type standbyMetrics struct{ feed *standby.Feed }
 
 var (
-	standbysDesc = prometheus.NewDesc("lessor_standbys", "Standbys that follow, by state: complete, or copying while the store is being sent to them.", []string{"state"}, nil)
-	behindDesc   = prometheus.NewDesc("lessor_standby_behind_seconds",
+	standbysDesc = prometheus.NewDesc("lessor_standbys",
+		"Standbys that follow, by state: complete, or copying while the store is being sent to them.",
+		[]string{"state"}, nil)
+	behindDesc = prometheus.NewDesc("lessor_standby_behind_seconds",
 		"How old the oldest commit is that the best complete standby has not acknowledged; 0 if it has all, NaN if no complete one follows.", nil, nil)
-	waitsDesc = prometheus.NewDesc("lessor_standby_awaited", "1 while each commit waits for a standby before it is acknowledged.", nil, nil)
+	waitsDesc = prometheus.NewDesc("lessor_standby_awaited",
+		"1 while each commit waits for a standby before it is acknowledged.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

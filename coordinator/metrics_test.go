@@ -208,7 +208,8 @@ func TestRefusedCredentialsAreCounted(t *testing.T) {
 		get("/metrics", "")
 		get("/v1/tasks/t0000200000000001", "")
 		w := httptest.NewRecorder()
-		r.HTTP.Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/tasks/t0000200000000001/started", strings.NewReader("{}")))
+		r.HTTP.Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost,
+			"/v1/tasks/t0000200000000001/started", strings.NewReader("{}")))
 		want("missing", 3)
 		want("malformed", 1)
 		want("task_token", 1)
@@ -245,10 +246,16 @@ func TestMetricsAreServed(t *testing.T) {
 // that fails is noticed in time.
 func TestExpiryOfTheCertificate(t *testing.T) {
 	until := func(unix int64) *tls.Config {
-		return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Leaf: &x509.Certificate{NotAfter: time.Unix(unix, 0)}}}}
+		return &tls.Config{
+			MinVersion:   tls.VersionTLS12,
+			Certificates: []tls.Certificate{{Leaf: &x509.Certificate{NotAfter: time.Unix(unix, 0)}}},
+		}
 	}
 	newest := until(2000)
-	again := &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return newest, nil }}
+	again := &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return newest, nil },
+	}
 	wantExpiry := func(t *testing.T, r *wiretest.Rig, want string) {
 		t.Helper()
 		if metrics := wiretest.GetPath(t, r, "/metrics", http.StatusOK); !strings.Contains(metrics, "\nlessor_certificate_expiry_timestamp_seconds "+want+"\n") {
@@ -256,7 +263,8 @@ func TestExpiryOfTheCertificate(t *testing.T) {
 		}
 	}
 	wiretest.ServeWith(t, nil, coordinator.Config{}, func(t *testing.T, r *wiretest.Rig) { wantExpiry(t, r, "NaN") })
-	wiretest.ServeWith(t, nil, coordinator.Config{TLS: until(1000)}, func(t *testing.T, r *wiretest.Rig) { wantExpiry(t, r, "1000") })
+	wiretest.ServeWith(t, nil, coordinator.Config{TLS: until(1000)},
+		func(t *testing.T, r *wiretest.Rig) { wantExpiry(t, r, "1000") })
 	wiretest.ServeWith(t, nil, coordinator.Config{TLS: again}, func(t *testing.T, r *wiretest.Rig) {
 		wantExpiry(t, r, "2000")
 		newest = until(3000)

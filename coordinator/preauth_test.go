@@ -121,7 +121,8 @@ func TestUnauthenticatedCallsAreBounded(t *testing.T) {
 				token, _ := r.Issue(t, "acme", auth.Operator)
 				var good []<-chan error
 				for range maxCallsOfPeer + more {
-					good = append(good, beginCall(wiretest.WithToken(t.Context(), token), t, r, lessorv1.TaskService_SubmitTask_FullMethodName))
+					good = append(good, beginCall(wiretest.WithToken(t.Context(), token), t, r,
+						lessorv1.TaskService_SubmitTask_FullMethodName))
 				}
 				if n := countEnds(good); len(n) != 0 {
 					t.Errorf("good calls have ended: %v", n)
@@ -133,7 +134,8 @@ func TestUnauthenticatedCallsAreBounded(t *testing.T) {
 				}
 				time.Sleep(maxCallTime)
 				if n := countEnds(all); n[codes.DeadlineExceeded] != maxCallsOfPeer-tt.lasting {
-					t.Errorf("calls that ended after %v: %v, want %d with DEADLINE_EXCEEDED", maxCallTime, n, maxCallsOfPeer-tt.lasting)
+					t.Errorf("calls that ended after %v: %v, want %d with DEADLINE_EXCEEDED", maxCallTime, n,
+						maxCallsOfPeer-tt.lasting)
 				}
 				if n := countEnds(good); len(n) != 0 {
 					t.Errorf("good calls have ended: %v", n)
@@ -152,7 +154,8 @@ func TestCredentialEndsBeforeTheMessage(t *testing.T) {
 	t.Attr("rules", "X3")
 	wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
 		token, id := r.Issue(t, "acme", auth.Operator)
-		stream, err := r.Conn.NewStream(wiretest.WithToken(t.Context(), token), &grpc.StreamDesc{ClientStreams: true}, lessorv1.TaskService_SubmitTask_FullMethodName)
+		stream, err := r.Conn.NewStream(wiretest.WithToken(t.Context(), token), &grpc.StreamDesc{ClientStreams: true},
+			lessorv1.TaskService_SubmitTask_FullMethodName)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +176,8 @@ func TestCredentialEndsBeforeTheMessage(t *testing.T) {
 // X5: the limit of connections holds for both listeners together.
 func TestListenersShareTheConnectionLimit(t *testing.T) {
 	t.Attr("rules", "X5")
-	co, err := coordinator.New(memstore.New(), coordinator.Config{Version: "test", Logger: slog.New(slog.DiscardHandler), Connections: preauth.Connections{Most: 1}})
+	co, err := coordinator.New(memstore.New(),
+		coordinator.Config{Version: "test", Logger: slog.New(slog.DiscardHandler), Connections: preauth.Connections{Most: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

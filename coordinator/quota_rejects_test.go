@@ -61,7 +61,10 @@ func TestRejectedReportsAreDelayed(t *testing.T) {
 // refusal has the remaining wait. Calls of another tenant are not delayed.
 func TestRefusalsByQuotasAreDelayed(t *testing.T) {
 	t.Attr("rules", "X5")
-	cfg := coordinator.Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenants: map[string]quota.Limits{"loud": {Calls: quota.Rate{PerSecond: 1.0 / 60}}}}}
+	cfg := coordinator.Config{
+		Auth:   &gate.Auth{},
+		Quotas: quota.Config{Tenants: map[string]quota.Limits{"loud": {Calls: quota.Rate{PerSecond: 1.0 / 60}}}},
+	}
 	wiretest.ServeWith(t, nil, cfg, func(t *testing.T, r *wiretest.Rig) {
 		loud, quiet := r.OperatorContext(t, "loud"), r.OperatorContext(t, "quiet")
 		call := func(ctx context.Context) (time.Duration, error) {

@@ -47,7 +47,8 @@ func TestCallsThatNoQuotaRefuses(t *testing.T) {
 		}
 		// AuthService is refused before quotas are looked at, because this coordinator has no
 		// credentials.
-		never = slices.DeleteFunc(never, func(m string) bool { return slices.Contains([]string{"CreateToken", "ListKeys", "ListTokens"}, m) })
+		never = slices.DeleteFunc(never,
+			func(m string) bool { return slices.Contains([]string{"CreateToken", "ListKeys", "ListTokens"}, m) })
 		if !slices.Equal(never, want) {
 			t.Errorf("calls that were not refused:\n%q\nwant\n%q", never, want)
 		}
@@ -59,7 +60,8 @@ func TestCallsThatNoQuotaRefuses(t *testing.T) {
 func TestQuotaOfCalls(t *testing.T) {
 	t.Attr("rules", "X5")
 	cfg := coordinator.Config{Auth: &gate.Auth{}, Quotas: quota.Config{
-		Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 2, Burst: 6}}, Credential: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 4}},
+		Tenant:     quota.Limits{Calls: quota.Rate{PerSecond: 2, Burst: 6}},
+		Credential: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 4}},
 	}}
 	wiretest.ServeWith(t, nil, cfg, func(t *testing.T, r *wiretest.Rig) {
 		ctx := r.OperatorContext(t, "acme")
@@ -82,7 +84,8 @@ func TestQuotaOfCalls(t *testing.T) {
 		}
 		wait := wiretest.WantQuotaError(t, get(ctx), quota.Calls, "credential", "1/s:4")
 		for range 100 {
-			res, err := r.Workers.Heartbeat(ctx, &lessorv1.HeartbeatRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
+			res, err := r.Workers.Heartbeat(ctx,
+				&lessorv1.HeartbeatRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
 			if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 				t.Fatalf("heartbeat: %v (%v)", res, err)
 			}
@@ -135,7 +138,8 @@ func TestHTTPRequestCountsAsOneCall(t *testing.T) {
 			{http.MethodPost, "/v1/leases", `{"workerId": "w", "queues": ["q"]}`, "", http.StatusOK},
 		} {
 			time.Sleep(time.Second)
-			w.SendWith(c.method, c.path, "", strings.NewReader(c.body), http.Header{"Last-Event-Id": {c.after}}).Named(c.after).Want(t, c.status)
+			w.SendWith(c.method, c.path, "", strings.NewReader(c.body),
+				http.Header{"Last-Event-Id": {c.after}}).Named(c.after).Want(t, c.status)
 			if c.status >= http.StatusBadRequest {
 				w.Send(c.method, c.path, "", c.body).Want(t, http.StatusTooManyRequests, "code", "E.QUOTA.CALLS")
 			}
@@ -150,14 +154,18 @@ func TestHTTPRequestCountsAsOneCall(t *testing.T) {
 // other calls are not.
 func TestRefusalsByQuotasAreAudited(t *testing.T) {
 	t.Attr("rules", "X4 X5")
-	cfg := coordinator.Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}}, HostTenant: "acme"}
+	cfg := coordinator.Config{
+		Auth:   &gate.Auth{},
+		Quotas: quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}}, HostTenant: "acme",
+	}
 	wiretest.ServeWith(t, nil, cfg, func(t *testing.T, r *wiretest.Rig) {
 		ctx := r.OperatorContext(t, "acme")
 		id := lease.TaskID{Space: 1, Seq: 1}.String()
 		_ = wiretest.ErrOf(r.Tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id}))
 		for range 3 {
 			wiretest.WantQuotaError(t, wiretest.ErrOf(r.Tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: id, RequestId: "r1"})), quota.Calls, "tenant", "1/s:1")
-			wiretest.WantQuotaError(t, wiretest.ErrOf(r.Tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})), quota.Calls, "tenant", "1/s:1")
+			wiretest.WantQuotaError(t, wiretest.ErrOf(r.Tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})),
+				quota.Calls, "tenant", "1/s:1")
 			copied, err := r.Admin.Backup(ctx, &lessorv1.BackupRequest{})
 			if err == nil {
 				_, err = copied.Recv()
@@ -388,7 +396,8 @@ func TestQuotaOfTasksThatAreRetried(t *testing.T) {
 			t.Fatal(err)
 		}
 		all := func(token string) (*lessorv1.BatchResult, error) {
-			res, err := r.Tasks.BatchRetryTasks(t.Context(), &lessorv1.BatchRetryTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "q"}, PageToken: token})
+			res, err := r.Tasks.BatchRetryTasks(t.Context(),
+				&lessorv1.BatchRetryTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "q"}, PageToken: token})
 			return res.GetResult(), err
 		}
 		first, err := all("")
@@ -497,10 +506,14 @@ func TestQuotaOfTasks(t *testing.T) {
 func TestSubmitsWithoutRoomAreNotCharged(t *testing.T) {
 	t.Attr("rules", "X5")
 	var full atomic.Bool
-	cfg := coordinator.Config{DiskFull: full.Load, Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3, Submits: quota.Rate{PerSecond: 1, Burst: 5}}}}
+	cfg := coordinator.Config{
+		DiskFull: full.Load,
+		Quotas:   quota.Config{Tenant: quota.Limits{Tasks: 3, Submits: quota.Rate{PerSecond: 1, Burst: 5}}},
+	}
 	wiretest.ServeWith(t, nil, cfg, func(t *testing.T, r *wiretest.Rig) {
 		batch := func(n int) error {
-			_, err := r.Tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: slices.Repeat([]*lessorv1.TaskSpec{{Queue: "q"}}, n)})
+			_, err := r.Tasks.BatchSubmitTasks(t.Context(),
+				&lessorv1.BatchSubmitTasksRequest{Tasks: slices.Repeat([]*lessorv1.TaskSpec{{Queue: "q"}}, n)})
 			return err
 		}
 		stream, err := r.Tasks.SubmitStream(t.Context())
@@ -549,7 +562,10 @@ func TestSubmitsWithoutRoomAreNotCharged(t *testing.T) {
 // other tenants, and how much of it is used and asked for.
 func TestQuotaOfTasksOfOneTenant(t *testing.T) {
 	t.Attr("rules", "X5")
-	cfg := coordinator.Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3}, Tenants: map[string]quota.Limits{gate.DefaultTenant: {Tasks: 5}}}}
+	cfg := coordinator.Config{Quotas: quota.Config{
+		Tenant:  quota.Limits{Tasks: 3},
+		Tenants: map[string]quota.Limits{gate.DefaultTenant: {Tasks: 5}},
+	}}
 	wiretest.ServeWith(t, nil, cfg, func(t *testing.T, r *wiretest.Rig) {
 		for range 5 {
 			r.Submit(t, nil)

@@ -12,7 +12,8 @@ func newQuotas(cfg *Config, m *metrics) *quota.Book {
 		m.quotaRefusals.WithLabelValues(e.Limit.String(), e.Of).Inc()
 		if news {
 			cfg.Logger.Warn("quota used up",
-				"tenant", who.Tenant, "credential", who.Credential, "limit", e.Limit.String(), "of", e.Of, "value", e.Most, "code", refusal.QuotaCode(e.Limit))
+				"tenant", who.Tenant, "credential", who.Credential, "limit", e.Limit.String(), "of", e.Of,
+				"value", e.Most, "code", refusal.QuotaCode(e.Limit))
 		}
 	})
 }

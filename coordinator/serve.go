@@ -64,7 +64,8 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	if c.cfg.Standbys.Wait > 0 {
 		c.cfg.Logger.Warn("no standby follows yet: until one has everything, what is acknowledged may be on this machine only", "standby_wait", c.cfg.Standbys.Wait)
 	}
-	c.cfg.Logger.Info("serving", "version", c.cfg.Version, "epoch", c.engine.Epoch(), "grpc", addressOf(grpcLis), "http", addressOf(httpLis))
+	c.cfg.Logger.Info("serving", "version", c.cfg.Version, "epoch", c.engine.Epoch(), "grpc",
+		addressOf(grpcLis), "http", addressOf(httpLis))
 
 	var errs []error
 	select {
@@ -72,7 +73,8 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	case err := <-ended: // a part that ends before ctx has failed
 		errs = append(errs, err)
 	}
-	c.cfg.Logger.Info("stopping: new calls are refused, calls under way are answered", "cause", cmp.Or(errors.Join(errs...), context.Cause(ctx)))
+	c.cfg.Logger.Info("stopping: new calls are refused, calls under way are answered", "cause",
+		cmp.Or(errors.Join(errs...), context.Cause(ctx)))
 	c.setReady(false)
 	c.stopAll()
 	defer time.AfterFunc(lastCommits, c.feed.GiveUp).Stop() // answers need not wait longer for a standby

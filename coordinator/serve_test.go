@@ -134,7 +134,10 @@ func TestStopDuringAHandshake(t *testing.T) {
 			go r.Stop()
 			_ = stream.Send(&lessorv1.SessionRequest{
 				Id: "1", Tenant: gate.DefaultTenant, Sender: &lessorv1.Sender{Role: "worker", Id: "w"},
-				Payload: &lessorv1.SessionRequest_Handshake{Handshake: &lessorv1.Handshake{Protocol: session.Protocol, Worker: &lessorv1.WorkerInfo{Name: "w"}}},
+				Payload: &lessorv1.SessionRequest_Handshake{Handshake: &lessorv1.Handshake{
+					Protocol: session.Protocol,
+					Worker:   &lessorv1.WorkerInfo{Name: "w"},
+				}},
 			})
 			for err == nil {
 				_, err = stream.Recv()
@@ -228,7 +231,8 @@ func TestTokenIsDurableBeforeItIsGiven(t *testing.T) {
 		ctx := r.OperatorContext(t, "acme")
 		have := len(r.Gate.Keyring().List("acme"))
 		st.SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("no space") })
-		made, err := lessorv1.NewAuthServiceClient(r.Conn).CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_WORKER, Subject: "s"})
+		made, err := lessorv1.NewAuthServiceClient(r.Conn).CreateToken(ctx,
+			&lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_WORKER, Subject: "s"})
 		if status.Code(err) != codes.Unavailable || made.GetToken() != "" {
 			t.Errorf("CreateToken: %v, want UNAVAILABLE and no token", err)
 		}
@@ -358,7 +362,8 @@ func TestFullDiskAndStopDoNotFillTheLog(t *testing.T) {
 		wiretest.WantDiskFull(t, "SubmitTask", err)
 		waiting := make(chan error, 1)
 		go func() {
-			_, err := r.Workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, MaxTasks: 1, Wait: durationpb.New(time.Minute)})
+			_, err := r.Workers.Lease(t.Context(),
+				&lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, MaxTasks: 1, Wait: durationpb.New(time.Minute)})
 			waiting <- err
 		}()
 		synctest.Wait()
@@ -390,7 +395,8 @@ func TestEndsAreCountedFromZero(t *testing.T) {
 		metrics := wiretest.GetPath(t, r, "/metrics", http.StatusOK)
 		wants := []string{`lessor_retries_total{reason="LEASE_EXPIRED"} 0`, `lessor_session_resets_total{code="E.TIMEOUT"} 0`}
 		for _, cause := range []lease.Reason{
-			lease.CoordinatorRecovered, lease.LeaseExpired, lease.DispatchUnacked, lease.TaskCancelled, lease.CancelTimeout, lease.DeadlineExceeded,
+			lease.CoordinatorRecovered, lease.LeaseExpired, lease.DispatchUnacked, lease.TaskCancelled,
+			lease.CancelTimeout, lease.DeadlineExceeded,
 			lease.Revoked, lease.Reported,
 		} {
 			wants = append(wants, fmt.Sprintf("lessor_leases_ended_total{cause=%q} 0", cause.String()))
@@ -438,7 +444,8 @@ func TestStatusAndQueues(t *testing.T) {
 		token, _ := r.Issue(t, "acme", auth.Viewer)
 		st, err := r.Admin.GetStatus(wiretest.WithToken(t.Context(), token), &lessorv1.GetStatusRequest{})
 		if end := time.Now().Add(time.Hour); err != nil || st.GetOpen() || !st.GetCredentialEndsAt().AsTime().Equal(end) {
-			t.Errorf("with credentials the status is %v (%v), want open to be false, and the end of the token at %v", st, err, end)
+			t.Errorf("with credentials the status is %v (%v), want open to be false, and the end of the token at %v",
+				st, err, end)
 		}
 		want := &lessorv1.Holder{Tenant: "acme", Role: lessorv1.Role_ROLE_VIEWER, Subject: "acme-viewer"}
 		if got := st.GetHolder(); !proto.Equal(got, want) {
@@ -484,7 +491,8 @@ func TestStatusAndQueues(t *testing.T) {
 // stopped.
 func TestLogHasTheStartAndTheStop(t *testing.T) {
 	var log bytes.Buffer
-	wiretest.ServeWith(t, nil, coordinator.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, func(*testing.T, *wiretest.Rig) {})
+	wiretest.ServeWith(t, nil, coordinator.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},
+		func(*testing.T, *wiretest.Rig) {})
 	for _, want := range []string{`msg=serving version=test epoch=1 grpc=bufconn `, `answered" cause="context canceled"`, "msg=stopped"} {
 		wiretest.WantContains(t, "the log", log.String(), want)
 	}

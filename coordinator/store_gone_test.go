@@ -75,7 +75,8 @@ func TestNoTasksWhileTheStoreIsGone(t *testing.T) {
 			t.Errorf("a repeated submit got %s, want the task %s that exists", again, known)
 		}
 		for _, wait := range []time.Duration{0, time.Second} {
-			res, err := r.Workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, Wait: durationpb.New(wait)})
+			res, err := r.Workers.Lease(t.Context(),
+				&lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, Wait: durationpb.New(wait)})
 			if err != nil || len(res.GetAssignments()) > 0 {
 				t.Errorf("a lease that waits %v got %v (%v), want nothing", wait, res, err)
 			}

@@ -32,7 +32,8 @@ func withUnknownField[M proto.Message](m M) M {
 func refusedUnknown(err error, path string) bool {
 	st := status.Convert(err)
 	v := detail.Of[*errdetails.BadRequest](st).GetFieldViolations()
-	return st.Code() == codes.InvalidArgument && len(v) == 1 && v[0].GetField() == path && strings.Contains(v[0].GetDescription(), "field 999")
+	return st.Code() == codes.InvalidArgument && len(v) == 1 && v[0].GetField() == path &&
+		strings.Contains(v[0].GetDescription(), "field 999")
 }
 
 // S4: an unknown field is refused in each call of producers and operators, but accepted in the
@@ -167,7 +168,8 @@ func TestUnknownFieldOfAReport(t *testing.T) {
 		r.Submit(t, nil)
 		a := r.Lease(t)
 		res, err := r.Workers.Complete(t.Context(), withUnknownField(&lessorv1.CompleteRequest{
-			TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Artifacts: []*lessorv1.Artifact{withUnknownField(&lessorv1.Artifact{ResourceId: "r", Type: "t"})},
+			TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(),
+			Artifacts: []*lessorv1.Artifact{withUnknownField(&lessorv1.Artifact{ResourceId: "r", Type: "t"})},
 		}))
 		if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 			t.Errorf("the report got %v (%v), want COMMITTED", res, err)

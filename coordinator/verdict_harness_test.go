@@ -165,7 +165,8 @@ func verdictOfReport(v interface {
 },
 ) *lessorv1.ReportVerdict {
 	return &lessorv1.ReportVerdict{
-		Verdict: v.GetVerdict(), Reason: v.GetReason(), CurrentAttempt: v.GetCurrentAttempt(), RetryAt: v.GetRetryAt(), Replayed: v.GetReplayed(),
+		Verdict: v.GetVerdict(), Reason: v.GetReason(), CurrentAttempt: v.GetCurrentAttempt(), RetryAt: v.GetRetryAt(),
+		Replayed: v.GetReplayed(),
 	}
 }
 
@@ -192,10 +193,15 @@ func (sessionFrames) beat(c *verdictCase, claim *lessorv1.HeartbeatRequest) *les
 	c.t.Helper()
 	worker := c.openIdleSession()
 	defer worker.Cut()
-	v := worker.SendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Leases: []*lessorv1.HeartbeatRequest{claim}}).GetLeases()[0]
+	v := worker.SendHeartbeat(&lessorv1.WorkerHeartbeat{
+		Healthy: true,
+		Leases:  []*lessorv1.HeartbeatRequest{claim},
+	}).GetLeases()[0]
 	return &lessorv1.HeartbeatResponse{
-		Verdict: v.GetVerdict(), Reason: v.GetReason(), Detail: v.GetDetail(), TaskState: v.GetTaskState(), ShouldCancel: v.GetShouldCancel(),
-		CancelReason: v.GetCancelReason(), ExpiresAt: v.GetExpiresAt(), ExpiresIn: v.GetExpiresIn(), CurrentAttempt: v.GetCurrentAttempt(),
+		Verdict: v.GetVerdict(), Reason: v.GetReason(), Detail: v.GetDetail(), TaskState: v.GetTaskState(),
+		ShouldCancel: v.GetShouldCancel(),
+		CancelReason: v.GetCancelReason(), ExpiresAt: v.GetExpiresAt(), ExpiresIn: v.GetExpiresIn(),
+		CurrentAttempt: v.GetCurrentAttempt(),
 	}
 }
 

@@ -64,7 +64,10 @@ func (l *life) commands() []struct {
 		make func() lease.Command
 	}{
 		{"submit", func() lease.Command {
-			return lease.Submit{Space: 1, Tenant: "acme", Workspace: "default", Specs: []*lease.Spec{l.spec}, Digests: make([]lease.Digest, 1)}
+			return lease.Submit{
+				Space: 1, Tenant: "acme", Workspace: "default", Specs: []*lease.Spec{l.spec},
+				Digests: make([]lease.Digest, 1),
+			}
 		}},
 		{"grant", func() lease.Command { return lease.Grant{Task: l.view.task.ID, Worker: "w", Session: "s"} }},
 		{"ack", report(lease.KindAck)},

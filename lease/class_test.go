@@ -32,7 +32,8 @@ var classes = []Spec{
 	withAffinity(Affinity{Key: "b", Mode: Sticky}),
 	{
 		Requirements: &Requirements{
-			Runtimes: []string{"a", "b"}, Features: []string{"c"}, Labels: map[string]string{"d": "e", "f": ""}, Resources: map[string]float64{"g": 0.5}, Package: "h",
+			Runtimes: []string{"a", "b"}, Features: []string{"c"}, Labels: map[string]string{"d": "e", "f": ""},
+			Resources: map[string]float64{"g": 0.5}, Package: "h",
 		},
 		ResourceRefs: []ResourceRef{{ResourceID: "r", Worker: "w"}},
 		Affinity:     &Affinity{Key: string(make([]byte, 300)), Mode: Sticky},

@@ -28,7 +28,8 @@ func (s *step) recordRefusal(r *Report, k Ticket, a Answer) Answer {
 		return a
 	}
 	s.record(Event{
-		Type: EventRefused, At: s.now.Wall, Attempt: k.Attempt, Actor: cmp.Or(r.Worker, s.holderOf(k.Attempt)), Reason: a.Reason, Detail: detail, Kind: r.Kind,
+		Type: EventRefused, At: s.now.Wall, Attempt: k.Attempt,
+		Actor: cmp.Or(r.Worker, s.holderOf(k.Attempt)), Reason: a.Reason, Detail: detail, Kind: r.Kind,
 	})
 	return a
 }
@@ -69,7 +70,8 @@ func (s *step) keepDiscarded(r *Report, k Ticket, a Answer) string {
 	}
 	t, holder := s.write(), s.holderOf(k.Attempt)
 	t.Discarded = append(slices.Clip(t.Discarded), Discarded{
-		Attempt: k.Attempt, Nonce: k.Nonce, Worker: cmp.Or(r.Worker, holder), At: s.now.Wall, Reason: a.Reason, Size: size,
+		Attempt: k.Attempt, Nonce: k.Nonce, Worker: cmp.Or(r.Worker, holder), At: s.now.Wall,
+		Reason: a.Reason, Size: size,
 	})
 	if len(t.Discarded) > MaxDiscarded {
 		s.change.Dropped = append(s.change.Dropped, t.Discarded[0].Attempt)
@@ -126,7 +128,10 @@ func (s *step) adopt(c Adopt) error {
 	case err != nil:
 		return err
 	case t.Lease != nil:
-		return &StateError{Task: t.ID, State: t.State(), Why: "a result can be adopted only while no worker holds the task"}
+		return &StateError{
+			Task: t.ID, State: t.State(),
+			Why: "a result can be adopted only while no worker holds the task",
+		}
 	case t.Outcome != nil:
 		why := "a result can be adopted only while the round has no outcome"
 		if t.Rest != Completed {
@@ -142,7 +147,10 @@ func (s *step) adopt(c Adopt) error {
 		s.change.Result = s.view.Discarded(t.ID, attempt)
 	}
 	if s.change.Result == nil {
-		return &StateError{Task: t.ID, State: t.State(), Why: "no discarded result" + ofAttempt(c.Attempt) + " is kept" + t.keptAttempts()}
+		return &StateError{
+			Task: t.ID, State: t.State(),
+			Why: "no discarded result" + ofAttempt(c.Attempt) + " is kept" + t.keptAttempts(),
+		}
 	}
 	t = s.write()
 	s.finish(Completed, NoReason, s.now.Wall)

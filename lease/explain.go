@@ -105,8 +105,9 @@ func (t *Task) lateResultFindings() []Finding {
 	d := &t.Discarded[n-1]
 	return []Finding{{
 		Code: FoundLateResult, Since: d.At,
-		Message: fmt.Sprintf("the result of attempt %d (%s) came too late and is kept", d.Attempt, countOf(d.Size, "byte")),
-		Remedy:  "an operator adopts that result; the task is then COMPLETED",
+		Message: fmt.Sprintf("the result of attempt %d (%s) came too late and is kept", d.Attempt,
+			countOf(d.Size, "byte")),
+		Remedy: "an operator adopts that result; the task is then COMPLETED",
 	}}
 }
 
@@ -129,8 +130,9 @@ func (t *Task) leasedFinding(now Now) Finding {
 	case l.AwaitsAck():
 		return Finding{
 			Code: FoundUnacknowledged, Since: l.GrantedAt, Until: now.WallAt(min(l.silentBy(), t.ExpiresAt(now))),
-			Message: fmt.Sprintf("attempt %d was offered to worker %q, which has not acknowledged it", l.Attempt, l.Worker),
-			Remedy:  "the worker acknowledges it, or the task goes back to its old place in line",
+			Message: fmt.Sprintf("attempt %d was offered to worker %q, which has not acknowledged it",
+				l.Attempt, l.Worker),
+			Remedy: "the worker acknowledges it, or the task goes back to its old place in line",
 		}
 	}
 	word, at := "granted", l.GrantedAt
@@ -162,7 +164,8 @@ func (t *Task) scheduledFinding(now Now) Finding {
 	}
 	return Finding{
 		Code: FoundBackoff, Since: t.Last.At, Until: now.WallAt(t.RetryAt),
-		Message: fmt.Sprintf("it waits before the next attempt because %s; so far %s", t.describeLastEnd(), t.budgets()),
+		Message: fmt.Sprintf("it waits before the next attempt because %s; so far %s", t.describeLastEnd(),
+			t.budgets()),
 	}
 }
 
@@ -219,9 +222,10 @@ func (t *Task) queueFindings(now Now, q Queue) (all []Finding) {
 	all = t.pauseFindings(q)
 	if q.full() {
 		all = append(all, Finding{
-			Code:    FoundMaxInflight,
-			Message: fmt.Sprintf("queue %q has %s, and its max_inflight is %d", t.Spec.Queue, countOf(int(q.Leased), "live lease"), q.Settings.MaxInflight),
-			Remedy:  "one of these leases ends, or max_inflight is raised",
+			Code: FoundMaxInflight,
+			Message: fmt.Sprintf("queue %q has %s, and its max_inflight is %d", t.Spec.Queue,
+				countOf(int(q.Leased), "live lease"), q.Settings.MaxInflight),
+			Remedy: "one of these leases ends, or max_inflight is raised",
 		})
 	}
 	if q.usedUp(now.Serving) {
@@ -240,7 +244,8 @@ func (t *Task) pauseFindings(q Queue) []Finding {
 		return nil
 	}
 	return []Finding{{
-		Code: FoundQueuePaused, Since: q.Settings.PausedAt, Message: fmt.Sprintf("queue %q is paused", t.Spec.Queue), Remedy: "the queue is resumed",
+		Code: FoundQueuePaused, Since: q.Settings.PausedAt,
+		Message: fmt.Sprintf("queue %q is paused", t.Spec.Queue), Remedy: "the queue is resumed",
 	}}
 }
 
@@ -288,7 +293,8 @@ func (t *Task) whyFailed() string {
 	p := &t.Spec.Retry
 	switch t.Reason {
 	case HeartbeatTimeout:
-		return fmt.Sprintf("%s, and that was loss %d of at most %d; it is quarantined", t.describeLastEnd(), t.Losses, p.MaxLosses)
+		return fmt.Sprintf("%s, and that was loss %d of at most %d; it is quarantined", t.describeLastEnd(),
+			t.Losses, p.MaxLosses)
 	case StartTimeout:
 		return fmt.Sprintf("no worker took it within its start_timeout of %v", t.Spec.StartTimeout)
 	case DeadlineExceeded:
@@ -341,14 +347,16 @@ func (t *Task) timeLimitFindings(now Now) (all []Finding) {
 	case t.Lease != nil && t.Lease.AttemptBy != 0:
 		add(now.WallAt(t.Lease.AttemptBy), fmt.Sprintf("attempt_timeout of %v ends the attempt", t.Spec.AttemptTimeout))
 	case t.Lease == nil && t.Rest == Ready && d != 0:
-		add(now.WallAt(t.ReadyAt.Add(d)), fmt.Sprintf("start_timeout of %v: the task is FAILED if no worker has taken it by then", d))
+		add(now.WallAt(t.ReadyAt.Add(d)),
+			fmt.Sprintf("start_timeout of %v: the task is FAILED if no worker has taken it by then", d))
 	}
 	return all
 }
 
 // story says in words what the holder of a lease did, and how the lease ended.
 func (e *Ended) story() string {
-	s := fmt.Sprintf("attempt %d was offered to worker %q at %s", e.Attempt, e.Worker, e.GrantedAt.Time().Format(clockTime))
+	s := fmt.Sprintf("attempt %d was offered to worker %q at %s", e.Attempt, e.Worker,
+		e.GrantedAt.Time().Format(clockTime))
 	last := e.GrantedAt
 	add := func(at Wall, words string) {
 		if at != 0 {
@@ -373,7 +381,8 @@ func (e *Ended) story() string {
 // A deadline ends the task and the lease with one event.
 func (t *Task) EndDetail() string {
 	for _, e := range slices.Backward(t.Events()) {
-		withTask := e.Type == EventEnded && e.Reason == DeadlineExceeded && t.Last.Cause == DeadlineExceeded && e.At == t.Last.At
+		withTask := e.Type == EventEnded && e.Reason == DeadlineExceeded &&
+			t.Last.Cause == DeadlineExceeded && e.At == t.Last.At
 		if e.Attempt == t.Last.Attempt && (e.Type == EventLeaseEnded || withTask) {
 			return e.Detail
 		}

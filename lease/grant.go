@@ -75,7 +75,8 @@ func (s *step) loseResource(c LoseResource) {
 	if t == nil || t.State() != Ready || c.Worker == "" || t.Spec.Pinned() != c.Worker {
 		return
 	}
-	s.failResourceGone(s.now.Wall, fmt.Sprintf("worker %q, which holds its resources, has been gone for %v", c.Worker, c.After))
+	s.failResourceGone(s.now.Wall, fmt.Sprintf("worker %q, which holds its resources, has been gone for %v",
+		c.Worker, c.After))
 }
 
 // requeue ends a lease for a reason that is not the fault of the task, and puts the task back in

@@ -167,7 +167,12 @@ type mac struct {
 // NewAuthority returns an authority with the store's secret key. It is safe for concurrent use.
 func NewAuthority(epoch uint32, key []byte) *Authority {
 	a := &Authority{Epoch: epoch, KnownFrom: epoch}
-	a.macs.New = func() any { return &mac{Hash: hmac.New(sha256.New, key), raw: make([]byte, 0, ticketLen+sha256.Size)} }
+	a.macs.New = func() any {
+		return &mac{
+			Hash: hmac.New(sha256.New, key),
+			raw:  make([]byte, 0, ticketLen+sha256.Size),
+		}
+	}
 	return a
 }
 

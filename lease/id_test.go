@@ -162,7 +162,8 @@ func TestKnownEpochs(t *testing.T) {
 		}
 		for epoch := range uint32(10) {
 			if got, want := a.knows(epoch), epoch == 7 || knownFrom == 5 && (epoch == 5 || epoch == 6); got != want {
-				t.Errorf("in epoch 7, with all grants known from epoch %d on, those of epoch %d are known: %v, want %v", a.KnownFrom, epoch, got, want)
+				t.Errorf("in epoch 7, with all grants known from epoch %d on, those of epoch %d are known: %v, want %v",
+					a.KnownFrom, epoch, got, want)
 			}
 		}
 	}

@@ -86,7 +86,8 @@ func (l *Lease) hasID(leaseID string) bool {
 // V11 in their order.
 func (s *step) judgeLease(r *Report, k Ticket) (a Answer, refused bool) {
 	if r.Attempt != 0 && r.Attempt != k.Attempt { // V6
-		return rejected(InvalidRequest, fmt.Sprintf("attempt: is %d; the lease is of attempt %d", r.Attempt, k.Attempt)), true
+		return rejected(InvalidRequest, fmt.Sprintf("attempt: is %d; the lease is of attempt %d", r.Attempt,
+			k.Attempt)), true
 	}
 	if a, lost := s.leaseEnded(k); lost { // V7-V10
 		return a, true
@@ -165,7 +166,10 @@ func (r *Report) sameAs(done *Committed) bool {
 func answerSecondReport(r *Report, done *Committed) Answer {
 	a := rejected(DuplicateReport, "another report ("+done.Kind.String()+") was already committed under this lease")
 	if !r.Kind.Closes() {
-		a = Answer{Verdict: VerdictCancelled, Reason: AlreadyReported, Detail: "a report (" + done.Kind.String() + ") was already committed under this lease"}
+		a = Answer{
+			Verdict: VerdictCancelled, Reason: AlreadyReported,
+			Detail: "a report (" + done.Kind.String() + ") was already committed under this lease",
+		}
 	}
 	a.State = done.State
 	return a
@@ -177,7 +181,8 @@ func (s *step) leaseEnded(k Ticket) (Answer, bool) {
 	t := s.task
 	switch {
 	case k.Epoch != s.rules.Authority.Epoch:
-		return cancelled(CoordinatorRecovered, fmt.Sprintf("the lease is of epoch %d; this is epoch %d", k.Epoch, s.rules.Authority.Epoch)), true
+		return cancelled(CoordinatorRecovered,
+			fmt.Sprintf("the lease is of epoch %d; this is epoch %d", k.Epoch, s.rules.Authority.Epoch)), true
 	case t == nil:
 		return cancelled(TaskGone, "the task was deleted"), true
 	case t.Attempt() > k.Attempt:

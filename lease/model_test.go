@@ -115,7 +115,8 @@ type modelLease struct {
 func newModel(now lease.Now, epoch uint32) *model {
 	return &model{
 		now: now, epoch: epoch, knownFrom: 1,
-		tasks: map[string]*modelTask{}, keys: map[specKey]modelKey{}, queues: map[specKey]*modelQueue{}, issued: map[string]ticket{},
+		tasks: map[string]*modelTask{}, keys: map[specKey]modelKey{}, queues: map[specKey]*modelQueue{},
+		issued:   map[string]ticket{},
 		oldTasks: map[string]*modelTask{}, oldKeys: map[specKey]modelKey{},
 	}
 }
@@ -134,7 +135,10 @@ func (m *model) task(tenant, id string) *modelTask {
 }
 
 func (m *model) create(id lease.TaskID, tenant string, spec *lease.Spec) {
-	t := &modelTask{id: id.String(), tenant: tenant, space: id.Space, spec: spec, round: 1, deadline: spec.Deadline, waitingSince: m.now.Wall}
+	t := &modelTask{
+		id: id.String(), tenant: tenant, space: id.Space, spec: spec, round: 1, deadline: spec.Deadline,
+		waitingSince: m.now.Wall,
+	}
 	t.policy = m.policyOf(t)
 	if spec.RunAt > m.now.Wall {
 		t.state, t.runAt = lease.Scheduled, spec.RunAt

@@ -13,8 +13,9 @@ func (n *narrator) spec(w words) *lease.Spec {
 	s := &lease.Spec{
 		Queue: "q", Type: w.options["type"], IdempotencyKey: w.options["key"],
 		ConcurrencyKey: w.options["shares"], ConcurrencyLimit: uint32(n.number(w, "limit", 0)),
-		HeartbeatTimeout: n.duration(w, "ttl"), AttemptTimeout: n.duration(w, "attempt_timeout"), StartTimeout: n.duration(w, "start_timeout"),
-		CancelGrace: n.duration(w, "grace"), Retention: n.duration(w, "retention"),
+		HeartbeatTimeout: n.duration(w, "ttl"), AttemptTimeout: n.duration(w, "attempt_timeout"),
+		StartTimeout: n.duration(w, "start_timeout"),
+		CancelGrace:  n.duration(w, "grace"), Retention: n.duration(w, "retention"),
 		RunAt: n.wall(w, "run_at"), Deadline: n.wall(w, "deadline"),
 		Retry: lease.RetryPolicy{
 			MaxAttempts: uint32(n.number(w, "max_attempts", 0)), MaxLosses: uint32(n.number(w, "max_losses", 0)),
@@ -22,7 +23,10 @@ func (n *narrator) spec(w words) *lease.Spec {
 		},
 	}
 	if worker := w.options["pinned"]; worker != "" {
-		s.ResourceRefs = []lease.ResourceRef{{ResourceID: "model", Worker: worker, ExpiresAt: n.wall(w, "until")}, {ResourceID: "data", Worker: worker}}
+		s.ResourceRefs = []lease.ResourceRef{
+			{ResourceID: "model", Worker: worker, ExpiresAt: n.wall(w, "until")},
+			{ResourceID: "data", Worker: worker},
+		}
 	}
 	if never := w.options["never"]; never != "" {
 		s.Retry.NonRetryable = []lease.Category{n.category(never)}
@@ -38,8 +42,11 @@ func (n *narrator) spec(w words) *lease.Spec {
 func (n *narrator) setQueue(w words) {
 	s := &lease.Settings{
 		Paused: w.options["paused"] == "true", MaxInflight: uint32(n.number(w, "max_inflight", 0)),
-		Rate:  lease.Rate{PerSecond: float64(n.number(w, "rate", 0)), Burst: uint32(n.number(w, "burst", 0))},
-		Retry: lease.RetryPolicy{MaxAttempts: uint32(n.number(w, "max_attempts", 0)), InitialBackoff: n.duration(w, "backoff"), MaxBackoff: n.duration(w, "max_backoff")},
+		Rate: lease.Rate{PerSecond: float64(n.number(w, "rate", 0)), Burst: uint32(n.number(w, "burst", 0))},
+		Retry: lease.RetryPolicy{
+			MaxAttempts:    uint32(n.number(w, "max_attempts", 0)),
+			InitialBackoff: n.duration(w, "backoff"), MaxBackoff: n.duration(w, "max_backoff"),
+		},
 	}
 	if err := s.Check(n.rules.Limits); err != nil {
 		n.printRefusal(err)
@@ -67,8 +74,9 @@ var kinds = map[string]lease.Kind{
 func (n *narrator) report(verb string, w words) *lease.Report {
 	r := &lease.Report{
 		Kind: kinds[verb], TaskID: n.taskText(w), LeaseID: n.leaseText(w), Attempt: uint32(n.number(w, "attempt", 0)),
-		Worker: w.options["by"], Session: w.options["session"], Detail: w.text("why"), Delay: n.duration(w, "delay"), Checkpoint: []byte(w.options["checkpoint"]),
-		Started: w.options["started"] == "yes",
+		Worker: w.options["by"], Session: w.options["session"], Detail: w.text("why"), Delay: n.duration(w, "delay"),
+		Checkpoint: []byte(w.options["checkpoint"]),
+		Started:    w.options["started"] == "yes",
 	}
 	switch r.Kind {
 	case lease.KindComplete:

@@ -179,9 +179,12 @@ func since(at lease.Wall, word string) string {
 }
 
 var findingNames = map[lease.FindingCode]string{
-	lease.FoundLeased: "leased", lease.FoundUnacknowledged: "unacknowledged", lease.FoundCancelling: "cancelling", lease.FoundRunAt: "run_at",
-	lease.FoundBackoff: "backoff", lease.FoundQueuePaused: "queue paused", lease.FoundMaxInflight: "max_inflight", lease.FoundRateLimit: "rate limit",
-	lease.FoundConcurrencyKey: "concurrency key", lease.FoundCompleted: "completed", lease.FoundFailed: "failed", lease.FoundCancelled: "cancelled",
+	lease.FoundLeased: "leased", lease.FoundUnacknowledged: "unacknowledged", lease.FoundCancelling: "cancelling",
+	lease.FoundRunAt:   "run_at",
+	lease.FoundBackoff: "backoff", lease.FoundQueuePaused: "queue paused", lease.FoundMaxInflight: "max_inflight",
+	lease.FoundRateLimit:      "rate limit",
+	lease.FoundConcurrencyKey: "concurrency key", lease.FoundCompleted: "completed", lease.FoundFailed: "failed",
+	lease.FoundCancelled: "cancelled",
 	lease.FoundTimeLimit: "time limit", lease.FoundLateResult: "late result",
 }
 
@@ -192,7 +195,8 @@ var blockNames = map[lease.Block]string{
 
 var eventNames = map[lease.EventType]string{
 	lease.EventSubmitted: "submitted", lease.EventGranted: "granted", lease.EventAcknowledged: "acknowledged",
-	lease.EventStarted: "started", lease.EventCompleted: "completed", lease.EventFailed: "failed", lease.EventReleased: "released",
+	lease.EventStarted: "started", lease.EventCompleted: "completed", lease.EventFailed: "failed",
+	lease.EventReleased:   "released",
 	lease.EventLeaseEnded: "lease ended", lease.EventCancelRequested: "cancel requested", lease.EventRetried: "retried",
 	lease.EventReady: "ready", lease.EventEnded: "ended",
 	lease.EventRefused: "refused", lease.EventAdopted: "adopted",

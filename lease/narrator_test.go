@@ -228,7 +228,10 @@ func (n *narrator) submit(fields []string) {
 // "behind" it sets Grant.Behind.
 func (n *narrator) grant(w words) {
 	id := n.task(w)
-	out := n.step(lease.Grant{Task: id, Worker: w.names[1], Session: w.options["session"], Request: w.options["request"], Behind: slices.Contains(w.names, "behind")})
+	out := n.step(lease.Grant{
+		Task: id, Worker: w.names[1], Session: w.options["session"],
+		Request: w.options["request"], Behind: slices.Contains(w.names, "behind"),
+	})
 	t := n.store.Task(id)
 	if t == nil || t.Lease == nil || len(out.Changes) == 0 || out.Changes[0].New.Attempt() == attemptOf(out.Changes[0].Old) {
 		n.printf("not granted%s", blockNames[out.Blocked])
@@ -242,7 +245,8 @@ func (n *narrator) grant(w words) {
 		name = fmt.Sprintf("%s/%d", w.names[0], t.Lease.Attempt)
 	}
 	epoch := n.rules.Authority.Epoch
-	n.leases[name] = n.rules.Authority.Issue(t.Tenant, lease.Ticket{Epoch: epoch, Task: id, Attempt: t.Lease.Attempt, Nonce: t.Lease.Nonce})
+	n.leases[name] = n.rules.Authority.Issue(t.Tenant,
+		lease.Ticket{Epoch: epoch, Task: id, Attempt: t.Lease.Attempt, Nonce: t.Lease.Nonce})
 	n.printf("attempt %d, expires in %v", t.Lease.Attempt, t.ExpiresAt(n.now).Sub(n.now.Serving))
 }
 

@@ -61,7 +61,10 @@ func (s *step) delete(c Delete) error {
 	}
 	if t.Lease != nil {
 		if !c.Force {
-			return &StateError{Task: t.ID, State: t.State(), Why: "a task that a worker holds can be deleted only with force"}
+			return &StateError{
+				Task: t.ID, State: t.State(),
+				Why: "a task that a worker holds can be deleted only with force",
+			}
 		}
 		s.revoke(Revoked, s.now.Wall)
 	}

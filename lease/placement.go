@@ -93,7 +93,8 @@ func (s *Spec) checkRefs(l Limits) *FieldError {
 		r := &s.ResourceRefs[i]
 		err := r.check(l)
 		if err == nil && r.Worker != s.Pinned() {
-			err = bad("worker_id", "is %q; resource_refs[0] names %q, and all must name the same worker", r.Worker, s.Pinned())
+			err = bad("worker_id", "is %q; resource_refs[0] names %q, and all must name the same worker",
+				r.Worker, s.Pinned())
 		}
 		if err != nil {
 			return err.Under(fmt.Sprintf("resource_refs[%d]", i))

@@ -47,9 +47,13 @@ func TestCapabilitiesMeetRequirements(t *testing.T) {
 			"several requirements, sorted",
 			&Requirements{
 				Runtimes: []string{"ruby", "go"}, Features: []string{"x"},
-				Labels: map[string]string{"b": "1", "a": "2"}, Resources: map[string]float64{"nothing": 1, "none": 1, "vram_gb": 1},
+				Labels:    map[string]string{"b": "1", "a": "2"},
+				Resources: map[string]float64{"nothing": 1, "none": 1, "vram_gb": 1},
 			},
-			[]string{`feature "x"`, `label "a" = "2"`, `label "b" = "1"`, `resource "none" >= 1`, `resource "nothing" >= 1`, `runtime "go"`, `runtime "ruby"`},
+			[]string{
+				`feature "x"`, `label "a" = "2"`, `label "b" = "1"`, `resource "none" >= 1`,
+				`resource "nothing" >= 1`, `runtime "go"`, `runtime "ruby"`,
+			},
 		},
 	} {
 		if got := worker.Lack(c.requires); !reflect.DeepEqual(got, c.lacks) {

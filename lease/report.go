@@ -196,7 +196,10 @@ type Digest [16]byte
 
 // emptyDigests holds the digests of a Complete without output and artifacts: without a Result, and
 // with an empty one.
-var emptyDigests = [...]Digest{(&Report{Kind: KindComplete}).Digest(), (&Report{Kind: KindComplete, Result: &Result{}}).Digest()}
+var emptyDigests = [...]Digest{
+	(&Report{Kind: KindComplete}).Digest(),
+	(&Report{Kind: KindComplete, Result: &Result{}}).Digest(),
+}
 
 // EmptyComplete reports whether the report was a Complete without output and artifacts.
 func (c *Committed) EmptyComplete() bool {

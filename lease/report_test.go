@@ -41,7 +41,8 @@ func TestDifferentReportsHaveDifferentDigests(t *testing.T) {
 		complete("", Artifact{ResourceID: "a", Metadata: map[string]string{"j": "v"}}),
 		fail(Failure{}),
 		fail(Failure{Category: Infrastructure}), fail(Failure{Category: CategoryCancelled}),
-		fail(Failure{Message: "m"}), fail(Failure{Stack: "m"}), fail(Failure{Message: "m", Stack: "s"}), fail(Failure{Message: "ms"}),
+		fail(Failure{Message: "m"}), fail(Failure{Stack: "m"}), fail(Failure{Message: "m", Stack: "s"}),
+		fail(Failure{Message: "ms"}),
 		fail(Failure{Retryable: yes()}), fail(Failure{Retryable: no()}),
 	}
 	seen := map[Digest]int{}
@@ -72,7 +73,8 @@ func TestEmptyComplete(t *testing.T) {
 	} {
 		c := Committed{Kind: tt.kind, Digest: tt.report.Digest()}
 		if c.EmptyComplete() != tt.want {
-			t.Errorf("EmptyComplete of %+v as an outcome of kind %v is %t, want %t", tt.report, tt.kind, c.EmptyComplete(), tt.want)
+			t.Errorf("EmptyComplete of %+v as an outcome of kind %v is %t, want %t", tt.report, tt.kind,
+				c.EmptyComplete(), tt.want)
 		}
 	}
 }
@@ -85,7 +87,8 @@ func TestDigestIgnoresIDsAndMetrics(t *testing.T) {
 		"metrics, ids, session": {
 			{Kind: KindComplete, Result: &Result{Output: []byte("x")}},
 			{
-				Kind: KindComplete, TaskID: "t1", LeaseID: "l1", Attempt: 4, Worker: "w", Session: "s", Checkpoint: []byte("c"), Started: true,
+				Kind: KindComplete, TaskID: "t1", LeaseID: "l1", Attempt: 4, Worker: "w", Session: "s",
+				Checkpoint: []byte("c"), Started: true,
 				Result: &Result{Output: []byte("x"), Metrics: map[string]float64{"seconds": 3}},
 			},
 		},
@@ -130,7 +133,8 @@ func TestDigestsNeverChange(t *testing.T) {
 	fail := func(f Failure) *Report { return &Report{Kind: KindFail, Failure: &f} }
 	artifacts := []Artifact{
 		{
-			ResourceID: "model", WorkerID: "w", Type: "weights", SizeBytes: 300, ExpiresAt: 1_900_000_000_000_000_000, Inline: true,
+			ResourceID: "model", WorkerID: "w", Type: "weights", SizeBytes: 300, ExpiresAt: 1_900_000_000_000_000_000,
+			Inline:   true,
 			Metadata: map[string]string{"format": "onnx", "layers": "12"},
 		},
 		{ResourceID: "log"},
@@ -151,7 +155,8 @@ func TestDigestsNeverChange(t *testing.T) {
 		{fail(Failure{Category: DataQuality, Message: "no disk", Retryable: no()}), "36dd41d656a665d9837f34d4dd0e2af1"},
 	} {
 		if got := fmt.Sprintf("%x", c.report.Digest()); got != c.want {
-			t.Errorf("%v, result %+v, failure %+v: the digest is %s, want %s", c.report.Kind, c.report.Result, c.report.Failure, got, c.want)
+			t.Errorf("%v, result %+v, failure %+v: the digest is %s, want %s", c.report.Kind, c.report.Result,
+				c.report.Failure, got, c.want)
 		}
 	}
 }
@@ -192,8 +197,10 @@ func TestVerdictOfEachReason(t *testing.T) {
 	want := map[Reason]Verdict{
 		None: VerdictCommitted, InvalidRequest: VerdictRejected, UnknownTask: VerdictRejected, InvalidLease: VerdictRejected,
 		DuplicateReport: VerdictRejected, ResultTooLarge: VerdictRejected,
-		AlreadyReported: VerdictCancelled, CoordinatorRecovered: VerdictCancelled, TaskGone: VerdictCancelled, Superseded: VerdictCancelled,
-		LeaseExpired: VerdictCancelled, DispatchUnacked: VerdictCancelled, TaskCancelled: VerdictCancelled, CancelTimeout: VerdictCancelled,
+		AlreadyReported: VerdictCancelled, CoordinatorRecovered: VerdictCancelled, TaskGone: VerdictCancelled,
+		Superseded:   VerdictCancelled,
+		LeaseExpired: VerdictCancelled, DispatchUnacked: VerdictCancelled, TaskCancelled: VerdictCancelled,
+		CancelTimeout:    VerdictCancelled,
 		DeadlineExceeded: VerdictCancelled, Revoked: VerdictCancelled,
 	}
 	for r := NoReason; r <= ResourceGone; r++ {

@@ -41,7 +41,8 @@ const Jitter = 0.2
 
 // IsSet reports whether the policy sets anything.
 func (p *RetryPolicy) IsSet() bool {
-	return p.MaxAttempts != 0 || p.MaxLosses != 0 || p.InitialBackoff != 0 || p.Multiplier != 0 || p.MaxBackoff != 0 || len(p.NonRetryable) > 0
+	return p.MaxAttempts != 0 || p.MaxLosses != 0 || p.InitialBackoff != 0 || p.Multiplier != 0 ||
+		p.MaxBackoff != 0 || len(p.NonRetryable) > 0
 }
 
 // Or returns p, with the fields that p leaves unset taken from other.

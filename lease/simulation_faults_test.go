@@ -37,7 +37,8 @@ func (w *world) passTime() error {
 // the serving clock on the disk would become older than a second, advance commits first. Afterwards
 // the clock on the disk is at most a second old (A9).
 func (w *world) advance(d time.Duration) error {
-	save := (w.host.liveLeases > 0 || len(w.host.batch) > 0) && w.model.now.Serving.Add(d).Sub(w.host.diskClock) >= time.Duration(saveClock)
+	save := (w.host.liveLeases > 0 || len(w.host.batch) > 0) &&
+		w.model.now.Serving.Add(d).Sub(w.host.diskClock) >= time.Duration(saveClock)
 	if save {
 		if err := w.commit(); err != nil {
 			return err

@@ -61,7 +61,8 @@ func (w *world) submitted(c lease.Submit, i int, result lease.Submitted) error {
 	}
 	if existing != nil {
 		if existing.id != result.Task.ID.String() {
-			return fmt.Errorf("T1: spec %d got task %v, want the task that its key made before, %s", i, result.Task.ID, existing.id)
+			return fmt.Errorf("T1: spec %d got task %v, want the task that its key made before, %s", i, result.Task.ID,
+				existing.id)
 		}
 		return nil
 	}
@@ -114,7 +115,10 @@ func (w *world) refs() []lease.ResourceRef {
 	all := []lease.ResourceRef{{ResourceID: "r", Worker: worker}}
 	if w.chance(70) {
 		now := w.model.now.Wall
-		all = append(all, lease.ResourceRef{ResourceID: "s", Worker: worker, ExpiresAt: now.Add(pick(w, -time.Second, time.Millisecond, time.Second, 20*time.Second))})
+		all = append(all, lease.ResourceRef{
+			ResourceID: "s", Worker: worker,
+			ExpiresAt: now.Add(pick(w, -time.Second, time.Millisecond, time.Second, 20*time.Second)),
+		})
 	}
 	return all
 }
@@ -123,7 +127,8 @@ func (w *world) refs() []lease.ResourceRef {
 func (w *world) policy() lease.RetryPolicy {
 	p := lease.RetryPolicy{
 		MaxAttempts: pick[uint32](w, 0, 1, 2, 4, 100), MaxLosses: pick[uint32](w, 0, 1, 2, 4, 100),
-		InitialBackoff: pick(w, 1, 100*time.Millisecond, time.Second), Multiplier: pick(w, 1.0, 2, 3), MaxBackoff: 2 * time.Second,
+		InitialBackoff: pick(w, 1, 100*time.Millisecond, time.Second), Multiplier: pick(w, 1.0, 2, 3),
+		MaxBackoff: 2 * time.Second,
 	}
 	if w.chance(20) {
 		p.InitialBackoff, p.Multiplier = 0, 0

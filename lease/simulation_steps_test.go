@@ -32,7 +32,8 @@ func (w *world) deliverUp() error {
 func (w *world) takeSameTask(r request) []request {
 	all := []request{r}
 	w.net.up = slices.DeleteFunc(w.net.up, func(other request) bool {
-		joins := other.judge.Tenant == r.judge.Tenant && other.judge.Reports[0].TaskID == r.judge.Reports[0].TaskID && w.chance(50)
+		joins := other.judge.Tenant == r.judge.Tenant && other.judge.Reports[0].TaskID == r.judge.Reports[0].TaskID &&
+			w.chance(50)
 		if joins {
 			all = append(all, other)
 		}
@@ -107,7 +108,8 @@ func checkStored(reports []*lease.Report, out lease.Step) error {
 	}
 	switch {
 	case (change.Result != nil) != (want.Result != nil):
-		return fmt.Errorf("V12: a result was committed: %v; a result is stored: %v; want the same", want.Result != nil, change.Result != nil)
+		return fmt.Errorf("V12: a result was committed: %v; a result is stored: %v; want the same", want.Result != nil,
+			change.Result != nil)
 	case want.Failure != nil && change.Failure != want.Failure:
 		return fmt.Errorf("V12: a failure was committed, but it is not the one that is stored")
 	case !bytes.Equal(change.Checkpoint, want.Checkpoint):
@@ -154,7 +156,8 @@ func (w *world) grantTo(k *worker, id lease.TaskID) error {
 	}
 	w.host.countGrant(t, w.model.now.Serving)
 	c := &claim{
-		tenant: t.Tenant, task: id.String(), attempt: l.attempt, id: id, epoch: w.model.epoch, nonce: t.Lease.Nonce, ttl: t.Spec.HeartbeatTimeout,
+		tenant: t.Tenant, task: id.String(), attempt: l.attempt, id: id, epoch: w.model.epoch, nonce: t.Lease.Nonce,
+		ttl: t.Spec.HeartbeatTimeout,
 	}
 	c.lease = w.host.rules.Authority.Issue(t.Tenant, lease.Ticket{Epoch: c.epoch, Task: id, Attempt: c.attempt, Nonce: c.nonce})
 	l.id = c.lease

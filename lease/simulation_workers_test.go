@@ -161,7 +161,8 @@ func (w *world) strayReport() (lease.Judge, bool) {
 	}
 	near := min(len(w.claims), pick(w, 3, 3, 40))
 	k := w.claims[len(w.claims)-1-w.rng.IntN(near)]
-	r := w.report(pick(w, lease.KindStart, lease.KindHeartbeat, lease.KindHeartbeat, lease.KindAck, lease.KindComplete, lease.KindFail, lease.KindRelease))
+	r := w.report(pick(w, lease.KindStart, lease.KindHeartbeat, lease.KindHeartbeat, lease.KindAck, lease.KindComplete,
+		lease.KindFail, lease.KindRelease))
 	r.TaskID, r.LeaseID = k.task, k.lease
 	if w.chance(50) {
 		r.Attempt = k.attempt

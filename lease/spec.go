@@ -112,7 +112,8 @@ func (s *Spec) fill() {
 	case s.HeartbeatInterval == 0:
 		s.HeartbeatInterval = max(s.HeartbeatTimeout/3, 1)
 	case s.HeartbeatTimeout == 0:
-		s.HeartbeatTimeout = min(max(3*min(s.HeartbeatInterval, MaxHeartbeatTimeout), MinHeartbeatTimeout), MaxHeartbeatTimeout)
+		s.HeartbeatTimeout = min(max(3*min(s.HeartbeatInterval, MaxHeartbeatTimeout), MinHeartbeatTimeout),
+			MaxHeartbeatTimeout)
 	}
 	setDefault(&s.CancelGrace, DefaultCancelGrace)
 	setDefault(&s.Retention, DefaultRetention)

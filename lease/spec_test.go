@@ -40,7 +40,8 @@ func TestFillSetsDefaults(t *testing.T) {
 func TestDefaultLimits(t *testing.T) {
 	t.Attr("rules", "S7")
 	want := Limits{
-		Payload: 1_048_576, Output: 1_048_576, ID: 256, Labels: 64, Checkpoint: 65_536, Stack: 65_536, Discarded: 65_536, Batch: 1000,
+		Payload: 1_048_576, Output: 1_048_576, ID: 256, Labels: 64, Checkpoint: 65_536, Stack: 65_536,
+		Discarded: 65_536, Batch: 1000,
 	}
 	if got := DefaultLimits(); got != want {
 		t.Errorf("the limits are %+v, want %+v", got, want)
@@ -52,7 +53,10 @@ func TestDefaultLimits(t *testing.T) {
 func TestRetryPolicyIsFilledFieldByField(t *testing.T) {
 	t.Attr("rules", "T3")
 	never := []Category{Timeout}
-	whole := RetryPolicy{MaxAttempts: 7, MaxLosses: 8, InitialBackoff: time.Minute, Multiplier: 3, MaxBackoff: time.Hour, NonRetryable: never}
+	whole := RetryPolicy{
+		MaxAttempts: 7, MaxLosses: 8, InitialBackoff: time.Minute, Multiplier: 3,
+		MaxBackoff: time.Hour, NonRetryable: never,
+	}
 	defaults := RetryPolicy{MaxAttempts: 5, MaxLosses: 3, InitialBackoff: time.Second, Multiplier: 2, MaxBackoff: 5 * time.Minute}
 	for _, c := range []struct {
 		name              string
@@ -83,7 +87,10 @@ func TestRetryPolicyIsFilledFieldByField(t *testing.T) {
 			"an initial_backoff above the queue's max_backoff",
 			RetryPolicy{InitialBackoff: 100 * time.Second},
 			RetryPolicy{InitialBackoff: time.Second, MaxBackoff: 2 * time.Second},
-			RetryPolicy{MaxAttempts: 5, MaxLosses: 3, InitialBackoff: 100 * time.Second, Multiplier: 2, MaxBackoff: 100 * time.Second},
+			RetryPolicy{
+				MaxAttempts: 5, MaxLosses: 3, InitialBackoff: 100 * time.Second, Multiplier: 2,
+				MaxBackoff: 100 * time.Second,
+			},
 		},
 		{
 			"an initial_backoff of the queue above the default max_backoff",
@@ -95,7 +102,10 @@ func TestRetryPolicyIsFilledFieldByField(t *testing.T) {
 			"a max_backoff below the default initial_backoff",
 			RetryPolicy{MaxBackoff: time.Millisecond},
 			RetryPolicy{},
-			RetryPolicy{MaxAttempts: 5, MaxLosses: 3, InitialBackoff: time.Millisecond, Multiplier: 2, MaxBackoff: time.Millisecond},
+			RetryPolicy{
+				MaxAttempts: 5, MaxLosses: 3, InitialBackoff: time.Millisecond, Multiplier: 2,
+				MaxBackoff: time.Millisecond,
+			},
 		},
 	} {
 		if got := c.task.withDefaults(c.queue); !reflect.DeepEqual(got, c.want) {

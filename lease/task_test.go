@@ -26,7 +26,8 @@ func TestHistoryIsBounded(t *testing.T) {
 	task := n.store.Task(n.tasks["t1"])
 	total -= lease.FreeReleases // after these releases the task was READY at once, which is no event
 	if got := int(task.Dropped) + len(task.Events()); got != total-1 {
-		t.Errorf("%d events are dropped and %d are kept, want %d together: all but the submit, which is not stored", task.Dropped, len(task.Events()), total-1)
+		t.Errorf("%d events are dropped and %d are kept, want %d together: all but the submit, which is not stored",
+			task.Dropped, len(task.Events()), total-1)
 	}
 	if len(task.Events()) != limit {
 		t.Fatalf("%d events are kept, want %d", len(task.Events()), limit)
@@ -61,7 +62,8 @@ func TestHistoryOfALiveLeaseIsBounded(t *testing.T) {
 			Kind: lease.KindComplete, TaskID: id.String(), LeaseID: n.leases[fmt.Sprintf("t1/%d", i%ended+1)],
 		}}})
 		if a := out.Answers[0]; a.Verdict != lease.VerdictCancelled || len(out.Changes) != 1 {
-			t.Fatalf("a Complete under an ended lease is %v with %d changes, want CANCELLED, and its result kept", a.Verdict, len(out.Changes))
+			t.Fatalf("a Complete under an ended lease is %v with %d changes, want CANCELLED, and its result kept",
+				a.Verdict, len(out.Changes))
 		}
 		if kept := len(n.store.Task(id).Events()); kept > 1+lease.MaxHistory {
 			t.Fatalf("%d events are kept after %d late reports, want at most %d", kept, i+1, 1+lease.MaxHistory)
@@ -113,7 +115,10 @@ func TestCompleteWithoutResult(t *testing.T) {
 	n.run("submit t1 ttl=30s")
 	id := n.tasks["t1"]
 	complete := func(attempt string) lease.Step {
-		return n.step(lease.Judge{Tenant: "acme", Reports: []*lease.Report{{Kind: lease.KindComplete, TaskID: id.String(), LeaseID: n.leases[attempt]}}})
+		return n.step(lease.Judge{
+			Tenant:  "acme",
+			Reports: []*lease.Report{{Kind: lease.KindComplete, TaskID: id.String(), LeaseID: n.leases[attempt]}},
+		})
 	}
 	n.run("grant t1 w1")
 	n.run("advance 30s")
@@ -142,11 +147,13 @@ func TestGrantStopsAtTheLastAttempt(t *testing.T) {
 	n.run("grant t1 w1")
 	task := n.store.Task(id)
 	if task.State() != lease.Failed || task.Reason != lease.DispatchUnavailable {
-		t.Errorf("after %d attempts the task is %v, %v; want FAILED, DISPATCH_UNAVAILABLE", task.Attempts, task.State(), task.Reason)
+		t.Errorf("after %d attempts the task is %v, %v; want FAILED, DISPATCH_UNAVAILABLE", task.Attempts, task.State(),
+			task.Reason)
 	}
 	events := task.Events()
 	if last := events[len(events)-1]; last.Type != lease.EventEnded || last.At != n.now.Wall || task.FinishedAt != n.now.Wall {
-		t.Errorf("the task finished at %d and the newest event is %+v, want that it ended now, at %d", task.FinishedAt, last, n.now.Wall)
+		t.Errorf("the task finished at %d and the newest event is %+v, want that it ended now, at %d", task.FinishedAt,
+			last, n.now.Wall)
 	}
 	if x := lease.Explain(n.now, n.store, task); x.Findings[0].Message != "no attempt number is left" {
 		t.Errorf("the finding is %q, want that no attempt number is left", x.Findings[0].Message)

@@ -201,7 +201,8 @@ func (s *step) endSilentLease(cause Reason, at Now) {
 	default:
 		s.countLoss(at)
 	}
-	s.note(EventLeaseEnded, at.Wall, l.Worker, cause, silenceDetail(l, cause)+stallDetail(l, s.task.Spec.HeartbeatTimeout))
+	s.note(EventLeaseEnded, at.Wall, l.Worker, cause,
+		silenceDetail(l, cause)+stallDetail(l, s.task.Spec.HeartbeatTimeout))
 }
 
 // stallDetail says in words by how much stalls of the coordinator have extended a lease that has
@@ -212,7 +213,8 @@ func stallDetail(l *Lease, ttl time.Duration) string {
 	case by == 0:
 		return ""
 	case by < ttl:
-		return fmt.Sprintf("; the coordinator stood still meanwhile, which extended the lease by %v", by.Round(time.Millisecond))
+		return fmt.Sprintf("; the coordinator stood still meanwhile, which extended the lease by %v",
+			by.Round(time.Millisecond))
 	}
 	return fmt.Sprintf("; the coordinator stood still meanwhile, for at least the %v by which it can extend the lease", ttl)
 }

@@ -32,7 +32,8 @@ func (s *step) endLease(cause Reason, at Wall) *Lease {
 	l := t.Lease
 	t.Last = Ended{
 		Attempt: l.Attempt, Nonce: l.Nonce, Cause: cause, At: at,
-		Worker: l.Worker, GrantedAt: l.GrantedAt, AckedAt: l.AckedAt, StartedAt: l.StartedAt, HeartbeatAt: l.HeartbeatAt,
+		Worker: l.Worker, GrantedAt: l.GrantedAt, AckedAt: l.AckedAt, StartedAt: l.StartedAt,
+		HeartbeatAt: l.HeartbeatAt,
 	}
 	t.Attempts = l.Attempt
 	t.Lease = nil

@@ -22,7 +22,10 @@ func (s State) Final() bool { return s >= Completed }
 func (s State) Held() bool { return Leased <= s && s <= Cancelling }
 
 func (s State) String() string {
-	return [...]string{"UNSPECIFIED", "SCHEDULED", "READY", "LEASED", "RUNNING", "CANCELLING", "COMPLETED", "FAILED", "CANCELLED"}[s]
+	return [...]string{
+		"UNSPECIFIED", "SCHEDULED", "READY", "LEASED", "RUNNING", "CANCELLING", "COMPLETED",
+		"FAILED", "CANCELLED",
+	}[s]
 }
 
 // Verdict is the answer to anything that a worker sends about a lease.
@@ -93,7 +96,8 @@ func (r Reason) Verdict() Verdict {
 
 func (r Reason) String() string {
 	return [...]string{
-		"UNSPECIFIED", "NONE", "INVALID_REQUEST", "UNKNOWN_TASK", "INVALID_LEASE", "DUPLICATE_REPORT", "ALREADY_REPORTED",
+		"UNSPECIFIED", "NONE", "INVALID_REQUEST", "UNKNOWN_TASK", "INVALID_LEASE", "DUPLICATE_REPORT",
+		"ALREADY_REPORTED",
 		"COORDINATOR_RECOVERED", "TASK_GONE", "SUPERSEDED", "LEASE_EXPIRED", "DISPATCH_UNACKED", "TASK_CANCELLED",
 		"CANCEL_TIMEOUT", "DEADLINE_EXCEEDED", "REVOKED", "RESULT_TOO_LARGE", "HEARTBEAT_TIMEOUT", "START_TIMEOUT",
 		"DISPATCH_UNAVAILABLE", "REPORTED", "RESOURCE_GONE",
@@ -116,7 +120,10 @@ const (
 )
 
 func (c Category) String() string {
-	return [...]string{"UNSPECIFIED", "USER_CODE", "DATA_QUALITY", "INFRASTRUCTURE", "CONFIGURATION", "TIMEOUT", "CANCELLED", "UNKNOWN"}[c]
+	return [...]string{
+		"UNSPECIFIED", "USER_CODE", "DATA_QUALITY", "INFRASTRUCTURE", "CONFIGURATION",
+		"TIMEOUT", "CANCELLED", "UNKNOWN",
+	}[c]
 }
 
 // retried reports whether a failure of the category is retried by default (T4).

@@ -18,7 +18,10 @@ import (
 // borderNumber returns one of a few numbers at the borders of the integer types, so that random
 // keys often share a part.
 func borderNumber(rnd *rand.Rand) uint64 {
-	borders := []uint64{0, 1, 255, 256, math.MaxInt32, math.MaxInt32 + 1, math.MaxUint32, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64}
+	borders := []uint64{
+		0, 1, 255, 256, math.MaxInt32, math.MaxInt32 + 1, math.MaxUint32, math.MaxInt64,
+		math.MaxInt64 + 1, math.MaxUint64,
+	}
 	return borders[rnd.IntN(len(borders))]
 }
 
@@ -119,7 +122,8 @@ func TestReadyKeys(t *testing.T) {
 	checkOrder(t,
 		func(rnd *rand.Rand) store.ReadyKey {
 			return store.ReadyKey{
-				Space: uint32(borderNumber(rnd)), Line: borderNumber(rnd), Priority: int32(borderNumber(rnd)), Place: borderNumber(rnd), Seq: borderNumber(rnd),
+				Space: uint32(borderNumber(rnd)), Line: borderNumber(rnd), Priority: int32(borderNumber(rnd)),
+				Place: borderNumber(rnd), Seq: borderNumber(rnd),
 			}
 		},
 		func(k store.ReadyKey) []byte { return k.Append(nil) },
@@ -145,14 +149,16 @@ func TestParkedKeys(t *testing.T) {
 	checkOrder(t,
 		func(rnd *rand.Rand) store.ParkedKey {
 			return store.ParkedKey{Key: borderNumber(rnd), ReadyKey: store.ReadyKey{
-				Space: uint32(borderNumber(rnd)), Line: borderNumber(rnd), Priority: int32(borderNumber(rnd)), Place: borderNumber(rnd), Seq: borderNumber(rnd),
+				Space: uint32(borderNumber(rnd)), Line: borderNumber(rnd), Priority: int32(borderNumber(rnd)),
+				Place: borderNumber(rnd), Seq: borderNumber(rnd),
 			}}
 		},
 		func(k store.ParkedKey) []byte { return k.Append(nil) },
 		store.ParseParkedKey,
 		func(a, b store.ParkedKey) int {
 			return cmp.Or(
-				cmp.Compare(a.Space, b.Space), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Line, b.Line), cmp.Compare(b.Priority, a.Priority),
+				cmp.Compare(a.Space, b.Space), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Line, b.Line),
+				cmp.Compare(b.Priority, a.Priority),
 				cmp.Compare(a.Place, b.Place), cmp.Compare(a.Seq, b.Seq),
 			)
 		})
@@ -176,7 +182,8 @@ func TestGroupKeys(t *testing.T) {
 			return m, err
 		},
 		func(a, b member) int {
-			return cmp.Or(cmp.Compare(a.task.Space, b.task.Space), cmp.Compare(a.group, b.group), cmp.Compare(a.task.Seq, b.task.Seq))
+			return cmp.Or(cmp.Compare(a.task.Space, b.task.Space), cmp.Compare(a.group, b.group),
+				cmp.Compare(a.task.Seq, b.task.Seq))
 		})
 }
 
@@ -223,7 +230,8 @@ func TestAuditKeys(t *testing.T) {
 	checkOrder(t,
 		func(rnd *rand.Rand) store.AuditKey {
 			return store.AuditKey{
-				Tenant: tenants[rnd.IntN(len(tenants))], At: lease.Wall(borderNumber(rnd)), Serving: lease.Instant(borderNumber(rnd)),
+				Tenant: tenants[rnd.IntN(len(tenants))], At: lease.Wall(borderNumber(rnd)),
+				Serving: lease.Instant(borderNumber(rnd)),
 			}
 		},
 		func(k store.AuditKey) []byte { return k.Append(nil) },

@@ -72,12 +72,15 @@ func valuesOf(query url.Values, name string) (values []string) {
 
 // namedBy returns the values of an enum that a parameter names, in any case; unknown says what a
 // name is that names none.
-func namedBy[E any](query url.Values, parameter string, named func(string) (E, bool), unknown string) (found []E, err error) {
+func namedBy[E any](
+	query url.Values, parameter string, named func(string) (E, bool), unknown string,
+) (found []E, err error) {
 	for i, name := range valuesOf(query, parameter) {
 		value, known := named(name)
 		switch {
 		case name == "":
-			return nil, malformed(parameter, fmt.Sprintf("the value %d of %q is empty", i+1, strings.Join(query[parameter], ",")))
+			return nil, malformed(parameter,
+				fmt.Sprintf("the value %d of %q is empty", i+1, strings.Join(query[parameter], ",")))
 		case !known:
 			return nil, malformed(parameter, unknown+" "+name)
 		}

@@ -27,7 +27,8 @@ func (p *pages) overview(r *http.Request) (view, error) {
 		Next      string
 		Workspace string
 	}{
-		coordinator, queues.GetQueues(), queues.GetNextPageToken() != "" || r.URL.Query().Get("page") != "", idleAmong(queues.GetQueues()),
+		coordinator, queues.GetQueues(), queues.GetNextPageToken() != "" || r.URL.Query().Get("page") != "",
+		idleAmong(queues.GetQueues()),
 		next(r, queues.GetNextPageToken(), nil), workspaceOf(r),
 	}}, nil
 }
@@ -54,7 +55,8 @@ func (p *pages) queue(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	workers, err := p.searchWorkers(r.Context(), &lessorv1.ListWorkersRequest{Queue: name, PageSize: rowsPerPage}, workspaceOf(r))
+	workers, err := p.searchWorkers(r.Context(),
+		&lessorv1.ListWorkersRequest{Queue: name, PageSize: rowsPerPage}, workspaceOf(r))
 	if err != nil {
 		return view{}, err
 	}

@@ -50,7 +50,10 @@ func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
 		task := func(id string, state lessorv1.TaskState, began, ended time.Duration) *lessorv1.Task {
-			made := &lessorv1.Task{TaskId: id, State: state, Spec: &lessorv1.TaskSpec{}, CreatedAt: timestamppb.New(now.Add(-began))}
+			made := &lessorv1.Task{
+				TaskId: id, State: state, Spec: &lessorv1.TaskSpec{},
+				CreatedAt: timestamppb.New(now.Add(-began)),
+			}
 			if ended > 0 {
 				made.FinishedAt = timestamppb.New(now.Add(-ended))
 			}
@@ -59,7 +62,8 @@ func TestRun(t *testing.T) {
 		failed := task("t1", lessorv1.TaskState_TASK_STATE_FAILED, 3*time.Hour, time.Hour)
 		failed.Error = &lessorv1.TaskError{Message: "no such file <x>"}
 		tasks := []*lessorv1.Task{
-			failed, task("t2", lessorv1.TaskState_TASK_STATE_COMPLETED, 2*time.Hour, 90*time.Minute), task("t3", lessorv1.TaskState_TASK_STATE_RUNNING, time.Hour, 0),
+			failed, task("t2", lessorv1.TaskState_TASK_STATE_COMPLETED, 2*time.Hour, 90*time.Minute),
+			task("t3", lessorv1.TaskState_TASK_STATE_RUNNING, time.Hour, 0),
 		}
 		show := func(a *answers) (body, text string) {
 			body = get(t, a, "/ui/run?workspace=ws&id=r").Body.String()
@@ -75,9 +79,11 @@ func TestRun(t *testing.T) {
 		}
 		a := listing(2, 0, tasks...)
 		body, text := show(a)
-		want(text, "Run r 4 of 6 tasks have ended", "READY 0", "RUNNING 2", "COMPLETED 2", "FAILED 2", "tasks 6", "first submitted 3h ago", "last ended 1h ago after 2h0m0s",
+		want(text, "Run r 4 of 6 tasks have ended", "READY 0", "RUNNING 2", "COMPLETED 2", "FAILED 2", "tasks 6",
+			"first submitted 3h ago", "last ended 1h ago after 2h0m0s",
 			"Failed tasks task", "no such file <x>", "task retry --workspace= ws --run-id= r --state FAILED", "task cancel ")
-		want(body, `href="/ui/tasks?run=r&amp;state=FAILED&amp;workspace=ws"`, `href="/ui/tasks?run=r&amp;workspace=ws"`, `max="6" value="4"></progress>`, `href="/ui/tasks/t1"`)
+		want(body, `href="/ui/tasks?run=r&amp;state=FAILED&amp;workspace=ws"`,
+			`href="/ui/tasks?run=r&amp;workspace=ws"`, `max="6" value="4"></progress>`, `href="/ui/tasks/t1"`)
 		if strings.Contains(text, "t2") || strings.Contains(text, "t3") {
 			t.Errorf("the page lists tasks that did not fail: %s", text)
 		}
@@ -102,15 +108,18 @@ func TestRun(t *testing.T) {
 		// none of them failed says nothing of the others.
 		for calls, large := range map[int]*answers{mostCalls: listing(1000, 0, tasks...), 4: listing(1000, 300*time.Millisecond, tasks...)} {
 			body, text = show(large)
-			want(text, fmt.Sprintf("Run r its first %d tasks", 3*calls), "The run has more tasks than are counted here", fmt.Sprintf("FAILED %d so far", calls), "READY 0 so far",
+			want(text, fmt.Sprintf("Run r its first %d tasks", 3*calls), "The run has more tasks than are counted here",
+				fmt.Sprintf("FAILED %d so far", calls), "READY 0 so far",
 				fmt.Sprintf("tasks %d so far", 3*calls), "last ended 1h ago after 2h0m0s so far")
 			if len(large.calls) != calls || strings.Contains(body, "<progress") {
 				t.Errorf("%d calls, want %d, and no share of a number that is not known: %s", len(large.calls), calls, text)
 			}
 		}
 		body, text = show(listing(1000, 0, tasks[1:]...))
-		want(text, "FAILED 0 so far", "Failed tasks Tasks that are not counted here may have failed, too", "task retry --workspace= ws --run-id= r --state FAILED")
-		want(body, `<a href="/ui/tasks?run=r&amp;state=FAILED&amp;workspace=ws">0</a>`, `<a href="/ui/tasks?run=r&amp;state=FAILED&amp;workspace=ws">search all</a>`)
+		want(text, "FAILED 0 so far", "Failed tasks Tasks that are not counted here may have failed, too",
+			"task retry --workspace= ws --run-id= r --state FAILED")
+		want(body, `<a href="/ui/tasks?run=r&amp;state=FAILED&amp;workspace=ws">0</a>`,
+			`<a href="/ui/tasks?run=r&amp;state=FAILED&amp;workspace=ws">search all</a>`)
 		body, text = show(listing(1000, 0))
 		want(text, "No task of this run was found so far")
 		want(body, `<a href="/ui/tasks?run=r&amp;workspace=ws">search on</a>`)

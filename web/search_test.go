@@ -110,7 +110,8 @@ func TestSearchThatAQuotaEnds(t *testing.T) {
 		}
 		w := get(t, a, "/ui/tasks")
 		if w.Code != want || strings.Contains(w.Body.String(), fmt.Sprintf(`href="/ui/tasks?page=%d"`, refused)) != (want == http.StatusOK) {
-			t.Errorf("refused after %d calls: status %d, want %d and, if it is shown, a link to what is left:\n%s", refused, w.Code, want, w.Body)
+			t.Errorf("refused after %d calls: status %d, want %d and, if it is shown, a link to what is left:\n%s",
+				refused, w.Code, want, w.Body)
 		}
 	}
 }

@@ -41,7 +41,8 @@ func isLateResult(f *lessorv1.Finding) bool {
 // elsewhere reports whether the output of a task is not with the coordinator, which can only say
 // where it is.
 func elsewhere(t *lessorv1.Task) bool {
-	return len(t.GetOutput()) == 0 && slices.ContainsFunc(t.GetArtifacts(), func(a *lessorv1.Artifact) bool { return !a.GetInline() })
+	return len(t.GetOutput()) == 0 && slices.ContainsFunc(t.GetArtifacts(),
+		func(a *lessorv1.Artifact) bool { return !a.GetInline() })
 }
 
 // mostShown is how many bytes of a payload, an output or a checkpoint a page shows.

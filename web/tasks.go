@@ -17,8 +17,12 @@ import (
 // filterParameters are what a list takes: the conditions of its filter, of which the form hides the
 // second line until they are used, its order, and which of its pages it is.
 var (
-	filterParameters = slices.Concat([]string{"queue", "state", "type", "run", "ended_since"}, lessUsed, []string{"order", "page"})
-	lessUsed         = []string{"end_reason", "error_category", "ended_until", "since", "until", "worker", "concurrency_key", "idempotency_key", "host_node", "label"}
+	filterParameters = slices.Concat([]string{"queue", "state", "type", "run", "ended_since"}, lessUsed,
+		[]string{"order", "page"})
+	lessUsed = []string{
+		"end_reason", "error_category", "ended_until", "since", "until", "worker",
+		"concurrency_key", "idempotency_key", "host_node", "label",
+	}
 )
 
 // list shows the tasks that match the filter in the query.
@@ -91,14 +95,18 @@ func formOf(r *http.Request) *form {
 		return selection{asked, known}
 	}
 	return &form{
-		workspaceOf(r), query, kept(query), slices.ContainsFunc(lessUsed, func(name string) bool { return query.Get(name) != "" }),
-		selected("state", words.StateNames()), selected("end_reason", words.EndReasonNames()), selected("error_category", words.CategoryNames()),
+		workspaceOf(r), query, kept(query),
+		slices.ContainsFunc(lessUsed, func(name string) bool { return query.Get(name) != "" }),
+		selected("state", words.StateNames()), selected("end_reason", words.EndReasonNames()),
+		selected("error_category", words.CategoryNames()),
 	}
 }
 
 // parameterOf has the parameters for fields of a filter that have other names.
-var parameterOf = strings.NewReplacer("filter.", "", "workspace_id", "workspace", "run_id", "run", "worker_id", "worker", "host_node_id", "host_node",
-	"created_after", "since", "created_before", "until", "finished_after", "ended_since", "finished_before", "ended_until")
+var parameterOf = strings.NewReplacer("filter.", "", "workspace_id", "workspace", "run_id", "run",
+	"worker_id", "worker", "host_node_id", "host_node",
+	"created_after", "since", "created_before", "until", "finished_after", "ended_since", "finished_before",
+	"ended_until")
 
 // inWordsOfTheForm returns an error that names parameters in the place of the fields that the
 // coordinator refuses.
@@ -132,7 +140,10 @@ func changed(query url.Values, parameter, value string, without ...string) strin
 
 // orders returns links to the list in both orders.
 func orders(query url.Values, newestFirst bool) []choice {
-	return []choice{{"newest first", changed(query, "order", ""), newestFirst}, {"oldest first", changed(query, "order", oldest), !newestFirst}}
+	return []choice{
+		{"newest first", changed(query, "order", ""), newestFirst},
+		{"oldest first", changed(query, "order", oldest), !newestFirst},
+	}
 }
 
 // ends returns links to those of the tasks that have ended lately, which were not always submitted
@@ -187,8 +198,10 @@ func titleOf(f *lessorv1.TaskFilter) string {
 func filterOf(r *http.Request, now time.Time) (*lessorv1.TaskFilter, error) {
 	query := r.URL.Query()
 	filter := &lessorv1.TaskFilter{
-		WorkspaceId: workspaceOf(r), Queue: query.Get("queue"), Type: query.Get("type"), RunId: query.Get("run"), WorkerId: query.Get("worker"),
-		ConcurrencyKey: query.Get("concurrency_key"), IdempotencyKey: query.Get("idempotency_key"), HostNodeId: query.Get("host_node"),
+		WorkspaceId: workspaceOf(r), Queue: query.Get("queue"), Type: query.Get("type"),
+		RunId: query.Get("run"), WorkerId: query.Get("worker"),
+		ConcurrencyKey: query.Get("concurrency_key"), IdempotencyKey: query.Get("idempotency_key"),
+		HostNodeId: query.Get("host_node"),
 	}
 	var err error
 	if filter.States, err = namedBy(query, "state", words.StateNamed, "there is no state"); err != nil {

@@ -18,7 +18,12 @@ type timeLimit struct {
 }
 
 func timeLimits(f *lessorv1.TaskFilter) []timeLimit {
-	return []timeLimit{{"ended_since", &f.FinishedAfter}, {"ended_until", &f.FinishedBefore}, {"since", &f.CreatedAfter}, {"until", &f.CreatedBefore}}
+	return []timeLimit{
+		{"ended_since", &f.FinishedAfter},
+		{"ended_until", &f.FinishedBefore},
+		{"since", &f.CreatedAfter},
+		{"until", &f.CreatedBefore},
+	}
 }
 
 // readTimes reads the limits on the times of tasks into a filter.
@@ -42,7 +47,8 @@ func readTimes(query url.Values, now time.Time, filter *lessorv1.TaskFilter) err
 
 // layouts are RFC 3339, what the page shows, and the beginnings of both.
 var layouts = []string{
-	time.RFC3339, "2006-01-02 15:04:05 UTC", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly,
+	time.RFC3339, "2006-01-02 15:04:05 UTC", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02T15:04:05",
+	"2006-01-02T15:04", time.DateOnly,
 }
 
 // timeOf reads a time, in UTC if it does not say in which zone, or a span from now.

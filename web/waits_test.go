@@ -28,7 +28,10 @@ func queueOf(q *lessorv1.Queue, findings map[string]*lessorv1.Finding) *answers 
 		if f == nil {
 			return nil, status.Error(codes.NotFound, "no such task")
 		}
-		return &lessorv1.ExplainTaskResponse{TaskId: explain.GetTaskId(), Summary: "READY: " + f.GetMessage(), Findings: []*lessorv1.Finding{f}}, nil
+		return &lessorv1.ExplainTaskResponse{
+			TaskId: explain.GetTaskId(), Summary: "READY: " + f.GetMessage(),
+			Findings: []*lessorv1.Finding{f},
+		}, nil
 	}
 	return a
 }
@@ -37,7 +40,8 @@ func queueOf(q *lessorv1.Queue, findings map[string]*lessorv1.Finding) *answers 
 // task, and about the one that has kept others back the longest.
 func TestWhyAQueueWaits(t *testing.T) {
 	paused := &lessorv1.Finding{
-		Code: lessorv1.FindingCode_FINDING_CODE_QUEUE_PAUSED, Message: "queue <q> is paused", Since: timestamppb.Now(), Remedy: "the queue is resumed",
+		Code: lessorv1.FindingCode_FINDING_CODE_QUEUE_PAUSED, Message: "queue <q> is paused", Since: timestamppb.Now(),
+		Remedy: "the queue is resumed",
 	}
 	held := &lessorv1.Finding{Code: lessorv1.FindingCode_FINDING_CODE_LEASED, Message: "worker w holds it"}
 	findings := map[string]*lessorv1.Finding{"paused": paused, "holder": held}
@@ -50,8 +54,11 @@ func TestWhyAQueueWaits(t *testing.T) {
 		"gone meanwhile": {queue: &lessorv1.Queue{Ready: 2, OldestReadyTaskId: "gone"}},
 		"all blocked":    {queue: &lessorv1.Queue{Ready: 1, Blocked: 1, OldestBlockerTaskId: "holder"}, want: []string{"holder"}},
 		"one of each": {
-			queue: &lessorv1.Queue{Ready: 4, Blocked: 1, OldestReadyTaskId: "paused", OldestBlockerTaskId: "holder", OldestBlocker: durationpb.New(3 * time.Hour)},
-			want:  []string{"paused", "holder"},
+			queue: &lessorv1.Queue{
+				Ready: 4, Blocked: 1, OldestReadyTaskId: "paused", OldestBlockerTaskId: "holder",
+				OldestBlocker: durationpb.New(3 * time.Hour),
+			},
+			want: []string{"paused", "holder"},
 		},
 	} {
 		a := queueOf(c.queue, findings)
@@ -72,7 +79,8 @@ func TestWhyAQueueWaits(t *testing.T) {
 		}
 		const oldestReady = `<a href="/ui/tasks?order=oldest&amp;state=READY">`
 		if unknown := c.queue.Ready > 0 && c.want == nil; strings.Contains(body, "is not known") != unknown || strings.Contains(body, oldestReady) != unknown {
-			t.Errorf("%s: the page says that it is not known why the queue waits: %v, want %v:\n%s", name, !unknown, unknown, body)
+			t.Errorf("%s: the page says that it is not known why the queue waits: %v, want %v:\n%s", name, !unknown,
+				unknown, body)
 		}
 		if c.queue.OldestBlocker != nil && !strings.Contains(body, "the longest, for 3h") {
 			t.Errorf("%s: the page does not say for how long others are kept back:\n%s", name, body)
@@ -83,7 +91,10 @@ func TestWhyAQueueWaits(t *testing.T) {
 	if body := get(t, a, "/ui/queue?name=q").Body.String(); !strings.Contains(body, "No task is READY.") || !strings.Contains(body, `state=SCHEDULED">SCHEDULED</a> wait`) {
 		t.Errorf("the page does not say that all tasks wait for their time:\n%s", body)
 	}
-	a.by[lessorv1.AdminService_GetQueue_FullMethodName] = &lessorv1.GetQueueResponse{Queue: &lessorv1.Queue{Ready: 1, OldestReadyTaskId: "t"}}
+	a.by[lessorv1.AdminService_GetQueue_FullMethodName] = &lessorv1.GetQueueResponse{Queue: &lessorv1.Queue{
+		Ready:             1,
+		OldestReadyTaskId: "t",
+	}}
 	a.reply = func(request proto.Message) (proto.Message, error) {
 		if _, ok := request.(*lessorv1.ExplainTaskRequest); ok {
 			return nil, status.Error(codes.Unavailable, "it stops")
@@ -113,7 +124,10 @@ func TestOldestTasksAreLinked(t *testing.T) {
 func TestAgeOfTheOldestTaskMayBeTooLow(t *testing.T) {
 	for path, shown := range map[string]string{"/ui/": `">≥3h</a>`, "/ui/queue?name=q": "READY for ≥3h"} {
 		for _, atLeast := range []bool{true, false} {
-			queue := &lessorv1.Queue{Name: "q", Ready: 1, OldestReady: durationpb.New(3 * time.Hour), OldestReadyTaskId: "t", OldestReadyAtLeast: atLeast}
+			queue := &lessorv1.Queue{
+				Name: "q", Ready: 1, OldestReady: durationpb.New(3 * time.Hour),
+				OldestReadyTaskId: "t", OldestReadyAtLeast: atLeast,
+			}
 			a := queueOf(queue, map[string]*lessorv1.Finding{"t": {}})
 			a.by[lessorv1.AdminService_ListQueues_FullMethodName] = &lessorv1.ListQueuesResponse{Queues: []*lessorv1.Queue{queue}}
 			body := get(t, a, path).Body.String()

@@ -110,7 +110,10 @@ func counting(r *http.Request) (*http.Request, *int) {
 // Register adds the page to mux, below /ui/, and sends those who ask for / there.
 func Register(mux *http.ServeMux, cfg Config) {
 	cfg.Calls = counted{cfg.Calls}
-	p := &pages{Config: cfg, tasks: lessorv1.NewTaskServiceClient(cfg.Calls), admin: lessorv1.NewAdminServiceClient(cfg.Calls)}
+	p := &pages{
+		Config: cfg, tasks: lessorv1.NewTaskServiceClient(cfg.Calls),
+		admin: lessorv1.NewAdminServiceClient(cfg.Calls),
+	}
 	for path, page := range map[string]page{
 		"/ui/{$}":          {p.overview, []string{"page"}},
 		"/ui/queue":        {p.queue, []string{"name"}},

@@ -97,7 +97,8 @@ func fill(m protoreflect.Message) {
 		switch {
 		case f.IsMap():
 			value := m.NewField(f)
-			value.Map().Set(protoreflect.ValueOfString(text(string(f.Name())+" key")).MapKey(), filled(f.MapValue(), func() protoreflect.Value { return value.Map().NewValue() }))
+			value.Map().Set(protoreflect.ValueOfString(text(string(f.Name())+" key")).MapKey(),
+				filled(f.MapValue(), func() protoreflect.Value { return value.Map().NewValue() }))
 			m.Set(f, value)
 		case f.IsList():
 			value := m.NewField(f)
@@ -149,7 +150,10 @@ func get(t *testing.T, a *answers, path string) *httptest.ResponseRecorder {
 // serve returns the pages of a coordinator, for everybody.
 func serve(a *answers) http.Handler {
 	mux := http.NewServeMux()
-	Register(mux, Config{Calls: a, Admit: func(page http.Handler, _ Refuse) http.Handler { return page }, Logger: slog.New(slog.DiscardHandler)})
+	Register(mux, Config{
+		Calls: a, Admit: func(page http.Handler, _ Refuse) http.Handler { return page },
+		Logger: slog.New(slog.DiscardHandler),
+	})
 	return mux
 }
 
@@ -160,7 +164,8 @@ func TestUnknownPaths(t *testing.T) {
 		w := get(t, a, path)
 		body := w.Body.String()
 		if w.Code != http.StatusNotFound || w.Header().Get("Content-Type") != "text/html; charset=utf-8" || !strings.Contains(body, "there is no such page") || a.asked != nil {
-			t.Errorf("%s: status %d, %s, a call %v:\n%s\nwant 404, a page, and no call", path, w.Code, w.Header().Get("Content-Type"), a.asked, body)
+			t.Errorf("%s: status %d, %s, a call %v:\n%s\nwant 404, a page, and no call", path, w.Code,
+				w.Header().Get("Content-Type"), a.asked, body)
 		}
 		if w.Header().Get("Content-Security-Policy") == "" {
 			t.Errorf("%s: the page has no policy", path)
@@ -203,7 +208,10 @@ func TestOtherSitesCannotEmbedPages(t *testing.T) {
 }
 
 // all has every page.
-var all = []string{"/ui/", "/ui/queue?name=q", "/ui/tasks", "/ui/tasks/t1", "/ui/run?id=r", "/ui/workers?of=all", "/ui/worker?name=w"}
+var all = []string{
+	"/ui/", "/ui/queue?name=q", "/ui/tasks", "/ui/tasks/t1", "/ui/run?id=r", "/ui/workers?of=all",
+	"/ui/worker?name=w",
+}
 
 // Every page can be made of answers that are empty, and of answers in which every field is set, in
 // each state of a task. No text comes out as markup, and a browser is told to run nothing that is
@@ -215,7 +223,8 @@ func TestPages(t *testing.T) {
 		for _, path := range all {
 			w := get(t, whole, path)
 			if w.Code != http.StatusOK || strings.Contains(w.Body.String(), "<b id=") || !strings.HasSuffix(w.Body.String(), "</html>\n") {
-				t.Errorf("%s: status %d, want 200 and a whole page in which no text of a task is markup:\n%s", path, w.Code, w.Body)
+				t.Errorf("%s: status %d, want 200 and a whole page in which no text of a task is markup:\n%s", path,
+					w.Code, w.Body)
 			}
 			if policy := w.Header().Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
 				t.Errorf("%s: the policy is %q", path, policy)
@@ -291,8 +300,9 @@ func textsOf(m protoreflect.MessageDescriptor, seen []protoreflect.FullName) (na
 // A call that is refused, or a query that is wrong, is told with the status of HTTP for it.
 func TestRefusals(t *testing.T) {
 	for code, want := range map[codes.Code]int{
-		codes.NotFound: 404, codes.InvalidArgument: 400, codes.PermissionDenied: 403, codes.Unauthenticated: 401, codes.ResourceExhausted: 429,
-		codes.OutOfRange: 400, codes.FailedPrecondition: 409, codes.Unavailable: 503, codes.Internal: 500,
+		codes.NotFound: 404, codes.InvalidArgument: 400, codes.PermissionDenied: 403, codes.Unauthenticated: 401,
+		codes.ResourceExhausted: 429,
+		codes.OutOfRange:        400, codes.FailedPrecondition: 409, codes.Unavailable: 503, codes.Internal: 500,
 	} {
 		for _, path := range all {
 			if code == codes.NotFound && strings.HasPrefix(path, "/ui/worker?") {
@@ -414,10 +424,14 @@ func TestQueuesOfOnePage(t *testing.T) {
 		{"?page=c", "", []*lessorv1.Queue{well}, "<p>These are not all queues, but 1 by name; with tasks and no worker: 0 of them.</p>"},
 	} {
 		a := full()
-		a.by[lessorv1.AdminService_ListQueues_FullMethodName] = &lessorv1.ListQueuesResponse{Queues: c.queues, NextPageToken: c.token}
+		a.by[lessorv1.AdminService_ListQueues_FullMethodName] = &lessorv1.ListQueuesResponse{
+			Queues:        c.queues,
+			NextPageToken: c.token,
+		}
 		body := get(t, a, "/ui/"+c.query).Body.String()
 		if above, _, _ := strings.Cut(body, "<table"); strings.Contains(above, "not all queues") != (c.want != "") || !strings.Contains(above, c.want) {
-			t.Errorf("/ui/%s, with %d queues and the token %q: want %q above the table:\n%s", c.query, len(c.queues), c.token, c.want, body)
+			t.Errorf("/ui/%s, with %d queues and the token %q: want %q above the table:\n%s", c.query, len(c.queues),
+				c.token, c.want, body)
 		}
 	}
 }
@@ -473,7 +487,10 @@ func TestFullDiskStandsOut(t *testing.T) {
 		text          string
 	}{{false, false, ""}, {true, false, "The disk is nearly full"}, {true, true, "none are granted"}} {
 		a := full()
-		a.by[lessorv1.AdminService_GetStatus_FullMethodName] = &lessorv1.GetStatusResponse{DiskFull: c.full, GrantsStopped: c.stopped}
+		a.by[lessorv1.AdminService_GetStatus_FullMethodName] = &lessorv1.GetStatusResponse{
+			DiskFull:      c.full,
+			GrantsStopped: c.stopped,
+		}
 		body := get(t, a, "/ui/").Body.String()
 		if n := strings.Count(body, "The disk is "); (n == 1) != c.full || !strings.Contains(body, c.text) {
 			t.Errorf("disk full %v, grants stopped %v: want one line with %q:\n%s", c.full, c.stopped, c.text, body)
@@ -517,7 +534,10 @@ func TestQueue(t *testing.T) {
 		if ask, ok := request.(*lessorv1.ListWorkersRequest); !ok || ask.GetPageToken() != "" {
 			return nil, nil
 		}
-		return &lessorv1.ListWorkersResponse{Workers: []*lessorv1.Worker{{WorkerId: "theirs", WorkspaceId: "default"}}, NextPageToken: "more"}, nil
+		return &lessorv1.ListWorkersResponse{
+			Workers:       []*lessorv1.Worker{{WorkerId: "theirs", WorkspaceId: "default"}},
+			NextPageToken: "more",
+		}, nil
 	}
 	a.by[lessorv1.AdminService_ListWorkers_FullMethodName] = &lessorv1.ListWorkersResponse{Workers: []*lessorv1.Worker{{WorkerId: "ours", WorkspaceId: "ws"}}}
 	if got := get(t, a, "/ui/queue?name=q&workspace=ws").Body.String(); !strings.Contains(got, "ours") || strings.Contains(got, others) {
@@ -597,10 +617,13 @@ func TestFilter(t *testing.T) {
 		return timestamppb.New(time.Date(2026, 1, days, hours, minutes, seconds, ms*1e6, time.UTC))
 	}
 	want := &lessorv1.ListTasksRequest{PageSize: rowsPerPage, PageToken: "p", NewestFirst: true, Filter: &lessorv1.TaskFilter{
-		WorkspaceId: "ws", Queue: "q", States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_FAILED}, Type: "t", RunId: "r", WorkerId: "w", ConcurrencyKey: "k", IdempotencyKey: "i",
-		HostNodeId: "h", Labels: map[string]string{"a": "b=c"}, Reasons: []lessorv1.Reason{lessorv1.Reason_REASON_START_TIMEOUT, lessorv1.Reason_REASON_RESOURCE_GONE},
+		WorkspaceId: "ws", Queue: "q", States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_FAILED}, Type: "t",
+		RunId: "r", WorkerId: "w", ConcurrencyKey: "k", IdempotencyKey: "i",
+		HostNodeId: "h", Labels: map[string]string{"a": "b=c"},
+		Reasons:         []lessorv1.Reason{lessorv1.Reason_REASON_START_TIMEOUT, lessorv1.Reason_REASON_RESOURCE_GONE},
 		ErrorCategories: []lessorv1.ErrorCategory{lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT},
-		CreatedAfter:    at(1, 0, 0, 0, 0), CreatedBefore: at(1, 23, 0, 0, 0), FinishedAfter: at(3, 4, 5, 6, 7), FinishedBefore: at(4, 5, 6, 0, 0),
+		CreatedAfter:    at(1, 0, 0, 0, 0), CreatedBefore: at(1, 23, 0, 0, 0), FinishedAfter: at(3, 4, 5, 6, 7),
+		FinishedBefore: at(4, 5, 6, 0, 0),
 	}}
 	if !proto.Equal(a.asked, want) {
 		t.Errorf("it asks for %v, want %v", a.asked, want)
@@ -664,7 +687,8 @@ func TestFormOfARefusedFilter(t *testing.T) {
 		"label=x":                            {nil, http.StatusBadRequest, "label: write key=value"},
 		"ended_since=-1h":                    {status.Error(codes.InvalidArgument, "filter.run_id: has 1 bytes"), http.StatusBadRequest, "<p id=\"why\">run: has 1 bytes</p>"},
 		"since=-1h&until=-2h": {
-			status.Error(codes.InvalidArgument, "filter.created_before: it must be later than created_after"), http.StatusBadRequest, "<p id=\"why\">until: it must be later than since</p>",
+			status.Error(codes.InvalidArgument, "filter.created_before: it must be later than created_after"),
+			http.StatusBadRequest, "<p id=\"why\">until: it must be later than since</p>",
 		},
 		"state=FAILED": {status.Error(codes.ResourceExhausted, "too many calls"), http.StatusTooManyRequests, "<p id=\"why\">too many calls</p>"},
 	} {
@@ -692,7 +716,10 @@ func TestFormOfARefusedFilter(t *testing.T) {
 // The form shows the conditions that are less used if one of them is, so that none selects unseen.
 func TestConditionsThatAreInUseAreSeen(t *testing.T) {
 	for _, name := range filterParameters {
-		value := map[string]string{"state": "FAILED", "end_reason": "START_TIMEOUT", "error_category": "TIMEOUT", "label": "a=b", "order": "oldest"}[name]
+		value := map[string]string{
+			"state": "FAILED", "end_reason": "START_TIMEOUT", "error_category": "TIMEOUT",
+			"label": "a=b", "order": "oldest",
+		}[name]
 		if strings.HasSuffix(name, "since") || strings.HasSuffix(name, "until") {
 			value = "2026-01-01"
 		}
@@ -811,9 +838,15 @@ func TestWorkersOfAWorkspace(t *testing.T) {
 	page := func(number string) *lessorv1.ListWorkersResponse {
 		switch number {
 		case "":
-			return &lessorv1.ListWorkersResponse{Workers: []*lessorv1.Worker{{WorkerId: "far", WorkspaceId: "other"}}, NextPageToken: "1"}
+			return &lessorv1.ListWorkersResponse{
+				Workers:       []*lessorv1.Worker{{WorkerId: "far", WorkspaceId: "other"}},
+				NextPageToken: "1",
+			}
 		case "1":
-			return &lessorv1.ListWorkersResponse{Workers: []*lessorv1.Worker{{WorkerId: "near", WorkspaceId: "ws"}}, NextPageToken: "2"}
+			return &lessorv1.ListWorkersResponse{
+				Workers:       []*lessorv1.Worker{{WorkerId: "near", WorkspaceId: "ws"}},
+				NextPageToken: "2",
+			}
 		}
 		return &lessorv1.ListWorkersResponse{}
 	}
@@ -827,15 +860,23 @@ func TestWorkersOfAWorkspace(t *testing.T) {
 		has, not []string
 	}{
 		"workspace=ws": {
-			2, []string{">near<", "page=2&amp;workspace=ws", theirs, `href="/ui/workers?of=all&amp;workspace=ws">all workspaces<`}, []string{">far<", ">other<"},
+			2, []string{
+				">near<", "page=2&amp;workspace=ws", theirs,
+				`href="/ui/workers?of=all&amp;workspace=ws">all workspaces<`,
+			}, []string{">far<", ">other<"},
 		},
 		"workspace=ws&page=2": {1, []string{"No more workers"}, []string{"No worker", "lessor worker run", "next page"}},
 		"workspace=other":     {1, []string{">far<", "page=1&amp;workspace=other"}, []string{">near<"}},
 		"workspace=none&page=": {
-			3, []string{"No worker of the workspace none has a session", "--queue mail --workspace=<bdi>none</bdi> -- cat"}, []string{"No more", "next page"},
+			3, []string{
+				"No worker of the workspace none has a session",
+				"--queue mail --workspace=<bdi>none</bdi> -- cat",
+			}, []string{"No more", "next page"},
 		},
 		"workspace=ws&of=all": {
-			1, []string{">far<", `<a href="/ui/?workspace=other">other</a>`, "of=all&amp;page=1&amp;workspace=ws", all}, []string{">near<"},
+			1,
+			[]string{">far<", `<a href="/ui/?workspace=other">other</a>`, "of=all&amp;page=1&amp;workspace=ws", all},
+			[]string{">near<"},
 		},
 		"workspace=ws&of=all&page=2": {1, []string{"No more workers"}, []string{"No worker", "lessor worker run", "next page"}},
 		"of=some":                    {0, []string{"of: is all or empty, and not some"}, nil},
@@ -865,7 +906,8 @@ func TestWorkersOfAWorkspace(t *testing.T) {
 // The page of a worker links to the tasks of its workspace that it holds or held last.
 func TestTasksOfAWorker(t *testing.T) {
 	a := full()
-	href := regexp.MustCompile(`<a href="([^"]*)">those that it held last`).FindStringSubmatch(get(t, a, "/ui/worker?name=w").Body.String())
+	href := regexp.MustCompile(`<a href="([^"]*)">those that it held last`).FindStringSubmatch(get(t, a,
+		"/ui/worker?name=w").Body.String())
 	if href == nil {
 		t.Fatal("the page of a worker does not link to its tasks")
 	}
@@ -882,7 +924,8 @@ func TestTasksOfAWorker(t *testing.T) {
 // that leads to its tasks.
 func TestWorkerWithoutASession(t *testing.T) {
 	a := full()
-	a.refuses, a.only = status.Error(codes.NotFound, "no worker of this name has an open session"), lessorv1.AdminService_GetWorker_FullMethodName
+	a.refuses, a.only = status.Error(codes.NotFound, "no worker of this name has an open session"),
+		lessorv1.AdminService_GetWorker_FullMethodName
 	w := get(t, a, "/ui/worker?name=-w%201&workspace=ws")
 	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "No worker of this name has an open session.") {
 		t.Errorf("status %d, want 200 and that it has no session:\n%s", w.Code, w.Body)
@@ -935,7 +978,8 @@ func TestQuoted(t *testing.T) {
 // commands returns the commands that a page shows.
 func commands(t *testing.T, a *answers, path string) []string {
 	t.Helper()
-	shown := regexp.MustCompile(`(?s)<pre class="command" id="commands">(.*?)</pre>`).FindStringSubmatch(get(t, a, path).Body.String())
+	shown := regexp.MustCompile(`(?s)<pre class="command" id="commands">(.*?)</pre>`).FindStringSubmatch(get(t, a,
+		path).Body.String())
 	if shown == nil {
 		t.Fatalf("%s shows no commands", path)
 	}
@@ -945,7 +989,10 @@ func commands(t *testing.T, a *answers, path string) []string {
 // Names that look like flags are not taken for such by the commands that a page shows. A task has
 // the commands that it does not refuse.
 func TestCommands(t *testing.T) {
-	queue := &lessorv1.Queue{WorkspaceId: "-w", Name: "-q", MaxInflight: 20, RateLimit: &lessorv1.RateLimit{PerSecond: 50.0 / 86400, Burst: 3}}
+	queue := &lessorv1.Queue{
+		WorkspaceId: "-w", Name: "-q", MaxInflight: 20,
+		RateLimit: &lessorv1.RateLimit{PerSecond: 50.0 / 86400, Burst: 3},
+	}
 	a := &answers{by: map[string]proto.Message{lessorv1.AdminService_GetQueue_FullMethodName: &lessorv1.GetQueueResponse{Queue: queue}}}
 	wantCommands := func(path string, want ...string) {
 		t.Helper()
@@ -957,7 +1004,8 @@ func TestCommands(t *testing.T) {
 	wantCommands("/ui/queue?name=-q&workspace=-w", "lessor queue pause --workspace=-w -- -q", update)
 	queue.Paused = true
 	wantCommands("/ui/queue?name=-q&workspace=-w", "lessor queue resume --workspace=-w -- -q", update)
-	wantCommands("/ui/run?id=-r&workspace=-w", "lessor task count --workspace=-w --run-id=-r", "lessor task watch --workspace=-w --run-id=-r")
+	wantCommands("/ui/run?id=-r&workspace=-w", "lessor task count --workspace=-w --run-id=-r",
+		"lessor task watch --workspace=-w --run-id=-r")
 	a.by[lessorv1.AdminService_GetWorker_FullMethodName] = &lessorv1.GetWorkerResponse{Workers: []*lessorv1.Worker{{}}}
 	wantCommands("/ui/worker?name=-w%201", "lessor worker drain -- '-w 1'", "lessor worker kick -- '-w 1'")
 	wantCommands("/ui/worker?name=w", "lessor worker drain w", "lessor worker kick w")
@@ -1013,7 +1061,10 @@ func TestNoTextRewritesThePage(t *testing.T) {
 // The leased tasks of a queue are those of three states, which the form keeps and the title says.
 func TestLeasedTasksOfAQueue(t *testing.T) {
 	a := full()
-	a.by[lessorv1.AdminService_GetQueue_FullMethodName] = &lessorv1.GetQueueResponse{Queue: &lessorv1.Queue{Name: "q", WorkspaceId: "default", Leased: 41}}
+	a.by[lessorv1.AdminService_GetQueue_FullMethodName] = &lessorv1.GetQueueResponse{Queue: &lessorv1.Queue{
+		Name:        "q",
+		WorkspaceId: "default", Leased: 41,
+	}}
 	href := regexp.MustCompile(`<a href="([^"]*)">41</a>`).FindStringSubmatch(get(t, a, "/ui/queue?name=q").Body.String())
 	if href == nil {
 		t.Fatal("the leased tasks are not linked")
@@ -1032,7 +1083,10 @@ func TestLeasedTasksOfAQueue(t *testing.T) {
 // Every page says of which coordinator it is, and to whom it is shown: of several open ones, a
 // reader must not take one for another. One that credentials are not required for has no reader.
 func TestWhosePageItIs(t *testing.T) {
-	reader := Reader{Tenant: "acme<", Subject: "alice&", Role: "viewer", Until: time.Date(2026, 12, 1, 10, 30, 0, 0, time.FixedZone("", 3600))}
+	reader := Reader{
+		Tenant: "acme<", Subject: "alice&", Role: "viewer",
+		Until: time.Date(2026, 12, 1, 10, 30, 0, 0, time.FixedZone("", 3600)),
+	}
 	for want, who := range map[string]func(context.Context) Reader{
 		`<small class="whose">at <bdi>h&lt;:1</bdi></small>`: nil,
 		`<small class="whose">at <bdi>h&lt;:1</bdi>, tenant <bdi>acme&lt;</bdi>, as <bdi>alice&amp;</bdi> (viewer), until 2026-12-01 09:30 UTC</small>`: func(context.Context) Reader { return reader },
@@ -1041,7 +1095,10 @@ func TestWhosePageItIs(t *testing.T) {
 		},
 	} {
 		mux := http.NewServeMux()
-		Register(mux, Config{Calls: full(), Admit: func(page http.Handler, _ Refuse) http.Handler { return page }, Reader: who, Logger: slog.New(slog.DiscardHandler)})
+		Register(mux, Config{
+			Calls: full(), Admit: func(page http.Handler, _ Refuse) http.Handler { return page },
+			Reader: who, Logger: slog.New(slog.DiscardHandler),
+		})
 		for _, path := range all {
 			w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
 			r.Host = "h<:1"
@@ -1067,7 +1124,8 @@ func TestWhoIsNotAdmitted(t *testing.T) {
 			body := w.Body.String()
 			if w.Code != code || !strings.Contains(body, `<p id="why">because &lt;b&gt;</p>`) || strings.Contains(body, "data-live") ||
 				strings.Contains(body, "close all its windows") != helps || w.Header().Get("Content-Security-Policy") == "" {
-				t.Errorf("%s, refused with %d: status %d, want a page that says why, and what to do: %v:\n%s", path, code, w.Code, helps, body)
+				t.Errorf("%s, refused with %d: status %d, want a page that says why, and what to do: %v:\n%s", path,
+					code, w.Code, helps, body)
 			}
 		}
 	}
@@ -1113,9 +1171,13 @@ func TestProgress(t *testing.T) {
 	if body := get(t, a, "/ui/tasks/t1").Body.String(); strings.Contains(body, " %") {
 		t.Errorf("a task without progress shows some:\n%s", body)
 	}
-	task.Attempt, task.Progress = 2, &lessorv1.Progress{Attempt: 2, Fraction: 0.25, Stage: "fit", Metrics: map[string]float64{"loss": 45000}}
+	task.Attempt, task.Progress = 2, &lessorv1.Progress{
+		Attempt: 2, Fraction: 0.25, Stage: "fit",
+		Metrics: map[string]float64{"loss": 45000},
+	}
 	task.Feedback = []*lessorv1.FeedbackChunk{{Body: &lessorv1.FeedbackChunk_Text{Text: "line"}}}
-	const running, completed, ready = lessorv1.TaskState_TASK_STATE_RUNNING, lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_READY
+	const running, completed, ready = lessorv1.TaskState_TASK_STATE_RUNNING, lessorv1.TaskState_TASK_STATE_COMPLETED,
+		lessorv1.TaskState_TASK_STATE_READY
 	for _, c := range []struct {
 		state lessorv1.TaskState
 		lease *lessorv1.LeaseInfo

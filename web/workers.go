@@ -32,7 +32,8 @@ func (p *pages) workers(r *http.Request) (view, error) {
 	if all {
 		in = ""
 	}
-	workers, err := p.searchWorkers(r.Context(), &lessorv1.ListWorkersRequest{PageSize: rowsPerPage, PageToken: query.Get("page")}, in)
+	workers, err := p.searchWorkers(r.Context(),
+		&lessorv1.ListWorkersRequest{PageSize: rowsPerPage, PageToken: query.Get("page")}, in)
 	if err != nil {
 		return view{}, err
 	}
@@ -54,12 +55,17 @@ func (p *pages) workers(r *http.Request) (view, error) {
 
 // searchWorkers returns the first page with a session of a workspace, or with any if workspace is
 // empty, from the page of the request on.
-func (p *pages) searchWorkers(ctx context.Context, from *lessorv1.ListWorkersRequest, workspace string) (*lessorv1.ListWorkersResponse, error) {
+func (p *pages) searchWorkers(
+	ctx context.Context, from *lessorv1.ListWorkersRequest, workspace string,
+) (*lessorv1.ListWorkersResponse, error) {
 	return search(from.GetPageToken(), func(token string) (*lessorv1.ListWorkersResponse, error) {
 		from.PageToken = token
 		page, err := p.admin.ListWorkers(ctx, from)
 		if workspace != "" {
-			page = &lessorv1.ListWorkersResponse{Workers: inWorkspace(page.GetWorkers(), workspace), NextPageToken: page.GetNextPageToken()}
+			page = &lessorv1.ListWorkersResponse{
+				Workers:       inWorkspace(page.GetWorkers(), workspace),
+				NextPageToken: page.GetNextPageToken(),
+			}
 		}
 		return page, err
 	}, func(page *lessorv1.ListWorkersResponse) int { return len(page.GetWorkers()) })

@@ -101,7 +101,8 @@ func (w *Worker) newAttemptLocked(asg *lessorv1.Assignment, received time.Time, 
 	a.feedback.limit, a.feedback.owner = min(w.cfg.OutputBuffer, w.mu.maxMessage/4), a
 	// The length of the lease when it was granted: attempt_timeout cuts it (A3). So may the
 	// deadline, but then the age is not known, and the dispatch does not count as recent.
-	length, timeout := spanOr(asg.GetHeartbeatTimeout(), defaultTTL), asg.GetTask().GetSpec().GetAttemptTimeout().AsDuration()
+	length, timeout := spanOr(asg.GetHeartbeatTimeout(), defaultTTL),
+		asg.GetTask().GetSpec().GetAttemptTimeout().AsDuration()
 	if timeout > 0 {
 		length = min(length, timeout)
 	}
@@ -171,7 +172,8 @@ func (w *Worker) handleAnswerLocked(a *attempt, asked time.Time, ans answer) err
 // of the lease, because the coordinator checks the request before it (V1); but it was not renewed.
 func (w *Worker) handleRejectedLocked(a *attempt, ans answer) error {
 	w.deferLocked(func() {
-		a.log().Error("the coordinator rejected a start or a heartbeat", "reason", ans.GetReason().String(), "detail", ans.GetDetail())
+		a.log().Error("the coordinator rejected a start or a heartbeat", "reason", ans.GetReason().String(),
+			"detail", ans.GetDetail())
 	})
 	if ans.GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST {
 		w.loseLocked(a, &StopError{Err: ErrLeaseLost, Reason: ans.GetReason(), Detail: ans.GetDetail()})
@@ -246,7 +248,10 @@ func (w *Worker) cancelLocked(a *attempt, reason string, graceEnds time.Time) {
 		}
 		return
 	}
-	a.cancelled = &StopError{Err: ErrCancelled, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, Detail: reason, GraceEnds: graceEnds}
+	a.cancelled = &StopError{
+		Err: ErrCancelled, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, Detail: reason,
+		GraceEnds: graceEnds,
+	}
 	a.cancelReason = reason
 	a.lease.limits = nil // they do not apply any more (T7)
 	w.stopLocked(a, a.cancelled)

@@ -63,7 +63,8 @@ func TestConfigIsCopied(t *testing.T) {
 		c := startCoordinator(t)
 		cfg := worker.Config{
 			Runtimes: []string{"python3.12"}, Features: []string{"gpu"},
-			Labels: map[string]string{"zone": "b"}, Resources: map[string]float64{"vram_gb": 80}, PerTypeLimits: map[string]int{"work": 2},
+			Labels: map[string]string{"zone": "b"}, Resources: map[string]float64{"vram_gb": 80},
+			PerTypeLimits: map[string]int{"work": 2},
 		}
 		r := c.run(cfg, echo)
 		s := c.accept()
@@ -258,11 +259,17 @@ func TestTaskWaitsForTheSlotOfAStuckHandler(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := workertest.Start(t)
 				w := c.Worker("q", worker.Config{Concurrency: 1})
-				w.Handle("hang", func(context.Context, *worker.Task) ([]byte, error) { time.Sleep(10 * time.Second); return nil, nil })
+				w.Handle("hang", func(context.Context, *worker.Task) ([]byte,
+					error,
+				) {
+					time.Sleep(10 * time.Second)
+					return nil, nil
+				})
 				w.Handle("quick", echo)
 				stop := c.Run(w)
 				hang := c.Submit(&lessorv1.TaskSpec{
-					Queue: "q", Type: "hang", AttemptTimeout: durationpb.New(time.Second), RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 1},
+					Queue: "q", Type: "hang", AttemptTimeout: durationpb.New(time.Second),
+					RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 1},
 				})
 				c.WaitState(hang, lessorv1.TaskState_TASK_STATE_RUNNING)
 				spec.Queue, spec.Type = "q", "quick"
@@ -404,7 +411,8 @@ func TestSingleFlightEndsWithTheHandler(t *testing.T) {
 			s.send(keyed(fmt.Sprint("t", i), "k"))
 			f := s.next("outcome or refusal", func(m *lessorv1.SessionRequest) bool { return isOutcome(m) || isError(m) })
 			if e := f.GetError(); e != nil || time.Since(begun) >= time.Second {
-				t.Fatalf("task %d is refused after %v: %v, want its outcome before the log has the one before", i, time.Since(begun), e)
+				t.Fatalf("task %d is refused after %v: %v, want its outcome before the log has the one before", i,
+					time.Since(begun), e)
 			}
 			s.commit(f)
 		}
@@ -521,7 +529,10 @@ func TestBadCapabilities(t *testing.T) {
 			t.Errorf("%s = %.80v: New = %v, want an error that names the field", test.field, test.cfg, err)
 		}
 	}
-	most := worker.Config{PerTypeLimits: types(1000), Runtimes: slices.Repeat([]string{"r"}, 256), Resources: map[string]float64{"vram_gb": 0}}
+	most := worker.Config{
+		PerTypeLimits: types(1000), Runtimes: slices.Repeat([]string{"r"}, 256),
+		Resources: map[string]float64{"vram_gb": 0},
+	}
 	if _, err := worker.New(c.conn, []string{"q"}, most); err != nil {
 		t.Errorf("values at their limits: New = %v, want nil", err)
 	}

@@ -84,7 +84,9 @@ func (s *session) resendsLocked(now time.Time) ([]*lessorv1.SessionRequest, erro
 // While tasks wait for a goroutine, the acknowledgement of their dispatch waits too. It covers all
 // of them, and the coordinator has to record it for each task that has no report in the same frame
 // or an earlier one.
-func (s *session) acknowledgeLocked(frames []*lessorv1.SessionRequest, now time.Time, urgent bool) []*lessorv1.SessionRequest {
+func (s *session) acknowledgeLocked(
+	frames []*lessorv1.SessionRequest, now time.Time, urgent bool,
+) []*lessorv1.SessionRequest {
 	alone := len(frames) == 0
 	if hold := len(s.w.mu.ready) > 0 && s.link.ackMayWait(now); hold || alone && !urgent {
 		if s.link.ackRequested {
@@ -109,7 +111,10 @@ func (s *session) capacityAndDrainLocked(now time.Time) (frames []*lessorv1.Sess
 	if d := s.w.mu.drain; d.requested && !s.drainSent {
 		s.drainSent = true
 		frames = append(frames, s.sequencedLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Drain{
-			Drain: &lessorv1.Drain{Reason: clip(d.reason, maxReason), Deadline: timestamppb.New(d.stopHandlersAt.Add(s.w.cfg.StopTimeout))},
+			Drain: &lessorv1.Drain{
+				Reason:   clip(d.reason, maxReason),
+				Deadline: timestamppb.New(d.stopHandlersAt.Add(s.w.cfg.StopTimeout)),
+			},
 		}}, now))
 	}
 	return frames

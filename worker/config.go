@@ -217,14 +217,18 @@ func checkCapabilities(c Config) error {
 		checkCount("Config.Features", len(c.Features), maxCapabilities),
 		checkCount("Config.Labels", len(c.Labels), maxCapabilities),
 		checkCount("Config.Resources", len(c.Resources), maxCapabilities),
-		firstError(slices.Values(c.Runtimes), func(name string) error { return checkName("a name in Config.Runtimes", name) }),
-		firstError(slices.Values(c.Features), func(name string) error { return checkName("a name in Config.Features", name) }),
+		firstError(slices.Values(c.Runtimes),
+			func(name string) error { return checkName("a name in Config.Runtimes", name) }),
+		firstError(slices.Values(c.Features),
+			func(name string) error { return checkName("a name in Config.Features", name) }),
 		firstError(maps.Keys(c.Labels), func(name string) error {
 			const field = "a name in Config.Labels"
-			return cmp.Or(checkNotEmpty(field, name), checkText(field, name), checkText("a value in Config.Labels", c.Labels[name]))
+			return cmp.Or(checkNotEmpty(field, name), checkText(field, name),
+				checkText("a value in Config.Labels", c.Labels[name]))
 		}),
 		firstError(maps.Keys(c.Resources), func(name string) error {
-			return cmp.Or(checkName("a name in Config.Resources", name), checkAmount(entry("Config.Resources", name), c.Resources[name]))
+			return cmp.Or(checkName("a name in Config.Resources", name),
+				checkAmount(entry("Config.Resources", name), c.Resources[name]))
 		}),
 	)
 }

@@ -21,7 +21,10 @@ import (
 // takes no time, as in tests in fake time.
 func TestConfirm(t *testing.T) {
 	live := &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl)}
-	cancelling := &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl), ShouldCancel: true}
+	cancelling := &lessorv1.LeaseAck{
+		Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl),
+		ShouldCancel: true,
+	}
 	lost := &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_SUPERSEDED}
 	for _, test := range []struct {
 		name   string
@@ -209,7 +212,8 @@ func TestCheckpointRejected(t *testing.T) {
 		s.dispatch("t1")
 		s.started("t1")
 		s.acknowledge(s.renewal(), &lessorv1.LeaseAck{
-			Verdict: lessorv1.Verdict_VERDICT_REJECTED, Reason: lessorv1.Reason_REASON_INVALID_REQUEST, Detail: "checkpoint: too long",
+			Verdict: lessorv1.Verdict_VERDICT_REJECTED, Reason: lessorv1.Reason_REASON_INVALID_REQUEST,
+			Detail: "checkpoint: too long",
 		})
 		begun := time.Now()
 		f := s.renewal()
@@ -251,7 +255,10 @@ func TestCheckpointBehindARejectedOne(t *testing.T) {
 		s.started("t1")
 		f := s.renewal()
 		time.Sleep(2 * time.Second) // until the second one waits
-		s.acknowledge(f, &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_REJECTED, Reason: lessorv1.Reason_REASON_INVALID_REQUEST})
+		s.acknowledge(f, &lessorv1.LeaseAck{
+			Verdict: lessorv1.Verdict_VERDICT_REJECTED,
+			Reason:  lessorv1.Reason_REASON_INVALID_REQUEST,
+		})
 		// the first is that of the second SaveCheckpoint, which may not carry its checkpoint yet
 		for _, want := range []string{"", "", "next"} {
 			f := s.renewal()
@@ -304,7 +311,10 @@ func TestRejectedCheckpointHarmsNoOther(t *testing.T) {
 				sent = append(sent, text)
 			}
 			if text == "bad" {
-				s.acknowledge(f, &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_REJECTED, Reason: lessorv1.Reason_REASON_INVALID_REQUEST})
+				s.acknowledge(f, &lessorv1.LeaseAck{
+					Verdict: lessorv1.Verdict_VERDICT_REJECTED,
+					Reason:  lessorv1.Reason_REASON_INVALID_REQUEST,
+				})
 			} else {
 				s.renew(f)
 			}
@@ -555,7 +565,8 @@ func TestCheckpointsKeepTheirOrder(t *testing.T) {
 					t.Errorf("checkpoint = %q, want %q", got, "newest")
 				}
 				for s.renew(f); !isOutcome(f); {
-					f = s.next("renewal or outcome", func(f *lessorv1.SessionRequest) bool { return isRenewal(f) || isOutcome(f) })
+					f = s.next("renewal or outcome",
+						func(f *lessorv1.SessionRequest) bool { return isRenewal(f) || isOutcome(f) })
 					if isRenewal(f) {
 						if got := f.GetHeartbeat().GetLeases()[0].GetCheckpoint(); len(got) > 0 {
 							t.Errorf("checkpoint = %q after the newest, want none", got)

@@ -190,8 +190,9 @@ func TestTLSOnOneSideIsLogged(t *testing.T) {
 						_ = peer.Close()
 					}
 				}()
-				conn, err := worker.Dial("passthrough:///localhost", grpc.WithTransportCredentials(test.creds), grpc.WithContextDialer(
-					func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+				conn, err := worker.Dial("passthrough:///localhost", grpc.WithTransportCredentials(test.creds),
+					grpc.WithContextDialer(
+						func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
 				if err != nil {
 					t.Fatal(err)
 				}

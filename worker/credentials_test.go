@@ -39,7 +39,9 @@ type credentialed struct {
 	creds *hangingCreds
 }
 
-func (c credentialed) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c credentialed) NewStream(
+	ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	return c.ClientConnInterface.NewStream(ctx, desc, method, append(opts, grpc.PerRPCCredentials(c.creds))...)
 }
 
@@ -52,7 +54,8 @@ func TestCredentialsThatHang(t *testing.T) {
 			c := workertest.Start(t)
 			creds := &hangingCreds{letGo: make(chan struct{})}
 			log := &journal{}
-			w, err := worker.New(credentialed{c.Conn(), creds}, []string{"q"}, worker.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
+			w, err := worker.New(credentialed{c.Conn(), creds}, []string{"q"},
+				worker.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +65,8 @@ func TestCredentialsThatHang(t *testing.T) {
 			go func() { done <- w.Run(ctx) }()
 			time.Sleep(5 * time.Minute)
 			if creds.asked.Load() != 1 || !strings.Contains(log.String(), "credentials does not return") {
-				t.Errorf("the source was asked %d times, want once, and a log line that it does not return:\n%s", creds.asked.Load(), log)
+				t.Errorf("the source was asked %d times, want once, and a log line that it does not return:\n%s",
+					creds.asked.Load(), log)
 			}
 			if returns {
 				close(creds.letGo)

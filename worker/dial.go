@@ -28,7 +28,10 @@ var keepaliveParams = keepalive.ClientParameters{
 // minutes before it is tried again. ClientConn.ResetConnectBackoff is no alternative, because it
 // races with connection attempts.
 var connectParams = grpc.ConnectParams{
-	Backoff:           grpcbackoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second},
+	Backoff: grpcbackoff.Config{
+		BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
+		MaxDelay: 5 * time.Second,
+	},
 	MinConnectTimeout: openTimeout,
 }
 

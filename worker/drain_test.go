@@ -183,7 +183,8 @@ func TestStuckHandlerIsLeftBehind(t *testing.T) {
 		r.stop()
 		s.next("goodbye", isGoodbye)
 		if err := r.done(); !errors.Is(err, worker.ErrStuck) || !r.gotError(worker.ErrStuck) || time.Since(begun) != 13*time.Second {
-			t.Errorf("Run = %v after %v, and OnError got %v; want %v after 13s from both", err, time.Since(begun), r.errors, worker.ErrStuck)
+			t.Errorf("Run = %v after %v, and OnError got %v; want %v after 13s from both", err, time.Since(begun),
+				r.errors, worker.ErrStuck)
 		}
 		close(release)
 	})
@@ -218,7 +219,8 @@ func TestReportIsGivenUpDuringADrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		release := make(chan struct{})
-		r := c.run(worker.Config{ReportTries: 2}, func(context.Context, *worker.Task) ([]byte, error) { <-release; return nil, nil })
+		r := c.run(worker.Config{ReportTries: 2},
+			func(context.Context, *worker.Task) ([]byte, error) { <-release; return nil, nil })
 		s := c.accept()
 		s.dispatch("t1")
 		s.answer(s.reports(), func(*lessorv1.Report) *lessorv1.ReportVerdict {
@@ -231,11 +233,15 @@ func TestReportIsGivenUpDuringADrain(t *testing.T) {
 		for range 2 {
 			f, _ := s.outcome()
 			s.answer(f, func(*lessorv1.Report) *lessorv1.ReportVerdict {
-				return &lessorv1.ReportVerdict{Error: &lessorv1.ItemError{Code: "E.INTERNAL", RetryAfter: durationpb.New(time.Second)}}
+				return &lessorv1.ReportVerdict{Error: &lessorv1.ItemError{
+					Code:       "E.INTERNAL",
+					RetryAfter: durationpb.New(time.Second),
+				}}
 			})
 		}
 		if err := r.done(); !errors.Is(err, worker.ErrUndelivered) || !r.gotError(worker.ErrUndelivered) || time.Since(begun) > 10*time.Second {
-			t.Errorf("Run = %v after %v, and OnError got %v; want %v from both at once", err, time.Since(begun), r.errors, worker.ErrUndelivered)
+			t.Errorf("Run = %v after %v, and OnError got %v; want %v from both at once", err, time.Since(begun),
+				r.errors, worker.ErrUndelivered)
 		}
 	})
 }

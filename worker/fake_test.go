@@ -100,7 +100,10 @@ func startCoordinator(t *testing.T, opts ...grpc.DialOption) *coordinator {
 // Session implements WorkerService: it answers handshake and register, and hands the stream to the
 // test.
 func (c *coordinator) Session(g grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]) error {
-	s := &stream{t: c.t, grpc: g, frames: make(chan *lessorv1.SessionRequest, 4096), end: make(chan error, 1), gate: make(chan struct{}, 1)}
+	s := &stream{
+		t: c.t, grpc: g, frames: make(chan *lessorv1.SessionRequest, 4096), end: make(chan error, 1),
+		gate: make(chan struct{}, 1),
+	}
 	if c.refuse != nil {
 		return c.refuse(s)
 	}
@@ -315,8 +318,9 @@ func (s *stream) started(id string) {
 // started.
 func hasStarted(r *lessorv1.Report, id string) bool {
 	task, lease, _ := identity(r)
-	return task == id && lease == "lease-"+id && cmp.Or(r.GetStart().GetStartedAt(), r.GetComplete().GetStartedAt(), r.GetFail().GetStartedAt(),
-		r.GetRelease().GetStartedAt()) != nil
+	return task == id && lease == "lease-"+id &&
+		cmp.Or(r.GetStart().GetStartedAt(), r.GetComplete().GetStartedAt(), r.GetFail().GetStartedAt(),
+			r.GetRelease().GetStartedAt()) != nil
 }
 
 // outcome waits for the next outcome and returns its frame, without answering it, and its report.
@@ -405,7 +409,10 @@ func committed(*lessorv1.Report) *lessorv1.ReportVerdict {
 // verdict returns a judge with the same verdict for every report.
 func verdict(v lessorv1.Verdict, r lessorv1.Reason) func(*lessorv1.Report) *lessorv1.ReportVerdict {
 	return func(*lessorv1.Report) *lessorv1.ReportVerdict {
-		return &lessorv1.ReportVerdict{Verdict: v, Reason: r, Detail: "because", ShouldCancel: v == lessorv1.Verdict_VERDICT_CANCELLED}
+		return &lessorv1.ReportVerdict{
+			Verdict: v, Reason: r, Detail: "because",
+			ShouldCancel: v == lessorv1.Verdict_VERDICT_CANCELLED,
+		}
 	}
 }
 

@@ -45,7 +45,8 @@ func (b *dueBeat) measured(gauges map[string]float64) {
 
 // late lets the heartbeat go without gauges, because measuring them takes too long.
 func (b *dueBeat) late() {
-	b.w.log.Warn("measuring the disk and Config.Metrics take too long, a heartbeat goes without gauges", "limit", gaugesTimeout)
+	b.w.log.Warn("measuring the disk and Config.Metrics take too long, a heartbeat goes without gauges",
+		"limit", gaugesTimeout)
 	b.gauges = map[string]float64{}
 }
 

@@ -155,7 +155,8 @@ func TestGaugesThatComeLate(t *testing.T) {
 		}{{time.Second, false}, {interval / 2, true}, {interval + time.Second, false}, {interval * 3 / 2, true}} {
 			f := s.next("heartbeat", func(f *lessorv1.SessionRequest) bool { return f.GetHeartbeat() != nil })
 			if at, gauges := time.Since(begun), len(f.GetHeartbeat().GetMetrics()) > 0; at.Round(lull) != want.after || gauges != want.gauges {
-				t.Errorf("a heartbeat after %v, with gauges: %t; want it after %v, with gauges: %t", at, gauges, want.after, want.gauges)
+				t.Errorf("a heartbeat after %v, with gauges: %t; want it after %v, with gauges: %t", at, gauges,
+					want.after, want.gauges)
 			}
 		}
 		r.shutdown()
@@ -193,7 +194,10 @@ func TestNoNewWorkIsReportedOnce(t *testing.T) {
 			s := c.accept()
 			for _, why := range session {
 				f := s.next("heartbeat", func(f *lessorv1.SessionRequest) bool { return f.GetHeartbeat() != nil })
-				s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_HeartbeatAck{HeartbeatAck: &lessorv1.HeartbeatAck{NoNewWork: why}}})
+				s.send(&lessorv1.SessionResponse{
+					Corr:    f.GetId(),
+					Payload: &lessorv1.SessionResponse_HeartbeatAck{HeartbeatAck: &lessorv1.HeartbeatAck{NoNewWork: why}},
+				})
 			}
 			synctest.Wait()
 			s.finish(errBroken)
@@ -232,7 +236,10 @@ func TestNoNewWorkOfADrainIsNotReported(t *testing.T) {
 		f := s.next("heartbeat of the drain", func(f *lessorv1.SessionRequest) bool {
 			return f.GetHeartbeat() != nil && !f.GetHeartbeat().GetHealthy()
 		})
-		s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_HeartbeatAck{HeartbeatAck: &lessorv1.HeartbeatAck{NoNewWork: "not healthy"}}})
+		s.send(&lessorv1.SessionResponse{
+			Corr:    f.GetId(),
+			Payload: &lessorv1.SessionResponse_HeartbeatAck{HeartbeatAck: &lessorv1.HeartbeatAck{NoNewWork: "not healthy"}},
+		})
 		synctest.Wait()
 		close(finish)
 		done, _ := s.outcome()

@@ -201,7 +201,8 @@ func TestTaskFieldsAndArtifacts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := reportOf(t, func(_ context.Context, task *worker.Task) ([]byte, error) {
 			if task.ID != "t1" || task.Attempt != 1 || task.AttemptID != "t1/1" || task.FencingToken != 7 || task.Queue != "q" ||
-				task.Type != "work" || string(task.Checkpoint) != "saved" || task.CancelGrace != grace || task.HeartbeatTimeout != ttl ||
+				task.Type != "work" || string(task.Checkpoint) != "saved" || task.CancelGrace != grace ||
+				task.HeartbeatTimeout != ttl ||
 				!task.Deadline.IsZero() {
 				t.Errorf("task = %+v, want the fields of %v", task, assignment("t1"))
 			}
@@ -289,7 +290,8 @@ func TestDuplicateDispatch(t *testing.T) {
 		s.dispatch("t1")
 		begun := time.Now()
 		if f := s.renewal(); f.GetHeartbeat().GetLeases()[0].GetLeaseId() != "lease-t1" || time.Since(begun) > 0 {
-			t.Errorf("the repeated dispatch was acknowledged after %v by %v, want at once by a heartbeat of lease-t1", time.Since(begun), f)
+			t.Errorf("the repeated dispatch was acknowledged after %v by %v, want at once by a heartbeat of lease-t1",
+				time.Since(begun), f)
 		}
 		close(release)
 		f, _ := s.outcome()

@@ -42,13 +42,17 @@ func TestGoexitInHooks(t *testing.T) {
 					}
 				}
 				log := &journal{}
-				w := c.Worker("q", worker.Config{Concurrency: 1, Hooks: hooksOf(once), Logger: slog.New(slog.NewTextHandler(log, nil))})
+				w := c.Worker("q", worker.Config{
+					Concurrency: 1, Hooks: hooksOf(once),
+					Logger: slog.New(slog.NewTextHandler(log, nil)),
+				})
 				w.Handle("work", echo)
 				stop := c.Run(w)
 				for i := range 2 {
 					task := c.Do(&lessorv1.TaskSpec{Queue: "q", Type: "work", Deadline: in(time.Minute)})
 					if task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED || task.GetLosses() != 0 {
-						t.Errorf("task %d is %v with %d losses and error %v, want COMPLETED with none", i, task.GetState(), task.GetLosses(), task.GetError())
+						t.Errorf("task %d is %v with %d losses and error %v, want COMPLETED with none", i,
+							task.GetState(), task.GetLosses(), task.GetError())
 					}
 				}
 				stop()
@@ -165,7 +169,8 @@ func TestOnHeartbeat(t *testing.T) {
 		before := healthy.Load()
 		time.Sleep(time.Minute)
 		if healthy.Load() != before || draining.Load() < 3 {
-			t.Errorf("a worker that drains sent %d heartbeats that say that it does not, and %d that it does", healthy.Load()-before, draining.Load())
+			t.Errorf("a worker that drains sent %d heartbeats that say that it does not, and %d that it does",
+				healthy.Load()-before, draining.Load())
 		}
 		close(release)
 		c.Wait(id)

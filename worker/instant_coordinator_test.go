@@ -114,7 +114,8 @@ func (c *instantCoordinator) SendMsg(m any) error {
 		ack := &lessorv1.HeartbeatAck{}
 		for _, b := range p.Heartbeat.GetLeases() {
 			ack.Leases = append(ack.Leases, &lessorv1.LeaseAck{
-				TaskId: b.GetTaskId(), LeaseId: b.GetLeaseId(), Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl),
+				TaskId: b.GetTaskId(), LeaseId: b.GetLeaseId(), Verdict: lessorv1.Verdict_VERDICT_COMMITTED,
+				ExpiresIn: durationpb.New(ttl),
 			})
 		}
 		c.frames <- &lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_HeartbeatAck{HeartbeatAck: ack}}

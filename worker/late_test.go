@@ -121,7 +121,8 @@ func TestLateResultAfterTheCoordinatorHasSpoken(t *testing.T) {
 				s := c.accept()
 				d := dispatchOf("t1")
 				a := d.GetDispatch().GetAssignments()[0]
-				a.ExpiresIn, a.HeartbeatTimeout, a.HeartbeatInterval = durationpb.New(ttl), durationpb.New(ttl), durationpb.New(ttl/2)
+				a.ExpiresIn, a.HeartbeatTimeout, a.HeartbeatInterval = durationpb.New(ttl), durationpb.New(ttl),
+					durationpb.New(ttl/2)
 				s.send(d)
 				s.answer(s.reports(), verdict(lessorv1.Verdict_VERDICT_COMMITTED, lessorv1.Reason_REASON_NONE))
 				beat := s.renewal()

@@ -136,7 +136,8 @@ func TestCancelledBeforeStart(t *testing.T) {
 		s.dispatch("t1")
 		s.answer(s.reports(), func(*lessorv1.Report) *lessorv1.ReportVerdict {
 			return &lessorv1.ReportVerdict{
-				Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, ShouldCancel: true, CancelReason: "by hand",
+				Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_TASK_CANCELLED,
+				ShouldCancel: true, CancelReason: "by hand",
 			}
 		})
 		wantLoss(t, r, s, causes, lessorv1.Reason_REASON_TASK_CANCELLED)
@@ -241,7 +242,8 @@ func TestDeadlineOfTheContext(t *testing.T) {
 				}
 				s.send(d)
 				if test.deadline == soon { // the age of the dispatch is not known, so the worker asks first
-					s.acknowledge(s.renewal(), &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: a.GetExpiresIn()})
+					s.acknowledge(s.renewal(),
+						&lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: a.GetExpiresIn()})
 				}
 				reason := lessorv1.Reason_REASON_DEADLINE_EXCEEDED
 				if test.says == "no renewal" {
@@ -443,7 +445,8 @@ func cancelWithGrace(t *testing.T, reason lessorv1.Reason) {
 		task.Progress(0.1, "", "uploading")
 		<-ctx.Done()
 		if cause := context.Cause(ctx); !errors.Is(cause, worker.ErrCancelled) || task.CancelReason() != "because" {
-			t.Errorf("cause = %v with reason %q, want %v with reason %q", cause, task.CancelReason(), worker.ErrCancelled, "because")
+			t.Errorf("cause = %v with reason %q, want %v with reason %q", cause, task.CancelReason(),
+				worker.ErrCancelled, "because")
 		}
 		time.Sleep(grace - time.Second) // cleans up
 		return nil, worker.WithPartialProgress([]byte("7 of 9"), ctx.Err())
@@ -533,7 +536,8 @@ func TestRestOfTheGrace(t *testing.T) {
 	t.Attr("rules", "T7 A8")
 	const left, transit = 5 * time.Second, 2 * time.Second
 	answer := &lessorv1.LeaseAck{
-		Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl), ShouldCancel: true, CancelGraceLeft: durationpb.New(left),
+		Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl), ShouldCancel: true,
+		CancelGraceLeft: durationpb.New(left),
 	}
 	cancel := func(s *stream, grace time.Duration) { s.cancel("t1", lessorv1.Reason_REASON_TASK_CANCELLED, grace) }
 	renew := func(s *stream) {

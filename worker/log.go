@@ -50,5 +50,6 @@ func (a *attempt) logVerdict(v *lessorv1.ReportVerdict) {
 		return
 	}
 	a.log().Log(context.Background(), level, msg,
-		"kind", v.GetKind().String(), "reason", v.GetReason().String(), "detail", v.GetDetail(), "state", v.GetTaskState().String())
+		"kind", v.GetKind().String(), "reason", v.GetReason().String(), "detail", v.GetDetail(), "state",
+		v.GetTaskState().String())
 }

@@ -48,12 +48,16 @@ type packageRequest struct {
 
 func installRequest(p *lessorv1.PkgInstall) packageRequest {
 	return packageRequest{
-		id: p.GetOperationId(), pkg: Package{Name: p.GetName(), Version: p.GetVersion()}, source: p.GetSource(), sha256: p.GetSha256(),
+		id: p.GetOperationId(), pkg: Package{Name: p.GetName(), Version: p.GetVersion()},
+		source: p.GetSource(), sha256: p.GetSha256(),
 	}
 }
 
 func uninstallRequest(p *lessorv1.PkgUninstall) packageRequest {
-	return packageRequest{id: p.GetOperationId(), uninstall: true, pkg: Package{Name: p.GetName(), Version: p.GetVersion()}}
+	return packageRequest{
+		id: p.GetOperationId(), uninstall: true,
+		pkg: Package{Name: p.GetName(), Version: p.GetVersion()},
+	}
 }
 
 var validSHA256 = regexp.MustCompile(`^([0-9a-f]{64})?$`)
@@ -74,7 +78,8 @@ func (r packageRequest) check() string {
 // event returns an event of the request.
 func (r packageRequest) event(status lessorv1.PackageStatus, code, detail string) *lessorv1.PkgEvent {
 	return &lessorv1.PkgEvent{
-		OperationId: r.id, Name: clipID(r.pkg.Name), Version: clipID(r.pkg.Version), Status: status, Code: code, Detail: detail,
+		OperationId: r.id, Name: clipID(r.pkg.Name), Version: clipID(r.pkg.Version), Status: status,
+		Code: code, Detail: detail,
 	}
 }
 
@@ -127,7 +132,8 @@ func (w *Worker) handlePackageRequest(r packageRequest) {
 	if op := w.mu.packages.find(r); op != nil {
 		switch {
 		case op.packageRequest != r:
-			w.queueEventLocked(r.event(packageFailed, codePackageInvalid, "the operation_id is that of another operation"))
+			w.queueEventLocked(r.event(packageFailed, codePackageInvalid,
+				"the operation_id is that of another operation"))
 			w.restateLocked(r.pkg, packageFailed)
 		case op.end != nil && !slices.Contains(w.mu.outbox.events, op.end):
 			w.queueEventLocked(op.end)
@@ -168,7 +174,8 @@ func (w *Worker) startOperationLocked() {
 		p.waiting = slices.Delete(p.waiting, 0, 1)
 		op.before = p.inventory[op.pkg]
 		if room := p.inventory.set(op.pkg, op.begins(), ""); !room && !op.uninstall {
-			w.failOperationLocked(op, codePackagePermission, fmt.Sprintf("the worker has %d packages already, those that FAILED included", maxPackages))
+			w.failOperationLocked(op, codePackagePermission,
+				fmt.Sprintf("the worker has %d packages already, those that FAILED included", maxPackages))
 			continue
 		}
 		var ctx context.Context
@@ -237,7 +244,8 @@ func (w *Worker) operationEnded(op *operation, code, detail string) {
 // failOperationLocked ends an operation that has not begun.
 func (w *Worker) failOperationLocked(op *operation, code, detail string) {
 	w.deferLocked(func() {
-		w.log.Warn("package operation refused", "action", op.action(), "package", op.pkg.String(), "operation", op.id, "code", code, "detail", detail)
+		w.log.Warn("package operation refused", "action", op.action(), "package", op.pkg.String(),
+			"operation", op.id, "code", code, "detail", detail)
 	})
 	w.endOperationLocked(op, op.event(packageFailed, code, clip(detail, maxPackageDetail)))
 	w.restateLocked(op.pkg, packageFailed)

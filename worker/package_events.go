@@ -24,9 +24,15 @@ func (w *Worker) restateLocked(pkg Package, told lessorv1.PackageStatus) {
 	p := w.mu.packages.inventory[pkg]
 	switch {
 	case p == nil && told == lessorv1.PackageStatus_PACKAGE_STATUS_INSTALLED:
-		w.queueEventLocked(&lessorv1.PkgEvent{Name: pkg.Name, Version: pkg.Version, Status: lessorv1.PackageStatus_PACKAGE_STATUS_UNINSTALLED})
+		w.queueEventLocked(&lessorv1.PkgEvent{
+			Name: pkg.Name, Version: pkg.Version,
+			Status: lessorv1.PackageStatus_PACKAGE_STATUS_UNINSTALLED,
+		})
 	case p != nil && p.GetStatus() != told:
-		w.queueEventLocked(&lessorv1.PkgEvent{Name: p.GetName(), Version: p.GetVersion(), Status: p.GetStatus(), Detail: p.GetDetail()})
+		w.queueEventLocked(&lessorv1.PkgEvent{
+			Name: p.GetName(), Version: p.GetVersion(),
+			Status: p.GetStatus(), Detail: p.GetDetail(),
+		})
 	}
 }
 

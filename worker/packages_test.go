@@ -90,7 +90,8 @@ func (s *stream) event() string {
 // told describes an event: "op1: foo@1 FAILED E.INTERNAL because".
 func told(e *lessorv1.PkgEvent) string {
 	status := strings.TrimPrefix(e.GetStatus().String(), "PACKAGE_STATUS_")
-	return strings.TrimRight(fmt.Sprintf("%s: %s@%s %s %s %s", e.GetOperationId(), e.GetName(), e.GetVersion(), status, e.GetCode(), e.GetDetail()), " ")
+	return strings.TrimRight(fmt.Sprintf("%s: %s@%s %s %s %s", e.GetOperationId(), e.GetName(), e.GetVersion(), status,
+		e.GetCode(), e.GetDetail()), " ")
 }
 
 // wantEvents checks the next events.
@@ -134,7 +135,11 @@ func TestRegisterOfPackages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := startCoordinator(t)
-				mine := []worker.Package{{Name: "foo", Version: "2"}, {Name: "@org/bar", Version: "1"}, {Name: "foo", Version: "1"}}
+				mine := []worker.Package{
+					{Name: "foo", Version: "2"},
+					{Name: "@org/bar", Version: "1"},
+					{Name: "foo", Version: "1"},
+				}
 				r := c.run(worker.Config{Packages: mine, Installer: installer}, echo)
 				mine[0].Name = "changed"
 				s := c.accept()
@@ -295,7 +300,8 @@ func TestOperationComesAgainAfterAnother(t *testing.T) {
 		s := c.accept()
 		s.send(installFrame("op1", "foo", "1"))
 		s.send(installFrame("op2", "foo", "1"))
-		s.wantEvents("op1: foo@1 INSTALLING", "op1: foo@1 INSTALLED", "op2: foo@1 INSTALLING", "op2: foo@1 FAILED E.INTERNAL because")
+		s.wantEvents("op1: foo@1 INSTALLING", "op1: foo@1 INSTALLED", "op2: foo@1 INSTALLING",
+			"op2: foo@1 FAILED E.INTERNAL because")
 		s.send(installFrame("op1", "foo", "1"))
 		s.wantEvents("op1: foo@1 INSTALLED", ": foo@1 FAILED  because")
 		r.shutdown()
@@ -379,7 +385,8 @@ func TestInstallerHangs(t *testing.T) {
 				s.quiet("event", isPkgEvent)
 				if want == 0 {
 					r.stop()
-					s.wantEvents("op2: bar@1 FAILED E.PKG.PERMISSION the worker is draining", "op1: foo@1 FAILED E.INTERNAL worker is draining: the worker is stopping")
+					s.wantEvents("op2: bar@1 FAILED E.PKG.PERMISSION the worker is draining",
+						"op1: foo@1 FAILED E.INTERNAL worker is draining: the worker is stopping")
 					_ = r.done()
 					return
 				}

@@ -18,7 +18,9 @@ type plainToLocal struct {
 func newPlainToLocal() plainToLocal { return plainToLocal{insecure.NewCredentials()} }
 
 // ClientHandshake returns the connection as it is.
-func (p plainToLocal) ClientHandshake(_ context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (p plainToLocal) ClientHandshake(
+	_ context.Context, _ string, conn net.Conn,
+) (net.Conn, credentials.AuthInfo, error) {
 	info := plainInfo{}
 	if !staysHere(conn.RemoteAddr()) {
 		info.SecurityLevel = credentials.NoSecurity // gRPC then refuses to send a token

@@ -305,7 +305,10 @@ func (w *Worker) handleReset(r *lessorv1.Reset) error {
 		defer w.unlock()
 		for _, a := range w.mu.attempts {
 			if a.held() {
-				w.loseLocked(a, &StopError{Err: ErrLeaseLost, Reason: lessorv1.Reason_REASON_REVOKED, Detail: r.GetReason()})
+				w.loseLocked(a, &StopError{
+					Err: ErrLeaseLost, Reason: lessorv1.Reason_REASON_REVOKED,
+					Detail: r.GetReason(),
+				})
 			}
 		}
 	}

@@ -42,7 +42,8 @@ func TestBackoffGrows(t *testing.T) {
 		}
 		r.shutdown()
 		if !slices.Contains(r.states, worker.StateBackoff) || !r.gotError(errBroken) {
-			t.Errorf("states = %v, errors = %v, want %v among the states and %v among the errors", r.states, r.errors, worker.StateBackoff, errBroken)
+			t.Errorf("states = %v, errors = %v, want %v among the states and %v among the errors", r.states, r.errors,
+				worker.StateBackoff, errBroken)
 		}
 	})
 }
@@ -292,7 +293,10 @@ func (s *stream) deny(frame int) error {
 				Error: &lessorv1.Error{Code: "E.SESSION.DENIED", Message: "no"},
 			}})
 		case n == 1:
-			s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_Accept{Accept: &lessorv1.Accept{}}})
+			s.send(&lessorv1.SessionResponse{
+				Corr:    f.GetId(),
+				Payload: &lessorv1.SessionResponse_Accept{Accept: &lessorv1.Accept{}},
+			})
 		}
 	}
 }
@@ -335,7 +339,10 @@ func TestCredentialThatIsRenewedLate(t *testing.T) {
 				if test.ttl > 0 {
 					s.dispatch("t1")
 					s.answer(s.reports(), func(*lessorv1.Report) *lessorv1.ReportVerdict {
-						return &lessorv1.ReportVerdict{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(test.ttl)}
+						return &lessorv1.ReportVerdict{
+							Verdict:   lessorv1.Verdict_VERDICT_COMMITTED,
+							ExpiresIn: durationpb.New(test.ttl),
+						}
 					})
 					synctest.Wait()
 				}
@@ -627,7 +634,8 @@ func TestErrorBeforeAccept(t *testing.T) {
 		c.accepts = func(s *stream, _ *lessorv1.Accept) {
 			for _, code := range []string{"E.RESULT.SEQ_GAP", "E.CMD.UNKNOWN"} {
 				s.resend(&lessorv1.SessionResponse{
-					Id: code, Corr: "f7", Payload: &lessorv1.SessionResponse_Error{Error: &lessorv1.Error{Code: code, ExpectedSeq: 7}},
+					Id: code, Corr: "f7",
+					Payload: &lessorv1.SessionResponse_Error{Error: &lessorv1.Error{Code: code, ExpectedSeq: 7}},
 				})
 			}
 		}

@@ -135,7 +135,8 @@ func (w *Worker) handleOutcomeVerdictLocked(r *report, v *lessorv1.ReportVerdict
 // refusedContent reports whether v refuses the content of the report, not the right to report.
 func refusedContent(v *lessorv1.ReportVerdict) bool {
 	return v.GetVerdict() == lessorv1.Verdict_VERDICT_REJECTED &&
-		(v.GetReason() == lessorv1.Reason_REASON_RESULT_TOO_LARGE || v.GetReason() == lessorv1.Reason_REASON_INVALID_REQUEST)
+		(v.GetReason() == lessorv1.Reason_REASON_RESULT_TOO_LARGE ||
+			v.GetReason() == lessorv1.Reason_REASON_INVALID_REQUEST)
 }
 
 // retryDelay returns how long to wait before something is sent again that was sent the given number

@@ -126,7 +126,8 @@ func TestVerdictsAreFinal(t *testing.T) {
 				r.shutdown()
 				synctest.Wait()
 				if len(r.verdicts) != 2 || r.verdicts[0].GetReason() != test.judge(nil).GetReason() {
-					t.Errorf("OnVerdict got %v, want two verdicts, the first with reason %v", r.verdicts, test.judge(nil).GetReason())
+					t.Errorf("OnVerdict got %v, want two verdicts, the first with reason %v", r.verdicts,
+						test.judge(nil).GetReason())
 				}
 				if n := strings.Count(log.String(), `level=ERROR msg="outcome rejected"`); n != test.logged {
 					t.Errorf("%d rejections logged, want %d:\n%s", n, test.logged, log.String())
@@ -148,7 +149,10 @@ func TestItemErrorsAreRetriedUpToALimit(t *testing.T) {
 		s.dispatch("t1")
 		s.started("t1")
 		overloaded := func(*lessorv1.Report) *lessorv1.ReportVerdict {
-			return &lessorv1.ReportVerdict{Error: &lessorv1.ItemError{Code: "E.INTERNAL", RetryAfter: durationpb.New(time.Minute)}}
+			return &lessorv1.ReportVerdict{Error: &lessorv1.ItemError{
+				Code:       "E.INTERNAL",
+				RetryAfter: durationpb.New(time.Minute),
+			}}
 		}
 		var first *lessorv1.Report
 		for try := range 3 {
@@ -229,7 +233,8 @@ func TestReportsOfARefusedFrameAreSentAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		release := make(chan struct{})
-		r := c.run(worker.Config{Concurrency: 3, ReportTries: 3}, func(context.Context, *worker.Task) ([]byte, error) { <-release; return nil, nil })
+		r := c.run(worker.Config{Concurrency: 3, ReportTries: 3},
+			func(context.Context, *worker.Task) ([]byte, error) { <-release; return nil, nil })
 		s := c.accept()
 		s.dispatch("good", "bad", "fine")
 		s.commit(s.reports())
@@ -248,7 +253,10 @@ func TestReportsOfARefusedFrameAreSentAlone(t *testing.T) {
 				s.commit(f)
 				continue
 			}
-			s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_Error{Error: &lessorv1.Error{Code: "E.REQUEST.INVALID"}}})
+			s.send(&lessorv1.SessionResponse{
+				Corr:    f.GetId(),
+				Payload: &lessorv1.SessionResponse_Error{Error: &lessorv1.Error{Code: "E.REQUEST.INVALID"}},
+			})
 			if refused++; refused == 3 {
 				break
 			}
@@ -567,7 +575,8 @@ func TestFramesStayWithinMaxMessageBytes(t *testing.T) {
 		for done := 0; done < len(ids); {
 			f := s.next("frame", func(*lessorv1.SessionRequest) bool { return true })
 			if n := proto.Size(f); n > limit {
-				t.Errorf("a frame of %v has %d bytes, want at most %d", f.ProtoReflect().WhichOneof(f.ProtoReflect().Descriptor().Oneofs().Get(0)).Name(), n, limit)
+				t.Errorf("a frame of %v has %d bytes, want at most %d",
+					f.ProtoReflect().WhichOneof(f.ProtoReflect().Descriptor().Oneofs().Get(0)).Name(), n, limit)
 			}
 			done += outcomes(f)
 			switch {
@@ -642,7 +651,8 @@ func (s *stream) outputUntilOutcome() (chunks int, tail string, outcome *lessorv
 func TestBlockedStreamIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
-		r := c.run(worker.Config{Concurrency: 2}, func(context.Context, *worker.Task) ([]byte, error) { return make([]byte, 1<<20), nil })
+		r := c.run(worker.Config{Concurrency: 2},
+			func(context.Context, *worker.Task) ([]byte, error) { return make([]byte, 1<<20), nil })
 		blocked := c.accept()
 		blocked.pause()
 		defer blocked.resume()
@@ -774,16 +784,19 @@ func TestReportFields(t *testing.T) {
 				s.commit(f)
 				f = s.renewal()
 				checkFields(t, f.GetHeartbeat().GetLeases()[0], &lessorv1.HeartbeatRequest{
-					Progress: &lessorv1.Progress{Fraction: 0.5, Message: "half", Stage: "running"}, Metrics: map[string]float64{"loss": 0.25},
+					Progress: &lessorv1.Progress{Fraction: 0.5, Message: "half", Stage: "running"},
+					Metrics:  map[string]float64{"loss": 0.25},
 				})
 				s.renew(f)
 				f, report := s.outcome()
 				switch end, metrics := timestamppb.New(now.AsTime().Add(time.Second)), map[string]float64{"loss": 0.25}; {
 				case report.GetComplete() != nil:
-					test.want.GetComplete().Metrics, test.want.GetComplete().CompletedAt, test.want.GetComplete().StartedAt = metrics, end, now
+					test.want.GetComplete().Metrics, test.want.GetComplete().CompletedAt,
+						test.want.GetComplete().StartedAt = metrics, end, now
 					checkFields(t, report.GetComplete(), test.want.GetComplete())
 				case report.GetFail() != nil:
-					test.want.GetFail().Metrics, test.want.GetFail().CompletedAt, test.want.GetFail().StartedAt = metrics, end, now
+					test.want.GetFail().Metrics, test.want.GetFail().CompletedAt,
+						test.want.GetFail().StartedAt = metrics, end, now
 					checkFields(t, report.GetFail(), test.want.GetFail())
 				default:
 					test.want.GetRelease().StartedAt = now

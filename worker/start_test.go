@@ -228,7 +228,10 @@ func TestCancelBeforeAStartIsRepeated(t *testing.T) {
 		s := c.accept()
 		s.dispatch("t1")
 		s.answer(s.reports(), func(*lessorv1.Report) *lessorv1.ReportVerdict {
-			return &lessorv1.ReportVerdict{Error: &lessorv1.ItemError{Code: "E.INTERNAL", RetryAfter: durationpb.New(time.Second)}}
+			return &lessorv1.ReportVerdict{Error: &lessorv1.ItemError{
+				Code:       "E.INTERNAL",
+				RetryAfter: durationpb.New(time.Second),
+			}}
 		})
 		s.cancel("t1", lessorv1.Reason_REASON_TASK_CANCELLED, grace)
 		f := s.reports()
@@ -318,7 +321,10 @@ func TestLaterAttemptIsEndedBeforeItBegan(t *testing.T) {
 		report func(*lessorv1.Report) bool
 	}{
 		"lost": {end: func(_ *running, s *stream, asked *lessorv1.SessionRequest) {
-			s.acknowledge(asked, &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_DISPATCH_UNACKED})
+			s.acknowledge(asked, &lessorv1.LeaseAck{
+				Verdict: lessorv1.Verdict_VERDICT_CANCELLED,
+				Reason:  lessorv1.Reason_REASON_DISPATCH_UNACKED,
+			})
 		}},
 		"taken back": {end: func(_ *running, s *stream, _ *lessorv1.SessionRequest) {
 			s.cancel("t1", lessorv1.Reason_REASON_DISPATCH_UNACKED, 0)

@@ -63,9 +63,12 @@ const (
 // moves is the complete table of the worker's side of W1. An event that is not in it changes
 // nothing.
 var moves = [...]map[event]State{
-	StateNew:          {opening: StateHandshaking, broken: StateBackoff, ended: StateClosed},
-	StateHandshaking:  {accepted: StateRegistered, broken: StateBackoff, ended: StateClosed},
-	StateRegistered:   {serving: StateHeartbeating, drainAsked: StateDraining, broken: StateBackoff, ended: StateClosed},
+	StateNew:         {opening: StateHandshaking, broken: StateBackoff, ended: StateClosed},
+	StateHandshaking: {accepted: StateRegistered, broken: StateBackoff, ended: StateClosed},
+	StateRegistered: {
+		serving: StateHeartbeating, drainAsked: StateDraining, broken: StateBackoff,
+		ended: StateClosed,
+	},
 	StateHeartbeating: {drainAsked: StateDraining, broken: StateBackoff, ended: StateClosed},
 	StateDraining:     {broken: StateBackoff, ended: StateClosed},
 	StateBackoff:      {waited: StateNew, ended: StateClosed},

@@ -136,7 +136,8 @@ func (t *Task) fill(a *attempt, asg *lessorv1.Assignment) {
 
 		Round: task.GetRound(), Failures: task.GetFailures(), Losses: task.GetLosses(),
 		MaxAttempts: spec.GetRetryPolicy().GetMaxAttempts(), MaxLosses: spec.GetRetryPolicy().GetMaxLosses(),
-		RunSeq: asg.GetRunSeq(), IdempotencyKey: spec.GetIdempotencyKey(), Priority: spec.GetPriority(), FairnessKey: spec.GetFairnessKey(),
+		RunSeq: asg.GetRunSeq(), IdempotencyKey: spec.GetIdempotencyKey(), Priority: spec.GetPriority(),
+		FairnessKey:    spec.GetFairnessKey(),
 		AttemptTimeout: spec.GetAttemptTimeout().AsDuration(),
 
 		ConcurrencyKey: spec.GetConcurrencyKey(),

@@ -58,7 +58,8 @@ func TestInvalidTextsAreReplaced(t *testing.T) {
 				c := workertest.Start(t)
 				log := &journal{}
 				w := c.Worker("q", worker.Config{
-					Version: test.version, Metrics: test.metrics, Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelError})),
+					Version: test.version, Metrics: test.metrics,
+					Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelError})),
 				})
 				w.HandleDefault(func(_ context.Context, task *worker.Task) (output []byte, err error) {
 					if test.says != nil {
@@ -73,7 +74,8 @@ func TestInvalidTextsAreReplaced(t *testing.T) {
 				task := c.Do(&lessorv1.TaskSpec{Queue: "q", Deadline: in(time.Hour)})
 				want := max(test.want, lessorv1.TaskState_TASK_STATE_COMPLETED)
 				if task.GetState() != want || task.GetLosses() != 0 || log.String() != "" {
-					t.Errorf("the task is %v with %d losses, want %v with none; errors in the log:\n%s", task.GetState(), task.GetLosses(), want, log)
+					t.Errorf("the task is %v with %d losses, want %v with none; errors in the log:\n%s",
+						task.GetState(), task.GetLosses(), want, log)
 				}
 			})
 		})

@@ -22,10 +22,12 @@ func (a *attempt) startSpan() (context.Context, trace.Span) {
 	if !traceparent.Sampled(t.Traceparent) {
 		return ctx, nil
 	}
-	return a.w.tracer.Start(ctx, "execute "+cmp.Or(t.Type, t.Queue), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
-		attribute.String("lessor.task_id", t.ID), attribute.Int("lessor.attempt", int(t.Attempt)), attribute.String("lessor.worker", a.w.cfg.Name),
-		attribute.String("lessor.queue", t.Queue), attribute.String("lessor.type", t.Type),
-	))
+	return a.w.tracer.Start(ctx, "execute "+cmp.Or(t.Type, t.Queue),
+		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+			attribute.String("lessor.task_id", t.ID), attribute.Int("lessor.attempt", int(t.Attempt)),
+			attribute.String("lessor.worker", a.w.cfg.Name),
+			attribute.String("lessor.queue", t.Queue), attribute.String("lessor.type", t.Type),
+		))
 }
 
 // endSpan ends the span of a handler, which may be nil.

@@ -60,7 +60,10 @@ func TestHandlerSpan(t *testing.T) {
 					return nil, c.err
 				})
 				defer lc.Run(w)()
-				lc.Do(&lessorv1.TaskSpec{Queue: "q", Type: "resize", Traceparent: c.traceparent, RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 1}})
+				lc.Do(&lessorv1.TaskSpec{
+					Queue: "q", Type: "resize", Traceparent: c.traceparent,
+					RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 1},
+				})
 				got := spans.GetSpans()
 				if len(got) != c.spans {
 					t.Fatalf("there are %d spans, want %d", len(got), c.spans)

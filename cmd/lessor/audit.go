@@ -39,7 +39,8 @@ func (c auditListCmd) Run(a *app) error {
 	return c.with(a, func(cl *client) error {
 		list := newAuditListing(a)
 		req := &lessorv1.ListAuditEventsRequest{
-			Subject: c.Subject, Action: c.Action, Outcome: c.Outcome, Since: c.Since.timestamp(), Until: c.Until.timestamp(), PageSize: maxPage,
+			Subject: c.Subject, Action: c.Action, Outcome: c.Outcome, Since: c.Since.timestamp(),
+			Until: c.Until.timestamp(), PageSize: maxPage,
 		}
 		return printPages(list, auditCells, func(token string) ([]*lessorv1.AuditEvent, string, error) {
 			req.PageToken = token
@@ -50,7 +51,8 @@ func (c auditListCmd) Run(a *app) error {
 }
 
 func newAuditListing(a *app) *listing {
-	list := newListing(a, inZone("AT"), "SUBJECT", "ACTION", "OUTCOME", "OBJECT", "WORKSPACE", "ROLE", "CREDENTIAL", "FROM", "DETAIL")
+	list := newListing(a, inZone("AT"), "SUBJECT", "ACTION", "OUTCOME", "OBJECT", "WORKSPACE", "ROLE",
+		"CREDENTIAL", "FROM", "DETAIL")
 	list.clipLast()
 	return list
 }

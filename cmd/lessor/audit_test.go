@@ -32,7 +32,8 @@ func TestDetailOfAnAuditEntry(t *testing.T) {
 // was refused.
 func TestRowOfAnAuditEntry(t *testing.T) {
 	row := strings.Join(auditCells(&lessorv1.AuditEvent{
-		Subject: "ann", Action: "CancelTask", Outcome: "E.AUTH.FORBIDDEN", Object: "t1", WorkspaceId: "ws", Role: "viewer", CredentialId: "k1", Peer: "192.0.2.7",
+		Subject: "ann", Action: "CancelTask", Outcome: "E.AUTH.FORBIDDEN", Object: "t1", WorkspaceId: "ws",
+		Role: "viewer", CredentialId: "k1", Peer: "192.0.2.7",
 		Detail: `reason:"old"`, Times: 3, Tasks: 1,
 	})[1:], "|")
 	if want := "ann|CancelTask|E.AUTH.FORBIDDEN|t1|ws|viewer|k1|192.0.2.7|1 task; 3 times; reason old"; row != want {

@@ -52,7 +52,8 @@ type backupInfo struct {
 }
 
 func (t backupInfo) String() string {
-	return fmt.Sprintf("%s: %s, %s, epoch %d, taken at %s, sha256 %s", t.File, words.Bytes(t.Bytes), counted(t.Tasks, "task"), t.Epoch,
+	return fmt.Sprintf("%s: %s, %s, epoch %d, taken at %s, sha256 %s", t.File, words.Bytes(t.Bytes),
+		counted(t.Tasks, "task"), t.Epoch,
 		t.TakenAt.Format(time.RFC3339), t.SHA256)
 }
 
@@ -67,7 +68,8 @@ func (c backupCmd) Run(a *app) (err error) {
 	return c.with(a, func(cl *client) error {
 		err := c.take(a.ctx, cl.admin, file, &t)
 		if told := t.confirm(a.ctx, cl.admin, err); told != nil && err == nil {
-			a.note("warning: %s is good, but the coordinator does not count it as a backup: %s", c.File, explain(told).text)
+			a.note("warning: %s is good, but the coordinator does not count it as a backup: %s", c.File,
+				explain(told).text)
 		}
 		if err != nil {
 			return err
@@ -77,7 +79,9 @@ func (c backupCmd) Run(a *app) (err error) {
 }
 
 // take receives a backup, verifies it, and gives it its name.
-func (c backupCmd) take(ctx context.Context, admin lessorv1.AdminServiceClient, file *pendingFile, t *backupInfo) error {
+func (c backupCmd) take(
+	ctx context.Context, admin lessorv1.AdminServiceClient, file *pendingFile, t *backupInfo,
+) error {
 	if err := receive(ctx, admin, file, t); err != nil {
 		return stopped(ctx, err)
 	}
@@ -149,7 +153,8 @@ func receive(ctx context.Context, admin lessorv1.AdminServiceClient, to io.Write
 // verification would fail later, although nothing is wrong with the backup.
 func (t *backupInfo) begin(b *lessorv1.BackupBegin) error {
 	if known := store.Current().Format(); b.GetFormat() > known {
-		return fail(exitCannotStart, `use the coordinator's version of lessor; "lessor status" shows it`, "%v", &store.NewerFormatError{Have: b.GetFormat(), Want: known})
+		return fail(exitCannotStart, `use the coordinator's version of lessor; "lessor status" shows it`,
+			"%v", &store.NewerFormatError{Have: b.GetFormat(), Want: known})
 	}
 	t.Format, t.Epoch, t.TakenAt, t.id = b.GetFormat(), b.GetEpoch(), b.GetTakenAt().AsTime(), b.GetBackupId()
 	return nil
@@ -159,7 +164,9 @@ func (t *backupInfo) begin(b *lessorv1.BackupBegin) error {
 func (t *backupInfo) end(said *lessorv1.BackupEnd, sum hash.Hash) error {
 	got := sum.Sum(nil)
 	if said.GetBytes() != t.Bytes || !bytes.Equal(said.GetSha256(), got) {
-		return fail(exitFailed, "run the command again", "the backup was damaged on the way: %d bytes arrived, %d were sent, or their checksum differs", t.Bytes, said.GetBytes())
+		return fail(exitFailed, "run the command again",
+			"the backup was damaged on the way: %d bytes arrived, %d were sent, or their checksum differs",
+			t.Bytes, said.GetBytes())
 	}
 	t.SHA256 = hex.EncodeToString(got)
 	return nil
@@ -185,5 +192,6 @@ func (c backupCmd) check(file *pendingFile, t *backupInfo) (err error) {
 }
 
 func invalidBackup(err error) error {
-	return fail(exitFailed, "the coordinator's store may be damaged; keep the older backups", "the backup does not verify and was deleted: %v", err)
+	return fail(exitFailed, "the coordinator's store may be damaged; keep the older backups",
+		"the backup does not verify and was deleted: %v", err)
 }

@@ -88,7 +88,9 @@ type told struct {
 	said []*lessorv1.ConfirmBackupRequest
 }
 
-func (a *told) ConfirmBackup(_ context.Context, req *lessorv1.ConfirmBackupRequest, _ ...grpc.CallOption) (*lessorv1.ConfirmBackupResponse, error) {
+func (a *told) ConfirmBackup(
+	_ context.Context, req *lessorv1.ConfirmBackupRequest, _ ...grpc.CallOption,
+) (*lessorv1.ConfirmBackupResponse, error) {
 	a.said = append(a.said, req)
 	return &lessorv1.ConfirmBackupResponse{}, nil
 }
@@ -147,7 +149,8 @@ func TestBackupEndsWithItsCall(t *testing.T) {
 		lessorv1.RegisterAdminServiceServer(server, service)
 		go func() { _ = server.Serve(lis) }()
 		defer server.Stop()
-		cl, err := dial("passthrough:///coordinator", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+		cl, err := dial("passthrough:///coordinator",
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
 		if err != nil {
 			t.Fatal(err)
 		}

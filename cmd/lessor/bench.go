@@ -136,7 +136,9 @@ func (c benchCmd) config(a *app) (config bench.Config, err error) {
 	}
 	config.Command, config.Dir, config.Addr = []string{self, "serve"}, c.Dir, c.Addr
 	config.Producers, config.Workers, config.Slots, config.Payload = c.Producers, c.Workers, c.Slots, int(c.Payload)
-	config.Tasks, config.Backlogs, config.Repeat, config.LimitSpan, config.Phases = c.Tasks, c.Backlog, c.Repeat, c.LimitSpan, c.Phases
-	config.Kill, config.Profile, config.Version, config.Progress = a.stopNow.Done(), c.Profile, buildVersion(), func(what string) { a.note("%s", what) }
+	config.Tasks, config.Backlogs, config.Repeat, config.LimitSpan, config.Phases = c.Tasks, c.Backlog,
+		c.Repeat, c.LimitSpan, c.Phases
+	config.Kill, config.Profile, config.Version, config.Progress = a.stopNow.Done(), c.Profile,
+		buildVersion(), func(what string) { a.note("%s", what) }
 	return config, nil
 }

@@ -14,7 +14,8 @@ func printReport(w io.Writer, r *bench.Report) error {
 	m, l := r.Machine, r.Load
 	_, err := fmt.Fprintf(w, "lessor %s on %s/%s, %d CPUs, %s\nload average before: %s\n"+
 		"%s producers, %d workers x %d slots, %d tasks of %d bytes, backlog %s; %d repetitions, median (min..max)\n\n",
-		m.Version, m.OS, m.Arch, m.CPUs, m.Go, loadText(m), numbers(l.Producers), l.Workers, l.Slots, l.Tasks, l.Payload, numbers(l.Backlogs), l.Repeat)
+		m.Version, m.OS, m.Arch, m.CPUs, m.Go, loadText(m), numbers(l.Producers), l.Workers, l.Slots, l.Tasks,
+		l.Payload, numbers(l.Backlogs), l.Repeat)
 	if err != nil {
 		return err
 	}
@@ -30,7 +31,8 @@ func printReport(w io.Writer, r *bench.Report) error {
 	}
 	results := newTable(w, "RESULT", "FIGURE", "RANGE", "CPU MS/1,000", "FLUSHES/1,000", "SHARE", "OF THE LIMIT")
 	for _, f := range r.Results {
-		results.row(f.Text, amount(f.Median)+" "+f.Unit, rangeText(f.Summary), medianText(f.CPU), medianText(f.Flushes), shareText(f.Share), limitsText(f.Limits))
+		results.row(f.Text, amount(f.Median)+" "+f.Unit, rangeText(f.Summary), medianText(f.CPU),
+			medianText(f.Flushes), shareText(f.Share), limitsText(f.Limits))
 	}
 	return results.flush()
 }

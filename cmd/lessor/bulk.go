@@ -24,7 +24,9 @@ type bulkAnswer interface {
 // changeAll repeats the call until no task is left to change. It reports the progress, and prints
 // the last answer with the sums of all answers. If no task was selected, it returns the error of
 // none, which may be nil. The error of a call says what was done before it.
-func changeAll(a *app, done string, none func() error, call func(ctx context.Context, token string) (bulkAnswer, error)) error {
+func changeAll(
+	a *app, done string, none func() error, call func(ctx context.Context, token string) (bulkAnswer, error),
+) error {
 	var changed, skipped uint64
 	for token := ""; ; {
 		answer, err := call(a.ctx, token)

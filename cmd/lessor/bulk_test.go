@@ -68,7 +68,8 @@ func TestBulkCommandAsksForTheRunOnlyAfterwards(t *testing.T) {
 	} {
 		p := &pages{results: []*lessorv1.BatchResult{tt.result}}
 		var out bytes.Buffer
-		err := changeAll(&app{ctx: t.Context(), streams: streams{out: &out, err: &out}}, "deleted", func() error { return missing }, p.call)
+		err := changeAll(&app{ctx: t.Context(), streams: streams{out: &out, err: &out}}, "deleted",
+			func() error { return missing }, p.call)
 		if !errors.Is(err, tt.want) || len(p.tokens) != 1 || (out.Len() == 0) != (tt.want != nil) {
 			t.Errorf("%s: after %d calls %v, and %q; want %v", name, len(p.tokens), err, &out, tt.want)
 		}
@@ -83,7 +84,8 @@ func TestBulkCommandSaysWhatWasDoneBeforeAnError(t *testing.T) {
 	revoked := &auth.Error{Problem: auth.Revoked}
 	const readError = `connection error: desc = "error reading from server: EOF"`
 	lost := status.Error(codes.Unavailable, readError)
-	leaving := status.Error(codes.Unavailable, "closing transport due to: "+readError+`, received prior goaway: code: NO_ERROR, debug data: "graceful_stop"`)
+	leaving := status.Error(codes.Unavailable,
+		"closing transport due to: "+readError+`, received prior goaway: code: NO_ERROR, debug data: "graceful_stop"`)
 	silent := status.Error(codes.Unavailable, `connection error: desc = "keepalive ping failed to receive ACK within timeout"`)
 	broken := refusal.Status(&store.CommitError{Err: errors.New("disk on fire")})
 	away := status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: connection refused"`)

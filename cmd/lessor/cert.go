@@ -88,7 +88,8 @@ func checkHosts(hosts []string) error {
 	}
 	for _, host := range hosts {
 		if net.ParseIP(host) == nil && !hostName.MatchString(host) {
-			return fail(exitUsage, "for example coordinator.internal or 192.0.2.1, without a port", "--host: %q is neither the name of a host nor an IP address", host)
+			return fail(exitUsage, "for example coordinator.internal or 192.0.2.1, without a port",
+				"--host: %q is neither the name of a host nor an IP address", host)
 		}
 	}
 	return nil

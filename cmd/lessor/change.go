@@ -10,7 +10,9 @@ import (
 
 // changeEach makes one call for every task, queue or worker. If one is refused, the others are
 // changed all the same.
-func changeEach(a *app, ids []string, call func(ctx context.Context, id string) (answer proto.Message, line string, err error)) error {
+func changeEach(
+	a *app, ids []string, call func(ctx context.Context, id string) (answer proto.Message, line string, err error),
+) error {
 	var refused []*failure
 	for _, id := range ids {
 		answer, line, err := call(a.ctx, id)

@@ -40,7 +40,8 @@ func dropped(c *lessorv1.FeedbackChunk) uint64 {
 // another type, such as application/json, have no lines.
 func goesOn(c, next *lessorv1.FeedbackChunk) bool {
 	isText := c.GetMimeType() == "" || strings.HasPrefix(c.GetMimeType(), "text/")
-	return isText && next.GetMimeType() == c.GetMimeType() && c.GetText() != "" && !strings.HasSuffix(c.GetText(), "\n") && next.GetText() != "" &&
+	return isText && next.GetMimeType() == c.GetMimeType() && c.GetText() != "" &&
+		!strings.HasSuffix(c.GetText(), "\n") && next.GetText() != "" &&
 		next.GetChannel() == c.GetChannel() && next.GetIndex() == c.GetIndex()+1 && dropped(next) == 0
 }
 
@@ -63,7 +64,8 @@ func cutLine(c *lessorv1.FeedbackChunk) (whole, rest *lessorv1.FeedbackChunk) {
 		return nil, c
 	}
 	whole, rest = proto.CloneOf(c), proto.CloneOf(c)
-	whole.Body, rest.Body = &lessorv1.FeedbackChunk_Text{Text: text[:end]}, &lessorv1.FeedbackChunk_Text{Text: text[end:]}
+	whole.Body, rest.Body = &lessorv1.FeedbackChunk_Text{Text: text[:end]},
+		&lessorv1.FeedbackChunk_Text{Text: text[end:]}
 	rest.Metadata = nil // what was dropped was dropped before the first line
 	return whole, rest
 }

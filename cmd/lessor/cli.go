@@ -83,7 +83,8 @@ func (a *app) strays() []config.Stray {
 		return nil // cannot happen: tests build this parser
 	}
 	others := append(execworker.Variables(),
-		readiness.VarPoolID, readiness.VarWorkerID, readiness.VarPoolURL, readiness.VarPoolToken, readiness.VarGPUDevice)
+		readiness.VarPoolID, readiness.VarWorkerID, readiness.VarPoolURL, readiness.VarPoolToken,
+		readiness.VarGPUDevice)
 	return config.Strays(all.Model.Node, envPrefix, others, os.Environ())
 }
 
@@ -200,7 +201,8 @@ func newParser(grammar *cli, s streams, first ...string) (*kong.Kong, error) {
 // mayHaveConfig reports whether a configuration file may be read, which has the flags of all
 // commands.
 func mayHaveConfig(args []string) bool {
-	return os.Getenv("LESSOR_CONFIG") != "" || slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--config") })
+	return os.Getenv("LESSOR_CONFIG") != "" ||
+		slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--config") })
 }
 
 // helpAsFlag turns "help COMMAND", which other programs have, into "COMMAND --help".

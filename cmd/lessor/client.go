@@ -101,7 +101,10 @@ func checkHostPort(flag, addr string) error {
 
 // withTimeout bounds every unary call. One that asks the coordinator to wait for something has that
 // time in addition.
-func withTimeout(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func withTimeout(
+	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	opts ...grpc.CallOption,
+) error {
 	timeout := callTimeout
 	if waits, ok := req.(interface{ GetWait() *durationpb.Duration }); ok {
 		timeout += waits.GetWait().AsDuration()

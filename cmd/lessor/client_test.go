@@ -110,7 +110,8 @@ func (s *fullFor) SubmitTask(context.Context, *lessorv1.SubmitTaskRequest) (*les
 		return nil, refusal.Status(engine.ErrStopped)
 	}
 	refused, err := status.New(codes.ResourceExhausted, "the disk is full").WithDetails(
-		&errdetails.ErrorInfo{Reason: "STORE_DISK_FULL", Domain: "lessor"}, &errdetails.RetryInfo{RetryDelay: durationpb.New(s.wait)})
+		&errdetails.ErrorInfo{Reason: "STORE_DISK_FULL", Domain: "lessor"},
+		&errdetails.RetryInfo{RetryDelay: durationpb.New(s.wait)})
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,8 @@ func (c compactCmd) Run(a *app) (err error) {
 	case c.Dir == "" && c.Data == "":
 		return fail(exitUsage, "write lessor compact DIR", "the data directory of the store is missing")
 	case c.Dir != "" && c.Data != "" && c.Dir != c.Data:
-		return fail(exitUsage, "write lessor compact DIR; --to names the directory of a copy", "two data directories are named: %s and, by --data, %s", c.Dir, c.Data)
+		return fail(exitUsage, "write lessor compact DIR; --to names the directory of a copy",
+			"two data directories are named: %s and, by --data, %s", c.Dir, c.Data)
 	case c.Dir != "":
 		c.Data = c.Dir
 	}
@@ -84,14 +85,16 @@ func (c compactCmd) failure(err error) error {
 	}
 	switch {
 	case errors.As(err, &noRoom):
-		return fail(exitCannotStart, hint, "no room for the copy on the disk of %s: it takes at least %s, and %s are free", dir,
+		return fail(exitCannotStart, hint,
+			"no room for the copy on the disk of %s: it takes at least %s, and %s are free", dir,
 			words.Bytes(uint64(noRoom.Needed)), words.Bytes(uint64(noRoom.Free)))
 	case noSpace(err):
 		return fail(exitCannotStart, hint, "no space left on the disk of %s", dir)
 	case errors.As(err, &target):
 		return storeError(c.To, target.Err)
 	case errors.Is(err, syscall.EROFS) && c.To == "":
-		return fail(exitCannotStart, "name a directory on another one with --to", "data directory %s is on a read-only file system", c.Data)
+		return fail(exitCannotStart, "name a directory on another one with --to",
+			"data directory %s is on a read-only file system", c.Data)
 	case errors.Is(err, fs.ErrNotExist):
 		return fail(exitCannotStart, "name the --data directory of lessor serve", "there is no store in %s", c.Data)
 	}

@@ -26,7 +26,8 @@ func callCompressed(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	defer func() { _ = conn.Close() }()
 	for _, service := range []grpc.ServiceDesc{
-		lessorv1.TaskService_ServiceDesc, lessorv1.WorkerService_ServiceDesc, lessorv1.AdminService_ServiceDesc, lessorv1.AuthService_ServiceDesc,
+		lessorv1.TaskService_ServiceDesc, lessorv1.WorkerService_ServiceDesc, lessorv1.AdminService_ServiceDesc,
+		lessorv1.AuthService_ServiceDesc,
 		healthv1.Health_ServiceDesc, reflectionv1.ServerReflection_ServiceDesc,
 	} {
 		var names []string
@@ -50,7 +51,8 @@ func callCompressed(ts *testscript.TestScript, neg bool, args []string) {
 func gzipped(conn *grpc.ClientConn, method string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method, grpc.UseCompressor(gzip.Name))
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method,
+		grpc.UseCompressor(gzip.Name))
 	if err != nil {
 		return err
 	}

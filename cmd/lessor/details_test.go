@@ -16,7 +16,10 @@ import (
 
 // A queue is shown with each of its numbers under its own name.
 func TestNumbersOfAQueue(t *testing.T) {
-	q := &lessorv1.Queue{Name: "q", Ready: 5, Blocked: 1, Scheduled: 2, Leased: 3, Takers: 4, OldestReady: durationpb.New(90 * time.Minute), Failed: 6, Cancelled: 7}
+	q := &lessorv1.Queue{
+		Name: "q", Ready: 5, Blocked: 1, Scheduled: 2, Leased: 3, Takers: 4,
+		OldestReady: durationpb.New(90 * time.Minute), Failed: 6, Cancelled: 7,
+	}
 	q.OldestReadyTaskId = "t9"
 	q.OldestBlocker, q.OldestBlockerTaskId = durationpb.New(3*time.Hour), "t0000200000000001"
 	q.Paused, q.PausedAt = true, timestamppb.New(time.Now().Add(-5*time.Hour))
@@ -113,9 +116,13 @@ func TestDetailsOfATask(t *testing.T) {
 	var out strings.Builder
 	err := printTask(&out, &lessorv1.Task{
 		Quarantined: true, CreatedAt: at(1), RetryAt: at(2), FinishedAt: at(3), Spec: &lessorv1.TaskSpec{Deadline: at(4)},
-		Lease:             &lessorv1.LeaseInfo{WorkerId: "w", FencingToken: 5, StartedAt: at(6), HeartbeatAt: at(7), ExpiresAt: at(8)},
+		Lease: &lessorv1.LeaseInfo{
+			WorkerId: "w", FencingToken: 5, StartedAt: at(6), HeartbeatAt: at(7),
+			ExpiresAt: at(8),
+		},
 		CancelRequestedAt: at(9), CancelReason: "no more", Error: &lessorv1.TaskError{Message: "m", StackTrace: "at main"},
-		CancelledDuringPhase: "upload", PartialProgress: []byte("half"), HistoryDropped: 10, History: []*lessorv1.HistoryEvent{{}},
+		CancelledDuringPhase: "upload", PartialProgress: []byte("half"), HistoryDropped: 10,
+		History: []*lessorv1.HistoryEvent{{}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +191,10 @@ func TestStandardErrorOfAFailedTaskIsShownOnce(t *testing.T) {
 			"first\n" + long, "stdout: end",
 		},
 		"another stack": {
-			&lessorv1.Task{Feedback: []*lessorv1.FeedbackChunk{said("stderr", "reading\n")}, Error: &lessorv1.TaskError{Message: "m", StackTrace: "at main"}},
+			&lessorv1.Task{
+				Feedback: []*lessorv1.FeedbackChunk{said("stderr", "reading\n")},
+				Error:    &lessorv1.TaskError{Message: "m", StackTrace: "at main"},
+			},
 			"at main", "stderr: reading",
 		},
 	} {
@@ -205,11 +215,17 @@ func TestFeedbackOfATask(t *testing.T) {
 	for want, task := range map[string]*lessorv1.Task{
 		"": {Progress: &lessorv1.Progress{}},
 		"progress:  50 % load rows ms=45000 n=1.2346789\n": {
-			Progress: &lessorv1.Progress{Fraction: 0.5, Stage: "load", Message: "rows", Metrics: map[string]float64{"n": 1.2346789, "ms": 45000}},
+			Progress: &lessorv1.Progress{
+				Fraction: 0.5, Stage: "load", Message: "rows",
+				Metrics: map[string]float64{"n": 1.2346789, "ms": 45000},
+			},
 		},
 		"progress:  0 % n=7\n": {Progress: &lessorv1.Progress{Metrics: map[string]float64{"n": 7}}},
 		"last lines:  stdout: x" + strings.Repeat("\n             stdout: x", shownLines-1) + "\n": {
-			Feedback: []*lessorv1.FeedbackChunk{{Channel: "stdout", Body: &lessorv1.FeedbackChunk_Text{Text: strings.Repeat("x\n", shownLines+1)}}},
+			Feedback: []*lessorv1.FeedbackChunk{{
+				Channel: "stdout",
+				Body:    &lessorv1.FeedbackChunk_Text{Text: strings.Repeat("x\n", shownLines+1)},
+			}},
 		},
 		// another one runs
 		"progress:    of attempt 1: 0 % load\nlast lines:  of attempt 1:\n             stdout: x\n": {

@@ -45,7 +45,9 @@ const maxSocketPath = 100
 // if the path would be too long. It ends the leases of an earlier process at once. That process
 // cannot be alive, because the store was not in use. It calls gone once, if the store is moved or
 // removed.
-func startEmbedded(storeDir, socketDir string, log *slog.Logger, spans trace.TracerProvider, gone func()) (*embedded, error) {
+func startEmbedded(
+	storeDir, socketDir string, log *slog.Logger, spans trace.TracerProvider, gone func(),
+) (*embedded, error) {
 	st, err := boltstore.Open(storeDir, boltstore.Options{Logger: log})
 	if err != nil {
 		return nil, storeError(storeDir, err)
@@ -117,7 +119,8 @@ func (e *embedded) dial() (*client, error) {
 // would try for as long as it drains, 35 s by default, to deliver its reports to a coordinator that
 // does not come back.
 func (e *embedded) refuseIfEnded(
-	ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
+	ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer,
+	opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
 	if e.alive.Err() == nil {
 		return open(ctx, desc, conn, method, opts...)

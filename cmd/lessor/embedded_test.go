@@ -123,7 +123,8 @@ func TestWorkerEndsAfterEmbeddedCoordinator(t *testing.T) {
 func TestEmbeddedStoreGone(t *testing.T) {
 	dir := t.TempDir()
 	gone := make(chan struct{}, 100)
-	e, err := startEmbedded(filepath.Join(dir, "store"), filepath.Join(dir, "socket"), slog.New(slog.DiscardHandler), nil, func() { gone <- struct{}{} })
+	e, err := startEmbedded(filepath.Join(dir, "store"), filepath.Join(dir, "socket"), slog.New(slog.DiscardHandler),
+		nil, func() { gone <- struct{}{} })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,22 +66,26 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 				"hint: leave out --tls, --tls-ca and --tls-cert, or start the coordinator with --tls-cert\n",
 		},
 		"authority": {
-			status.Error(codes.Unavailable, shaking+`tls: failed to verify certificate: x509: certificate signed by unknown authority (possibly because of \"x509: no\")"`), 3,
+			status.Error(codes.Unavailable,
+				shaking+`tls: failed to verify certificate: x509: certificate signed by unknown authority (possibly because of \"x509: no\")"`), 3,
 			"error: cannot reach the coordinator: tls: failed to verify certificate: x509: certificate signed by unknown authority (possibly because of \"x509: no\")\n" +
 				"hint: set --tls-ca to the authority of its certificate; the certificate must be valid for the host of --addr\n",
 		},
 		"too old": {
-			status.Error(codes.Unavailable, shaking+`tls: failed to verify certificate: x509: certificate has expired or is not yet valid: now"`), 3,
+			status.Error(codes.Unavailable,
+				shaking+`tls: failed to verify certificate: x509: certificate has expired or is not yet valid: now"`), 3,
 			"error: cannot reach the coordinator: tls: failed to verify certificate: x509: certificate has expired or is not yet valid: now\n" +
 				"hint: replace the certificate of the coordinator (serve --tls-cert), unless the clock of this machine is wrong\n",
 		},
 		"own is too old": {
-			status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: remote error: tls: expired certificate"`), 3,
+			status.Error(codes.Unavailable,
+				`connection error: desc = "error reading server preface: remote error: tls: expired certificate"`), 3,
 			"error: cannot reach the coordinator: it refuses the certificate of --tls-cert: it has expired or is not yet valid\n" +
 				"hint: replace it, unless the clock of the coordinator is wrong\n",
 		},
 		"client's own": {
-			status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: remote error: tls: unknown certificate authority"`), 3,
+			status.Error(codes.Unavailable,
+				`connection error: desc = "error reading server preface: remote error: tls: unknown certificate authority"`), 3,
 			"error: cannot reach the coordinator: it refuses the connection: tls: unknown certificate authority\n" +
 				"hint: the authority of --tls-cert must be in the coordinator's --tls-client-ca\n",
 		},
@@ -96,7 +100,8 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 				"hint: " + hintCut + "\n",
 		},
 		"client's own, no alert": {
-			status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: write tcp 127.0.0.1:2->127.0.0.1:1: write: broken pipe"`), 3,
+			status.Error(codes.Unavailable,
+				`connection error: desc = "error reading server preface: write tcp 127.0.0.1:2->127.0.0.1:1: write: broken pipe"`), 3,
 			"error: cannot reach the coordinator: write tcp 127.0.0.1:2->127.0.0.1:1: write: broken pipe\n" +
 				"hint: " + hintCut + "\n",
 		},
@@ -106,12 +111,14 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 				"hint: raise the limit of the proxy, see docs/deployment.md, or send less\n",
 		},
 		"behind a proxy": {
-			status.Error(codes.Unavailable, `unexpected HTTP status code received from server: 502 (Bad Gateway); transport: received unexpected content-type "text/html"`), 3,
+			status.Error(codes.Unavailable,
+				`unexpected HTTP status code received from server: 502 (Bad Gateway); transport: received unexpected content-type "text/html"`), 3,
 			"error: a proxy in between cannot reach the coordinator: it answers with HTTP status 502 (Bad Gateway)\n" +
 				"hint: does the coordinator run, and does the proxy have its address? the log of the proxy may say more\n",
 		},
 		"slow, behind a proxy": {
-			status.Error(codes.Unavailable, `unexpected HTTP status code received from server: 504 (Gateway Timeout); transport: received unexpected content-type "text/html"`), 3,
+			status.Error(codes.Unavailable,
+				`unexpected HTTP status code received from server: 504 (Gateway Timeout); transport: received unexpected content-type "text/html"`), 3,
 			"error: a proxy in between got no answer from the coordinator in time: it answers with HTTP status 504 (Gateway Timeout)\n" +
 				"hint: the coordinator may have done it anyway; check before you repeat the command\n",
 		},
@@ -121,7 +128,8 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 				"hint: if it requires TLS, set --tls-ca to its authority; with --tls-cert, that authority must be in its --tls-client-ca. Or " + hintFull + "; the log of the coordinator tells\n",
 		},
 		"too many connections": {
-			status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: read tcp 127.0.0.1:2->127.0.0.1:1: read: connection reset by peer"`), 3,
+			status.Error(codes.Unavailable,
+				`connection error: desc = "error reading server preface: read tcp 127.0.0.1:2->127.0.0.1:1: read: connection reset by peer"`), 3,
 			"error: cannot reach the coordinator: read tcp 127.0.0.1:2->127.0.0.1:1: read: connection reset by peer\n" +
 				"hint: if it requires TLS, set --tls-ca to its authority; with --tls-cert, it may have refused that certificate: the authority must be in the " +
 				"coordinator's --tls-client-ca. Or too many connections may be open, in total or from this address (serve --max-connections, " +
@@ -132,28 +140,33 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 			"error: cannot reach the coordinator: EOF\nhint: " + hintCut + "\n",
 		},
 		"HTTP there": {
-			status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: http2: failed reading the frame payload: http2: `+
-				`frame too large, note that the frame header looked like an HTTP/1.1 header"`), 3,
+			status.Error(codes.Unavailable,
+				`connection error: desc = "error reading server preface: http2: failed reading the frame payload: http2: `+
+					`frame too large, note that the frame header looked like an HTTP/1.1 header"`), 3,
 			"error: cannot reach the coordinator: the server at that address does not speak gRPC\n" +
 				"hint: --addr is the address of serve --listen, not of --http; a proxy in between must pass on gRPC\n",
 		},
 		"HTTPS there": {
-			status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: remote error: tls: no application protocol"`), 3,
+			status.Error(codes.Unavailable,
+				`connection error: desc = "transport: authentication handshake failed: remote error: tls: no application protocol"`), 3,
 			"error: cannot reach the coordinator: the server at that address does not speak gRPC\n" +
 				"hint: --addr is the address of serve --listen, not of --http; a proxy in between must pass on gRPC\n",
 		},
 		"stopped": {
-			status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: raw-read tcp 127.0.0.1:34144->127.0.0.1:18420: use of closed network connection"`), 3,
+			status.Error(codes.Unavailable,
+				`connection error: desc = "error reading server preface: raw-read tcp 127.0.0.1:34144->127.0.0.1:18420: use of closed network connection"`), 3,
 			"error: cannot reach the coordinator: the server at that address accepts connections but does not answer\n" +
 				"hint: the coordinator or its machine may be stopped or overloaded; its log may say more\n",
 		},
 		"stopped, TLS": {
-			status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: context deadline exceeded"`), 3,
+			status.Error(codes.Unavailable,
+				`connection error: desc = "transport: authentication handshake failed: context deadline exceeded"`), 3,
 			"error: cannot reach the coordinator: the server at that address accepts connections but does not answer\n" +
 				"hint: the coordinator or its machine may be stopped or overloaded; its log may say more\n",
 		},
 		"plain HTTP": {
-			status.Error(codes.Unimplemented, `unexpected HTTP status code received from server: 404 (Not Found); malformed header: missing HTTP content-type`), 3,
+			status.Error(codes.Unimplemented,
+				`unexpected HTTP status code received from server: 404 (Not Found); malformed header: missing HTTP content-type`), 3,
 			"error: cannot reach the coordinator: the server at that address, or a proxy, does not speak gRPC: it answers with HTTP status 404 (Not Found)\n" +
 				"hint: --addr is the address of serve --listen, not of --http; a proxy in between must pass on gRPC\n",
 		},
@@ -218,7 +231,8 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 		},
 		"serve stopped": {serveError(context.Canceled), 0, ""},
 		"damage met by a start": {
-			startError("d", fmt.Errorf("read the store: %w", &store.CommitError{Err: &store.DamagedError{Path: "d/lessor.db", Problem: "page 7 is missing"}})), 5,
+			startError("d", fmt.Errorf("read the store: %w",
+				&store.CommitError{Err: &store.DamagedError{Path: "d/lessor.db", Problem: "page 7 is missing"}})), 5,
 			"error: d/lessor.db is damaged or not a Lessor store: page 7 is missing\nhint: " + hintDamaged + "\n",
 		},
 		"damage met by an opening": {
@@ -258,12 +272,14 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 			"error: the store failed: disk\nhint: acknowledged changes are safe, others may be lost: check the disk, then start again\n",
 		},
 		"serve failed, disk full": {
-			serveError(fmt.Errorf("%w: %w", engine.ErrStore, &os.PathError{Op: "write", Path: "d/lessor.db", Err: syscall.ENOSPC})), 70,
+			serveError(fmt.Errorf("%w: %w", engine.ErrStore,
+				&os.PathError{Op: "write", Path: "d/lessor.db", Err: syscall.ENOSPC})), 70,
 			"error: the store failed: write d/lessor.db: no space left on device\n" +
 				"hint: acknowledged changes are safe, others may be lost: free space on that disk, or raise the quota of the user, then start again\n",
 		},
 		"serve failed, record": {
-			serveError(fmt.Errorf("%w: %w", engine.ErrStore, &store.CorruptError{Keyspace: store.Spec, Key: []byte{1}, Problem: "the checksum does not match"})), 70,
+			serveError(fmt.Errorf("%w: %w", engine.ErrStore,
+				&store.CorruptError{Keyspace: store.Spec, Key: []byte{1}, Problem: "the checksum does not match"})), 70,
 			"error: the store failed: corrupt record in spec under key 01: the checksum does not match\nhint: " + hintDamaged + "\n",
 		},
 		"files for a listener": {

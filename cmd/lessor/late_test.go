@@ -30,7 +30,10 @@ func reportLate(ts *testscript.TestScript, neg bool, args []string) {
 	_, err = calls.Start(ctx, &lessorv1.StartRequest{TaskId: task, LeaseId: lease})
 	ts.Check(err)
 	awaitLeaseEnd(ctx, ts, cl, task)
-	answer, err := calls.Complete(ctx, &lessorv1.CompleteRequest{TaskId: task, LeaseId: lease, WorkerId: "late", Output: []byte(args[1])})
+	answer, err := calls.Complete(ctx, &lessorv1.CompleteRequest{
+		TaskId: task, LeaseId: lease, WorkerId: "late",
+		Output: []byte(args[1]),
+	})
 	ts.Check(err)
 	if v := answer.GetVerdict(); v != lessorv1.Verdict_VERDICT_CANCELLED {
 		ts.Fatalf("the late report got %v", v)

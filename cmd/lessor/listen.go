@@ -29,7 +29,8 @@ func listenError(flag, addr string, err error) error {
 	case tooManyFiles(err):
 		return fail(exitCannotStart, hintOpenFiles, "cannot listen on %q: %v", addr, bareNetError(err))
 	}
-	return fail(exitCannotStart, fmt.Sprintf("--%s is HOST:PORT, where HOST is an address of this machine", flag), "cannot listen on %q: %v", addr, bareNetError(err))
+	return fail(exitCannotStart, fmt.Sprintf("--%s is HOST:PORT, where HOST is an address of this machine",
+		flag), "cannot listen on %q: %v", addr, bareNetError(err))
 }
 
 // bareNetError returns a network error without its operation and address, because the message

@@ -77,7 +77,9 @@ func (l *listing) end(err error) error {
 // printPages prints all pages of a list, and those before an error. read returns the items of the
 // page that a token names, and the token of the next page. The first token is empty, and so is that
 // after the last page.
-func printPages[T proto.Message](l *listing, cells func(T) []string, read func(token string) (items []T, next string, err error)) error {
+func printPages[T proto.Message](
+	l *listing, cells func(T) []string, read func(token string) (items []T, next string, err error),
+) error {
 	for token := ""; ; {
 		items, next, err := read(token)
 		if err != nil {

@@ -24,9 +24,11 @@ func listedTask() *lessorv1.Task {
 		TaskId: "t0000200000000001", TenantId: "default", State: lessorv1.TaskState_TASK_STATE_READY, Round: 1,
 		CreatedAt: timestamppb.New(time.Unix(1_800_000_000, 1)),
 		Spec: &lessorv1.TaskSpec{
-			WorkspaceId: "default", Queue: "mail", Type: "welcome", RunId: "nightly", TaskKey: "user-7", Labels: map[string]string{"team": "blue"},
+			WorkspaceId: "default", Queue: "mail", Type: "welcome", RunId: "nightly", TaskKey: "user-7",
+			Labels: map[string]string{"team": "blue"},
 			RetryPolicy: &lessorv1.RetryPolicy{
-				MaxAttempts: 5, MaxLosses: 3, InitialBackoff: durationpb.New(time.Second), BackoffMultiplier: 2, MaxBackoff: durationpb.New(time.Minute),
+				MaxAttempts: 5, MaxLosses: 3, InitialBackoff: durationpb.New(time.Second), BackoffMultiplier: 2,
+				MaxBackoff: durationpb.New(time.Minute),
 			},
 			HeartbeatInterval: durationpb.New(30 * time.Second), HeartbeatTimeout: durationpb.New(90 * time.Second),
 			CancelGrace: durationpb.New(30 * time.Second), Retention: durationpb.New(72 * time.Hour),
@@ -60,7 +62,9 @@ type longPages struct {
 	calls  int
 }
 
-func (p *longPages) ListTasks(_ context.Context, req *lessorv1.ListTasksRequest, _ ...grpc.CallOption) (*lessorv1.ListTasksResponse, error) {
+func (p *longPages) ListTasks(
+	_ context.Context, req *lessorv1.ListTasksRequest, _ ...grpc.CallOption,
+) (*lessorv1.ListTasksResponse, error) {
 	p.calls++
 	from, _ := strconv.Atoi(req.GetPageToken())
 	to := min(from+int(req.GetPageSize()), len(p.states))
@@ -78,11 +82,15 @@ func (p *longPages) ListTasks(_ context.Context, req *lessorv1.ListTasksRequest,
 func TestCountReadsAllPages(t *testing.T) {
 	p := &longPages{}
 	for i := range 2500 {
-		p.states = append(p.states, []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_FAILED}[min(i%5, 1)])
+		p.states = append(p.states, []lessorv1.TaskState{
+			lessorv1.TaskState_TASK_STATE_COMPLETED,
+			lessorv1.TaskState_TASK_STATE_FAILED,
+		}[min(i%5, 1)])
 	}
 	n, err := countTasks(&app{ctx: t.Context()}, &client{tasks: p}, &lessorv1.TaskFilter{})
 	if got := n.String(); err != nil || got != "500 COMPLETED, 2000 FAILED" || n.total() != 2500 || len(n) != len(words.States()) || p.calls != 3 {
-		t.Errorf("counted %s of %d tasks in %d states and %d calls (%v), want all in 3 calls", got, n.total(), len(n), p.calls, err)
+		t.Errorf("counted %s of %d tasks in %d states and %d calls (%v), want all in 3 calls", got, n.total(), len(n),
+			p.calls, err)
 	}
 }
 
@@ -107,7 +115,10 @@ func TestLongTablesArePrintedInParts(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		lines[line]++
 	}
-	want := map[string]int{"A      B\n": 1, "short  b\n": rowsAtOnce, "x      b\n": rowsAtOnce - 1, "x        b\n": 1, "longest  b\n": rowsAtOnce}
+	want := map[string]int{
+		"A      B\n": 1, "short  b\n": rowsAtOnce, "x      b\n": rowsAtOnce - 1, "x        b\n": 1,
+		"longest  b\n": rowsAtOnce,
+	}
 	if !maps.Equal(lines, want) { // the header is a row of the first part, so the parts end one row early
 		t.Errorf("got the lines %v, want %v", lines, want)
 	}

@@ -96,7 +96,8 @@ func (w *logWriter) tell() bool {
 	if w.torn {
 		line.WriteByte('\n')
 	}
-	record := slog.NewRecord(time.Now(), slog.LevelWarn, "lines of the log were dropped: nobody took them, or they could not be written", 0)
+	record := slog.NewRecord(time.Now(), slog.LevelWarn,
+		"lines of the log were dropped: nobody took them, or they could not be written", 0)
 	record.Add("lines", w.untold)
 	_ = w.form(&line).Handle(context.Background(), record)
 	if !w.print(line.Bytes()) {

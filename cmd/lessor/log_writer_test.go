@@ -202,7 +202,8 @@ func startLessor(t *testing.T, out, err *os.File, args ...string) *exec.Cmd {
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Args[0] = "lessor"
-	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "LESSOR_HEALTH_MEM=101", "LESSOR_HEALTH_DISK=101", "HOME="+t.TempDir())
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "LESSOR_HEALTH_MEM=101", "LESSOR_HEALTH_DISK=101",
+		"HOME="+t.TempDir())
 	cmd.Stdout, cmd.Stderr = out, err
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -251,7 +252,8 @@ func TestServiceWhoseLogNobodyTakes(t *testing.T) {
 	_, log := fullPipe(t)
 	var serve *exec.Cmd
 	announced := lineOf(t, "grpc", func(in *os.File) {
-		serve = startLessor(t, in, log, "serve", "--json", "--data", dir, "--listen", "127.0.0.1:0", "--http", "", "--log-level", "debug")
+		serve = startLessor(t, in, log, "serve", "--json", "--data", dir, "--listen", "127.0.0.1:0", "--http", "",
+			"--log-level", "debug")
 	})
 	var at struct{ GRPC string }
 	if err := json.Unmarshal([]byte(announced), &at); err != nil {
@@ -342,7 +344,8 @@ func TestRunWhoseLogNobodyTakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	read, log := fullPipe(t)
-	cmd := startLessor(t, nil, log, "run", "-v", "-j", "1", "--input", lines, "--", "sh", "-c", `echo "$1" > "$2"`, "sh", "{}", fifo)
+	cmd := startLessor(t, nil, log, "run", "-v", "-j", "1", "--input", lines, "--", "sh", "-c", `echo "$1" > "$2"`,
+		"sh", "{}", fifo)
 	_ = log.Close()
 	text := make([]byte, len("a\nb\nc\n"))
 	if _, err := io.ReadFull(done, text); err != nil {
@@ -350,7 +353,8 @@ func TestRunWhoseLogNobodyTakes(t *testing.T) {
 	}
 	said, err := io.ReadAll(read)
 	if summary := "\n3 lines: 3 done, 0 failed, 0 retried, in "; err != nil || !strings.Contains(string(said), summary) {
-		t.Errorf("what the run says ends with %q (%v), want a line that begins with %q", said[max(0, len(said)-200):], err, summary)
+		t.Errorf("what the run says ends with %q (%v), want a line that begins with %q", said[max(0, len(said)-200):],
+			err, summary)
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)

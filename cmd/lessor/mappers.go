@@ -134,7 +134,9 @@ type lines struct{ each kong.Mapper }
 func (m lines) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	next := ctx.Scan.Peek()
 	text, ok := next.Value.(string)
-	repeated := ctx.Value.Flag != nil && (target.Kind() == reflect.Slice && ctx.Value.Tag.Sep == -1 || target.Kind() == reflect.Map && ctx.Value.Tag.MapSep == -1)
+	repeated := ctx.Value.Flag != nil &&
+		(target.Kind() == reflect.Slice && ctx.Value.Tag.Sep == -1 || target.Kind() == reflect.Map &&
+			ctx.Value.Tag.MapSep == -1)
 	if !repeated || !ok || !isVariable(ctx.Value, text) {
 		return m.each.Decode(ctx, target)
 	}
@@ -199,7 +201,8 @@ func (m entries) add(ctx *kong.DecodeContext, target reflect.Value) error {
 // isVariable reports whether a text with several lines comes from the environment. On the command
 // line such a text is one value, for example a label's.
 func isVariable(flag *kong.Value, text string) bool {
-	return strings.Contains(text, "\n") && slices.ContainsFunc(flag.Tag.Envs, func(name string) bool { return os.Getenv(name) == text })
+	return strings.Contains(text, "\n") &&
+		slices.ContainsFunc(flag.Tag.Envs, func(name string) bool { return os.Getenv(name) == text })
 }
 
 // nonempty is for text that must not be empty, because empty text would mean that the flag was not

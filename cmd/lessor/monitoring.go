@@ -18,7 +18,10 @@ import (
 // the collectors along with the process and its version, and /healthz (is the process alive?).
 func monitoringPages(own ...prometheus.Collector) *http.ServeMux {
 	registry := prometheus.NewRegistry()
-	build := prometheus.GaugeOpts{Name: "lessor_build_info", Help: "Always 1; the label has the version.", ConstLabels: prometheus.Labels{"version": buildVersion()}}
+	build := prometheus.GaugeOpts{
+		Name: "lessor_build_info", Help: "Always 1; the label has the version.",
+		ConstLabels: prometheus.Labels{"version": buildVersion()},
+	}
 	registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(build, func() float64 { return 1 }),

@@ -31,14 +31,16 @@ const (
 // of the machine. It also refuses -, which elsewhere means standard output.
 func newPendingFile(name string, force bool, perm fs.FileMode) (*pendingFile, error) {
 	if name == "-" {
-		return nil, fail(exitUsage, "name a file; one whose name is - is ./-", "-: only a file can be flushed and get its name in one step, not standard output")
+		return nil, fail(exitUsage, "name a file; one whose name is - is ./-",
+			"-: only a file can be flushed and get its name in one step, not standard output")
 	}
 	there, err := os.Lstat(name)
 	switch {
 	case err == nil && there.IsDir():
 		return nil, fail(exitCannotStart, "name a file, in it or elsewhere", "%s is a directory", name)
 	case err == nil && !there.Mode().IsRegular():
-		return nil, fail(exitCannotStart, "name a new file or one that can be replaced", "%s is a link, a device or a pipe", name)
+		return nil, fail(exitCannotStart, "name a new file or one that can be replaced",
+			"%s is a link, a device or a pipe", name)
 	case err == nil && !force:
 		return nil, existsError(name)
 	}

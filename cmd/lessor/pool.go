@@ -52,7 +52,8 @@ func (c poolClient) call(use func(lessorv1.PoolServiceClient) error) error {
 	token := worker.TokenFile(file)
 	token.PlainText = true // the supervisor listens on the loopback interface only
 	conn, err := grpc.NewClient("passthrough:///"+c.PoolAddr,
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithPerRPCCredentials(token), grpc.WithUnaryInterceptor(withTimeout), grpc.WithNoProxy())
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithPerRPCCredentials(token),
+		grpc.WithUnaryInterceptor(withTimeout), grpc.WithNoProxy())
 	if err != nil {
 		return fail(exitUsage, "an address is HOST:PORT", "--pool-addr: %q: %v", c.PoolAddr, err)
 	}
@@ -72,7 +73,8 @@ func explainPool(addr string, err error) error {
 	case codes.Unauthenticated:
 		return fail(exitFailed, "name the file that pool run uses with --pool-token-file", "%s", s.Message())
 	case codes.Unimplemented:
-		return fail(exitFailed, "--pool-addr is where pool run listens, not the address of a coordinator", "the server at %s is no supervisor of pools", addr)
+		return fail(exitFailed, "--pool-addr is where pool run listens, not the address of a coordinator",
+			"the server at %s is no supervisor of pools", addr)
 	case codes.NotFound:
 		return fail(exitNotFound, `"lessor pool list" shows the pools`, "%s", s.Message())
 	default:

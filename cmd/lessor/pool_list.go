@@ -40,7 +40,8 @@ func (c poolGetCmd) Run(a *app) error {
 
 // printPools prints a row for each worker, or a line of JSON for each pool.
 func printPools(a *app, pools []*lessorv1.Pool) error {
-	list := newListing(a, "POOL", "WORKER", "STATE", "SINCE", "PID", "GPU", "STARTS", "VRAM", "ENDPOINT", "LAST FAILURE")
+	list := newListing(a, "POOL", "WORKER", "STATE", "SINCE", "PID", "GPU", "STARTS", "VRAM", "ENDPOINT",
+		"LAST FAILURE")
 	for _, p := range pools {
 		if a.json {
 			if err := printJSON(a.out, p); err != nil {

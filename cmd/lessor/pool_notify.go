@@ -35,7 +35,8 @@ Example, for a pool with ready_timeout:
 func (c poolReadyCmd) Run(a *app) error {
 	return notifyPool(a.ctx, func(ctx context.Context, n *readiness.Notifier) error {
 		return n.Ready(ctx, readiness.Ready{
-			Endpoint: c.Endpoint, VRAMUsedBytes: uint64(c.VRAMBytes), SlotsTotal: c.Slots, ModelRef: c.Model, EngineVersion: c.EngineVersion,
+			Endpoint: c.Endpoint, VRAMUsedBytes: uint64(c.VRAMBytes), SlotsTotal: c.Slots, ModelRef: c.Model,
+			EngineVersion: c.EngineVersion,
 		})
 	})
 }
@@ -60,7 +61,8 @@ func (c poolFailedCmd) Run(a *app) error {
 func notifyPool(ctx context.Context, notify func(context.Context, *readiness.Notifier) error) error {
 	n, err := readiness.FromEnv()
 	if errors.Is(err, readiness.ErrNoPool) {
-		return fail(exitUsage, `only a process that "lessor pool run" has started can notify it`, "%s is not set", readiness.VarPoolURL)
+		return fail(exitUsage, `only a process that "lessor pool run" has started can notify it`,
+			"%s is not set", readiness.VarPoolURL)
 	}
 	if err != nil {
 		return fail(exitUsage, "", "%v", err)

@@ -73,7 +73,8 @@ func (c poolRunCmd) token(log *slog.Logger) (string, error) {
 	}
 	token, err := pool.Token(file)
 	if _, ok := errors.AsType[*fs.PathError](err); ok {
-		return "", fail(exitCannotStart, "name another file with --pool-token-file", "cannot use the token file: %v", err)
+		return "", fail(exitCannotStart, "name another file with --pool-token-file",
+			"cannot use the token file: %v", err)
 	}
 	if err != nil {
 		return "", fail(exitUsage, "remove the file, and a new one is made", "--pool-token-file: %v", err)

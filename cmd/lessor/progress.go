@@ -40,7 +40,8 @@ func (d details) addFeedback(t *lessorv1.Task) {
 	}
 	lines := printedLines(t)
 	if stack := stackOf(t); stack != "" { // it has the end of what a command said; what is not from there stays
-		lines = slices.DeleteFunc(lines, func(line string) bool { return saysLine(stack, strings.TrimPrefix(line, "stderr: ")) })
+		lines = slices.DeleteFunc(lines,
+			func(line string) bool { return saysLine(stack, strings.TrimPrefix(line, "stderr: ")) })
 	}
 	if len(lines) > 0 && of != "" {
 		lines = append([]string{strings.TrimSpace(of)}, lines...)

@@ -24,7 +24,8 @@ type queueListCmd struct {
 
 func (c queueListCmd) Run(a *app) error {
 	return c.with(a, func(cl *client) error {
-		list := newListing(a, "QUEUE", "READY", "OLDEST", "BLOCKED", "BLOCKER", "SCHEDULED", "LEASED", "FAILED", "SETTINGS")
+		list := newListing(a, "QUEUE", "READY", "OLDEST", "BLOCKED", "BLOCKER", "SCHEDULED", "LEASED",
+			"FAILED", "SETTINGS")
 		req := &lessorv1.ListQueuesRequest{WorkspaceId: c.Workspace}
 		return printPages(list, queueCells, func(token string) ([]*lessorv1.Queue, string, error) {
 			req.PageToken = token

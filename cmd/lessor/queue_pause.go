@@ -47,7 +47,8 @@ func (n queueNames) setPaused(a *app, r remote, paused bool) error {
 			if _, err := cl.admin.GetQueue(ctx, &lessorv1.GetQueueRequest{WorkspaceId: r.Workspace, Name: name}); err != nil {
 				return nil, "", err
 			}
-			answer, err := cl.admin.UpdateQueue(ctx, &lessorv1.UpdateQueueRequest{WorkspaceId: r.Workspace, Name: name, Paused: &paused})
+			answer, err := cl.admin.UpdateQueue(ctx,
+				&lessorv1.UpdateQueueRequest{WorkspaceId: r.Workspace, Name: name, Paused: &paused})
 			return answer, pausedLine(answer.GetQueue()), err
 		})
 	})

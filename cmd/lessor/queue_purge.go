@@ -28,7 +28,8 @@ func (c queuePurgeCmd) Run(a *app) error {
 			return c.ask(a, cl)
 		}
 		err := changeAll(a, "deleted", nil, func(ctx context.Context, token string) (bulkAnswer, error) {
-			return cl.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{WorkspaceId: c.Workspace, Name: c.Name, PageToken: token})
+			return cl.admin.PurgeQueue(ctx,
+				&lessorv1.PurgeQueueRequest{WorkspaceId: c.Workspace, Name: c.Name, PageToken: token})
 		})
 		if err != nil {
 			return withID(c.Name, err)
@@ -43,5 +44,6 @@ func (c queuePurgeCmd) ask(a *app, cl *client) error {
 		return withID(c.Name, err)
 	}
 	q := answer.GetQueue()
-	return fail(exitUsage, "add --yes to delete them", "queue %q has %d ready and %d scheduled tasks", c.Name, q.GetReady(), q.GetScheduled())
+	return fail(exitUsage, "add --yes to delete them", "queue %q has %d ready and %d scheduled tasks", c.Name,
+		q.GetReady(), q.GetScheduled())
 }

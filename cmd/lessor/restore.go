@@ -76,10 +76,12 @@ func (c restoreCmd) Run(a *app) error {
 	done := restored{Data: c.Data}
 	err := boltstore.Restore(c.File, c.Data, boltstore.Options{}, done.prepare(a))
 	if f, broken := brokenStore(err); broken {
-		return fail(exitFailed, "lessor verify tells more; try an older backup", "%s cannot be restored: %s", c.File, f.Problem)
+		return fail(exitFailed, "lessor verify tells more; try an older backup", "%s cannot be restored: %s",
+			c.File, f.Problem)
 	}
 	if inUse, ok := errors.AsType[*store.InUseError](err); ok && inUse.Dir == filepath.Dir(c.File) {
-		return fail(exitCannotStart, "name a file that lessor backup wrote", "%s is not a backup, but a store in use: %v", c.File, inUse)
+		return fail(exitCannotStart, "name a file that lessor backup wrote",
+			"%s is not a backup, but a store in use: %v", c.File, inUse)
 	}
 	if err != nil {
 		return storeError(c.Data, err)
@@ -94,7 +96,8 @@ func requireClock(now time.Time) error {
 	if now.UTC().Year() >= 2024 {
 		return nil
 	}
-	return fail(exitCannotStart, "set the clock: the number of the new epoch depends on it", "the clock of this machine is wrong: it says %s", now.UTC().Format(time.RFC3339))
+	return fail(exitCannotStart, "set the clock: the number of the new epoch depends on it",
+		"the clock of this machine is wrong: it says %s", now.UTC().Format(time.RFC3339))
 }
 
 // checkReadable returns an error if the backup cannot be read. It runs before the restore, whose

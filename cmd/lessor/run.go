@@ -109,7 +109,8 @@ func (c runCmd) resumeWait() string {
 	if c.Addr == "" {
 		return ""
 	}
-	return fmt.Sprintf("; if another process was running some, these wait up to %s until their leases expire", runner.SharedHeartbeatTimeout)
+	return fmt.Sprintf("; if another process was running some, these wait up to %s until their leases expire",
+		runner.SharedHeartbeatTimeout)
 }
 
 // refuseIdle refuses flags that do nothing without --addr or --data.
@@ -140,7 +141,8 @@ func (c runCmd) check() error {
 		return fail(exitUsage, "", "--max-attempts: is %d; the limit is %d", c.MaxAttempts, lease.MaxBudget)
 	}
 	if c.Timeout != 0 && (c.Timeout < lease.MinTimeout || c.Timeout > lease.MaxTimeout) {
-		return fail(exitUsage, "", "--timeout: is %v; the range is %v to %v", c.Timeout, lease.MinTimeout, lease.MaxTimeout)
+		return fail(exitUsage, "", "--timeout: is %v; the range is %v to %v", c.Timeout, lease.MinTimeout,
+			lease.MaxTimeout)
 	}
 	return nil
 }
@@ -158,7 +160,8 @@ func (c runCmd) open(a *app) (*runner.Job, error) {
 	}
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "lessor-run-"); err != nil {
-			return nil, fail(exitCannotStart, "name a directory with --data", "cannot create a temporary directory: %v", err)
+			return nil, fail(exitCannotStart, "name a directory with --data",
+				"cannot create a temporary directory: %v", err)
 		}
 	}
 	job, err := runner.Open(a.ctx, dir, c.options(), input, c.Force)
@@ -243,7 +246,8 @@ func openError(dir string, err error) error {
 	case errors.As(err, &input):
 		return fail(exitUsage, "", "--input: %v", input.Err)
 	case errors.As(err, &written):
-		return fail(exitCannotStart, "use the version of lessor that wrote it, or name another directory", "%v", written)
+		return fail(exitCannotStart, "use the version of lessor that wrote it, or name another directory",
+			"%v", written)
 	case errors.As(err, &foreign):
 		return fail(exitCannotStart, hintRunDir, "%v", foreign)
 	case errors.As(err, &changed):

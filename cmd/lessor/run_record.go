@@ -80,6 +80,7 @@ func printRecord(w io.Writer, t *lessorv1.Task, failed string) error {
 	if err := added.Encode(r); err != nil {
 		return fmt.Errorf("writing JSON: %w", err)
 	}
-	_, err = fmt.Fprintf(w, "%s,\"line\":%s}\n", bytes.TrimSuffix(task.Bytes(), []byte("}\n")), bytes.TrimSpace(line.Bytes()))
+	_, err = fmt.Fprintf(w, "%s,\"line\":%s}\n", bytes.TrimSuffix(task.Bytes(), []byte("}\n")),
+		bytes.TrimSpace(line.Bytes()))
 	return err
 }

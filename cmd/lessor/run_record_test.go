@@ -32,14 +32,17 @@ func TestObjectOfALine(t *testing.T) {
 			History: []*lessorv1.HistoryEvent{granted(1, 1000), granted(2, 4000)},
 		},
 		`{"number":7,"text":"","exit_code":9,"seconds":0}`: {
-			Spec: spec(""), State: lessorv1.TaskState_TASK_STATE_FAILED, Attempt: 1, Error: exit9, FinishedAt: at(1000), History: []*lessorv1.HistoryEvent{granted(1, 1000)},
+			Spec: spec(""), State: lessorv1.TaskState_TASK_STATE_FAILED, Attempt: 1, Error: exit9, FinishedAt: at(1000),
+			History: []*lessorv1.HistoryEvent{granted(1, 1000)},
 		},
 		`{"number":7}`: { // the error is that of an earlier attempt
-			Spec: spec("\xff"), State: lessorv1.TaskState_TASK_STATE_FAILED, Attempt: 2, Error: exit9, Reason: lessorv1.Reason_REASON_DEADLINE_EXCEEDED,
+			Spec: spec("\xff"), State: lessorv1.TaskState_TASK_STATE_FAILED, Attempt: 2, Error: exit9,
+			Reason:  lessorv1.Reason_REASON_DEADLINE_EXCEEDED,
 			History: []*lessorv1.HistoryEvent{granted(1, 1000)},
 		},
 		`{"number":7,"text":"a"}`: {
-			Spec: spec("a"), State: lessorv1.TaskState_TASK_STATE_FAILED, Attempt: 1, Error: &lessorv1.TaskError{Message: "signal: killed"},
+			Spec: spec("a"), State: lessorv1.TaskState_TASK_STATE_FAILED, Attempt: 1,
+			Error: &lessorv1.TaskError{Message: "signal: killed"},
 		},
 	} {
 		var got, plain strings.Builder

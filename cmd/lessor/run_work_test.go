@@ -49,7 +49,8 @@ func TestRunSubmitsNothingBeforeItsWorkerIsAccepted(t *testing.T) {
 		lis := bufconn.Listen(1 << 20)
 		go func() { _ = server.Serve(lis) }()
 		defer server.Stop()
-		cl, err := dial("passthrough:///coordinator", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+		cl, err := dial("passthrough:///coordinator",
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -64,7 +64,14 @@ func leftOutOf(i salvage.Item) leftOut {
 func (l leftOut) String() string {
 	what := []string{l.Kind}
 	for _, part := range []struct{ before, value string }{
-		{"", l.TaskID}, {"", l.Name}, {"", l.State}, {"queue ", l.Queue}, {"run ", l.RunID}, {"key ", l.IdempotencyKey}, {"workspace ", l.Workspace}, {"tenant ", l.Tenant},
+		{"", l.TaskID},
+		{"", l.Name},
+		{"", l.State},
+		{"queue ", l.Queue},
+		{"run ", l.RunID},
+		{"key ", l.IdempotencyKey},
+		{"workspace ", l.Workspace},
+		{"tenant ", l.Tenant},
 	} {
 		if part.value != "" {
 			what = append(what, part.before+part.value)
@@ -137,7 +144,8 @@ func (c salvageCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		done.Tasks, done.Leases, done.LeftOut, done.Unknown = report.Total, report.Leases, report.LeftOut, report.Unknown
+		done.Tasks, done.Leases, done.LeftOut, done.Unknown = report.Total, report.Leases, report.LeftOut,
+			report.Unknown
 		for state, n := range report.Tasks {
 			done.States[state.String()] = n
 		}
@@ -154,7 +162,10 @@ func (c salvageCmd) Run(a *app) error {
 		return unheard(err, "", "the store in %s was made", c.To)
 	}
 	if done.Items > 0 {
-		return &failure{code: exitFailed, hint: "keep the damaged store; what was left out may be in a backup, or be submitted again"}
+		return &failure{
+			code: exitFailed,
+			hint: "keep the damaged store; what was left out may be in a backup, or be submitted again",
+		}
 	}
 	return nil
 }
@@ -185,7 +196,8 @@ func (c salvageCmd) failure(err error) error {
 	const hint = "free space on that disk, or name a directory on another one"
 	switch {
 	case errors.As(err, &noRoom):
-		return fail(exitCannotStart, hint, "no room for the new store on the disk of %s: it takes at least %s, and %s are free", c.To,
+		return fail(exitCannotStart, hint,
+			"no room for the new store on the disk of %s: it takes at least %s, and %s are free", c.To,
 			words.Bytes(uint64(noRoom.Needed)), words.Bytes(uint64(noRoom.Free)))
 	case noSpace(err):
 		return fail(exitCannotStart, hint, "no space left on the disk of %s", c.To)

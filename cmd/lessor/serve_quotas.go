@@ -29,7 +29,10 @@ type maxFlags struct {
 const keptBack = 500
 
 func (f maxFlags) connections() preauth.Connections {
-	c := preauth.Connections{Most: f.Connections, MostOfPeer: f.ConnectionsOfAddress, HandshakesOfPeer: f.HandshakesOfAddress}
+	c := preauth.Connections{
+		Most: f.Connections, MostOfPeer: f.ConnectionsOfAddress,
+		HandshakesOfPeer: f.HandshakesOfAddress,
+	}
 	if c.Most == 0 {
 		c.Most = connectionsWith(openFiles())
 	}
@@ -57,9 +60,11 @@ func (f maxFlags) warnFewFiles(log *slog.Logger, files int) {
 	switch {
 	case files == 0:
 	case f.Connections > room:
-		log.Warn("--max-connections is more than this process has files for; "+raise, "max_connections", f.Connections, "files", files, "room_for", room)
+		log.Warn("--max-connections is more than this process has files for; "+raise, "max_connections",
+			f.Connections, "files", files, "room_for", room)
 	case f.Connections == 0 && files < 2*keptBack:
-		log.Warn("few connections may be open, because this process may open few files; "+raise, "max_connections", room, "files", files)
+		log.Warn("few connections may be open, because this process may open few files; "+raise,
+			"max_connections", room, "files", files)
 	}
 }
 
@@ -89,7 +94,8 @@ func (f quotaFlags) read() (c quota.Config, err error) {
 			of = c.Credentials
 		}
 		if tenant == "" {
-			return c, fail(exitUsage, "for example acme.calls=50/s", "--quota-tenant: %q is not of the form TENANT.LIMIT", name)
+			return c, fail(exitUsage, "for example acme.calls=50/s",
+				"--quota-tenant: %q is not of the form TENANT.LIMIT", name)
 		}
 		l := of[tenant]
 		if err := setQuota(&l, name[at+1:], value); err != nil {

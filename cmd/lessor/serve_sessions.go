@@ -28,8 +28,12 @@ type healthFlags struct {
 func (s sessionFlags) with(h healthFlags) (session.Config, error) {
 	tenants, err := h.tenants()
 	return session.Config{
-		HeartbeatInterval: s.HeartbeatInterval, IdleTimeout: s.IdleTimeout, SendTimeout: s.SendTimeout, ResourceWait: s.ResourceWait,
-		Health:       session.Thresholds{MemPct: h.Mem, DiskPct: h.Disk, Missed: h.Missed, SaturatedAfter: h.SaturatedAfter},
+		HeartbeatInterval: s.HeartbeatInterval, IdleTimeout: s.IdleTimeout, SendTimeout: s.SendTimeout,
+		ResourceWait: s.ResourceWait,
+		Health: session.Thresholds{
+			MemPct: h.Mem, DiskPct: h.Disk, Missed: h.Missed,
+			SaturatedAfter: h.SaturatedAfter,
+		},
 		TenantHealth: tenants,
 	}, err
 }
@@ -40,7 +44,8 @@ func (h healthFlags) tenants() (map[string]session.Thresholds, error) {
 	for name, value := range h.Tenant {
 		at := strings.LastIndexByte(name, '.')
 		if at < 1 {
-			return nil, fail(exitUsage, "for example acme.mem=80", "--health-tenant: %q is not of the form TENANT.KEY", name)
+			return nil, fail(exitUsage, "for example acme.mem=80",
+				"--health-tenant: %q is not of the form TENANT.KEY", name)
 		}
 		t := all[name[:at]]
 		if err := setThreshold(&t, name[at+1:], value); err != nil {

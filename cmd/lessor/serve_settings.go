@@ -29,7 +29,8 @@ func (c serveCmd) settings(log *slog.Logger) (cfg coordinator.Config, err error)
 	case c.HTTP == "" && c.CallbackURL != "":
 		return cfg, fail(exitUsage, "", "--callback-url: needs --http")
 	case c.Reserve < 0 || c.Reserve > maxReserve:
-		return cfg, fail(exitUsage, "a plain number is MiB; name the unit, such as 512MiB or 2GB", "--disk-reserve: is %d MiB; the range is 0 to %d MiB", c.Reserve, maxReserve)
+		return cfg, fail(exitUsage, "a plain number is MiB; name the unit, such as 512MiB or 2GB",
+			"--disk-reserve: is %d MiB; the range is 0 to %d MiB", c.Reserve, maxReserve)
 	}
 	if recoveries[c.Recovery] == engine.RestoredStore {
 		if err := requireClock(time.Now()); err != nil {
@@ -47,8 +48,9 @@ func (c serveCmd) settings(log *slog.Logger) (cfg coordinator.Config, err error)
 		Backup:   coordinator.Backup(c.Backup),
 		Standbys: standby.Options{Buffer: int64(c.Standby.Buffer), Wait: c.Standby.Wait},
 		Limits: lease.Limits{
-			Payload: int(c.Limit.Payload), Output: int(c.Limit.Output), Checkpoint: int(c.Limit.Checkpoint), Discarded: int(c.Limit.Discarded),
-			Batch: c.Limit.Batch,
+			Payload: int(c.Limit.Payload), Output: int(c.Limit.Output), Checkpoint: int(c.Limit.Checkpoint),
+			Discarded: int(c.Limit.Discarded),
+			Batch:     c.Limit.Batch,
 		},
 		Connections: c.Max.connections(),
 	}

@@ -56,7 +56,8 @@ func (m manager) wants(lines ...string) {
 // directory, and knows that it stops.
 func TestManagerIsTold(t *testing.T) {
 	m := newManager(t)
-	serve := startLessor(t, nil, os.Stderr, "serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--http", "", "--log-level", "error")
+	serve := startLessor(t, nil, os.Stderr, "serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--http", "",
+		"--log-level", "error")
 	told := m.told()
 	if len(told) != 2 || told[0] != "READY=1" || !strings.HasPrefix(told[1], "STATUS=serving gRPC on ") {
 		t.Fatalf("the service manager was told %q, want that the coordinator serves", told)

@@ -40,7 +40,8 @@ func parsed(t *testing.T, args ...string) *cli {
 
 // Each flag of serve sets what it says, and nothing else.
 func TestSettingsOfServe(t *testing.T) {
-	serve := parsed(t, "serve", "--data=d", "--log-level=error", "--recovery=invalidate", "--pprof", "--callback-url=http://c:1", "--task-token-ttl=101m", "--auth",
+	serve := parsed(t, "serve", "--data=d", "--log-level=error", "--recovery=invalidate", "--pprof",
+		"--callback-url=http://c:1", "--task-token-ttl=101m", "--auth",
 		"--auth-audience=a", "--audit-retention=102h", "--host-tenant=b", "--backup-timeout=103m", "--backup-stall=104s", "--standby-buffer=123", "--standby-wait=124s",
 		"--limit-payload=105", "--limit-output=106", "--limit-checkpoint=107", "--limit-discarded=108", "--limit-batch=109",
 		"--max-connections=111", "--max-connections-of-address=110", "--max-handshakes-of-address=125", "--quota=tasks=112", "--quota-credential=watches=113", "--quota-tenant=t.tasks=114",
@@ -66,13 +67,18 @@ func TestSettingsOfServe(t *testing.T) {
 		Limits:      lease.Limits{Payload: 105, Output: 106, Checkpoint: 107, Discarded: 108, Batch: 109},
 		Connections: preauth.Connections{Most: 111, MostOfPeer: 110, HandshakesOfPeer: 125},
 		Quotas: quota.Config{
-			Tenant: quota.Limits{Tasks: 112}, Credential: quota.Limits{Watches: 113}, Tenants: map[string]quota.Limits{"t": {Tasks: 114}},
+			Tenant: quota.Limits{Tasks: 112}, Credential: quota.Limits{Watches: 113},
+			Tenants:     map[string]quota.Limits{"t": {Tasks: 114}},
 			Credentials: map[string]quota.Limits{},
 		},
 		Sessions: session.Config{
-			HeartbeatInterval: 115 * time.Second, IdleTimeout: 116 * time.Minute, SendTimeout: 117 * time.Second, ResourceWait: 118 * time.Second,
+			HeartbeatInterval: 115 * time.Second, IdleTimeout: 116 * time.Minute, SendTimeout: 117 * time.Second,
+			ResourceWait: 118 * time.Second,
 			Health:       session.Thresholds{MemPct: 60, DiskPct: 70, Missed: 119, SaturatedAfter: 120 * time.Second},
-			TenantHealth: map[string]session.Thresholds{"t": {MemPct: 61, DiskPct: 71, Missed: 121, SaturatedAfter: 122 * time.Second}},
+			TenantHealth: map[string]session.Thresholds{"t": {
+				MemPct: 61, DiskPct: 71, Missed: 121,
+				SaturatedAfter: 122 * time.Second,
+			}},
 		},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
@@ -83,14 +89,17 @@ func TestSettingsOfServe(t *testing.T) {
 // Each flag of worker run sets what it says, and nothing else.
 func TestSettingsOfAWorker(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
-	got := parsed(t, "worker", "run", "--queue=q", "--name=n", "--tenant=t", "--workspace=w", "--drain-timeout=1m", "--spool=s", "--inline-limit=8MiB", "-j", "7",
+	got := parsed(t, "worker", "run", "--queue=q", "--name=n", "--tenant=t", "--workspace=w", "--drain-timeout=1m",
+		"--spool=s", "--inline-limit=8MiB", "-j", "7",
 		"--type-limit=a=2", "--single-flight", "--max-bytes=3MiB", "--runtime=r", "--feature=f", "--label=k=v", "--resource=gpu=4",
 		"--package=@org/foo@1,2", "--package=bar", "--installer-timeout=2m", "--", "true",
 	).Worker.Run.config(log)
 	got.Hooks = worker.Hooks{}
 	want := worker.Config{
-		Name: "n", Version: buildVersion(), Tenant: "t", Workspace: "w", DrainTimeout: time.Minute, Disk: "s", MaxMessageBytes: 8<<20 + reportRoom, Logger: log,
-		Concurrency: 7, PerTypeLimits: map[string]int{"a": 2}, SingleFlight: true, MaxBytes: 3 << 20, Runtimes: []string{"r"}, Features: []string{"f"},
+		Name: "n", Version: buildVersion(), Tenant: "t", Workspace: "w", DrainTimeout: time.Minute, Disk: "s",
+		MaxMessageBytes: 8<<20 + reportRoom, Logger: log,
+		Concurrency: 7, PerTypeLimits: map[string]int{"a": 2}, SingleFlight: true, MaxBytes: 3 << 20,
+		Runtimes: []string{"r"}, Features: []string{"f"},
 		Labels: map[string]string{"k": "v"}, Resources: map[string]float64{"gpu": 4},
 		Packages: []worker.Package{{Name: "@org/foo", Version: "1,2"}, {Name: "bar"}}, InstallerTimeout: 2 * time.Minute,
 	}
@@ -116,14 +125,16 @@ func TestSettingsOfAWorkerOfAPool(t *testing.T) {
 		t.Setenv("LESSOR_POOL_URL", test.url)
 		got := parsed(t, "worker", "run", "--queue=q", test.flag, "--", "true").Worker.Run.config(nil)
 		if got.Name != test.name || got.PoolID != test.pool {
-			t.Errorf("at %q with %s: name %q and pool %q, want %q and %q", test.url, test.flag, got.Name, got.PoolID, test.name, test.pool)
+			t.Errorf("at %q with %s: name %q and pool %q, want %q and %q", test.url, test.flag, got.Name, got.PoolID,
+				test.name, test.pool)
 		}
 	}
 }
 
 // Each flag of submit sets the field of its name, and nothing else.
 func TestSettingsOfASubmit(t *testing.T) {
-	got, err := parsed(t, "submit", "--workspace=w", "--queue=q", "--type=t", "--payload=p", "--run-id=r", "--task-key=k", "--asset-id=a", "--idempotency-key=i",
+	got, err := parsed(t, "submit", "--workspace=w", "--queue=q", "--type=t", "--payload=p", "--run-id=r",
+		"--task-key=k", "--asset-id=a", "--idempotency-key=i",
 		"--label=l=v", "--priority=1", "--run-at=2026-12-01T06:00:01Z", "--deadline=2026-12-01T06:00:02Z", "--attempt-timeout=3s", "--start-timeout=4s",
 		"--heartbeat-interval=5s", "--heartbeat-timeout=6s", "--cancel-grace=7s", "--retention=8s", "--concurrency-key=c", "--concurrency-limit=9",
 		"--fairness-key=f", "--max-attempts=10", "--max-losses=11", "--initial-backoff=12s", "--backoff-multiplier=13", "--max-backoff=14s",
@@ -164,15 +175,18 @@ func TestSettingsOfASubmit(t *testing.T) {
 
 // Each flag of the commands that select tasks sets the condition of its name, and nothing else.
 func TestSettingsOfAFilter(t *testing.T) {
-	got, err := parsed(t, "task", "list", "--queue=q", "--state=ready", "--run-id=r", "--type=t", "--host-node=h", "--concurrency-key=c", "--label=l=v",
+	got, err := parsed(t, "task", "list", "--queue=q", "--state=ready", "--run-id=r", "--type=t", "--host-node=h",
+		"--concurrency-key=c", "--label=l=v",
 		"--idempotency-key=i", "--worker=n", "--since=2026-06-01T06:00:01Z", "--until=2026-06-01T06:00:02Z",
 		"--ended-since=2026-06-01T06:00:03Z", "--ended-until=2026-06-01T06:00:04Z", "--end-reason=start_timeout", "--error-category=timeout").Task.List.filter("w")
 	want := &lessorv1.TaskFilter{
-		WorkspaceId: "w", Queue: "q", States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_READY}, RunId: "r", Type: "t", HostNodeId: "h", ConcurrencyKey: "c",
+		WorkspaceId: "w", Queue: "q", States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_READY}, RunId: "r",
+		Type: "t", HostNodeId: "h", ConcurrencyKey: "c",
 		Labels: map[string]string{"l": "v"}, IdempotencyKey: "i", WorkerId: "n",
 		CreatedAfter: &timestamppb.Timestamp{Seconds: 1780293601}, CreatedBefore: &timestamppb.Timestamp{Seconds: 1780293602},
 		FinishedAfter: &timestamppb.Timestamp{Seconds: 1780293603}, FinishedBefore: &timestamppb.Timestamp{Seconds: 1780293604},
-		Reasons: []lessorv1.Reason{lessorv1.Reason_REASON_START_TIMEOUT}, ErrorCategories: []lessorv1.ErrorCategory{lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT},
+		Reasons:         []lessorv1.Reason{lessorv1.Reason_REASON_START_TIMEOUT},
+		ErrorCategories: []lessorv1.ErrorCategory{lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT},
 	}
 	if err != nil || !proto.Equal(got, want) {
 		t.Errorf("the filter is %v (error %v), want %v", got, err, want)

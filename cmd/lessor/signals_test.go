@@ -49,7 +49,8 @@ func TestSignals(t *testing.T) {
 				}
 				synctest.Wait()
 				if soft.Err() == nil || (hard.Err() != nil) != c.hard {
-					t.Errorf("orderly stop: %v, stop at once: %v, want an orderly stop and at once: %t", context.Cause(soft), context.Cause(hard), c.hard)
+					t.Errorf("orderly stop: %v, stop at once: %v, want an orderly stop and at once: %t",
+						context.Cause(soft), context.Cause(hard), c.hard)
 				}
 				close(done)
 			})
@@ -77,7 +78,9 @@ type silent struct {
 	during func()
 }
 
-func (s silent) ListTasks(ctx context.Context, _ *lessorv1.ListTasksRequest, _ ...grpc.CallOption) (*lessorv1.ListTasksResponse, error) {
+func (s silent) ListTasks(
+	ctx context.Context, _ *lessorv1.ListTasksRequest, _ ...grpc.CallOption,
+) (*lessorv1.ListTasksResponse, error) {
 	if s.lists {
 		return &lessorv1.ListTasksResponse{}, nil
 	}
@@ -86,7 +89,9 @@ func (s silent) ListTasks(ctx context.Context, _ *lessorv1.ListTasksRequest, _ .
 	return nil, status.FromContextError(ctx.Err()).Err()
 }
 
-func (s silent) BatchRetryTasks(ctx context.Context, _ *lessorv1.BatchRetryTasksRequest, _ ...grpc.CallOption) (*lessorv1.BatchRetryTasksResponse, error) {
+func (s silent) BatchRetryTasks(
+	ctx context.Context, _ *lessorv1.BatchRetryTasksRequest, _ ...grpc.CallOption,
+) (*lessorv1.BatchRetryTasksResponse, error) {
 	s.during()
 	<-ctx.Done()
 	return nil, status.FromContextError(ctx.Err()).Err()
@@ -109,7 +114,8 @@ func testSignalWhileARunIsResumed(t *testing.T, lists bool) {
 	}
 	defer func() { _ = job.Close() }()
 	work := runWork{
-		runCmd: runCmd{RetryFailed: true}, app: &app{ctx: ctx, stopNow: ctx}, job: job, screen: runner.NewScreen(io.Discard, io.Discard, runner.Apart),
+		runCmd: runCmd{RetryFailed: true}, app: &app{ctx: ctx, stopNow: ctx}, job: job,
+		screen: runner.NewScreen(io.Discard, io.Discard, runner.Apart),
 	}
 	err = work.resume(t.Context(), &client{tasks: silent{lists: lists, during: func() { stop(interrupted) }}})
 	if !errors.Is(err, interrupted) {

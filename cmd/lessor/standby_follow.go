@@ -54,7 +54,10 @@ type follower struct {
 type followStream = grpc.BidiStreamingClient[lessorv1.FollowStoreRequest, lessorv1.FollowStoreResponse]
 
 func newFollower(admin lessorv1.AdminServiceClient, name string, place standby.Place, log *slog.Logger) *follower {
-	f := &follower{admin: admin, name: name, instance: rand.Text(), acks: make(chan records.Position, 1), failures: make(chan error, 1), log: log, onComplete: func() {}}
+	f := &follower{
+		admin: admin, name: name, instance: rand.Text(), acks: make(chan records.Position, 1),
+		failures: make(chan error, 1), log: log, onComplete: func() {},
+	}
 	f.replica = standby.NewReplica(place, func(p records.Position, written lease.Wall) {
 		f.state.acknowledge(written)
 		replace(f.acks, p)
@@ -137,7 +140,8 @@ func (f *follower) note(err error) {
 		return
 	}
 	if told.text != f.problem {
-		f.log.Warn("the standby does not follow now; it tries again until it does", "error", told.text, "hint", told.hint)
+		f.log.Warn("the standby does not follow now; it tries again until it does", "error", told.text,
+			"hint", told.hint)
 		f.problem = told.text
 	}
 }
@@ -258,7 +262,10 @@ func (f *follower) begin(b *lessorv1.FollowBegin) error {
 	case f.copying:
 		f.log.Info("the copy goes on where it was")
 	}
-	return f.replica.Begin(standby.Begin{Format: b.GetFormat(), Copy: b.GetCopy(), StoreBytes: int64(b.GetStoreBytes())})
+	return f.replica.Begin(standby.Begin{
+		Format: b.GetFormat(), Copy: b.GetCopy(),
+		StoreBytes: int64(b.GetStoreBytes()),
+	})
 }
 
 // requireSameFormat refuses a store of another format: of its records this program would know
@@ -280,7 +287,10 @@ func requireSameFormat(theirs uint32) error {
 func opsOf(changes []*lessorv1.StoreChange) (ops []store.Op, size int64) {
 	ops = make([]store.Op, len(changes))
 	for i, c := range changes {
-		ops[i] = store.Op{Keyspace: keyspaceOf(c.GetKeyspace()), Key: c.GetKey(), Value: c.GetValue(), Delete: c.GetDelete()}
+		ops[i] = store.Op{
+			Keyspace: keyspaceOf(c.GetKeyspace()), Key: c.GetKey(), Value: c.GetValue(),
+			Delete: c.GetDelete(),
+		}
 		size += int64(len(c.GetKey()) + len(c.GetValue()))
 	}
 	return ops, size

@@ -117,11 +117,13 @@ func (c *scriptedCall) acked() uint64 {
 func followScript(t *testing.T, calls ...func(*scriptedCall) error) (logged string, err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		lis, server, service := bufconn.Listen(1<<20), grpc.NewServer(), &scripted{calls: make(chan func(*scriptedCall) error, len(calls))}
+		lis, server, service := bufconn.Listen(1<<20), grpc.NewServer(),
+			&scripted{calls: make(chan func(*scriptedCall) error, len(calls))}
 		lessorv1.RegisterAdminServiceServer(server, service)
 		go func() { _ = server.Serve(lis) }()
 		defer server.Stop()
-		cl, dialErr := dial("passthrough:///coordinator", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+		cl, dialErr := dial("passthrough:///coordinator",
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
 		if dialErr != nil {
 			t.Fatal(dialErr)
 		}

@@ -81,7 +81,8 @@ func (s *copyState) readiness() (code int, text string) {
 	case s.problem != "":
 		text = s.problem
 	case s.copying > 0:
-		text = fmt.Sprintf("the store is being copied; %s of about %s have come", words.Bytes(uint64(s.received)), words.Bytes(uint64(s.copying)))
+		text = fmt.Sprintf("the store is being copied; %s of about %s have come",
+			words.Bytes(uint64(s.received)), words.Bytes(uint64(s.copying)))
 	case s.follows:
 		text = "the copy catches up"
 	default:
@@ -103,7 +104,8 @@ func (s *copyState) gauges() []prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, locked(read))
 	}
 	counter := func(name, help string, n *int64) prometheus.Collector {
-		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, locked(func() float64 { return float64(*n) }))
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
+			locked(func() float64 { return float64(*n) }))
 	}
 	return []prometheus.Collector{
 		gauge("lessor_standby_complete", "1 while the copy is complete and follows.", func() float64 {

@@ -33,11 +33,14 @@ func TestStandbySaysWhetherItIsReady(t *testing.T) {
 			}
 		}
 	}
-	const complete, last, copies = "lessor_standby_complete ", "lessor_standby_last_commit_timestamp_seconds ", "lessor_standby_copies_total "
+	const complete, last, copies = "lessor_standby_complete ", "lessor_standby_last_commit_timestamp_seconds ",
+		"lessor_standby_copies_total "
 	_, err := followScript(t, func(c *scriptedCall) error {
-		want(c, http.StatusServiceUnavailable, "not ready: it does not follow yet\n", complete+"0", last+"NaN", copies+"0", "lessor_standby_received_bytes_total 0")
+		want(c, http.StatusServiceUnavailable, "not ready: it does not follow yet\n", complete+"0", last+"NaN",
+			copies+"0", "lessor_standby_received_bytes_total 0")
 		c.begin(true)
-		want(c, http.StatusServiceUnavailable, "not ready: the store is being copied; 0 B of about 4.0 KiB have come\n", complete+"0", copies+"1")
+		want(c, http.StatusServiceUnavailable, "not ready: the store is being copied; 0 B of about 4.0 KiB have come\n",
+			complete+"0", copies+"1")
 		c.commit(5, 7)
 		want(c, http.StatusOK, "ready: the copy is complete and follows; its last commit came at 1970-01-01T00:00:05.000000Z\n", complete+"1", last+"5")
 		return status.Error(codes.Unavailable, "restarting")

@@ -36,7 +36,8 @@ func (c standbyPromoteCmd) Run(a *app) error {
 	done := restored{Data: c.Dir}
 	err := boltstore.Promote(c.Dir, boltstore.Options{}, done.prepare(a))
 	if f, broken := brokenStore(err); broken {
-		return fail(exitFailed, "promote another standby, or restore a backup", "the copy in %s cannot be promoted: %s", c.Dir, f.Problem)
+		return fail(exitFailed, "promote another standby, or restore a backup",
+			"the copy in %s cannot be promoted: %s", c.Dir, f.Problem)
 	}
 	if err != nil {
 		return storeError(c.Dir, err)

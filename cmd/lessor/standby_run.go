@@ -84,7 +84,9 @@ func (c standbyRunCmd) Run(a *app) error {
 
 // follow follows the coordinator until the command is stopped, and prints when the copy is
 // complete: it goes on even if nobody takes the output, but not if that fails.
-func (c standbyRunCmd) follow(a *app, cl *client, place *boltstore.Standby, httpLis net.Listener, log *slog.Logger) error {
+func (c standbyRunCmd) follow(
+	a *app, cl *client, place *boltstore.Standby, httpLis net.Listener, log *slog.Logger,
+) error {
 	host, _ := os.Hostname()
 	told := following{Coordinator: c.Addr, Data: c.Data, Name: cmp.Or(c.Name, host, "standby")}
 	ctx, stop := context.WithCancelCause(a.ctx)

@@ -62,7 +62,8 @@ func (c statusCmd) Run(a *app) error {
 func credentialText(s *lessorv1.GetStatusResponse) string {
 	var parts []string
 	if h := s.GetHolder(); h != nil {
-		parts = append(parts, fmt.Sprintf("%s %s of tenant %s", strings.ToLower(words.Name(h.GetRole())), h.GetSubject(), h.GetTenant()))
+		parts = append(parts, fmt.Sprintf("%s %s of tenant %s", strings.ToLower(words.Name(h.GetRole())),
+			h.GetSubject(), h.GetTenant()))
 	}
 	if ends := s.GetCredentialEndsAt(); ends != nil {
 		parts = append(parts, "good until "+clock(ends)+", for "+words.Span(ends.AsTime().Sub(s.GetServerTime().AsTime())))

@@ -46,13 +46,15 @@ func explainStatus(err error) *failure {
 		return fail(exitFailed, deniedHint(s), "%s", s.Message())
 	case codes.Unavailable:
 		if detail.ReasonOf(s) != "" { // the coordinator has answered
-			return fail(exitUnavailable, waitHint(s, "try again later"), "the coordinator is unavailable: %s", s.Message())
+			return fail(exitUnavailable, waitHint(s, "try again later"), "the coordinator is unavailable: %s",
+				s.Message())
 		}
 		problem, hint := dialProblem(s.Message())
 		return fail(exitUnavailable, waitHint(s, hint), "cannot reach the coordinator: %s", problem)
 	case codes.ResourceExhausted:
 		if detail.ReasonOf(s) == "AUTH_LIMIT" { // a repeat does not help
-			return fail(exitFailed, `"lessor token list" shows the tokens, "lessor key list" the keys`, "%s", s.Message())
+			return fail(exitFailed, `"lessor token list" shows the tokens, "lessor key list" the keys`, "%s",
+				s.Message())
 		}
 		return fail(exitUnavailable, exhaustedHint(s), "%s", exhausted(s))
 	case codes.Aborted:
@@ -64,7 +66,8 @@ func explainStatus(err error) *failure {
 	case codes.Canceled:
 		return fail(exitFailed, "", "the call was cancelled")
 	case codes.Unimplemented:
-		return fail(exitFailed, `compare "lessor version" with "lessor status"`, "the coordinator does not know this call: %s", s.Message())
+		return fail(exitFailed, `compare "lessor version" with "lessor status"`,
+			"the coordinator does not know this call: %s", s.Message())
 	}
 	return fail(exitFailed, "", "%s", s.Message())
 }
@@ -74,14 +77,17 @@ func explainStatus(err error) *failure {
 func explainHTTP(answer, code string) *failure {
 	switch code {
 	case "413":
-		return fail(exitUsage, "raise the limit of the proxy, see docs/deployment.md, or send less", "the message is too large for a proxy in between: it answers with HTTP status %s", answer)
+		return fail(exitUsage, "raise the limit of the proxy, see docs/deployment.md, or send less",
+			"the message is too large for a proxy in between: it answers with HTTP status %s", answer)
 	case "502", "503":
 		return fail(exitUnavailable, "does the coordinator run, and does the proxy have its address? the log of the proxy may say more",
 			"a proxy in between cannot reach the coordinator: it answers with HTTP status %s", answer)
 	case "504":
-		return fail(exitUnavailable, hintMayBeDone, "a proxy in between got no answer from the coordinator in time: it answers with HTTP status %s", answer)
+		return fail(exitUnavailable, hintMayBeDone,
+			"a proxy in between got no answer from the coordinator in time: it answers with HTTP status %s", answer)
 	}
-	return fail(exitUnavailable, hintNoGRPC, "cannot reach the coordinator: the server at that address, or a proxy, does not speak gRPC: it answers with HTTP status %s", answer)
+	return fail(exitUnavailable, hintNoGRPC,
+		"cannot reach the coordinator: the server at that address, or a proxy, does not speak gRPC: it answers with HTTP status %s", answer)
 }
 
 // hintMayBeDone is the hint when the answer is missing.
@@ -121,7 +127,8 @@ func onlyTryMayBeDone(err error) bool {
 // neverSent are what gRPC says if it has no connection that it could have sent the call over: why
 // it made none, or that it uses none any more.
 var neverSent = []string{
-	`desc = "transport: `, `desc = "error reading server preface: `, "name resolver error", "produced zero addresses", "the connection is draining",
+	`desc = "transport: `, `desc = "error reading server preface: `, "name resolver error",
+	"produced zero addresses", "the connection is draining",
 }
 
 // The hints for a credential that is missing or not valid, and for one that may not do this.
@@ -261,10 +268,12 @@ func dialProblem(message string) (problem, hint string) {
 	}
 	_, handshake, _ := strings.Cut(message, "authentication handshake failed: ")
 	handshake = endOfQuoted(handshake)
-	cut := strings.Contains(message, "broken pipe") || strings.Contains(message, "connection reset by peer") || handshake == "EOF"
+	cut := strings.Contains(message, "broken pipe") ||
+		strings.Contains(message, "connection reset by peer") || handshake == "EOF"
 	switch {
 	case strings.HasSuffix(handshake, "deadline exceeded"), strings.Contains(message, "server preface") && strings.Contains(message, "use of closed network connection"):
-		return "the server at that address accepts connections but does not answer", "the coordinator or its machine may be stopped or overloaded; its log may say more"
+		return "the server at that address accepts connections but does not answer",
+			"the coordinator or its machine may be stopped or overloaded; its log may say more"
 	case strings.Contains(handshake, "no application protocol"), strings.Contains(message, "looked like an HTTP/1.1 header"):
 		return noGRPC, hintNoGRPC
 	case strings.Contains(message, "name resolver error"):
@@ -283,12 +292,15 @@ func dialProblem(message string) (problem, hint string) {
 	case handshake != "":
 		return handshake, running
 	case strings.Contains(message, "remote error: tls: expired certificate"):
-		return "it refuses the certificate of --tls-cert: it has expired or is not yet valid", "replace it, unless the clock of the coordinator is wrong"
+		return "it refuses the certificate of --tls-cert: it has expired or is not yet valid",
+			"replace it, unless the clock of the coordinator is wrong"
 	case strings.Contains(message, "remote error: tls: "):
 		_, alert, _ := strings.Cut(message, "remote error: ")
-		return "it refuses the connection: " + endOfQuoted(alert), "the authority of --tls-cert must be in the coordinator's --tls-client-ca"
+		return "it refuses the connection: " + endOfQuoted(alert),
+			"the authority of --tls-cert must be in the coordinator's --tls-client-ca"
 	case strings.Contains(message, "server preface"):
-		return noGRPC + ", or only with TLS", "if it requires TLS, set --tls-ca to its authority; with --tls-cert, that authority must be in its --tls-client-ca. Or " + hintFull + "; the log of the coordinator tells"
+		return noGRPC + ", or only with TLS",
+			"if it requires TLS, set --tls-ca to its authority; with --tls-cert, that authority must be in its --tls-client-ca. Or " + hintFull + "; the log of the coordinator tells"
 	}
 	return message, running
 }

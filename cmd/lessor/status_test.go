@@ -11,7 +11,8 @@ import (
 func TestRoomText(t *testing.T) {
 	of := func(needed uint64) *lessorv1.GetStatusResponse {
 		return &lessorv1.GetStatusResponse{
-			StoreBytes: 300 << 20, StoreFreeBytes: 200 << 20, DiskFreeBytes: new(uint64(16 << 20)), DiskNeededBytes: new(uint64(144 << 20)), StoreNeededBytes: &needed,
+			StoreBytes: 300 << 20, StoreFreeBytes: 200 << 20, DiskFreeBytes: new(uint64(16 << 20)),
+			DiskNeededBytes: new(uint64(144 << 20)), StoreNeededBytes: &needed,
 		}
 	}
 	const has = ": 16.0 MiB are free on the disk and 200.0 MiB inside the store; new tasks need 144.0 MiB on the disk, "

@@ -77,13 +77,16 @@ func storeError(dir string, err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return fail(exitCannotStart, "name a directory that can be created; a symbolic link must lead to an existing directory", "cannot create a store in %s: %v", dir, syscall.ENOENT)
 	case errors.Is(err, syscall.ENOTDIR):
-		return fail(exitCannotStart, "name a directory; it is created if it is missing", "data directory %s is not a directory, or lies below a file", dir)
+		return fail(exitCannotStart, "name a directory; it is created if it is missing",
+			"data directory %s is not a directory, or lies below a file", dir)
 	case noSpace(err):
-		return fail(exitCannotStart, "free space on that disk, or raise the quota of the user", "no space left on the disk of data directory %s", dir)
+		return fail(exitCannotStart, "free space on that disk, or raise the quota of the user",
+			"no space left on the disk of data directory %s", dir)
 	case errors.Is(err, fs.ErrPermission):
 		return fail(exitCannotStart, "the data directory and its files must belong to the user who runs lessor", "no permission for data directory %s", dir)
 	case errors.Is(err, syscall.EROFS):
-		return fail(exitCannotStart, "name a directory that can be written", "data directory %s is on a read-only file system", dir)
+		return fail(exitCannotStart, "name a directory that can be written",
+			"data directory %s is on a read-only file system", dir)
 	case tooManyFiles(err):
 		return fail(exitCannotStart, hintOpenFiles, "cannot use data directory %s: %v", dir, err)
 	case errors.Is(err, syscall.ENOMEM):

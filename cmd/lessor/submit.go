@@ -83,7 +83,8 @@ func (c submitCmd) Run(a *app, line *kong.Context) error {
 		} else if c.Payload == "" && hasUnread(a.in) {
 			a.note("warning: the task has no payload, and standard input was not read; --payload @- sends it")
 		}
-		return unheard(a.answer(answer, id), "another submit without an idempotency key would make a second task", "task %s was submitted", id)
+		return unheard(a.answer(answer, id),
+			"another submit without an idempotency key would make a second task", "task %s was submitted", id)
 	})
 }
 
@@ -163,7 +164,8 @@ func readPayload(r io.Reader, name string) ([]byte, error) {
 		return nil, fail(exitUsage, "", "--payload: %v", err)
 	}
 	if len(data) > maxInline {
-		return nil, fail(exitUsage, "store it elsewhere and submit its name", "--payload: %s has more than the limit of %s", name, words.Bytes(maxInline))
+		return nil, fail(exitUsage, "store it elsewhere and submit its name",
+			"--payload: %s has more than the limit of %s", name, words.Bytes(maxInline))
 	}
 	return data, nil
 }
@@ -172,7 +174,8 @@ func readPayload(r io.Reader, name string) ([]byte, error) {
 // message, before the coordinator checked any field, the error also names the payload.
 func aboutPayload(err error, spec *lessorv1.TaskSpec) error {
 	if _, limit, large := tooLarge(status.Convert(err)); large {
-		return fail(exitUsage, largeHint, "task.payload: has %d bytes; the limit of a whole message is %s", len(spec.GetPayload()), limit)
+		return fail(exitUsage, largeHint, "task.payload: has %d bytes; the limit of a whole message is %s",
+			len(spec.GetPayload()), limit)
 	}
 	if path, _ := detail.Field(status.Convert(err)); path == "task.payload" {
 		f := explainStatus(err)

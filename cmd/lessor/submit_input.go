@@ -78,7 +78,8 @@ func endOfLines(err error, read int64) error {
 	case err == nil:
 		return io.EOF
 	case errors.Is(err, bufio.ErrTooLong):
-		return fail(exitUsage, "write the data to files and submit their names", "line %d has more than %d bytes", read+1, maxSubmitLine)
+		return fail(exitUsage, "write the data to files and submit their names",
+			"line %d has more than %d bytes", read+1, maxSubmitLine)
 	}
 	return fail(exitUsage, "", "--lines: %v", err)
 }

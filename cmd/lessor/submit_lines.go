@@ -188,7 +188,8 @@ func (l *lineSubmits) call(batch []inputLine) (*lessorv1.BatchSubmitTasksRespons
 		if err == nil {
 			return answer, nil
 		}
-		again := status.Code(err) == codes.Unavailable && l.base.GetIdempotencyKey() != "" && l.last != 0 && time.Since(begun) <= callTimeout
+		again := status.Code(err) == codes.Unavailable && l.base.GetIdempotencyKey() != "" && l.last != 0 &&
+			time.Since(begun) <= callTimeout
 		if !again || !l.pause() {
 			return nil, err
 		}

@@ -40,7 +40,9 @@ type batches struct {
 	during func() // is called in each call
 }
 
-func (b *batches) BatchSubmitTasks(ctx context.Context, req *lessorv1.BatchSubmitTasksRequest, _ ...grpc.CallOption) (*lessorv1.BatchSubmitTasksResponse, error) {
+func (b *batches) BatchSubmitTasks(
+	ctx context.Context, req *lessorv1.BatchSubmitTasksRequest, _ ...grpc.CallOption,
+) (*lessorv1.BatchSubmitTasksResponse, error) {
 	if b.during != nil {
 		b.during()
 	}
@@ -58,14 +60,18 @@ func (b *batches) BatchSubmitTasks(ctx context.Context, req *lessorv1.BatchSubmi
 		b.open -= b.ends
 	}
 	if b.quota > 0 && b.open+len(req.GetTasks()) > b.quota {
-		return nil, refusal.Status(&quota.Error{Limit: quota.Tasks, Of: "tenant", Most: fmt.Sprint(b.quota), Used: uint64(b.open), Wait: time.Second})
+		return nil, refusal.Status(&quota.Error{
+			Limit: quota.Tasks, Of: "tenant", Most: fmt.Sprint(b.quota),
+			Used: uint64(b.open), Wait: time.Second,
+		})
 	}
 	b.open += len(req.GetTasks())
 	b.sizes, b.bytes = append(b.sizes, len(req.GetTasks())), max(b.bytes, proto.Size(req))
 	answer := &lessorv1.BatchSubmitTasksResponse{}
 	for _, spec := range req.GetTasks() {
 		b.keys = append(b.keys, spec.GetIdempotencyKey())
-		answer.Results = append(answer.Results, &lessorv1.SubmitResult{TaskId: "id-of-" + string(spec.GetPayload()), Created: true})
+		answer.Results = append(answer.Results,
+			&lessorv1.SubmitResult{TaskId: "id-of-" + string(spec.GetPayload()), Created: true})
 	}
 	return answer, nil
 }
@@ -136,7 +142,8 @@ func TestSubmitLinesUpToTheQuotaOfTasks(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tasks := &batches{most: 10, quota: 5, open: 2, ends: ends}
 			var out bytes.Buffer
-			l := newLineSubmits(&app{streams: streams{out: &out}, ctx: t.Context(), stopNow: t.Context()}, tasks, &lessorv1.TaskSpec{Queue: "q"})
+			l := newLineSubmits(&app{streams: streams{out: &out}, ctx: t.Context(), stopNow: t.Context()}, tasks,
+				&lessorv1.TaskSpec{Queue: "q"})
 			var batch []inputLine
 			var told strings.Builder
 			for i := range 10 {
@@ -147,7 +154,8 @@ func TestSubmitLinesUpToTheQuotaOfTasks(t *testing.T) {
 			}
 			err := l.explained(l.submit(batch))
 			if out.String() != told.String() || !slices.Equal(tasks.sizes, want.sizes) || (err != nil) != want.refused {
-				t.Errorf("%d tasks end: batches of %d, error %v, and\n%swant batches of %d", ends, tasks.sizes, err, &out, want.sizes)
+				t.Errorf("%d tasks end: batches of %d, error %v, and\n%swant batches of %d", ends, tasks.sizes, err,
+					&out, want.sizes)
 			}
 			if err == nil {
 				return
@@ -179,11 +187,13 @@ func TestSubmitLinesStopsAfterTheBatch(t *testing.T) {
 				}
 			}
 			var out bytes.Buffer
-			l := newLineSubmits(&app{streams: streams{out: &out}, ctx: soft, stopNow: hard}, tasks, &lessorv1.TaskSpec{Queue: "q"})
+			l := newLineSubmits(&app{streams: streams{out: &out}, ctx: soft, stopNow: hard}, tasks,
+				&lessorv1.TaskSpec{Queue: "q"})
 			f := explain(l.explained(l.run(strings.NewReader(linesTo(10 * maxSubmitBatch)))))
 			want := fmt.Sprintf("stopped by a signal: interrupt; lines up to %d are submitted%s", len(tasks.keys), unsure)
 			if told := strings.Count(out.String(), "\n"); f.text != want || f.code != 130 || told != len(tasks.keys) || len(tasks.sizes) != 5-signals {
-				t.Errorf("%d signals: exit code %d, error %q after %d batches and %d ids, want %q", signals, f.code, f.text, len(tasks.sizes), told, want)
+				t.Errorf("%d signals: exit code %d, error %q after %d batches and %d ids, want %q", signals, f.code,
+					f.text, len(tasks.sizes), told, want)
 			}
 		})
 	}
@@ -202,7 +212,8 @@ func TestSubmitLinesGivesUp(t *testing.T) {
 			for call := 2; call < 1000; call++ {
 				tasks.away[call] = true
 			}
-			l := newLineSubmits(&app{streams: streams{out: io.Discard}, ctx: ctx, stopNow: t.Context()}, tasks, &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k"})
+			l := newLineSubmits(&app{streams: streams{out: io.Discard}, ctx: ctx, stopNow: t.Context()}, tasks,
+				&lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k"})
 			l.most = 1
 			began := time.Now()
 			f := explain(l.explained(l.run(strings.NewReader(linesTo(2)))))
@@ -257,7 +268,8 @@ func TestSubmitLinesThatNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stopped, stop := context.WithCancelCause(t.Context())
 		out, ids := io.Pipe()
-		l := newLineSubmits(&app{streams: streams{out: ids}, ctx: stopped, stopNow: stopped}, &batches{most: 2}, &lessorv1.TaskSpec{Queue: "q"})
+		l := newLineSubmits(&app{streams: streams{out: ids}, ctx: stopped, stopNow: stopped}, &batches{most: 2},
+			&lessorv1.TaskSpec{Queue: "q"})
 		time.AfterFunc(time.Minute, func() { stop(&interruptedError{signal: os.Interrupt}) })
 		f := explain(l.explained(l.run(strings.NewReader(linesTo(2)))))
 		if want := "stopped by a signal: interrupt; lines up to 2 are submitted"; f.text != want || f.code != 130 {
@@ -275,7 +287,8 @@ func TestSubmitLinesThatCannotPrint(t *testing.T) {
 	} {
 		in, out := io.Pipe()
 		_ = in.CloseWithError(broken)
-		l := newLineSubmits(&app{streams: streams{out: out}, ctx: t.Context(), stopNow: t.Context()}, &batches{most: 2}, &lessorv1.TaskSpec{Queue: "q"})
+		l := newLineSubmits(&app{streams: streams{out: out}, ctx: t.Context(), stopNow: t.Context()}, &batches{most: 2},
+			&lessorv1.TaskSpec{Queue: "q"})
 		err := l.explained(l.submit([]inputLine{{number: 1, text: []byte("a")}, {number: 2, text: []byte("b")}}))
 		if explain(err).text != want || l.created != 2 {
 			t.Errorf("error %q and %d tasks, want %q", err, l.created, want)

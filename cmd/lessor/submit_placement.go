@@ -30,7 +30,8 @@ type placementFlags struct {
 func (p placementFlags) apply(spec *lessorv1.TaskSpec) (err error) {
 	if len(p.RequireRuntime)+len(p.RequireFeature)+len(p.RequireLabel)+len(p.RequireResource) > 0 || p.RequirePackage != "" {
 		spec.Requirements = &lessorv1.Requirements{
-			Runtimes: p.RequireRuntime, Features: p.RequireFeature, Labels: p.RequireLabel, Resources: p.RequireResource, Package: p.RequirePackage,
+			Runtimes: p.RequireRuntime, Features: p.RequireFeature, Labels: p.RequireLabel,
+			Resources: p.RequireResource, Package: p.RequirePackage,
 		}
 	}
 	if spec.ResourceRefs, err = p.refs(); err != nil {
@@ -38,7 +39,10 @@ func (p placementFlags) apply(spec *lessorv1.TaskSpec) (err error) {
 	}
 	spec.Affinity = p.affinity()
 	if p.HostNode != "" || p.ChainIndex != nil || len(p.Middleware) > 0 {
-		spec.TraceMeta = &lessorv1.TraceMeta{HostNodeId: p.HostNode, ChainIndex: p.ChainIndex, MiddlewareChain: p.Middleware}
+		spec.TraceMeta = &lessorv1.TraceMeta{
+			HostNodeId: p.HostNode, ChainIndex: p.ChainIndex,
+			MiddlewareChain: p.Middleware,
+		}
 	}
 	return nil
 }

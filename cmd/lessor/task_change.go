@@ -37,7 +37,8 @@ func (c taskCancelCmd) Run(a *app) error {
 		if filter != nil {
 			none := func() error { return requireRun(a, cl, filter) }
 			return changeAll(a, "asked to end", none, func(ctx context.Context, token string) (bulkAnswer, error) {
-				return cl.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{Filter: filter, All: c.All, Reason: c.Reason, PageToken: token})
+				return cl.tasks.BatchCancelTasks(ctx,
+					&lessorv1.BatchCancelTasksRequest{Filter: filter, All: c.All, Reason: c.Reason, PageToken: token})
 			})
 		}
 		return changeEach(a, c.TaskID, func(ctx context.Context, id string) (proto.Message, string, error) {
@@ -76,11 +77,16 @@ func (c taskRetryCmd) Run(a *app) error {
 		if filter != nil {
 			none := func() error { return requireRun(a, cl, filter) }
 			return changeAll(a, "retried", none, func(ctx context.Context, token string) (bulkAnswer, error) {
-				return cl.tasks.BatchRetryTasks(ctx, &lessorv1.BatchRetryTasksRequest{Filter: filter, All: c.All, Deadline: c.Deadline.timestamp(), PageToken: token})
+				return cl.tasks.BatchRetryTasks(ctx,
+					&lessorv1.BatchRetryTasksRequest{
+						Filter: filter, All: c.All,
+						Deadline: c.Deadline.timestamp(), PageToken: token,
+					})
 			})
 		}
 		return changeEach(a, c.TaskID, func(ctx context.Context, id string) (proto.Message, string, error) {
-			answer, err := cl.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: id, Deadline: c.Deadline.timestamp()})
+			answer, err := cl.tasks.RetryTask(ctx,
+				&lessorv1.RetryTaskRequest{TaskId: id, Deadline: c.Deadline.timestamp()})
 			return answer, stateLine(answer.GetTask()), err
 		})
 	})
@@ -94,14 +100,18 @@ func requireRun(a *app, cl *client, filter *lessorv1.TaskFilter) error {
 	if filter.GetRunId() == "" {
 		return nil
 	}
-	req := &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{WorkspaceId: filter.GetWorkspaceId(), RunId: filter.GetRunId()}, PageSize: 1}
+	req := &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{
+		WorkspaceId: filter.GetWorkspaceId(),
+		RunId:       filter.GetRunId(),
+	}, PageSize: 1}
 	for {
 		page, err := cl.tasks.ListTasks(a.ctx, req)
 		if err != nil || len(page.GetTasks()) > 0 {
 			return err
 		}
 		if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
-			return fail(exitNotFound, "tasks that have ended are deleted when their retention is over", "there is no task with the run id %q", filter.GetRunId())
+			return fail(exitNotFound, "tasks that have ended are deleted when their retention is over",
+				"there is no task with the run id %q", filter.GetRunId())
 		}
 	}
 }
@@ -134,7 +144,8 @@ func (c taskDeleteCmd) Run(a *app) error {
 		}
 		if filter != nil {
 			return changeAll(a, "deleted", nil, func(ctx context.Context, token string) (bulkAnswer, error) {
-				return cl.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: filter, All: c.All, Force: c.Force, PageToken: token})
+				return cl.tasks.BatchDeleteTasks(ctx,
+					&lessorv1.BatchDeleteTasksRequest{Filter: filter, All: c.All, Force: c.Force, PageToken: token})
 			})
 		}
 		return changeEach(a, c.TaskID, func(ctx context.Context, id string) (proto.Message, string, error) {

@@ -16,7 +16,8 @@ func (d details) addDiscarded(t *lessorv1.Task) {
 	}
 	for _, r := range t.GetDiscarded() {
 		text := fmt.Sprintf("%s by worker %s at %s, attempt %d: %s",
-			words.Bytes(uint64(r.GetSizeBytes())), r.GetWorkerId(), clock(r.GetAt()), r.GetAttempt(), words.Name(r.GetReason()))
+			words.Bytes(uint64(r.GetSizeBytes())), r.GetWorkerId(), clock(r.GetAt()), r.GetAttempt(),
+			words.Name(r.GetReason()))
 		for _, artifact := range r.GetArtifacts() {
 			text += "\n" + words.Artifact(artifact)
 		}
@@ -29,7 +30,8 @@ func writeDiscarded(w io.Writer, t *lessorv1.Task, attempt uint32) error {
 	var kept []string
 	for _, r := range t.GetDiscarded() {
 		if r.GetAttempt() == attempt {
-			return writeResult(w, fmt.Sprintf("the discarded result of attempt %d", attempt), r.GetOutput(), r.GetArtifacts())
+			return writeResult(w, fmt.Sprintf("the discarded result of attempt %d", attempt), r.GetOutput(),
+				r.GetArtifacts())
 		}
 		kept = append(kept, fmt.Sprint(r.GetAttempt()))
 	}

@@ -29,7 +29,8 @@ type taskFilter struct {
 
 // isSet reports whether there is any condition.
 func (f taskFilter) isSet() bool {
-	return f.Queue != "" || len(f.State) > 0 || f.RunID != "" || f.Type != "" || f.HostNode != "" || f.ConcurrencyKey != "" || len(f.Label) > 0 ||
+	return f.Queue != "" || len(f.State) > 0 || f.RunID != "" || f.Type != "" || f.HostNode != "" ||
+		f.ConcurrencyKey != "" || len(f.Label) > 0 ||
 		f.IdempotencyKey != "" || f.Worker != "" || !f.Since.IsZero() || !f.Until.IsZero() ||
 		!f.EndedSince.IsZero() || !f.EndedUntil.IsZero() || len(f.EndReason) > 0 || len(f.ErrorCategory) > 0
 }
@@ -83,19 +84,23 @@ func parseStates(names []string) ([]lessorv1.TaskState, error) {
 // parseReasons reads the names of reasons for which tasks end.
 func parseReasons(names []string) ([]lessorv1.Reason, error) {
 	return parseNames(names, words.EndReasonNamed, func(name string) error {
-		return fail(exitUsage, "reasons are "+strings.Join(words.EndReasonNames(), ", "), "--end-reason: %q is not a reason for which a task ends", name)
+		return fail(exitUsage, "reasons are "+strings.Join(words.EndReasonNames(), ", "),
+			"--end-reason: %q is not a reason for which a task ends", name)
 	})
 }
 
 // parseCategories reads the names of categories of errors.
 func parseCategories(names []string) ([]lessorv1.ErrorCategory, error) {
 	return parseNames(names, words.CategoryNamed, func(name string) error {
-		return fail(exitUsage, "categories are "+strings.Join(words.CategoryNames(), ", "), "--error-category: %q is not a category of errors", name)
+		return fail(exitUsage, "categories are "+strings.Join(words.CategoryNames(), ", "),
+			"--error-category: %q is not a category of errors", name)
 	})
 }
 
 // parseNames reads names of values of an enum, with or without its prefix, in any case.
-func parseNames[E any](names []string, named func(string) (E, bool), refused func(name string) error) (values []E, err error) {
+func parseNames[E any](
+	names []string, named func(string) (E, bool), refused func(name string) error,
+) (values []E, err error) {
 	for _, name := range names {
 		value, known := named(name)
 		if !known {

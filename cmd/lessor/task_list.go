@@ -54,7 +54,8 @@ func (c taskListCmd) Run(a *app) error {
 
 // listLeftOut has the paths of the fields that a list leaves out.
 var listLeftOut = []string{
-	"spec.payload", "output", "artifacts", "metrics", "checkpoint", "history", "history_dropped", "feedback", "discarded.output", "discarded.artifacts",
+	"spec.payload", "output", "artifacts", "metrics", "checkpoint", "history", "history_dropped", "feedback",
+	"discarded.output", "discarded.artifacts",
 	"error.stack_trace", "middlewares", "cancelled_during_phase", "partial_progress",
 }
 

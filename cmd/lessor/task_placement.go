@@ -26,7 +26,8 @@ func (d details) addPlacement(s *lessorv1.TaskSpec) {
 		d.add("resource", refText(ref))
 	}
 	if a := s.GetAffinity(); a != nil {
-		d.add("affinity", fmt.Sprintf("%s, %s, for %v", a.GetKey(), strings.ToLower(words.Name(a.GetMode())), a.GetTtl().AsDuration()))
+		d.add("affinity", fmt.Sprintf("%s, %s, for %v", a.GetKey(), strings.ToLower(words.Name(a.GetMode())),
+			a.GetTtl().AsDuration()))
 	}
 }
 

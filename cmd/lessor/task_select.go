@@ -16,9 +16,11 @@ type taskSelection struct {
 func (s taskSelection) selected(workspace string) (*lessorv1.TaskFilter, error) {
 	switch {
 	case len(s.TaskID) > 0 && (s.isSet() || s.All):
-		return nil, fail(exitUsage, "name tasks, or select them by their properties", "task ids cannot be used with a filter or --all")
+		return nil, fail(exitUsage, "name tasks, or select them by their properties",
+			"task ids cannot be used with a filter or --all")
 	case s.All && s.isSet():
-		return nil, fail(exitUsage, "leave out --all, or leave out the conditions", "--all: selects every task of the workspace and cannot be used with conditions")
+		return nil, fail(exitUsage, "leave out --all, or leave out the conditions",
+			"--all: selects every task of the workspace and cannot be used with conditions")
 	case len(s.TaskID) > 0:
 		return nil, nil
 	case !s.All && !s.isSet():

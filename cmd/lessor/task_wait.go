@@ -109,7 +109,9 @@ func (w *taskWait) awaitSelected(ctx context.Context, filter *lessorv1.TaskFilte
 
 // selected returns the ids of the tasks that a filter selects and that have not ended, but for
 // those that are known. It prints those that have. All are known then.
-func (w *taskWait) selected(ctx context.Context, filter *lessorv1.TaskFilter, known map[string]bool) (ids []string, err error) {
+func (w *taskWait) selected(
+	ctx context.Context, filter *lessorv1.TaskFilter, known map[string]bool,
+) (ids []string, err error) {
 	req := &lessorv1.ListTasksRequest{Filter: filter, PageSize: maxPage}
 	for {
 		page, err := w.page(ctx, req)

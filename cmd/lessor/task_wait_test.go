@@ -40,7 +40,9 @@ type restarting struct {
 	away int
 }
 
-func (r *restarting) ListTasks(context.Context, *lessorv1.ListTasksRequest, ...grpc.CallOption) (*lessorv1.ListTasksResponse, error) {
+func (r *restarting) ListTasks(
+	context.Context, *lessorv1.ListTasksRequest, ...grpc.CallOption,
+) (*lessorv1.ListTasksResponse, error) {
 	if r.away--; r.away >= 0 {
 		return nil, status.Error(codes.Unavailable, "restarting")
 	}

@@ -34,7 +34,8 @@ func (c taskWatchCmd) Run(a *app) error {
 		return fail(exitUsage, "see lessor task watch --help", "name either a task or, with --run-id, a run")
 	}
 	if c.ExitStatus && c.RunID != "" {
-		return fail(exitUsage, "\"lessor task wait --run-id\" waits for the tasks of a run", "--exit-status needs a task: a run has no end")
+		return fail(exitUsage, "\"lessor task wait --run-id\" waits for the tasks of a run",
+			"--exit-status needs a task: a run has no end")
 	}
 	return c.with(a, func(cl *client) error {
 		stream, err := cl.tasks.WatchTask(a.ctx, &lessorv1.WatchTaskRequest{
@@ -114,7 +115,8 @@ func (c taskWatchCmd) outcome(a *app, cl *client, last *lessorv1.WatchTaskRespon
 		state = got.GetTask().GetState()
 	}
 	if state != lessorv1.TaskState_TASK_STATE_COMPLETED {
-		return fail(exitFailed, fmt.Sprintf("\"lessor task explain %s\" says why", c.TaskID), "%s is %s", c.TaskID, words.Name(state))
+		return fail(exitFailed, fmt.Sprintf("\"lessor task explain %s\" says why", c.TaskID), "%s is %s",
+			c.TaskID, words.Name(state))
 	}
 	return nil
 }

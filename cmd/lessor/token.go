@@ -102,7 +102,8 @@ func (c tokenCreateCmd) create(a *app) (made *lessorv1.CreateTokenResponse, err 
 				a.note("there was no store in %s: a new, empty one was made", c.Data)
 			}
 			made, err = coordinator.IssueToken(a.ctx, st, cmp.Or(c.Audience, auth.DefaultAudience), auth.Request{
-				Tenant: cmp.Or(c.Tenant, gate.DefaultTenant), Role: role, Subject: c.Subject, Life: c.TTL, IssuedBy: "lessor token create --data",
+				Tenant: cmp.Or(c.Tenant, gate.DefaultTenant), Role: role, Subject: c.Subject, Life: c.TTL,
+				IssuedBy: "lessor token create --data",
 			})
 			return err
 		})
@@ -166,7 +167,8 @@ func tokenCells(t *lessorv1.TokenInfo, keys []*lessorv1.SigningKey, now time.Tim
 		state = "key retired"
 	}
 	return []string{
-		t.GetTokenId(), words.Name(t.GetRole()), t.GetSubject(), state, age(t.GetIssuedAt()), minute(ends), t.GetIssuedBy(), t.GetIssuerId(),
+		t.GetTokenId(), words.Name(t.GetRole()), t.GetSubject(), state, age(t.GetIssuedAt()), minute(ends),
+		t.GetIssuedBy(), t.GetIssuerId(),
 	}
 }
 

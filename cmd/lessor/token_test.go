@@ -46,7 +46,8 @@ func TestTokenListShowsRetiredKeys(t *testing.T) {
 	}
 	certificate := tokenCells(&lessorv1.TokenInfo{TokenId: "cert-1", RevokedAt: at(0)}, keys, now)
 	if certificate[1] != "" || certificate[3] != "revoked" {
-		t.Errorf("a revoked certificate is shown with the role %q and the state %q, want no role and revoked", certificate[1], certificate[3])
+		t.Errorf("a revoked certificate is shown with the role %q and the state %q, want no role and revoked",
+			certificate[1], certificate[3])
 	}
 }
 

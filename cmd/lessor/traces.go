@@ -73,7 +73,10 @@ func withoutPassword(endpoint string) string {
 
 // inTrace puts each call into the trace that the environment names, which a command has if it runs
 // as a task.
-func inTrace(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func inTrace(
+	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	opts ...grpc.CallOption,
+) error {
 	if s := os.Getenv("TRACEPARENT"); s != "" {
 		if _, ok := traceparent.Parse(s); ok {
 			ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", s)

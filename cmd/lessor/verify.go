@@ -64,9 +64,11 @@ type verdict struct {
 
 func (v verdict) String() string {
 	if v.NotCounted {
-		return counted(uint64(v.Findings), "finding") + ": the store cannot be opened, so that its records and tasks were not counted"
+		return counted(uint64(v.Findings),
+			"finding") + ": the store cannot be opened, so that its records and tasks were not counted"
 	}
-	text := fmt.Sprintf("%s: format %d, epoch %d, %s, %s, %s", counted(uint64(v.Findings), "finding"), v.Format, v.Epoch,
+	text := fmt.Sprintf("%s: format %d, epoch %d, %s, %s, %s", counted(uint64(v.Findings), "finding"),
+		v.Format, v.Epoch,
 		counted(v.Records, "record"), counted(v.Tasks, "task"), counted(v.Leases, "live lease"))
 	if v.LastCommit != nil {
 		text += ", last commit at " + v.LastCommit.Format(lastCommitForm)
@@ -90,7 +92,10 @@ func (c verifyCmd) Run(a *app) error {
 		return err
 	}
 	if v.Findings > 0 {
-		return &failure{code: exitFailed, hint: "keep the damaged store, and restore a backup that verifies, or make a new store of everything that can be read with lessor salvage"}
+		return &failure{
+			code: exitFailed,
+			hint: "keep the damaged store, and restore a backup that verifies, or make a new store of everything that can be read with lessor salvage",
+		}
 	}
 	return nil
 }
@@ -147,7 +152,8 @@ func verifyOrFail(st store.Store) (v verdict, err error) {
 		return nil
 	})
 	if err == nil && first != nil {
-		err = fail(exitFailed, "lessor verify lists them all; nothing was changed", "the store has findings; the first one is: %v", first)
+		err = fail(exitFailed, "lessor verify lists them all; nothing was changed",
+			"the store has findings; the first one is: %v", first)
 	}
 	return v, err
 }

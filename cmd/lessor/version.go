@@ -21,7 +21,8 @@ type versionCmd struct{}
 func (versionCmd) Run(a *app) error {
 	if a.json {
 		return json.NewEncoder(a.out).Encode(map[string]any{
-			"version": buildVersion(), "go": runtime.Version(), "protocol": session.Protocol, "store_format": store.Current().Format(),
+			"version": buildVersion(), "go": runtime.Version(), "protocol": session.Protocol,
+			"store_format": store.Current().Format(),
 		})
 	}
 	_, err := fmt.Fprintln(a.out, versionLine())
@@ -29,7 +30,8 @@ func (versionCmd) Run(a *app) error {
 }
 
 func versionLine() string {
-	return fmt.Sprintf("lessor %s (protocol %d, store format %d, %s)", buildVersion(), session.Protocol, store.Current().Format(), runtime.Version())
+	return fmt.Sprintf("lessor %s (protocol %d, store format %d, %s)", buildVersion(), session.Protocol,
+		store.Current().Format(), runtime.Version())
 }
 
 // versionFlag is --version. It prints the same as lessor version, wherever it stands on the command

@@ -74,7 +74,8 @@ func (c workerCheckCmd) Run(a *app) error {
 	if n := report.Count(workercheck.Failed); n > 0 {
 		return fail(exitFailed, c.hint(), "%d of %d cases failed", n, len(report.Results))
 	}
-	a.note("nothing is wrong: %d cases passed, %d skipped; the worker speaks by %s", report.Count(workercheck.Passed), report.Count(workercheck.Skipped), report.Way)
+	a.note("nothing is wrong: %d cases passed, %d skipped; the worker speaks by %s",
+		report.Count(workercheck.Passed), report.Count(workercheck.Skipped), report.Way)
 	return nil
 }
 

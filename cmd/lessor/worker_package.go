@@ -31,12 +31,14 @@ func (f workerFilter) selected() (*lessorv1.WorkerFilter, error) {
 	isSet := f.Worker != "" || f.Session != "" || f.Queue != "" || f.Pool != "" || len(f.Label) > 0
 	switch {
 	case f.All && isSet:
-		return nil, fail(exitUsage, "leave out --all, or leave out the conditions", "--all: selects every worker and cannot be used with conditions")
+		return nil, fail(exitUsage, "leave out --all, or leave out the conditions",
+			"--all: selects every worker and cannot be used with conditions")
 	case !f.All && !isSet:
 		return nil, fail(exitUsage, "select workers by --worker, --session, --queue, --pool or --label, or with --all", "no workers are selected")
 	}
 	return &lessorv1.WorkerFilter{
-		WorkerId: f.Worker, SessionId: f.Session, Queue: f.Queue, WorkspaceId: f.Workspace, PoolId: f.Pool, Labels: f.Label,
+		WorkerId: f.Worker, SessionId: f.Session, Queue: f.Queue, WorkspaceId: f.Workspace, PoolId: f.Pool,
+		Labels: f.Label,
 	}, nil
 }
 
@@ -70,7 +72,8 @@ Examples:
 func (c workerInstallCmd) Run(a *app) error {
 	return c.change(a, "installed", func(cl *client, to packageRequest) (packageAnswer, error) {
 		return cl.admin.InstallPackage(a.ctx, &lessorv1.InstallPackageRequest{
-			Name: to.pkg.Name, Version: to.pkg.Version, Source: c.Source, Sha256: c.SHA256, Workers: to.workers, Wait: span(to.wait), RequestId: to.id,
+			Name: to.pkg.Name, Version: to.pkg.Version, Source: c.Source, Sha256: c.SHA256,
+			Workers: to.workers, Wait: span(to.wait), RequestId: to.id,
 		})
 	})
 }
@@ -158,7 +161,9 @@ func (c packageChange) request() (packageRequest, error) {
 
 // follow repeats the call until each session has a result or the wait is over, and returns the last
 // answer; nil if there is none.
-func (c packageChange) follow(a *app, done string, call func(wait time.Duration) (packageAnswer, error)) (last packageAnswer, err error) {
+func (c packageChange) follow(
+	a *app, done string, call func(wait time.Duration) (packageAnswer, error),
+) (last packageAnswer, err error) {
 	shown := uint32(0)
 	for end := time.Now().Add(c.Wait); ; {
 		answer, err := call(min(max(time.Until(end), 0), packageWait))

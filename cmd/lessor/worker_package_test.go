@@ -113,7 +113,8 @@ func TestExitCodesOfPackages(t *testing.T) {
 	} {
 		addr := answerWith(t, func(string, proto.Message) (proto.Message, error) { return c.answer, nil })
 		var out, stderr strings.Builder
-		code := run([]string{"worker", "install", "p@1", "--all", "--addr", addr, "--wait", c.wait}, streams{out: &out, err: &stderr})
+		code := run([]string{"worker", "install", "p@1", "--all", "--addr", addr, "--wait", c.wait},
+			streams{out: &out, err: &stderr})
 		if code != c.code || lastLines(stderr.String(), c.said) != c.said {
 			t.Errorf("%s: exit code %d, and it said\n%s%s\nwant %d and\n%s", name, code, &out, &stderr, c.code, c.said)
 		}
@@ -175,11 +176,13 @@ func TestWaitForPackages(t *testing.T) {
 		last, err = packageChange{Wait: time.Hour}.follow(a, "installed", failing)
 		code = report(a.streams, err)
 		if want := "error: no answer in time; if workers were asked, they go on\nhint: " + hintPackages + `, "lessor audit list" whether they were asked` + "\n"; code != 3 || stderr.String() != want || last != nil {
-			t.Errorf("the first call fails, exit code %d, and it returned %v; it said\n%s\nwant 3 and\n%s", code, last, &stderr, want)
+			t.Errorf("the first call fails, exit code %d, and it returned %v; it said\n%s\nwant 3 and\n%s", code, last,
+				&stderr, want)
 		}
 
 		for _, why := range []error{status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: refused"`), status.Error(codes.NotFound, "none")} {
-			_, err = packageChange{Wait: time.Hour}.follow(a, "installed", func(time.Duration) (packageAnswer, error) { return nil, why })
+			_, err = packageChange{Wait: time.Hour}.follow(a, "installed",
+				func(time.Duration) (packageAnswer, error) { return nil, why })
 			if !errors.Is(err, why) {
 				t.Errorf("the first call fails with %v, and it returned %v, want only that", why, err)
 			}
@@ -226,7 +229,8 @@ func TestCoordinatorDiesWhilePackagesAreInstalled(t *testing.T) {
 		_ = back.Close()
 	}()
 	var stderr strings.Builder
-	code := run([]string{"worker", "install", "p@1", "--all", "--addr", lis.Addr().String()}, streams{out: io.Discard, err: &stderr})
+	code := run([]string{"worker", "install", "p@1", "--all", "--addr", lis.Addr().String()},
+		streams{out: io.Discard, err: &stderr})
 	want := "; if workers were asked, they go on\nhint: " + hintPackages + `, "lessor audit list" whether they were asked` + "\n"
 	if code != 3 || lastLines(stderr.String(), want) != want {
 		t.Errorf("exit code %d; it said\n%s\nwant 3 and\n%s", code, &stderr, want)

@@ -110,7 +110,8 @@ func (c workerRunCmd) Run(a *app) error {
 		defer a.closeUnanswered(cl)()
 		err = w.Run(a.ctx)
 		if errors.Is(err, worker.ErrConnClosed) {
-			return fail(exitUnavailable, "the log names the tasks; others get them when their leases expire", "the coordinator did not answer the last reports for %v", unansweredAfter)
+			return fail(exitUnavailable, "the log names the tasks; others get them when their leases expire",
+				"the coordinator did not answer the last reports for %v", unansweredAfter)
 		}
 		return workerError(err)
 	})

@@ -14,7 +14,8 @@ func TestTypeNamedTwice(t *testing.T) {
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
 	run := workerRunCmd{
-		Queue: []string{"q"}, Type: []string{"b", "a", "b"}, Spool: t.TempDir(), DrainTimeout: time.Second, Command: []string{"true"},
+		Queue: []string{"q"}, Type: []string{"b", "a", "b"}, Spool: t.TempDir(), DrainTimeout: time.Second,
+		Command:      []string{"true"},
 		Capabilities: capabilities{Jobs: 1}, Log: logging{Level: "error"},
 	}
 	run.Addr = "127.0.0.1:1"

@@ -46,10 +46,13 @@ func workerError(err error) error {
 
 // flagNames replaces the fields of worker.Config by the flags that set them.
 var flagNames = strings.NewReplacer(
-	"Config.Name", "--name", "Config.Tenant", "--tenant", "Config.Workspace", "--workspace", "Config.PoolID", readiness.VarPoolID,
+	"Config.Name", "--name", "Config.Tenant", "--tenant", "Config.Workspace", "--workspace", "Config.PoolID",
+	readiness.VarPoolID,
 	"Config.Concurrency", "--jobs",
-	"Config.PerTypeLimits", "--type-limit", "Config.MaxBytes", "--max-bytes", "Config.Runtimes", "--runtime", "Config.Features", "--feature",
-	"Config.Labels", "--label", "Config.Resources", "--resource", "Config.Packages", "--package", "Config.InstallerTimeout", "--installer-timeout",
+	"Config.PerTypeLimits", "--type-limit", "Config.MaxBytes", "--max-bytes", "Config.Runtimes", "--runtime",
+	"Config.Features", "--feature",
+	"Config.Labels", "--label", "Config.Resources", "--resource", "Config.Packages", "--package",
+	"Config.InstallerTimeout", "--installer-timeout",
 	"Config.DrainTimeout", "--drain-timeout", "Config.Disk", "--spool",
 )
 

@@ -87,7 +87,10 @@ func withTrail(t *testing.T, test func(d *fakeEngine, trail *Trail)) {
 
 // refusal returns an entry about a refused call.
 func refusal(subject, action string) records.Audit {
-	return records.Audit{Tenant: "acme", Subject: subject, Action: action, Outcome: "E.AUTH.FORBIDDEN", Object: "t1", Detail: "reason:\"x\""}
+	return records.Audit{
+		Tenant: "acme", Subject: subject, Action: action, Outcome: "E.AUTH.FORBIDDEN", Object: "t1",
+		Detail: "reason:\"x\"",
+	}
 }
 
 // X4: the first refusal of a kind gets an entry at once. All further refusals of this kind get one

@@ -130,7 +130,11 @@ func (k *Keyring) stale(tenant string, now time.Time) (old []records.Token, left
 		}
 	}
 	if extra := len(withdrawn) - maxTokens; extra > 0 {
-		slices.SortFunc(withdrawn, func(a, b records.Token) int { return cmp.Compare(k.withdrawnAt(a, now), k.withdrawnAt(b, now)) })
+		slices.SortFunc(withdrawn, func(a,
+			b records.Token,
+		) int {
+			return cmp.Compare(k.withdrawnAt(a, now), k.withdrawnAt(b, now))
+		})
 		old = append(old, withdrawn[:extra]...)
 	}
 	if left+len(ended) >= maxTokens {
@@ -188,7 +192,9 @@ func (k *Keyring) Revoke(ctx context.Context, tenant, id, by string, now time.Ti
 // retire of 0 ends the tokens of the older keys at once. Tokens that ended with their key are
 // marked as revoked, so that they stay apart from those that expired by themselves. Their key is
 // kept until the next rotation, to name their holders in refusals.
-func (k *Keyring) Rotate(ctx context.Context, tenant string, retire *time.Duration, now time.Time) (records.SigningKey, error) {
+func (k *Keyring) Rotate(
+	ctx context.Context, tenant string, retire *time.Duration, now time.Time,
+) (records.SigningKey, error) {
 	done, err := k.changing.begin(ctx, tenant)
 	if err != nil {
 		return records.SigningKey{}, err

@@ -51,7 +51,8 @@ func open(t *testing.T, st store.Store, audience string) *testKeyring {
 // issue makes a token that is valid for an hour.
 func (d *testKeyring) issue(tenant string) (token, id string) {
 	d.Helper()
-	token, t, err := d.Create(d.Context(), auth.Request{Tenant: tenant, Role: auth.Worker, Subject: "w", Life: time.Hour, IssuedBy: "ann"}, noon)
+	token, t, err := d.Create(d.Context(),
+		auth.Request{Tenant: tenant, Role: auth.Worker, Subject: "w", Life: time.Hour, IssuedBy: "ann"}, noon)
 	if err != nil {
 		d.Fatal(err)
 	}
@@ -328,7 +329,8 @@ func TestTokenLimit(t *testing.T) {
 		}
 	}
 	if _, _, err = d.Create(t.Context(), one, noon); err != nil || len(d.List("acme")) != mostTokens+2 {
-		t.Errorf("a token after one was revoked: %v, %d listed, want %d with that one and the certificate", err, len(d.List("acme")), mostTokens+2)
+		t.Errorf("a token after one was revoked: %v, %d listed, want %d with that one and the certificate", err,
+			len(d.List("acme")), mostTokens+2)
 	}
 	_, _, err = d.Create(t.Context(), one, ends.Add(-1))
 	wantFull(t, "one more token, shortly before the others expire", err)
@@ -344,7 +346,10 @@ func TestTokenLimitAfterALeak(t *testing.T) {
 	const week = 7 * 24 * time.Hour
 	for _, retire := range []time.Duration{0, time.Minute} {
 		d := fill(t, mostTokens, func(i int) records.Token {
-			return records.Token{Tenant: "acme", ID: fmt.Sprint("k", i), Key: "s", ExpiresAt: lease.WallOf(noon.Add(auth.MaxLife))}
+			return records.Token{
+				Tenant: "acme", ID: fmt.Sprint("k", i), Key: "s",
+				ExpiresAt: lease.WallOf(noon.Add(auth.MaxLife)),
+			}
 		})
 		if _, err := d.Rotate(t.Context(), "acme", &retire, noon); err != nil {
 			t.Fatal(err)
@@ -368,7 +373,8 @@ func TestTokenLimitAfterALeak(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := len(d.List("acme")); n != mostTokens+1 || !d.Withdrawn("acme", one.ID, ended.Add(time.Second)) {
-			t.Errorf("key retired after %v: %d are listed, want the new token and the %d that were withdrawn last", retire, n, mostTokens)
+			t.Errorf("key retired after %v: %d are listed, want the new token and the %d that were withdrawn last",
+				retire, n, mostTokens)
 		}
 		if _, _, err := d.Create(t.Context(), request, noon.Add(2*week)); err != nil {
 			t.Fatal(err)
@@ -617,7 +623,8 @@ func TestFailedChangesHaveNoEffect(t *testing.T) {
 	d := open(t, memstore.New(), "")
 	token, id := d.issue("acme")
 	full := errors.New("full")
-	broken, err := auth.Open(d.st, "", func(context.Context, string, string, func(*store.Batch)) error { return full }, func(string) { t.Error("a failed change was reported") })
+	broken, err := auth.Open(d.st, "", func(context.Context, string, string, func(*store.Batch)) error { return full },
+		func(string) { t.Error("a failed change was reported") })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -630,7 +637,8 @@ func TestFailedChangesHaveNoEffect(t *testing.T) {
 		}
 	}
 	if _, err := broken.Verify(token, noon); err != nil || len(broken.List("acme")) != 1 || len(broken.Keys("acme")) != 1 {
-		t.Errorf("a failed change had an effect: Verify returns %v, there are %d tokens and %d keys", err, len(broken.List("acme")), len(broken.Keys("acme")))
+		t.Errorf("a failed change had an effect: Verify returns %v, there are %d tokens and %d keys", err,
+			len(broken.List("acme")), len(broken.Keys("acme")))
 	}
 }
 
@@ -693,7 +701,8 @@ func TestOldTokensAreForgotten(t *testing.T) {
 }
 
 func BenchmarkVerify(b *testing.B) {
-	k, err := auth.Open(memstore.New(), "", func(context.Context, string, string, func(*store.Batch)) error { return nil }, func(string) {})
+	k, err := auth.Open(memstore.New(), "",
+		func(context.Context, string, string, func(*store.Batch)) error { return nil }, func(string) {})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -736,7 +745,8 @@ func TestChangesOfOtherTenantsAreNotWaitedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		create := func(tenant string) records.Token {
-			_, made, err := k.Create(t.Context(), auth.Request{Tenant: tenant, Role: auth.Worker, Subject: "w", IssuedBy: "ann"}, noon)
+			_, made, err := k.Create(t.Context(),
+				auth.Request{Tenant: tenant, Role: auth.Worker, Subject: "w", IssuedBy: "ann"}, noon)
 			if err != nil {
 				t.Error(err)
 			}

@@ -33,7 +33,10 @@ func TestKeySignsOnlyForItsTenant(t *testing.T) {
 		tokens:   map[string]map[string]records.Token{"evil": {"i": {}}, "acme": {"i": {}}},
 	}
 	for tenant, want := range map[string]Problem{"evil": "", "acme": BadSignature} {
-		token := sign("k1", secret, claims{ID: "i", Audience: "a", Tenant: tenant, Role: "operator", Subject: "eve", Issued: 1, Expires: 2})
+		token := sign("k1", secret, claims{
+			ID: "i", Audience: "a", Tenant: tenant, Role: "operator", Subject: "eve",
+			Issued: 1, Expires: 2,
+		})
 		_, err := k.Verify(token, time.Unix(1, 0))
 		bad := &Error{}
 		if errors.As(err, &bad); bad.Problem != want {
@@ -53,7 +56,10 @@ func TestRetiredKeyNamesNobodyMadeUp(t *testing.T) {
 		tokens:   map[string]map[string]records.Token{"acme": {"i": {ID: "i", Key: "k1", Role: "viewer", Subject: "ann"}, "of-another": {ID: "of-another", Key: "k2"}}},
 	}
 	for id, subject := range map[string]string{"i": "ann", "of-another": "", "made-up": ""} {
-		token := sign("k1", secret, claims{ID: id, Audience: "a", Tenant: "acme", Role: "operator", Subject: "eve", Issued: 1, Expires: 9})
+		token := sign("k1", secret, claims{
+			ID: id, Audience: "a", Tenant: "acme", Role: "operator", Subject: "eve",
+			Issued: 1, Expires: 9,
+		})
 		who, err := k.Verify(token, time.Unix(1, 0))
 		bad := &Error{}
 		if errors.As(err, &bad); bad.Problem != UnknownKey || who.Subject != subject || who.Role == Operator || (who.Tenant == "") != (subject == "") {

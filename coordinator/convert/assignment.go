@@ -24,7 +24,9 @@ type Assigner struct {
 // Assignments returns the assignments for new leases, payloads and checkpoints included, for a
 // worker with this credential. It leaves out a task that was deleted since the grant, because its
 // lease has ended.
-func (a *Assigner) Assignments(r store.Reader, now lease.Now, credential string, granted []engine.Granted) ([]*lessorv1.Assignment, error) {
+func (a *Assigner) Assignments(
+	r store.Reader, now lease.Now, credential string, granted []engine.Granted,
+) ([]*lessorv1.Assignment, error) {
 	all := make([]*lessorv1.Assignment, 0, len(granted))
 	at := &Times{Now: now}
 	made := make([]assigned, len(granted))
@@ -62,7 +64,9 @@ type assigned struct {
 
 // assignment writes one assignment into m and returns it, or nil if the task was deleted since the
 // grant. It does not set the server's time, which all assignments of an answer share.
-func (a *Assigner) assignment(r store.Reader, at *Times, tokens Tokens, g *engine.Granted, m *assigned) (*lessorv1.Assignment, error) {
+func (a *Assigner) assignment(
+	r store.Reader, at *Times, tokens Tokens, g *engine.Granted, m *assigned,
+) (*lessorv1.Assignment, error) {
 	t, l := g.Task, g.Task.Lease
 	until := t.ExpiresAt(at.Now)
 	payload, err := payloadFor(r, t)
@@ -79,10 +83,12 @@ func (a *Assigner) assignment(r store.Reader, at *Times, tokens Tokens, g *engin
 	}
 	token, tokenEnds := tokens.Of(at, t.Holding(), until)
 	m.whole = lessorv1.Assignment{
-		Task: &m.task, Attempt: l.Attempt, AttemptId: lease.AttemptID(t.ID, l.Attempt), LeaseId: g.LeaseID, FencingToken: g.Token,
-		ExpiresAt: at.StampAt(until), ExpiresIn: at.Left(until),
+		Task: &m.task, Attempt: l.Attempt, AttemptId: lease.AttemptID(t.ID, l.Attempt), LeaseId: g.LeaseID,
+		FencingToken: g.Token,
+		ExpiresAt:    at.StampAt(until), ExpiresIn: at.Left(until),
 		HeartbeatInterval: at.Span(t.Spec.HeartbeatInterval), HeartbeatTimeout: at.Span(t.Spec.HeartbeatTimeout),
-		CancelGrace: at.Span(t.Spec.CancelGrace), Traceparent: a.Tracer.Traceparent(t), Checkpoint: checkpoint, RunSeq: runSeq(t),
+		CancelGrace: at.Span(t.Spec.CancelGrace), Traceparent: a.Tracer.Traceparent(t),
+		Checkpoint: checkpoint, RunSeq: runSeq(t),
 		TaskToken: token, TokenExpiresAt: tokenEnds, CallbackBaseUrl: a.CallbackURL,
 	}
 	m.task.TaskId, _, _ = strings.Cut(m.whole.GetAttemptId(), "-") // an attempt id begins with the id of its task
@@ -110,8 +116,9 @@ func showWork(m *assigned, at *Times, t *lease.Task) {
 	m.spec = lessorv1.TaskSpec{
 		RetryPolicy: &m.retry,
 		WorkspaceId: t.Workspace, Queue: s.Queue, Type: s.Type, RunId: s.RunID, TaskKey: s.TaskKey, AssetId: s.AssetID,
-		IdempotencyKey: s.IdempotencyKey, Priority: s.Priority, Deadline: at.Stamp(t.Deadline), AttemptTimeout: at.Span(s.AttemptTimeout),
-		Labels: s.Labels, ConcurrencyKey: s.ConcurrencyKey, FairnessKey: s.FairnessKey,
+		IdempotencyKey: s.IdempotencyKey, Priority: s.Priority, Deadline: at.Stamp(t.Deadline),
+		AttemptTimeout: at.Span(s.AttemptTimeout),
+		Labels:         s.Labels, ConcurrencyKey: s.ConcurrencyKey, FairnessKey: s.FairnessKey,
 		Requirements: requirementsProto(s.Requirements), ResourceRefs: refsProto(s.ResourceRefs),
 		Affinity: affinityProto(s.Affinity), TraceMeta: traceProto(s.Trace),
 	}

@@ -32,7 +32,8 @@ func TestAssignmentsHaveTheirPayloads(t *testing.T) {
 	const size, deleted = 256, 2
 	a := &Assigner{Tokens: Tokens{Signer: tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}}
 	err := st.View(func(r store.Reader) error {
-		all, err := a.Assignments(r, lease.Now{Serving: 1, Wall: 1}, "", []engine.Granted{with(deleted, size), *kept, with(1, size), with(3, 0)})
+		all, err := a.Assignments(r, lease.Now{Serving: 1, Wall: 1}, "",
+			[]engine.Granted{with(deleted, size), *kept, with(1, size), with(3, 0)})
 		var got []int
 		for _, m := range all {
 			got = append(got, len(m.GetTask().GetSpec().GetPayload()))
@@ -63,7 +64,8 @@ func TestAssignmentHasAllFields(t *testing.T) {
 	now := lease.Now{Serving: 1_000, Wall: 5_000}
 	const until = lease.Instant(3 * time.Hour) // longer than a token is good for otherwise
 	held := &lease.Task{
-		ID: lease.TaskID{Space: 1, Seq: 9}, Tenant: "t", Workspace: "w", Spec: spec, Rest: lease.Ready, Round: 2, Attempts: 6, Failures: 4, Losses: 2,
+		ID: lease.TaskID{Space: 1, Seq: 9}, Tenant: "t", Workspace: "w", Spec: spec, Rest: lease.Ready, Round: 2,
+		Attempts: 6, Failures: 4, Losses: 2,
 		CreatedAt: 3_000, Deadline: lease.Wall(48 * time.Hour), CheckpointBits: 7,
 		Lease: &lease.Lease{Epoch: 1, Attempt: 7, Nonce: 8, Worker: "w", ExpiresAt: until},
 	}
@@ -77,7 +79,10 @@ func TestAssignmentHasAllFields(t *testing.T) {
 	if err := st.Commit(t.Context(), &batch); err != nil {
 		t.Fatal(err)
 	}
-	a := &Assigner{Tokens: Tokens{Signer: tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}, CallbackURL: "https://lessor.example"}
+	a := &Assigner{
+		Tokens:      Tokens{Signer: tasktoken.New([]byte("key"), tasktoken.DefaultTTL)},
+		CallbackURL: "https://lessor.example",
+	}
 	var all []*lessorv1.Assignment
 	err = st.View(func(r store.Reader) (err error) {
 		all, err = a.Assignments(r, now, "", []engine.Granted{{Task: held, LeaseID: "id", Token: 5}, {Task: &alone}})
@@ -97,7 +102,8 @@ func TestAssignmentHasAllFields(t *testing.T) {
 	want := &lessorv1.Assignment{
 		Task: task, Attempt: 7, AttemptId: held.ID.String() + "-7", LeaseId: "id", FencingToken: 5,
 		ExpiresAt: Stamp(now.WallAt(until)), ExpiresIn: Span(3*time.Hour - 1_000), ServerTime: Stamp(5_000),
-		HeartbeatInterval: sent.GetHeartbeatInterval(), HeartbeatTimeout: sent.GetHeartbeatTimeout(), CancelGrace: sent.GetCancelGrace(),
+		HeartbeatInterval: sent.GetHeartbeatInterval(), HeartbeatTimeout: sent.GetHeartbeatTimeout(),
+		CancelGrace: sent.GetCancelGrace(),
 		Traceparent: "00-trace", Checkpoint: []byte("half"), RunSeq: 9, CallbackBaseUrl: "https://lessor.example",
 		TaskToken: token, TokenExpiresAt: Stamp(now.WallAt(tokenEnds)),
 	}
@@ -110,7 +116,8 @@ func TestAssignmentHasAllFields(t *testing.T) {
 		t.Errorf("the assignment is\n%v, want\n%v", all[0], want)
 	}
 	if m := all[1]; m.GetRunSeq() != 0 || m.GetCheckpoint() != nil || m.GetExpiresIn().AsDuration() != 700 {
-		t.Errorf("run_seq %d, %d bytes of checkpoint, %v left; want none, and the 700 ns until the deadline", m.GetRunSeq(), len(m.GetCheckpoint()), m.GetExpiresIn())
+		t.Errorf("run_seq %d, %d bytes of checkpoint, %v left; want none, and the 700 ns until the deadline",
+			m.GetRunSeq(), len(m.GetCheckpoint()), m.GetExpiresIn())
 	}
 }
 

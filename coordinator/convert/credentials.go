@@ -28,7 +28,8 @@ func ParseRole(m lessorv1.Role) auth.Role {
 func TokenProto(t records.Token) *lessorv1.TokenInfo {
 	role, _ := auth.ParseRole(t.Role)
 	return &lessorv1.TokenInfo{
-		TokenId: t.ID, Role: roleProtos[role], Subject: t.Subject, KeyId: t.Key, IssuedAt: Stamp(t.IssuedAt), IssuedBy: t.IssuedBy,
+		TokenId: t.ID, Role: roleProtos[role], Subject: t.Subject, KeyId: t.Key, IssuedAt: Stamp(t.IssuedAt),
+		IssuedBy:  t.IssuedBy,
 		ExpiresAt: Stamp(t.ExpiresAt), RevokedAt: Stamp(t.RevokedAt), RevokedBy: t.RevokedBy, IssuerId: t.IssuerID,
 	}
 }
@@ -36,6 +37,7 @@ func TokenProto(t records.Token) *lessorv1.TokenInfo {
 // KeyProto converts a key, without its secret.
 func KeyProto(k records.SigningKey, tokens uint32) *lessorv1.SigningKey {
 	return &lessorv1.SigningKey{
-		KeyId: k.ID, CreatedAt: Stamp(k.CreatedAt), Signing: k.RetiresAt == 0, RetiresAt: Stamp(k.RetiresAt), Tokens: tokens,
+		KeyId: k.ID, CreatedAt: Stamp(k.CreatedAt), Signing: k.RetiresAt == 0, RetiresAt: Stamp(k.RetiresAt),
+		Tokens: tokens,
 	}
 }

@@ -20,14 +20,19 @@ func fullSpec() *lessorv1.TaskSpec {
 		WorkspaceId: "w", Queue: "q", Type: "t", Payload: []byte("payload"), RunId: "run", TaskKey: "key", AssetId: "asset",
 		IdempotencyKey: "idem", Priority: -3,
 		RunAt:    timestamppb.New(time.Unix(1_800_000_000, 5)),
-		Deadline: timestamppb.New(time.Unix(1_900_000_000, 0)), AttemptTimeout: durationpb.New(time.Minute), StartTimeout: durationpb.New(time.Hour),
+		Deadline: timestamppb.New(time.Unix(1_900_000_000, 0)), AttemptTimeout: durationpb.New(time.Minute),
+		StartTimeout: durationpb.New(time.Hour),
 		RetryPolicy: &lessorv1.RetryPolicy{
 			MaxAttempts: 7, MaxLosses: 2, InitialBackoff: durationpb.New(time.Second), BackoffMultiplier: 1.5,
-			MaxBackoff:             durationpb.New(time.Minute),
-			NonRetryableCategories: []lessorv1.ErrorCategory{lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT, lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE},
+			MaxBackoff: durationpb.New(time.Minute),
+			NonRetryableCategories: []lessorv1.ErrorCategory{
+				lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT,
+				lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE,
+			},
 		},
 		HeartbeatInterval: durationpb.New(10 * time.Second), HeartbeatTimeout: durationpb.New(30 * time.Second),
-		CancelGrace: durationpb.New(5 * time.Second), Labels: map[string]string{"a": "1", "b": "2", "c": ""}, Retention: durationpb.New(time.Hour),
+		CancelGrace: durationpb.New(5 * time.Second), Labels: map[string]string{"a": "1", "b": "2", "c": ""},
+		Retention: durationpb.New(time.Hour),
 	}
 }
 
@@ -67,7 +72,10 @@ func placedSpec() *lessorv1.TaskSpec {
 			},
 			{ResourceId: "data", WorkerId: "gpu-1"},
 		},
-		Affinity: &lessorv1.Affinity{Key: "s", Mode: lessorv1.AffinityMode_AFFINITY_MODE_STICKY, Ttl: durationpb.New(time.Minute)},
+		Affinity: &lessorv1.Affinity{
+			Key: "s", Mode: lessorv1.AffinityMode_AFFINITY_MODE_STICKY,
+			Ttl: durationpb.New(time.Minute),
+		},
 	}
 }
 

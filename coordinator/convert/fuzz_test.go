@@ -76,11 +76,17 @@ func FuzzFilter(f *testing.F) {
 		raw, _ := proto.Marshal(m)
 		f.Add(raw)
 	}
-	spec := &lease.Spec{Queue: "q", Type: "t", RunID: "r", ConcurrencyKey: "k", IdempotencyKey: "i", Labels: map[string]string{"a": "1", "c": ""}}
+	spec := &lease.Spec{
+		Queue: "q", Type: "t", RunID: "r", ConcurrencyKey: "k", IdempotencyKey: "i",
+		Labels: map[string]string{"a": "1", "c": ""},
+	}
 	if err := spec.Fill(lease.DefaultLimits()); err != nil {
 		f.Fatal(err)
 	}
-	task := &lease.Task{Spec: spec, CreatedAt: 60e9, FinishedAt: 70e9, Reason: lease.StartTimeout, Rest: lease.Failed, ErrorCategory: lease.Timeout, Last: lease.Ended{Worker: "w"}}
+	task := &lease.Task{
+		Spec: spec, CreatedAt: 60e9, FinishedAt: 70e9, Reason: lease.StartTimeout, Rest: lease.Failed,
+		ErrorCategory: lease.Timeout, Last: lease.Ended{Worker: "w"},
+	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		m := &lessorv1.TaskFilter{}
 		if proto.Unmarshal(raw, m) != nil {
@@ -91,7 +97,8 @@ func FuzzFilter(f *testing.F) {
 		if check.Err != nil {
 			return
 		}
-		selects := (m.GetQueue() == "" || m.GetQueue() == "q") && (m.GetType() == "" || m.GetType() == "t") && (m.GetRunId() == "" || m.GetRunId() == "r") &&
+		selects := (m.GetQueue() == "" || m.GetQueue() == "q") && (m.GetType() == "" || m.GetType() == "t") &&
+			(m.GetRunId() == "" || m.GetRunId() == "r") &&
 			m.GetHostNodeId() == "" && (m.GetConcurrencyKey() == "" || m.GetConcurrencyKey() == "k") &&
 			(m.GetIdempotencyKey() == "" || m.GetIdempotencyKey() == "i") && (m.GetWorkerId() == "" || m.GetWorkerId() == "w") &&
 			(m.CreatedAfter == nil || !m.GetCreatedAfter().AsTime().After(at(60).AsTime())) &&
@@ -99,7 +106,8 @@ func FuzzFilter(f *testing.F) {
 			(m.FinishedAfter == nil || !m.GetFinishedAfter().AsTime().After(at(70).AsTime())) &&
 			(m.FinishedBefore == nil || m.GetFinishedBefore().AsTime().After(at(70).AsTime())) &&
 			(len(m.GetReasons()) == 0 || slices.Contains(m.GetReasons(), lessorv1.Reason_REASON_START_TIMEOUT)) &&
-			(len(m.GetErrorCategories()) == 0 || slices.Contains(m.GetErrorCategories(), lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT))
+			(len(m.GetErrorCategories()) == 0 ||
+				slices.Contains(m.GetErrorCategories(), lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT))
 		for k, v := range m.GetLabels() {
 			selects = selects && (k == "a" && v == "1" || k == "c" && v == "")
 		}

@@ -46,7 +46,8 @@ func (f *Fields) Packages(name string, list []*lessorv1.Package) map[string]*les
 			status = lessorv1.PackageStatus_PACKAGE_STATUS_INSTALLED
 		}
 		all[id] = &lessorv1.Package{
-			Name: m.GetName(), Version: m.GetVersion(), Status: f.PackageStatus(at+"status", status), Detail: f.Text(at+"detail", m.GetDetail(), MaxPackageDetail),
+			Name: m.GetName(), Version: m.GetVersion(), Status: f.PackageStatus(at+"status", status),
+			Detail: f.Text(at+"detail", m.GetDetail(), MaxPackageDetail),
 		}
 	}
 	return all

@@ -43,8 +43,9 @@ func parseChunk(f *Fields, path string, m *lessorv1.FeedbackChunk) lease.Chunk {
 	}
 	checkMetadata(f, path+"metadata", m.GetMetadata())
 	return lease.Chunk{
-		Channel: f.ID(path+"channel", m.GetChannel()), Index: m.GetIndex(), MIMEType: f.ID(path+"mime_type", m.GetMimeType()),
-		Text: m.GetText(), Data: m.GetData(), Metadata: m.GetMetadata(),
+		Channel: f.ID(path+"channel", m.GetChannel()), Index: m.GetIndex(),
+		MIMEType: f.ID(path+"mime_type", m.GetMimeType()),
+		Text:     m.GetText(), Data: m.GetData(), Metadata: m.GetMetadata(),
 	}
 }
 
@@ -64,7 +65,10 @@ func HeartbeatFeed(m *lessorv1.HeartbeatRequest) (feed engine.Feed, ok bool) {
 	if p == nil && len(m.GetMetrics()) == 0 {
 		return feed, false
 	}
-	feed = engine.Feed{TaskID: m.GetTaskId(), LeaseID: m.GetLeaseId(), Stage: p.GetStage(), Message: p.GetMessage(), Metrics: m.GetMetrics()}
+	feed = engine.Feed{
+		TaskID: m.GetTaskId(), LeaseID: m.GetLeaseId(), Stage: p.GetStage(),
+		Message: p.GetMessage(), Metrics: m.GetMetrics(),
+	}
 	if p != nil {
 		feed.Fraction = new(p.GetFraction())
 	}

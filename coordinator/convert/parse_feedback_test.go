@@ -36,7 +36,10 @@ func TestChunkAtItsLimit(t *testing.T) {
 		for _, c := range []*lessorv1.FeedbackChunk{
 			{Body: &lessorv1.FeedbackChunk_Text{Text: text(size)}}, {Body: &lessorv1.FeedbackChunk_Data{Data: make([]byte, size)}},
 		} {
-			_, bad := ParseFeedback(&lessorv1.FeedbackItem{TaskId: "t", LeaseId: "l", Chunks: []*lessorv1.FeedbackChunk{{}, c}}, lease.DefaultLimits())
+			_, bad := ParseFeedback(&lessorv1.FeedbackItem{
+				TaskId: "t", LeaseId: "l",
+				Chunks: []*lessorv1.FeedbackChunk{{}, c},
+			}, lease.DefaultLimits())
 			if (bad != nil) != (field != "") || bad != nil && bad.Field != field {
 				t.Errorf("%d bytes: the error is %v, want one of %q", size, bad, field)
 			}
@@ -53,9 +56,11 @@ func TestFeedbackIsConverted(t *testing.T) {
 		want     *float64
 	}{"none": {0, false, nil}, "zero": {0, true, &zero}, "half": {0.5, false, &half}} {
 		got, bad := ParseFeedback(&lessorv1.FeedbackItem{
-			TaskId: "t", LeaseId: "l", Stage: "s", Message: "m", Metrics: gauges(1), Progress: tt.progress, ZeroProgress: tt.isZero,
+			TaskId: "t", LeaseId: "l", Stage: "s", Message: "m", Metrics: gauges(1), Progress: tt.progress,
+			ZeroProgress: tt.isZero,
 			Chunks: []*lessorv1.FeedbackChunk{{
-				Channel: "c", Index: 3, MimeType: "text/plain", Body: &lessorv1.FeedbackChunk_Text{Text: "x"}, Metadata: labels(1),
+				Channel: "c", Index: 3, MimeType: "text/plain", Body: &lessorv1.FeedbackChunk_Text{Text: "x"},
+				Metadata: labels(1),
 			}},
 		}, lease.DefaultLimits())
 		want := engine.Feed{

@@ -19,18 +19,24 @@ func TestLeaseRequestIsConverted(t *testing.T) {
 	t.Attr("rules", "W12")
 	longest := text(256)
 	sent := &lessorv1.LeaseRequest{
-		WorkspaceId: "ws", WorkerId: "w", Queues: []string{"q", "r"}, MaxTasks: maxItems, Wait: durationpb.New(time.Second), RequestId: longest,
+		WorkspaceId: "ws", WorkerId: "w", Queues: []string{"q", "r"}, MaxTasks: maxItems,
+		Wait: durationpb.New(time.Second), RequestId: longest,
 		Capabilities: &lessorv1.Capabilities{
 			Types: []string{"t", ""}, Runtimes: []string{"python3"}, Features: []string{"avx"},
 			Labels: map[string]string{"zone": "b"}, Resources: map[string]float64{"cpu": 2},
-			Concurrency: &lessorv1.Concurrency{PerTypeLimits: map[string]uint32{longest: MaxParallel}, SingleFlight: true, MaxBytes: 1 << 20},
+			Concurrency: &lessorv1.Concurrency{
+				PerTypeLimits: map[string]uint32{longest: MaxParallel},
+				SingleFlight:  true, MaxBytes: 1 << 20,
+			},
 		},
 	}
 	want := engine.LeaseRequest{
 		Wants: engine.Wants{
-			Space: engine.Space{Tenant: "acme", Workspace: "ws"}, Worker: "w", Queues: []string{"q", "r"}, Types: []string{"t", ""},
+			Space: engine.Space{Tenant: "acme", Workspace: "ws"}, Worker: "w", Queues: []string{"q", "r"},
+			Types: []string{"t", ""},
 			Capabilities: lease.Capabilities{
-				Runtimes: []string{"python3"}, Features: []string{"avx"}, Labels: map[string]string{"zone": "b"}, Resources: map[string]float64{"cpu": 2},
+				Runtimes: []string{"python3"}, Features: []string{"avx"}, Labels: map[string]string{"zone": "b"},
+				Resources: map[string]float64{"cpu": 2},
 			},
 			TypeLimits: map[string]uint32{longest: MaxParallel}, SingleFlight: true, MaxBytes: 1 << 20,
 		},
@@ -42,7 +48,8 @@ func TestLeaseRequestIsConverted(t *testing.T) {
 	}
 	sent.MaxTasks, sent.Wait = 0, durationpb.New(time.Hour)
 	if got, bad := ParseLease(sent, "acme", lease.DefaultLimits()); got.Max != 1 || got.Wait != maxWait || bad != nil {
-		t.Errorf("without max_tasks, and with a wait of an hour: at most %d tasks within %v (%v), want 1 within %v", got.Max, got.Wait, bad, maxWait)
+		t.Errorf("without max_tasks, and with a wait of an hour: at most %d tasks within %v (%v), want 1 within %v",
+			got.Max, got.Wait, bad, maxWait)
 	}
 }
 

@@ -177,7 +177,10 @@ func parseReport(m *lessorv1.Report, in *Intake) *lease.Report {
 	case *lessorv1.Report_Release:
 		return ParseRelease(m.Release, in)
 	}
-	return &lease.Report{Kind: lease.KindStart, Invalid: &lease.FieldError{Field: "report", Problem: "must not be empty"}}
+	return &lease.Report{
+		Kind:    lease.KindStart,
+		Invalid: &lease.FieldError{Field: "report", Problem: "must not be empty"},
+	}
 }
 
 func parseArtifacts(f *Fields, sent []*lessorv1.Artifact) []lease.Artifact {
@@ -203,7 +206,10 @@ func parseArtifacts(f *Fields, sent []*lessorv1.Artifact) []lease.Artifact {
 // without a name or a finite value: nobody could ask for the former, JSON has no words for the
 // latter, and to refuse the report would lose its result.
 func ParseMetrics(f *Fields, sent map[string]float64) map[string]float64 {
-	maps.DeleteFunc(sent, func(name string, value float64) bool { return name == "" || math.IsNaN(value) || math.IsInf(value, 0) })
+	maps.DeleteFunc(sent, func(name string, value float64) bool {
+		return name == "" || math.IsNaN(value) ||
+			math.IsInf(value, 0)
+	})
 	f.Count("metrics", len(sent), maxMetrics)
 	for name := range sent {
 		f.ID("metrics", name)

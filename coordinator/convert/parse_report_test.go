@@ -145,7 +145,10 @@ func TestResultSurvivesConversion(t *testing.T) {
 		},
 	}
 	r := ParseComplete(sent, NewIntake(lease.DefaultLimits(), 1, 1))
-	back := &lessorv1.CompleteRequest{Output: r.Result.Output, Metrics: r.Result.Metrics, Artifacts: ArtifactsProto(r.Result.Artifacts)}
+	back := &lessorv1.CompleteRequest{
+		Output: r.Result.Output, Metrics: r.Result.Metrics,
+		Artifacts: ArtifactsProto(r.Result.Artifacts),
+	}
 	if !proto.Equal(back, sent) {
 		t.Errorf("sent %v\n got %v", sent, back)
 	}
@@ -204,7 +207,8 @@ func TestReportsOfAFrame(t *testing.T) {
 		got = append(got, fmt.Sprintf("%v %s %q %q %t", r.Kind, r.TaskID, output, r.Detail, r.Started))
 	}
 	want := []string{
-		`complete a "1" "" true`, `start b "" "" false`, `start  "" "" false`, `complete c "2" "" false`, `fail d "" "" true`, `release e "" "r" true`,
+		`complete a "1" "" true`, `start b "" "" false`, `start  "" "" false`, `complete c "2" "" false`,
+		`fail d "" "" true`, `release e "" "r" true`,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("the reports are\n%s, want\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -16,7 +16,8 @@ func ParseSpec(m *lessorv1.TaskSpec, l lease.Limits) (*lease.Spec, error) {
 	f := Fields{Limits: l}
 	s := &lease.Spec{
 		Queue: m.GetQueue(), Type: m.GetType(), Payload: m.GetPayload(), RunID: m.GetRunId(), TaskKey: m.GetTaskKey(),
-		AssetID: m.GetAssetId(), IdempotencyKey: m.GetIdempotencyKey(), Priority: m.GetPriority(), Labels: m.GetLabels(),
+		AssetID: m.GetAssetId(), IdempotencyKey: m.GetIdempotencyKey(), Priority: m.GetPriority(),
+		Labels:            m.GetLabels(),
 		RunAt:             f.Wall("run_at", m.GetRunAt()),
 		Deadline:          f.Wall("deadline", m.GetDeadline()),
 		AttemptTimeout:    f.Span("attempt_timeout", m.GetAttemptTimeout()),
@@ -26,7 +27,8 @@ func ParseSpec(m *lessorv1.TaskSpec, l lease.Limits) (*lease.Spec, error) {
 		HeartbeatTimeout:  f.Span("heartbeat_timeout", m.GetHeartbeatTimeout()),
 		CancelGrace:       f.Span("cancel_grace", m.GetCancelGrace()),
 		Retention:         f.Span("retention", m.GetRetention()),
-		ConcurrencyKey:    m.GetConcurrencyKey(), ConcurrencyLimit: m.GetConcurrencyLimit(), FairnessKey: m.GetFairnessKey(),
+		ConcurrencyKey:    m.GetConcurrencyKey(), ConcurrencyLimit: m.GetConcurrencyLimit(),
+		FairnessKey:  m.GetFairnessKey(),
 		Requirements: parseRequirements(m.GetRequirements()),
 		ResourceRefs: parseRefs(&f, m.GetResourceRefs()),
 		Affinity:     parseAffinity(&f, m.GetAffinity()),
@@ -84,7 +86,11 @@ func ParseSubmit(sent []*lessorv1.TaskSpec, path func(i int) string, l lease.Lim
 		read.Every(SpecsPerTurn)
 		w, bad := Workspace("workspace_id", m.GetWorkspaceId(), l)
 		if i > 0 && bad == nil && w != s.Workspace {
-			bad = &lease.FieldError{Field: "workspace_id", Problem: fmt.Sprintf("is %q; all tasks of a batch must be in the same workspace, here %q", w, s.Workspace)}
+			bad = &lease.FieldError{
+				Field: "workspace_id",
+				Problem: fmt.Sprintf("is %q; all tasks of a batch must be in the same workspace, here %q", w,
+					s.Workspace),
+			}
 		}
 		if bad != nil {
 			return nil, bad.Under(path(i))
@@ -161,7 +167,8 @@ func (s span) has(t lease.Wall) bool { return t >= s.from && (s.to == 0 || t < s
 func (f *Fields) span(after string, from *timestamppb.Timestamp, before string, to *timestamppb.Timestamp) span {
 	s := span{f.limit("filter."+after, from), f.limit("filter."+before, to)}
 	if s.from != 0 && s.to != 0 && s.to <= s.from {
-		f.Fail("filter."+before, "is %s; it must be later than %s, %s", s.to.Time().Format(time.RFC3339Nano), after, s.from.Time().Format(time.RFC3339Nano))
+		f.Fail("filter."+before, "is %s; it must be later than %s, %s", s.to.Time().Format(time.RFC3339Nano),
+			after, s.from.Time().Format(time.RFC3339Nano))
 	}
 	return s
 }
@@ -194,9 +201,11 @@ func parseChoice[T ~uint8, E ~int32](f *Fields, name string, sent []E, last T) m
 // Matches reports whether the filter selects a task. The task must be of the filter's workspace:
 // Matches does not look at that.
 func (f *Filter) Matches(t *lease.Task) bool {
-	return f.MayMatch(t) && (len(f.states) == 0 || f.states[t.State()]) && (len(f.reasons) == 0 || f.reasons[t.Reason]) &&
+	return f.MayMatch(t) && (len(f.states) == 0 || f.states[t.State()]) &&
+		(len(f.reasons) == 0 || f.reasons[t.Reason]) &&
 		(len(f.categories) == 0 || f.categories[t.ErrorCategory]) &&
-		(f.ended == span{} || t.FinishedAt != 0 && f.ended.has(t.FinishedAt)) && (f.worker == "" || newestWorker(t) == f.worker)
+		(f.ended == span{} || t.FinishedAt != 0 && f.ended.has(t.FinishedAt)) &&
+		(f.worker == "" || newestWorker(t) == f.worker)
 }
 
 // newestWorker returns the worker that holds the task or, if no worker does, held it last; "" if
@@ -234,8 +243,10 @@ func (f *Filter) MayMatch(t *lease.Task) bool {
 
 // Selects reports whether the filter has any condition in addition to the workspace.
 func (f *Filter) Selects() bool {
-	return f.queue != "" || f.Run != "" || f.IdempotencyKey != "" || f.typ != "" || f.host != "" || f.concurrencyKey != "" || f.worker != "" ||
-		f.created != span{} || f.ended != span{} || len(f.states) > 0 || len(f.reasons) > 0 || len(f.categories) > 0 || len(f.labels) > 0
+	return f.queue != "" || f.Run != "" || f.IdempotencyKey != "" || f.typ != "" || f.host != "" ||
+		f.concurrencyKey != "" || f.worker != "" ||
+		f.created != span{} || f.ended != span{} || len(f.states) > 0 || len(f.reasons) > 0 ||
+		len(f.categories) > 0 || len(f.labels) > 0
 }
 
 // HasLabels reports whether have contains each label of want with the same value.

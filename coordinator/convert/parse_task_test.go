@@ -91,10 +91,22 @@ func durationCases() (all []specCase) {
 			specCase{d.name + " over", set(d.field, durationpb.New(d.high+1)), d.name, ""},
 			specCase{d.name + " negative", set(d.field, durationpb.New(-time.Second)), d.name, "is -1s; it cannot be negative"},
 			specCase{d.name + " by a nanosecond", set(d.field, durationpb.New(-1)), d.name, "cannot be negative"},
-			specCase{d.name + " of mixed signs", set(d.field, &durationpb.Duration{Seconds: 1, Nanos: -1}), d.name, "not a valid duration"},
-			specCase{d.name + " with too many nanoseconds", set(d.field, &durationpb.Duration{Nanos: 1e9}), d.name, "not a valid duration"},
-			specCase{d.name + " of centuries", set(d.field, &durationpb.Duration{Seconds: math.MaxInt64 / 1_000_000_000}), d.name, d.high.String()},
-			specCase{d.name + " of any length", set(d.field, &durationpb.Duration{Seconds: math.MaxInt64, Nanos: 999_999_999}), d.name, d.high.String()},
+			specCase{
+				d.name + " of mixed signs", set(d.field, &durationpb.Duration{Seconds: 1, Nanos: -1}), d.name,
+				"not a valid duration",
+			},
+			specCase{
+				d.name + " with too many nanoseconds", set(d.field, &durationpb.Duration{Nanos: 1e9}), d.name,
+				"not a valid duration",
+			},
+			specCase{
+				d.name + " of centuries",
+				set(d.field, &durationpb.Duration{Seconds: math.MaxInt64 / 1_000_000_000}), d.name, d.high.String(),
+			},
+			specCase{
+				d.name + " of any length",
+				set(d.field, &durationpb.Duration{Seconds: math.MaxInt64, Nanos: 999_999_999}), d.name, d.high.String(),
+			},
 		)
 	}
 	return all
@@ -284,7 +296,8 @@ func TestFilterMatches(t *testing.T) {
 	}{
 		"nothing": {nil, true},
 		"all": {&lessorv1.TaskFilter{
-			Queue: "q", RunId: "r", Type: "t", HostNodeId: "h", ConcurrencyKey: "k", States: []lessorv1.TaskState{2}, Labels: map[string]string{"b": ""},
+			Queue: "q", RunId: "r", Type: "t", HostNodeId: "h", ConcurrencyKey: "k", States: []lessorv1.TaskState{2},
+			Labels:         map[string]string{"b": ""},
 			IdempotencyKey: "i", WorkerId: "w", CreatedAfter: at(60), CreatedBefore: at(61),
 		}, true},
 		"idempotency":   {&lessorv1.TaskFilter{IdempotencyKey: "k"}, false},

@@ -32,7 +32,8 @@ func parseRequirements(m *lessorv1.Requirements) *lease.Requirements {
 		return nil
 	}
 	return &lease.Requirements{
-		Runtimes: m.GetRuntimes(), Features: m.GetFeatures(), Labels: m.GetLabels(), Resources: m.GetResources(), Package: m.GetPackage(),
+		Runtimes: m.GetRuntimes(), Features: m.GetFeatures(), Labels: m.GetLabels(),
+		Resources: m.GetResources(), Package: m.GetPackage(),
 	}
 }
 
@@ -40,7 +41,10 @@ func requirementsProto(r *lease.Requirements) *lessorv1.Requirements {
 	if r == nil {
 		return nil
 	}
-	return &lessorv1.Requirements{Runtimes: r.Runtimes, Features: r.Features, Labels: r.Labels, Resources: r.Resources, Package: r.Package}
+	return &lessorv1.Requirements{
+		Runtimes: r.Runtimes, Features: r.Features, Labels: r.Labels,
+		Resources: r.Resources, Package: r.Package,
+	}
 }
 
 func parseRefs(f *Fields, sent []*lessorv1.ResourceRef) []lease.ResourceRef {
@@ -49,7 +53,8 @@ func parseRefs(f *Fields, sent []*lessorv1.ResourceRef) []lease.ResourceRef {
 	for i, m := range sent[:min(len(sent), lease.MaxResourceRefs)] {
 		all = append(all, lease.ResourceRef{
 			ResourceID: m.GetResourceId(), Worker: m.GetWorkerId(), Type: m.GetType(), Scope: m.GetScope(),
-			ExpiresAt: f.Wall(fmt.Sprintf("resource_refs[%d].expires_at", i), m.GetExpiresAt()), Metadata: m.GetMetadata(),
+			ExpiresAt: f.Wall(fmt.Sprintf("resource_refs[%d].expires_at", i), m.GetExpiresAt()),
+			Metadata:  m.GetMetadata(),
 		})
 	}
 	return all
@@ -58,7 +63,8 @@ func parseRefs(f *Fields, sent []*lessorv1.ResourceRef) []lease.ResourceRef {
 func refsProto(all []lease.ResourceRef) (out []*lessorv1.ResourceRef) {
 	for _, r := range all {
 		out = append(out, &lessorv1.ResourceRef{
-			ResourceId: r.ResourceID, WorkerId: r.Worker, Type: r.Type, Scope: r.Scope, ExpiresAt: Stamp(r.ExpiresAt), Metadata: r.Metadata,
+			ResourceId: r.ResourceID, WorkerId: r.Worker, Type: r.Type, Scope: r.Scope,
+			ExpiresAt: Stamp(r.ExpiresAt), Metadata: r.Metadata,
 		})
 	}
 	return out
@@ -69,7 +75,8 @@ func parseAffinity(f *Fields, m *lessorv1.Affinity) *lease.Affinity {
 		return nil
 	}
 	return &lease.Affinity{
-		Key: m.GetKey(), Mode: enum(f, "affinity.mode", m.GetMode(), lease.Preferred), TTL: f.Span("affinity.ttl", m.GetTtl()),
+		Key: m.GetKey(), Mode: enum(f, "affinity.mode", m.GetMode(), lease.Preferred),
+		TTL: f.Span("affinity.ttl", m.GetTtl()),
 	}
 }
 

@@ -25,12 +25,19 @@ func TestPlacementSizeIsEnough(t *testing.T) {
 		"resources": {Requirements: &lessorv1.Requirements{Resources: map[string]float64{text(255): 1, text(256): 1, "a": 1}}},
 		"affinity":  {Affinity: &lessorv1.Affinity{Key: text(256)}},
 		"most": {
-			Requirements: &lessorv1.Requirements{Runtimes: slices.Repeat([]string{text(256)}, 16), Labels: labels(16), Resources: map[string]float64{"a": 1}},
+			Requirements: &lessorv1.Requirements{
+				Runtimes: slices.Repeat([]string{text(256)}, 16), Labels: labels(16),
+				Resources: map[string]float64{"a": 1},
+			},
 			ResourceRefs: slices.Repeat([]*lessorv1.ResourceRef{{
-				ResourceId: text(256), WorkerId: "w", Scope: text(256), Metadata: labels(8), ExpiresAt: timestamppb.New(time.Unix(1_900_000_000, 999_999_999)),
+				ResourceId: text(256), WorkerId: "w", Scope: text(256), Metadata: labels(8),
+				ExpiresAt: timestamppb.New(time.Unix(1_900_000_000, 999_999_999)),
 			}}, 32),
-			Affinity:  &lessorv1.Affinity{Key: text(256), Ttl: durationpb.New(24 * time.Hour)},
-			TraceMeta: &lessorv1.TraceMeta{HostNodeId: "h", MiddlewareChain: slices.Repeat([]string{text(256)}, 64), ChainIndex: proto.Uint32(63)},
+			Affinity: &lessorv1.Affinity{Key: text(256), Ttl: durationpb.New(24 * time.Hour)},
+			TraceMeta: &lessorv1.TraceMeta{
+				HostNodeId: "h", MiddlewareChain: slices.Repeat([]string{text(256)}, 64),
+				ChainIndex: proto.Uint32(63),
+			},
 		},
 	} {
 		m.Queue = "q"
@@ -43,7 +50,8 @@ func TestPlacementSizeIsEnough(t *testing.T) {
 		want := with - proto.Size(specProto("", spec))
 		again, _ := ParseSpec(m, lease.DefaultLimits())
 		if got := again.PlacementSize(); got < want || got > 2*want+100 {
-			t.Errorf("%s: PlacementSize is %d, want %d to %d: the placement is encoded in %d bytes", name, got, want, 2*want+100, want)
+			t.Errorf("%s: PlacementSize is %d, want %d to %d: the placement is encoded in %d bytes", name, got, want,
+				2*want+100, want)
 		}
 	}
 }

@@ -67,7 +67,8 @@ func specProto(workspace string, s *lease.Spec) *lessorv1.TaskSpec {
 	return &lessorv1.TaskSpec{
 		WorkspaceId: workspace, Queue: s.Queue, Type: s.Type, RunId: s.RunID, TaskKey: s.TaskKey, AssetId: s.AssetID,
 		IdempotencyKey: s.IdempotencyKey, Priority: s.Priority, RunAt: Stamp(s.RunAt), Deadline: Stamp(s.Deadline),
-		AttemptTimeout: Span(s.AttemptTimeout), StartTimeout: Span(s.StartTimeout), RetryPolicy: RetryPolicyProto(&s.Retry),
+		AttemptTimeout: Span(s.AttemptTimeout), StartTimeout: Span(s.StartTimeout),
+		RetryPolicy:       RetryPolicyProto(&s.Retry),
 		HeartbeatInterval: Span(s.HeartbeatInterval), HeartbeatTimeout: Span(s.HeartbeatTimeout),
 		CancelGrace: Span(s.CancelGrace), Labels: s.Labels, Retention: Span(s.Retention),
 		ConcurrencyKey: s.ConcurrencyKey, ConcurrencyLimit: s.ConcurrencyLimit, FairnessKey: s.FairnessKey,
@@ -94,16 +95,19 @@ func leaseProto(now lease.Now, t *lease.Task) *lessorv1.LeaseInfo {
 		return nil
 	}
 	return &lessorv1.LeaseInfo{
-		Attempt: l.Attempt, WorkerId: l.Worker, SessionId: l.Session, FencingToken: lease.FencingToken(l.Epoch, l.Attempt),
-		GrantedAt: Stamp(l.GrantedAt), AckedAt: Stamp(l.AckedAt), StartedAt: Stamp(l.StartedAt), HeartbeatAt: Stamp(l.HeartbeatAt),
-		ExpiresAt: stampAt(now, t.ExpiresAt(now)),
+		Attempt: l.Attempt, WorkerId: l.Worker, SessionId: l.Session,
+		FencingToken: lease.FencingToken(l.Epoch, l.Attempt),
+		GrantedAt:    Stamp(l.GrantedAt), AckedAt: Stamp(l.AckedAt), StartedAt: Stamp(l.StartedAt),
+		HeartbeatAt: Stamp(l.HeartbeatAt),
+		ExpiresAt:   stampAt(now, t.ExpiresAt(now)),
 	}
 }
 
 // discardedProto describes a kept result, without its content.
 func discardedProto(d *lease.Discarded) *lessorv1.DiscardedResult {
 	return &lessorv1.DiscardedResult{
-		Attempt: d.Attempt, WorkerId: d.Worker, At: Stamp(d.At), Reason: lessorv1.Reason(d.Reason), SizeBytes: int64(d.Size),
+		Attempt: d.Attempt, WorkerId: d.Worker, At: Stamp(d.At), Reason: lessorv1.Reason(d.Reason),
+		SizeBytes: int64(d.Size),
 	}
 }
 

@@ -47,11 +47,14 @@ func TestEnumsHaveTheNumbersOfTheProtos(t *testing.T) {
 // findingName returns the name of a finding code, which has no String method.
 func findingName(n int) string {
 	return map[lease.FindingCode]string{
-		0: "UNSPECIFIED", lease.FoundLeased: "LEASED", lease.FoundUnacknowledged: "UNACKNOWLEDGED", lease.FoundCancelling: "CANCELLING",
-		lease.FoundRunAt: "RUN_AT", lease.FoundBackoff: "BACKOFF", lease.FoundQueuePaused: "QUEUE_PAUSED",
+		0: "UNSPECIFIED", lease.FoundLeased: "LEASED", lease.FoundUnacknowledged: "UNACKNOWLEDGED",
+		lease.FoundCancelling: "CANCELLING",
+		lease.FoundRunAt:      "RUN_AT", lease.FoundBackoff: "BACKOFF", lease.FoundQueuePaused: "QUEUE_PAUSED",
 		lease.FoundMaxInflight: "MAX_INFLIGHT", lease.FoundRateLimit: "RATE_LIMIT", lease.FoundConcurrencyKey: "CONCURRENCY_KEY",
-		lease.FoundNoWorker: "NO_WORKER", lease.FoundNoWorkerForType: "NO_WORKER_FOR_TYPE", lease.FoundWorkersBusy: "WORKERS_BUSY",
-		lease.FoundInLine: "IN_LINE", lease.FoundCompleted: "COMPLETED", lease.FoundFailed: "FAILED", lease.FoundCancelled: "CANCELLED",
+		lease.FoundNoWorker: "NO_WORKER", lease.FoundNoWorkerForType: "NO_WORKER_FOR_TYPE",
+		lease.FoundWorkersBusy: "WORKERS_BUSY",
+		lease.FoundInLine:      "IN_LINE", lease.FoundCompleted: "COMPLETED", lease.FoundFailed: "FAILED",
+		lease.FoundCancelled: "CANCELLED",
 		lease.FoundTimeLimit: "TIME_LIMIT", lease.FoundLateResult: "LATE_RESULT",
 		lease.FoundRequirements: "REQUIREMENTS", lease.FoundPinnedWorker: "PINNED_WORKER", lease.FoundAffinity: "AFFINITY",
 		lease.FoundSingleFlight: "SINGLE_FLIGHT", lease.FoundDiskFull: "DISK_FULL", lease.FoundStoreGone: "STORE_GONE",
@@ -61,8 +64,10 @@ func findingName(n int) string {
 // eventName returns the name of an event type, which has no String method.
 func eventName(n int) string {
 	return map[lease.EventType]string{
-		0: "UNSPECIFIED", lease.EventSubmitted: "SUBMITTED", lease.EventGranted: "GRANTED", lease.EventAcknowledged: "ACKNOWLEDGED",
-		lease.EventStarted: "STARTED", lease.EventCompleted: "COMPLETED", lease.EventFailed: "FAILED", lease.EventReleased: "RELEASED",
+		0: "UNSPECIFIED", lease.EventSubmitted: "SUBMITTED", lease.EventGranted: "GRANTED",
+		lease.EventAcknowledged: "ACKNOWLEDGED",
+		lease.EventStarted:      "STARTED", lease.EventCompleted: "COMPLETED", lease.EventFailed: "FAILED",
+		lease.EventReleased:   "RELEASED",
 		lease.EventLeaseEnded: "LEASE_ENDED", lease.EventCancelRequested: "CANCEL_REQUESTED", lease.EventRetried: "RETRIED",
 		lease.EventReady: "READY", lease.EventEnded: "ENDED",
 		lease.EventRefused: "REFUSED", lease.EventAdopted: "ADOPTED",
@@ -84,7 +89,8 @@ func TestHistoryHasAHundredEvents(t *testing.T) {
 		{5, 100, 3, 100, 9},
 	} {
 		task := &lease.Task{
-			History: make([]lease.Event, tt.ended), Dropped: tt.dropped, Lease: &lease.Lease{Events: make([]lease.Event, tt.live)},
+			History: make([]lease.Event, tt.ended), Dropped: tt.dropped,
+			Lease: &lease.Lease{Events: make([]lease.Event, tt.live)},
 		}
 		events, missing := HistoryProto(task)
 		if uint32(len(events)) != tt.shown || missing != tt.missing {
@@ -106,7 +112,8 @@ func TestExpiryIsShownOnBothClocks(t *testing.T) {
 		t.Errorf("expires_at is %d, want 5700", got)
 	}
 	if r := StartResponse(now, &lease.Answer{}); r.ExpiresAt != nil || r.ExpiresIn != nil {
-		t.Errorf("the answer about a lease that is not live has expires_at %v and expires_in %v, want none", r.ExpiresAt, r.ExpiresIn)
+		t.Errorf("the answer about a lease that is not live has expires_at %v and expires_in %v, want none",
+			r.ExpiresAt, r.ExpiresIn)
 	}
 	if r := StartResponse(now, &lease.Answer{ExpiresAt: 900}); r.GetExpiresIn().AsDuration() != 0 {
 		t.Errorf("expires_in of a past expiry is %v, want 0", r.GetExpiresIn().AsDuration())
@@ -124,7 +131,8 @@ func TestTaskShowsAllFields(t *testing.T) {
 		return m
 	}
 	ended := lease.Task{
-		ID: id, Tenant: "t", Workspace: "w", Spec: spec, Round: 2, Attempts: 7, Failures: 3, Losses: 4, CreatedAt: 5, FinishedAt: 6, Deadline: 6,
+		ID: id, Tenant: "t", Workspace: "w", Spec: spec, Round: 2, Attempts: 7, Failures: 3, Losses: 4, CreatedAt: 5,
+		FinishedAt: 6, Deadline: 6,
 		Rest: lease.Failed, Reason: lease.HeartbeatTimeout,
 	}
 	late, discarded, scheduled := ended, ended, ended
@@ -139,7 +147,8 @@ func TestTaskShowsAllFields(t *testing.T) {
 	ready.Rest = lease.Ready
 	running.Rest, running.Cancel = lease.Ready, &lease.CancelRequest{Reason: "why", By: "op", At: 12}
 	running.Lease = &lease.Lease{
-		Epoch: 3, Attempt: 8, Worker: "v", Session: "s", GrantedAt: 13, AckedAt: 14, StartedAt: 15, HeartbeatAt: 16, ExpiresAt: 1_200,
+		Epoch: 3, Attempt: 8, Worker: "v", Session: "s", GrantedAt: 13, AckedAt: 14, StartedAt: 15, HeartbeatAt: 16,
+		ExpiresAt: 1_200,
 	}
 	for name, tt := range map[string]struct {
 		task *lease.Task
@@ -149,7 +158,10 @@ func TestTaskShowsAllFields(t *testing.T) {
 		"failed":      {&late, &lessorv1.Task{State: lessorv1.TaskState_TASK_STATE_FAILED, Reason: lessorv1.Reason_REASON_DEADLINE_EXCEEDED, FinishedAt: Stamp(6)}},
 		"adopted": {&discarded, &lessorv1.Task{
 			State: lessorv1.TaskState_TASK_STATE_COMPLETED, FinishedAt: Stamp(6), AdoptedAttempt: 5,
-			Discarded: []*lessorv1.DiscardedResult{{Attempt: 6, WorkerId: "v", At: Stamp(8), Reason: lessorv1.Reason_REASON_LEASE_EXPIRED, SizeBytes: 9}},
+			Discarded: []*lessorv1.DiscardedResult{{
+				Attempt: 6, WorkerId: "v", At: Stamp(8),
+				Reason: lessorv1.Reason_REASON_LEASE_EXPIRED, SizeBytes: 9,
+			}},
 		}},
 		"completed": {&reported, &lessorv1.Task{State: lessorv1.TaskState_TASK_STATE_COMPLETED, FinishedAt: Stamp(6)}},
 		"scheduled": {&scheduled, &lessorv1.Task{State: lessorv1.TaskState_TASK_STATE_SCHEDULED, RetryAt: Stamp(11)}},
@@ -176,7 +188,8 @@ func TestTaskShowsAllFields(t *testing.T) {
 func TestPartsOfATaskShowAllFields(t *testing.T) {
 	no := false
 	event := lease.Event{
-		Seq: 1, Type: lease.EventRefused, At: 2, Attempt: 3, Actor: "a", Reason: lease.LeaseExpired, Detail: "d", State: lease.Running, Kind: lease.KindFail,
+		Seq: 1, Type: lease.EventRefused, At: 2, Attempt: 3, Actor: "a", Reason: lease.LeaseExpired, Detail: "d",
+		State: lease.Running, Kind: lease.KindFail,
 	}
 	shown := &lessorv1.HistoryEvent{
 		Sequence: 1, Type: lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_REFUSED, At: Stamp(2), Attempt: 3, Actor: "a",
@@ -194,19 +207,27 @@ func TestPartsOfATaskShowAllFields(t *testing.T) {
 		{EventProto(&event), shown},
 		{EventProto(&ended), shownEnded},
 		{
-			ErrorProto(&lease.Failure{Category: lease.Timeout, Message: "m", Stack: "s", Retryable: &no, RetryAfter: time.Second}),
+			ErrorProto(&lease.Failure{
+				Category: lease.Timeout, Message: "m", Stack: "s", Retryable: &no,
+				RetryAfter: time.Second,
+			}),
 			&lessorv1.TaskError{
-				Category: lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT, Message: "m", StackTrace: "s", Retryable: &no, RetryAfter: durationpb.New(time.Second),
+				Category: lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT, Message: "m", StackTrace: "s", Retryable: &no,
+				RetryAfter: durationpb.New(time.Second),
 			},
 		},
 		// as an older build has stored a failure without a category
 		{ErrorProto(&lease.Failure{Message: "m"}), &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE, Message: "m"}},
 		{
-			ProgressProto(&lease.Feedback{Attempt: 1, Fraction: 0.5, Stage: "s", Message: "m", Metrics: map[string]float64{"k": 1}}),
+			ProgressProto(&lease.Feedback{
+				Attempt: 1, Fraction: 0.5, Stage: "s", Message: "m",
+				Metrics: map[string]float64{"k": 1},
+			}),
 			&lessorv1.Progress{Attempt: 1, Fraction: 0.5, Stage: "s", Message: "m", Metrics: map[string]float64{"k": 1}},
 		},
 		{chunks[0], &lessorv1.FeedbackChunk{
-			Channel: "out", Index: 1, MimeType: "text/plain", Metadata: map[string]string{"k": "v"}, Body: &lessorv1.FeedbackChunk_Text{Text: "x"},
+			Channel: "out", Index: 1, MimeType: "text/plain", Metadata: map[string]string{"k": "v"},
+			Body: &lessorv1.FeedbackChunk_Text{Text: "x"},
 		}},
 		{chunks[1], &lessorv1.FeedbackChunk{Channel: "img", Index: 2, MimeType: "image/png", Body: &lessorv1.FeedbackChunk_Data{Data: []byte("y")}}},
 	} {

@@ -16,7 +16,10 @@ import (
 func TestTimes(t *testing.T) {
 	at := &Times{Now: lease.Now{Serving: 1000, Wall: 5_000_000_000}}
 	walls := []lease.Wall{1, 999_999_999, 1_000_000_000, 1_790_000_000_123_456_789, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1}
-	spans := []time.Duration{1, time.Second - 1, time.Second, 90*time.Minute + 1, -1, -time.Second - 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1}
+	spans := []time.Duration{
+		1, time.Second - 1, time.Second, 90*time.Minute + 1, -1, -time.Second - 1, 1, 2, 3, 4, 5,
+		6, 7, 8, 9, 1,
+	}
 	var stamps []*timestamppb.Timestamp
 	for _, w := range walls {
 		stamps = append(stamps, at.Stamp(w))

@@ -27,7 +27,10 @@ func Unknown(path string, m proto.Message) *lease.FieldError {
 		return nil
 	}
 	if f := of.Fields().ByNumber(number); f != nil {
-		return &lease.FieldError{Field: strings.Trim(path+at+"."+string(f.Name()), "."), Problem: fmt.Sprintf("was sent with the wrong wire type; its type is %s", typeOf(f))}
+		return &lease.FieldError{
+			Field:   strings.Trim(path+at+"."+string(f.Name()), "."),
+			Problem: fmt.Sprintf("was sent with the wrong wire type; its type is %s", typeOf(f)),
+		}
 	}
 	at = strings.Trim(path+at, ".")
 	if at == "" {
@@ -56,7 +59,8 @@ func typeOf(f protoreflect.FieldDescriptor) string {
 // UnknownInSpec is Unknown for a spec. It is fast for specs without nested messages, because frames
 // have hundreds of specs, and most have none.
 func UnknownInSpec(path string, m *lessorv1.TaskSpec) *lease.FieldError {
-	plain := m.GetRetryPolicy() == nil && m.GetRequirements() == nil && len(m.GetResourceRefs()) == 0 && m.GetAffinity() == nil && m.GetTraceMeta() == nil
+	plain := m.GetRetryPolicy() == nil && m.GetRequirements() == nil && len(m.GetResourceRefs()) == 0 &&
+		m.GetAffinity() == nil && m.GetTraceMeta() == nil
 	if plain && unknownOf(m.ProtoReflect()) == 0 {
 		return nil
 	}

@@ -18,8 +18,10 @@ import (
 func TestVerdictIsCompleteInEachForm(t *testing.T) {
 	now := lease.Now{Serving: 1_000, Wall: 5_000}
 	answer := &lease.Answer{
-		Verdict: lease.VerdictCancelled, Reason: lease.HeartbeatTimeout, State: lease.Running, Replayed: true, CurrentAttempt: 3, Detail: "d",
-		ShouldCancel: true, CancelReason: "c", ExpiresAt: lease.Instant(3 * time.Hour), CancelBy: lease.Instant(time.Hour), RetryAt: 9_000,
+		Verdict: lease.VerdictCancelled, Reason: lease.HeartbeatTimeout, State: lease.Running, Replayed: true,
+		CurrentAttempt: 3, Detail: "d",
+		ShouldCancel: true, CancelReason: "c", ExpiresAt: lease.Instant(3 * time.Hour),
+		CancelBy: lease.Instant(time.Hour), RetryAt: 9_000,
 		Holding: lease.Holding{Tenant: "t", Workspace: "w", Run: "r", Ticket: lease.Ticket{Epoch: 1, Attempt: 2, Nonce: 4}},
 	}
 	for v, i := reflect.ValueOf(*answer), 0; i < v.NumField(); i++ {
@@ -30,9 +32,11 @@ func TestVerdictIsCompleteInEachForm(t *testing.T) {
 	tokens := Tokens{Signer: tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}
 	token, ends := tokens.Issue(now, answer.Holding, "", answer.ExpiresAt)
 	want := &lessorv1.ReportVerdict{
-		Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT, TaskState: lessorv1.TaskState_TASK_STATE_RUNNING,
-		Replayed: true, CurrentAttempt: 3, Detail: "d", ShouldCancel: true, CancelReason: "c",
-		ExpiresAt: Stamp(now.WallAt(answer.ExpiresAt)), ExpiresIn: Span(3*time.Hour - 1_000), RetryAt: Stamp(9_000), ServerTime: Stamp(5_000),
+		Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT,
+		TaskState: lessorv1.TaskState_TASK_STATE_RUNNING,
+		Replayed:  true, CurrentAttempt: 3, Detail: "d", ShouldCancel: true, CancelReason: "c",
+		ExpiresAt: Stamp(now.WallAt(answer.ExpiresAt)), ExpiresIn: Span(3*time.Hour - 1_000), RetryAt: Stamp(9_000),
+		ServerTime:      Stamp(5_000),
 		CancelGraceLeft: Span(time.Hour - 1_000), TaskToken: token, TokenExpiresAt: Stamp(now.WallAt(ends)),
 	}
 	// The writers of these two leave the time to their frame.

@@ -64,7 +64,8 @@ func (e *Engine) updateHolder(c *lease.Change) {
 		e.setHolder(e.sessions.find(c.New.Lease.Session), c.New.ID, c.New.Lease.Attempt)
 	}
 	if c.CancelAsked {
-		e.notify(e.set.holderOf(c.New.ID), c.New, Notice{Reason: lease.TaskCancelled, Detail: c.New.Cancel.Reason, GraceEnds: c.New.Lease.CancelBy})
+		e.notify(e.set.holderOf(c.New.ID), c.New,
+			Notice{Reason: lease.TaskCancelled, Detail: c.New.Cancel.Reason, GraceEnds: c.New.Lease.CancelBy})
 	}
 }
 

@@ -41,7 +41,9 @@ func (e *Engine) Record(a records.Audit) error {
 // alter is ask for a fn that changes something for a caller: the audit entry of the call is
 // committed with the change. If fn says that it has changed nothing, alter leaves the entry to the
 // caller.
-func alter[T any](ctx context.Context, e *Engine, tenant string, fn func() (answer T, changed bool, err error)) (T, error) {
+func alter[T any](
+	ctx context.Context, e *Engine, tenant string, fn func() (answer T, changed bool, err error),
+) (T, error) {
 	return askAs(ctx, e, tenant, op{settles: true}, func() (T, error) {
 		answer, changed, err := fn()
 		if err == nil && changed {

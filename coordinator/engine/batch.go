@@ -183,7 +183,8 @@ func (b *batch) grant(m *Member, g Granted) {
 
 // empty reports whether there is nothing to make durable.
 func (b *batch) empty() bool {
-	return len(b.changes) == 0 && len(b.spaces) == 0 && len(b.queues) == 0 && len(b.configured) == 0 && len(b.ledgers) == 0 && len(b.puts) == 0 &&
+	return len(b.changes) == 0 && len(b.spaces) == 0 && len(b.queues) == 0 && len(b.configured) == 0 &&
+		len(b.ledgers) == 0 && len(b.puts) == 0 &&
 		len(b.audits) == 0 && !b.clock
 }
 
@@ -277,7 +278,8 @@ func (b *batch) seal(now lease.Instant) {
 	b.serving = now
 	for _, s := range b.spaces {
 		b.spaceRecords = append(b.spaceRecords, records.Space{
-			Number: s.number, Tenant: s.name.Tenant, Workspace: s.name.Workspace, NextSeq: s.nextSeq, LostFrom: s.lost.from, LostTo: s.lost.to,
+			Number: s.number, Tenant: s.name.Tenant, Workspace: s.name.Workspace, NextSeq: s.nextSeq,
+			LostFrom: s.lost.from, LostTo: s.lost.to,
 			CountedFrom: s.countedFrom,
 		})
 	}

@@ -94,7 +94,8 @@ func completeAll(b *testing.B, e *Engine, frame int, left *sync.WaitGroup) {
 		reports := make([]*lease.Report, len(granted))
 		for i, g := range granted {
 			reports[i] = &lease.Report{
-				Kind: lease.KindComplete, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Result: &lease.Result{Output: []byte("ok")},
+				Kind: lease.KindComplete, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID,
+				Result: &lease.Result{Output: []byte("ok")},
 			}
 		}
 		err := e.Post(home.Tenant, reports, func(answers []lease.Answer, err error) {
@@ -110,8 +111,9 @@ func completeAll(b *testing.B, e *Engine, frame int, left *sync.WaitGroup) {
 		}
 	}
 	m := &Member{
-		Session: NewSessionID("t", "w", "i"), Slots: 2 * frame, Deliver: complete, Notify: func([]Notice) {}, Displaced: func(string) {},
-		Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}},
+		Session: NewSessionID("t", "w", "i"), Slots: 2 * frame, Deliver: complete, Notify: func([]Notice) {},
+		Displaced: func(string) {},
+		Wants:     Wants{Space: home, Worker: "w", Queues: []string{"q"}},
 	}
 	e.Join(m)
 }
@@ -192,7 +194,8 @@ func joinAndLease(b *testing.B, e *Engine, n int) (instances []string) {
 	granted.Add(n)
 	for i := range n {
 		m := &Member{
-			Session: NewSessionID("t", "w", fmt.Sprint(i)), Slots: 1, Deliver: func([]Granted) { granted.Done() }, Notify: func([]Notice) {},
+			Session: NewSessionID("t", "w", fmt.Sprint(i)), Slots: 1, Deliver: func([]Granted) { granted.Done() },
+			Notify:    func([]Notice) {},
 			Displaced: func(string) {}, Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}},
 		}
 		e.Join(m)

@@ -12,8 +12,11 @@ import (
 // Submit makes tasks of one space, all or none. A refusal is a *lease.FieldError or a
 // *lease.ExistsError, and the int is then the index of the refused spec; or it is ErrTaskLimit,
 // ErrDiskFull or ErrStoreGone.
-func (e *Engine) Submit(ctx context.Context, name Space, specs []*lease.Spec, digests []lease.Digest) ([]lease.Submitted, int, error) {
-	out, err := askAs(ctx, e, name.Tenant, op{submits: len(specs)}, func() (lease.Step, error) { return e.submit(name, specs, digests), nil })
+func (e *Engine) Submit(
+	ctx context.Context, name Space, specs []*lease.Spec, digests []lease.Digest,
+) ([]lease.Submitted, int, error) {
+	out, err := askAs(ctx, e, name.Tenant, op{submits: len(specs)},
+		func() (lease.Step, error) { return e.submit(name, specs, digests), nil })
 	if err != nil {
 		return nil, 0, err
 	}
@@ -46,7 +49,10 @@ func (e *Engine) submitTo(s *space, specs []*lease.Spec, digests []lease.Digest)
 	if err := e.spaces.assignNumber(s); err != nil {
 		return lease.Step{Err: err}
 	}
-	out := e.step(lease.Submit{Space: s.number, Tenant: s.name.Tenant, Workspace: s.name.Workspace, Specs: specs, Digests: digests})
+	out := e.step(lease.Submit{
+		Space: s.number, Tenant: s.name.Tenant, Workspace: s.name.Workspace,
+		Specs: specs, Digests: digests,
+	})
 	switch {
 	case !isNew:
 	case out.Err != nil:
@@ -95,7 +101,9 @@ func (e *Engine) expireByKey(space uint32, specs []*lease.Spec) {
 // Judge judges reports of one tenant and returns the answers in the same order. If all are
 // COMMITTED, watchers can read the news when Judge returns: what a heartbeat tells beside its
 // renewal needs no call, and so no turn, of its own.
-func (e *Engine) Judge(ctx context.Context, tenant string, reports []*lease.Report, news ...Feed) ([]lease.Answer, error) {
+func (e *Engine) Judge(
+	ctx context.Context, tenant string, reports []*lease.Report, news ...Feed,
+) ([]lease.Answer, error) {
 	resolved := e.ResolveFeeds(tenant, news)
 	return askAs(ctx, e, tenant, op{settles: true}, func() ([]lease.Answer, error) {
 		answers := e.judge(tenant, reports)
@@ -111,7 +119,9 @@ func (e *Engine) Judge(ctx context.Context, tenant string, reports []*lease.Repo
 // there are no verdicts either, and after is not called. News of a report is passed to watchers if
 // the report is COMMITTED, after the news that came before this call, and before that of later
 // calls.
-func (e *Engine) Post(tenant string, reports []*lease.Report, after func([]lease.Answer, error), news ...ReportNews) error {
+func (e *Engine) Post(
+	tenant string, reports []*lease.Report, after func([]lease.Answer, error), news ...ReportNews,
+) error {
 	var answers []lease.Answer
 	resolved := e.resolveReportNews(tenant, news)
 	return e.inbox.put(tenant, op{

@@ -82,12 +82,14 @@ func TestCallsDuringACommitShareTheNextCommit(t *testing.T) {
 		first := submitConcurrently(r, 1)
 		rest := submitConcurrently(r, 5)
 		if len(first)+len(rest) != 0 || len(d.begun) != 1 {
-			r.Fatalf("%d answers and %d commits begun while the first commit is under way, want 0 and 1", len(first)+len(rest), len(d.begun))
+			r.Fatalf("%d answers and %d commits begun while the first commit is under way, want 0 and 1",
+				len(first)+len(rest), len(d.begun))
 		}
 		d.results <- nil
 		synctest.Wait()
 		if len(first) != 1 || len(rest) != 0 {
-			r.Errorf("after the first commit %d of its 1 calls and %d of the 5 later calls are answered, want 1 and 0", len(first), len(rest))
+			r.Errorf("after the first commit %d of its 1 calls and %d of the 5 later calls are answered, want 1 and 0",
+				len(first), len(rest))
 		}
 		d.results <- nil
 		synctest.Wait()
@@ -226,7 +228,8 @@ func TestKeptResultCountsInItsBatch(t *testing.T) {
 		g := r.lease(1, 0)[0]
 		time.Sleep(lease.DefaultHeartbeatTimeout)
 		late := &lease.Report{
-			Kind: lease.KindComplete, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Result: &lease.Result{Output: make([]byte, 1000)},
+			Kind: lease.KindComplete, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID,
+			Result: &lease.Result{Output: make([]byte, 1000)},
 		}
 		grown := onLoop(r, func() int {
 			before := r.batch().bytes
@@ -277,7 +280,8 @@ func TestAnswersKeepTheOrderOfCommits(t *testing.T) {
 	run(t, func(r *rig) {
 		heard := make(chan struct{})
 		r.Join(&Member{
-			Session: NewSessionID(home.Tenant, "w", "slow"), Slots: 1, Deliver: func([]Granted) { <-heard }, Notify: func([]Notice) {}, Displaced: func(string) {},
+			Session: NewSessionID(home.Tenant, "w", "slow"), Slots: 1, Deliver: func([]Granted) { <-heard },
+			Notify: func([]Notice) {}, Displaced: func(string) {},
 			Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}},
 		})
 		submitConcurrently(r, 1) // the delivery of its grant blocks until heard is closed
@@ -319,7 +323,8 @@ func TestBatchKeepsWhatEachOfItsChangesStores(t *testing.T) {
 				return err
 			})
 		}
-		start, renew, half := lease.Report{Kind: lease.KindStart}, lease.Report{Kind: lease.KindHeartbeat}, lease.Report{Kind: lease.KindHeartbeat, Checkpoint: []byte("half")}
+		start, renew, half := lease.Report{Kind: lease.KindStart}, lease.Report{Kind: lease.KindHeartbeat},
+			lease.Report{Kind: lease.KindHeartbeat, Checkpoint: []byte("half")}
 		complete := lease.Report{Kind: lease.KindComplete, Result: &lease.Result{Output: []byte("done")}}
 		fail := lease.Report{Kind: lease.KindFail, Failure: &lease.Failure{Message: "broken"}}
 		r.inOneBatch(func() {
@@ -431,7 +436,8 @@ func TestFailedCommitAnswersCallsForWork(t *testing.T) {
 		call := func(wait time.Duration) <-chan error {
 			answer := make(chan error, 1)
 			go func() {
-				_, err := r.Lease(t.Context(), LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"empty"}}, Max: 1, Wait: wait})
+				_, err := r.Lease(t.Context(),
+					LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"empty"}}, Max: 1, Wait: wait})
 				answer <- err
 			}()
 			synctest.Wait()
@@ -448,7 +454,8 @@ func TestFailedCommitAnswersCallsForWork(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(waited) != 1 || len(began) != 1 {
-			t.Fatalf("%d calls that waited and %d calls that began were answered when the commit failed, want 1 and 1", len(waited), len(began))
+			t.Fatalf("%d calls that waited and %d calls that began were answered when the commit failed, want 1 and 1",
+				len(waited), len(began))
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -579,6 +586,7 @@ func TestRoundHearsTheCommitter(t *testing.T) {
 	h.pipeline.committer.asks <- struct{}{}
 	h.round()
 	if len(h.pipeline.committer.batches) != 1 || len(h.pipeline.inflight) != 1 || h.pipeline.inflight[0] == first {
-		t.Errorf("%d batches are under way, and the committer got %d, want only the second one", len(h.pipeline.inflight), len(h.pipeline.committer.batches))
+		t.Errorf("%d batches are under way, and the committer got %d, want only the second one",
+			len(h.pipeline.inflight), len(h.pipeline.committer.batches))
 	}
 }

@@ -24,7 +24,8 @@ func specWithKey(key string, limit uint32) *lease.Spec {
 func TestConcurrencyKeyBoundsLiveLeases(t *testing.T) {
 	t.Attr("rules", "T2 T11")
 	run(t, func(r *rig) {
-		first := r.submit(specWithKey("disk", 2), specWithKey("disk", 2), specWithKey("disk", 2), specWithKey("disk", 2), specWithKey("other", 1), work())
+		first := r.submit(specWithKey("disk", 2), specWithKey("disk", 2), specWithKey("disk", 2),
+			specWithKey("disk", 2), specWithKey("other", 1), work())
 		g := r.lease(10, 0)
 		if got := sequencesOf(g); got != fmt.Sprint(first[0].ID.Seq, first[1].ID.Seq, first[4].ID.Seq, first[5].ID.Seq) {
 			r.Fatalf("leased tasks %s, want the first two of key disk, the one of key other and the one without a key", got)
@@ -234,7 +235,8 @@ func TestNewTaskOvertakesNoParkedTask(t *testing.T) {
 					granted, last = granted+1, max(last, number[g.Task.ID])
 					if !ended[g.Task.ID] && len(reports) < ends {
 						ended[g.Task.ID] = true
-						reports = append(reports, &lease.Report{Kind: lease.KindComplete, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID})
+						reports = append(reports,
+							&lease.Report{Kind: lease.KindComplete, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID})
 					}
 				}
 			}
@@ -384,12 +386,14 @@ func TestManyParkedTasksAreGrantedInOrder(t *testing.T) {
 				break
 			}
 			if len(g) != 1 || g[0].Task.ID.Seq <= next.Task.ID.Seq {
-				r.Fatalf("after %d completes: leased tasks %s, want one that follows task %d", i+1, sequencesOf(g), next.Task.ID.Seq)
+				r.Fatalf("after %d completes: leased tasks %s, want one that follows task %d", i+1, sequencesOf(g),
+					next.Task.ID.Seq)
 			}
 			next = g[0]
 		}
 		if q := r.queueInfo(); q.Ready != 0 || q.Parked != 0 || q.Leased != 1 {
-			r.Errorf("the queue has %d READY, %d parked and %d leased tasks, want 0, 0 and the one without a key", q.Ready, q.Parked, q.Leased)
+			r.Errorf("the queue has %d READY, %d parked and %d leased tasks, want 0, 0 and the one without a key",
+				q.Ready, q.Parked, q.Leased)
 		}
 		if n := onLoop(r, func() int { return len(r.spaces.of(free.ID).keys) }); n != 0 {
 			r.Errorf("%d concurrency keys are in memory that no task uses, want 0", n)

@@ -81,7 +81,10 @@ func newEngine(st store.Store, cfg Config, identity records.Identity) *Engine {
 	e := &Engine{cfg: cfg, st: st, inbox: newInbox(), hub: newHub(), dir: newDirectory()}
 	authority := lease.NewAuthority(identity.Epoch, identity.Key)
 	authority.KnownFrom = identity.KnownFrom
-	e.rules = &lease.Rules{Authority: authority, Limits: cfg.Limits, Entropy: entropy(), AckWithin: lease.DefaultAckWithin}
+	e.rules = &lease.Rules{
+		Authority: authority, Limits: cfg.Limits, Entropy: entropy(),
+		AckWithin: lease.DefaultAckWithin,
+	}
 	e.clocks, e.stalls, e.effort = &clocks{}, &stalls{}, &effort{}
 	e.intake = newIntake(e.inbox)
 	e.pipeline = newPipeline(newCommitter(st, e.hub, &e.cfg.Events), e.finishBatch, e.batchDurable)
@@ -98,7 +101,10 @@ func newEngine(st store.Store, cfg Config, identity records.Identity) *Engine {
 	}
 	e.parking = newParking(e.spaces, e.set, e.pipeline, e.workers)
 	e.bindings = &bindings{spaces: e.spaces, alarms: e.alarms, lines: e.lines}
-	e.search = &search{clocks: e.clocks, set: e.set, workers: e.workers, lines: e.lines, parking: e.parking, effort: e.effort}
+	e.search = &search{
+		clocks: e.clocks, set: e.set, workers: e.workers, lines: e.lines, parking: e.parking,
+		effort: e.effort,
+	}
 	return e
 }
 

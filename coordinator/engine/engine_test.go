@@ -113,7 +113,8 @@ func TestLiveLeaseKeepsOnlyASmallPayloadInMemory(t *testing.T) {
 			return kept
 		})
 		if !slices.Equal(kept, []int{records.SmallPayload, 0, 0}) {
-			r.Errorf("%d bytes of the payloads of live leases are in memory, want only those up to %d", kept, records.SmallPayload)
+			r.Errorf("%d bytes of the payloads of live leases are in memory, want only those up to %d", kept,
+				records.SmallPayload)
 		}
 		for i, g := range granted {
 			if n := len(g.Task.Spec.Payload); n != sizes[i] {
@@ -298,7 +299,8 @@ func TestCancelReachesTheHolder(t *testing.T) {
 		synctest.Wait()
 		ends := r.Now().Serving.Add(lease.DefaultCancelGrace)
 		if len(c.notices) != 1 || c.notices[0].GraceEnds != ends || c.notices[0].Detail != "enough" {
-			r.Errorf("the notices to the holder are %+v, want one with the end of the grace, %v, and the reason %q", c.notices, ends, "enough")
+			r.Errorf("the notices to the holder are %+v, want one with the end of the grace, %v, and the reason %q",
+				c.notices, ends, "enough")
 		}
 	})
 }
@@ -435,7 +437,11 @@ func TestRequestOfAnotherSpaceIsAnotherRequest(t *testing.T) {
 	for _, other := range []Space{{home.Tenant, "other"}, {"umbra", home.Workspace}} {
 		run(t, func(r *rig) {
 			ask := func(space Space, wait time.Duration) []Granted {
-				got, err := r.Lease(r.Context(), LeaseRequest{Wants: Wants{Space: space, Worker: "w", Queues: []string{"q"}}, Max: 1, Wait: wait, Request: "r1"})
+				got, err := r.Lease(r.Context(),
+					LeaseRequest{
+						Wants: Wants{Space: space, Worker: "w", Queues: []string{"q"}}, Max: 1, Wait: wait,
+						Request: "r1",
+					})
 				if err != nil {
 					r.Error(err)
 				}
@@ -516,7 +522,10 @@ func TestTaskOfACallerThatIsGoneIsRequeued(t *testing.T) {
 		synctest.Wait()
 		gone := make(chan error)
 		go func() {
-			_, err := r.Lease(ctx, LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: 1, Wait: time.Minute})
+			_, err := r.Lease(ctx, LeaseRequest{
+				Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: 1,
+				Wait: time.Minute,
+			})
 			gone <- err
 		}()
 		synctest.Wait()
@@ -552,7 +561,10 @@ func TestCallerGoneAfterItsRequestWasRepeated(t *testing.T) {
 		call := func(ctx context.Context) <-chan answer {
 			got := make(chan answer, 1)
 			go func() {
-				g, err := r.Lease(ctx, LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: 1, Request: "r1"})
+				g, err := r.Lease(ctx, LeaseRequest{
+					Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}},
+					Max:   1, Request: "r1",
+				})
 				got <- answer{g, err}
 			}()
 			synctest.Wait()
@@ -655,7 +667,8 @@ func TestFailedCommitHasNoVerdict(t *testing.T) {
 		r.submit(work())
 		g := r.lease(1, 0)
 		r.st.(*memstore.Store).SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("EIO") })
-		_, err := r.Judge(r.Context(), home.Tenant, []*lease.Report{{Kind: lease.KindStart, TaskID: g[0].Task.ID.String(), LeaseID: g[0].LeaseID}})
+		_, err := r.Judge(r.Context(), home.Tenant,
+			[]*lease.Report{{Kind: lease.KindStart, TaskID: g[0].Task.ID.String(), LeaseID: g[0].LeaseID}})
 		if !errors.Is(err, ErrStore) {
 			r.Errorf("the report got %v, want ErrStore", err)
 		}

@@ -47,7 +47,8 @@ func (e *Engine) sinceStart() string {
 	if e.clock.base == 0 || up >= reconnectTime { // at the first start of a store, no worker was there before
 		return ""
 	}
-	return fmt.Sprintf("; the coordinator has been up for %v, and workers may still be reconnecting", up.Round(100*time.Millisecond))
+	return fmt.Sprintf("; the coordinator has been up for %v, and workers may still be reconnecting",
+		up.Round(100*time.Millisecond))
 }
 
 // attendance counts the takers of a queue that pass one test after the other for a task: each
@@ -80,9 +81,15 @@ type hindrance struct{ why, remedy string }
 func (t *taker) hindered() (h hindrance) {
 	switch {
 	case t.awaitsFrame:
-		h = hindrance{"it has lost a task because it was silent, and has sent nothing since", "the worker sends a frame"}
+		h = hindrance{
+			"it has lost a task because it was silent, and has sent nothing since",
+			"the worker sends a frame",
+		}
 	case t.refused.tooMany():
-		h = hindrance{fmt.Sprintf("it has refused tasks of %d concurrency keys", t.refused.paused), "the pause after one of these refusals ends"}
+		h = hindrance{
+			fmt.Sprintf("it has refused tasks of %d concurrency keys", t.refused.paused),
+			"the pause after one of these refusals ends",
+		}
 	case t.makesRoom != nil:
 		h = hindrance{"it makes room for a task with much data that has waited for it", "enough of its tasks end"}
 	case t.backlogged():
@@ -104,7 +111,10 @@ func (t *taker) crowded(task *lease.Task) hindrance {
 	case limit == 0:
 		return hindrance{fmt.Sprintf("its limit for tasks of type %q is 0 now", typ), "it raises the limit"}
 	default:
-		return hindrance{fmt.Sprintf("it has %d tasks of type %q, as many as it takes at once", limit, typ), "one of them ends"}
+		return hindrance{
+			fmt.Sprintf("it has %d tasks of type %q, as many as it takes at once", limit, typ),
+			"one of them ends",
+		}
 	}
 }
 
@@ -193,7 +203,8 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 			kind, remedy = "tasks without a type", "a worker connects that handles every type"
 		}
 		f.Code, f.Message = lease.FoundNoWorkerForType,
-			fmt.Sprintf("no worker that asks for work from queue %q handles %s (workers of the queue: %d)", t.Spec.Queue, kind, a.attending)
+			fmt.Sprintf("no worker that asks for work from queue %q handles %s (workers of the queue: %d)",
+				t.Spec.Queue, kind, a.attending)
 		f.Remedy = remedy
 	case a.meeting == 0:
 		f.Code, f.Message = lease.FoundRequirements,
@@ -206,17 +217,21 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 	case a.withRoom == 0 && e.isSticky(t):
 		return e.boundAway(t, a)
 	case a.accepting == 0:
-		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker takes new work; of %s: %s", oneOf(a.eligible), a.unwilling)
+		f.Code, f.Message = lease.FoundWorkersBusy,
+			fmt.Sprintf("no suitable worker takes new work; of %s: %s", oneOf(a.eligible), a.unwilling)
 		f.Remedy = "one of them takes work again, or another worker connects"
 	case a.withSlot == 0:
-		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker has a free slot (suitable workers: %d)", a.accepting)
+		f.Code, f.Message = lease.FoundWorkersBusy,
+			fmt.Sprintf("no suitable worker has a free slot (suitable workers: %d)", a.accepting)
 		f.Remedy = "a slot becomes free, or another worker connects"
 	case a.responsive == 0:
-		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker with a free slot gets work; of %s: %s", oneOf(a.withSlot), a.hindered.why)
+		f.Code, f.Message = lease.FoundWorkersBusy,
+			fmt.Sprintf("no suitable worker with a free slot gets work; of %s: %s", oneOf(a.withSlot), a.hindered.why)
 		f.Remedy = a.hindered.remedy + ", or another worker connects"
 	case a.withRoom == 0:
 		f.Code = lease.FoundWorkersBusy
-		f.Message = fmt.Sprintf("no suitable worker with a free slot has room for the task; of %s: %s", oneOf(a.responsive), a.crowded.why)
+		f.Message = fmt.Sprintf("no suitable worker with a free slot has room for the task; of %s: %s",
+			oneOf(a.responsive), a.crowded.why)
 		f.Remedy = a.crowded.remedy + ", or another worker connects"
 	case a.withKey == 0:
 		f.Code = lease.FoundSingleFlight
@@ -242,11 +257,15 @@ func (e *Engine) isSticky(t *lease.Task) bool {
 // pinnedAway returns the finding that the worker that holds the resources of a task does not take
 // the task.
 func (e *Engine) pinnedAway(t *lease.Task) lease.Finding {
-	f := lease.Finding{Code: lease.FoundPinnedWorker, Remedy: "the worker connects for this queue, type and requirements"}
+	f := lease.Finding{
+		Code:   lease.FoundPinnedWorker,
+		Remedy: "the worker connects for this queue, type and requirements",
+	}
 	f.Message = fmt.Sprintf("worker %q, which holds its resources, does not ask for such work", t.Spec.Pinned())
 	if end := e.workers.absence(workerKey{t.Tenant, t.Spec.Pinned()}); end != nil {
 		f.Message = fmt.Sprintf("worker %q, which holds its resources, is not connected", t.Spec.Pinned())
-		f.Until, f.Remedy = e.now().WallAt(end.at), "the worker connects; otherwise the task is FAILED with RESOURCE_GONE"
+		f.Until, f.Remedy = e.now().WallAt(end.at),
+			"the worker connects; otherwise the task is FAILED with RESOURCE_GONE"
 	}
 	return f
 }

@@ -28,7 +28,8 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 	}{
 		{name: "no worker", code: lease.FoundNoWorker, words: `no worker asks for work from queue "q"`, remedy: "a worker connects for this queue"},
 		{
-			name: "a worker without a session is busy", code: lease.FoundNoWorker, words: `queue "q" at present (live leases of the queue: 1)`,
+			name: "a worker without a session is busy", code: lease.FoundNoWorker,
+			words:  `queue "q" at present (live leases of the queue: 1)`,
 			remedy: "a worker that holds one of them is done and asks again, or another worker connects",
 			setup:  func(r *rig) { r.submit(work()); r.lease(1, 0) },
 		},
@@ -50,7 +51,8 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			r.join("j", 0)
 		}},
 		{
-			name: "its affinity key is with a worker without slots", spec: lease.Spec{Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}},
+			name: "its affinity key is with a worker without slots",
+			spec: lease.Spec{Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}},
 			code: lease.FoundAffinity, words: `bound to worker "first", which takes no new work: it offers no slots`,
 			setup: func(r *rig) {
 				c := r.worker("first", 1, nil)
@@ -59,7 +61,9 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			},
 		},
 		{
-			name: "requirements that no worker meets", spec: lease.Spec{Requirements: &lease.Requirements{Features: []string{"gpu"}}}, code: lease.FoundRequirements, words: `lacks feature`,
+			name: "requirements that no worker meets",
+			spec: lease.Spec{Requirements: &lease.Requirements{Features: []string{"gpu"}}},
+			code: lease.FoundRequirements, words: `lacks feature`,
 			setup: func(r *rig) { r.join("i", 1) },
 		},
 		{
@@ -67,7 +71,9 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			words: `"far"`, setup: func(r *rig) { r.join("i", 1) },
 		},
 		{
-			name: "its affinity key is with a busy worker", spec: lease.Spec{Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}}, code: lease.FoundAffinity, words: `"k"`,
+			name: "its affinity key is with a busy worker",
+			spec: lease.Spec{Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}},
+			code: lease.FoundAffinity, words: `"k"`,
 			setup: func(r *rig) {
 				r.worker("first", 1, nil)
 				r.submitWith(withAffinity("k", lease.Sticky))
@@ -114,7 +120,8 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			r.submitWith(func(s *lease.Spec) { s.Type = "big" })
 		}},
 		{
-			name: "its affinity key is with a worker of another queue", spec: lease.Spec{Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}},
+			name: "its affinity key is with a worker of another queue",
+			spec: lease.Spec{Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}},
 			code: lease.FoundAffinity, words: "does not ask for such work",
 			setup: func(r *rig) {
 				r.worker("first", 5, func(w *Wants) { w.Queues = []string{"elsewhere"} })
@@ -123,12 +130,15 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			},
 		},
 		{
-			name: "a package that no worker has", spec: lease.Spec{Requirements: &lease.Requirements{Package: "m@2"}}, code: lease.FoundRequirements,
+			name: "a package that no worker has", spec: lease.Spec{Requirements: &lease.Requirements{Package: "m@2"}},
+			code:  lease.FoundRequirements,
 			words: `the closest one lacks package "m@2"`, setup: func(r *rig) { r.join("i", 1) },
 			remedy: "or one that lacks only the package installs it",
 		},
 		{
-			name: "requirements of which two workers lack some", spec: lease.Spec{Requirements: &lease.Requirements{Features: []string{"gpu", "ssd"}}}, code: lease.FoundRequirements,
+			name:  "requirements of which two workers lack some",
+			spec:  lease.Spec{Requirements: &lease.Requirements{Features: []string{"gpu", "ssd"}}},
+			code:  lease.FoundRequirements,
 			words: `the closest one lacks feature "ssd"`, setup: func(r *rig) {
 				r.join("poor", 1)
 				r.worker("rich", 1, func(w *Wants) { w.Capabilities.Features = []string{"gpu"} })
@@ -137,7 +147,10 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 		},
 		{
 			name: "its worker is gone, and another one has its affinity key",
-			spec: lease.Spec{ResourceRefs: []lease.ResourceRef{{ResourceID: "m", Worker: "far"}}, Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}},
+			spec: lease.Spec{
+				ResourceRefs: []lease.ResourceRef{{ResourceID: "m", Worker: "far"}},
+				Affinity:     &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute},
+			},
 			code: lease.FoundPinnedWorker, words: `"far"`, setup: func(r *rig) {
 				r.worker("first", 5, nil)
 				r.submitWith(withAffinity("k", lease.Sticky))
@@ -161,14 +174,16 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			r.join("i", 5)
 		}},
 		{
-			name: "the tasks that hold its concurrency key", spec: lease.Spec{ConcurrencyKey: "disk", ConcurrencyLimit: 2}, code: lease.FoundConcurrencyKey,
+			name: "the tasks that hold its concurrency key",
+			spec: lease.Spec{ConcurrencyKey: "disk", ConcurrencyLimit: 2}, code: lease.FoundConcurrencyKey,
 			words: "2 live leases of at most 2; held by " + taskID(1) + ", " + taskID(2), setup: func(r *rig) {
 				r.submit(specWithKey("disk", 2), specWithKey("disk", 2))
 				r.join("i", 5)
 			},
 		},
 		{
-			name: "many tasks that hold its concurrency key", spec: lease.Spec{ConcurrencyKey: "disk", ConcurrencyLimit: 7}, code: lease.FoundConcurrencyKey,
+			name: "many tasks that hold its concurrency key",
+			spec: lease.Spec{ConcurrencyKey: "disk", ConcurrencyLimit: 7}, code: lease.FoundConcurrencyKey,
 			words: "held by " + taskID(1) + ", " + taskID(2) + ", " + taskID(3) + ", " + taskID(4) + ", " + taskID(5) + ", and 2 more", setup: func(r *rig) {
 				for range 7 {
 					r.submit(specWithKey("disk", 7))
@@ -187,7 +202,8 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 				spec.Queue = "q"
 				x := r.explain(r.submit(&spec)[0].ID)
 				if f := x.Findings[0]; f.Code != c.code || !strings.Contains(f.Message, c.words) || !strings.Contains(f.Remedy, c.remedy) {
-					r.Errorf("the first finding is %+v, want code %d, a message with %q and a remedy with %q", f, c.code, c.words, c.remedy)
+					r.Errorf("the first finding is %+v, want code %d, a message with %q and a remedy with %q", f,
+						c.code, c.words, c.remedy)
 				}
 			})
 		})
@@ -233,7 +249,8 @@ func TestExplainNamesAllObstacles(t *testing.T) {
 		{
 			name: "everything that the rules know, and a busy worker", spec: specWithKey("disk", 1),
 			want: []lease.FindingCode{
-				lease.FoundQueuePaused, lease.FoundMaxInflight, lease.FoundRateLimit, lease.FoundConcurrencyKey, lease.FoundWorkersBusy, lease.FoundTimeLimit,
+				lease.FoundQueuePaused, lease.FoundMaxInflight, lease.FoundRateLimit, lease.FoundConcurrencyKey,
+				lease.FoundWorkersBusy, lease.FoundTimeLimit,
 			},
 			setup: func(r *rig) {
 				r.setQueue(func(s *lease.Settings) { s.MaxInflight, s.Rate.PerSecond = 1, 0.01 })
@@ -540,7 +557,10 @@ func BenchmarkExplain(b *testing.B) {
 		h.attend(w)
 	}
 	specs, digests := h.specs(1)
-	r := &lease.Requirements{Runtimes: has.Runtimes[:lease.MaxRequired-1], Features: has.Features[:lease.MaxRequired-1], Resources: map[string]float64{"cores": 1}}
+	r := &lease.Requirements{
+		Runtimes: has.Runtimes[:lease.MaxRequired-1], Features: has.Features[:lease.MaxRequired-1],
+		Resources: map[string]float64{"cores": 1},
+	}
 	specs[0].Requirements = r
 	h.submitSpecs(specs, digests)
 	h.endBatch()

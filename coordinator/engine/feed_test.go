@@ -73,7 +73,10 @@ func TestFeedbackOfAnEndedAttemptIsStoredOnce(t *testing.T) {
 	leased := &lease.Task{ID: id, Lease: &lease.Lease{Attempt: 1}}
 	waits, goneOn := &lease.Task{ID: id}, &lease.Task{ID: id}
 	said := &Feed{Chunks: []lease.Chunk{{Text: "the last words"}}}
-	ends := &batch{feeds: []ResolvedFeed{{feed: said, id: id, attempt: 1}}, changes: []*change{{id: id, Change: lease.Change{Old: leased, New: waits}}}}
+	ends := &batch{
+		feeds:   []ResolvedFeed{{feed: said, id: id, attempt: 1}},
+		changes: []*change{{id: id, Change: lease.Change{Old: leased, New: waits}}},
+	}
 	h.absorb(ends)
 	if len(ends.feedback) != 1 || len(ends.feedback[0].feedback.Chunks) != 1 {
 		t.Fatalf("the batch that ends the attempt stores the feedback %+v, want one with one chunk", ends.feedback)
@@ -299,7 +302,8 @@ func TestNewsOfSlowWatchersAreBounded(t *testing.T) {
 	want := func(seq uint64, all, gone, kept int) {
 		t.Helper()
 		if n, missed := slow.poll(t); n.ID.Seq != seq || missed != (Missed{all, gone}) || len(topic.news) != kept {
-			t.Fatalf("a slow reader got news %d and missed %+v, and %d are kept; want %d, %+v and %d", n.ID.Seq, missed, len(topic.news), seq, Missed{all, gone}, kept)
+			t.Fatalf("a slow reader got news %d and missed %+v, and %d are kept; want %d, %+v and %d", n.ID.Seq, missed,
+				len(topic.news), seq, Missed{all, gone}, kept)
 		}
 	}
 	send(output(newsBytes / 2))
@@ -327,7 +331,8 @@ func TestNewsOfSlowWatchersAreBounded(t *testing.T) {
 	send(output(1))
 	slow.Close()
 	if len(topic.news) != 0 || h.runs[runKey{run: "run"}] != topic {
-		t.Errorf("when the only watcher that has not read it is gone, %d items are kept; the topic is there: %v", len(topic.news), h.runs)
+		t.Errorf("when the only watcher that has not read it is gone, %d items are kept; the topic is there: %v",
+			len(topic.news), h.runs)
 	}
 	if quick.Close(); len(h.runs) != 0 {
 		t.Errorf("without watchers, %d topics are kept", len(h.runs))

@@ -241,7 +241,10 @@ func (e *Engine) loadLeases(r store.Reader) error {
 func (e *Engine) invalidate() {
 	for id, t := range e.set.leasedTasks() {
 		if l := t.Lease; l.Epoch != e.rules.Authority.Epoch {
-			e.step(lease.Requeue{Task: id, Attempt: l.Attempt, Cause: lease.CoordinatorRecovered, Detail: "the coordinator started in a new epoch"})
+			e.step(lease.Requeue{
+				Task: id, Attempt: l.Attempt, Cause: lease.CoordinatorRecovered,
+				Detail: "the coordinator started in a new epoch",
+			})
 			e.invalidated++
 		}
 	}

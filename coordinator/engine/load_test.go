@@ -59,7 +59,10 @@ func TestMissingWorkspaceIsCorruption(t *testing.T) {
 		{store.Settings}, {store.Queue}, {store.Ready, store.Spec}, {store.Parked, store.Spec}, {store.Lease, store.Task, store.Spec},
 	} {
 		t.Run(fmt.Sprint(kept[0]), func(t *testing.T) {
-			st := copyWith(t, golden, func(ks store.Keyspace, _ []byte) bool { return ks == store.Meta || slices.Contains(kept, ks) })
+			st := copyWith(t, golden, func(ks store.Keyspace, _ []byte) bool {
+				return ks == store.Meta ||
+					slices.Contains(kept, ks)
+			})
 			corrupt := new(store.CorruptError)
 			if _, err := Open(st, Config{}); !errors.As(err, &corrupt) || corrupt.Keyspace != store.Queue {
 				t.Errorf("Open = %v, want a CorruptError of a queue", err)

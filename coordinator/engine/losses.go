@@ -56,5 +56,8 @@ func (e *Engine) loseFirstParked(l *parkedLine, worker string) {
 }
 
 func (e *Engine) loseResource(s *space, p place, worker string) {
-	e.step(lease.LoseResource{Task: lease.TaskID{Space: s.number, Seq: p.seq}, Worker: worker, After: e.cfg.ResourceWait})
+	e.step(lease.LoseResource{
+		Task: lease.TaskID{Space: s.number, Seq: p.seq}, Worker: worker,
+		After: e.cfg.ResourceWait,
+	})
 }

@@ -32,7 +32,8 @@ func newManualEngine(tb testing.TB, takers, slots int) *manualEngine {
 	for i := range takers {
 		instance := strconv.Itoa(i)
 		e.Join(&Member{
-			Session: NewSessionID(home.Tenant, "w", instance), Slots: slots, Deliver: func([]Granted) {}, Notify: func([]Notice) {}, Displaced: func(string) {},
+			Session: NewSessionID(home.Tenant, "w", instance), Slots: slots, Deliver: func([]Granted) {},
+			Notify: func([]Notice) {}, Displaced: func(string) {},
 			Wants: Wants{Space: home, Worker: "w" + instance, Queues: []string{"q"}},
 		})
 	}
@@ -70,7 +71,8 @@ func (h *manualEngine) completions(n int) []*lease.Report {
 	for _, tell := range h.batch().deliveries {
 		for _, g := range tell.granted {
 			reports = append(reports, &lease.Report{
-				Kind: lease.KindComplete, Session: tell.member.Session, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Result: &lease.Result{Output: h.payload[:16]},
+				Kind: lease.KindComplete, Session: tell.member.Session, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID,
+				Result: &lease.Result{Output: h.payload[:16]},
 			})
 		}
 	}

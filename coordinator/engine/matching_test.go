@@ -20,7 +20,10 @@ func TestMatchingAgainstAModel(t *testing.T) {
 	for seed := range uint64(24) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			run(t, func(r *rig) {
-				m := &matchModel{rig: r, rand: rand.New(rand.NewPCG(seed, 0)), boundTo: map[string]boundWorker{}, crowded: map[string]time.Time{}}
+				m := &matchModel{
+					rig: r, rand: rand.New(rand.NewPCG(seed, 0)), boundTo: map[string]boundWorker{},
+					crowded: map[string]time.Time{},
+				}
 				for m.step = range 150 {
 					m.act()
 					m.check()
@@ -218,7 +221,8 @@ func (m *matchModel) recordBindings(live []*lease.Task) {
 		}
 		key := t.Spec.Affinity.Key
 		if other, ok := seen[key]; ok && other != t.Lease.Worker {
-			m.Errorf("step %d: the workers %s and %s have leases of the sticky key %s, want one worker only", m.step, other, t.Lease.Worker, key)
+			m.Errorf("step %d: the workers %s and %s have leases of the sticky key %s, want one worker only", m.step,
+				other, t.Lease.Worker, key)
 		}
 		seen[key] = t.Lease.Worker
 		m.boundTo[key] = boundWorker{t.Lease.Worker, time.Now()}
@@ -306,7 +310,8 @@ func (m *matchModel) checkWaiting(t *lease.Task, live []*lease.Task) {
 		if len(held) >= c.Slots || objection(&c.Wants, t, held) != "" || m.boundElsewhere(t, c.Wants.Worker) || m.makesRoom(c) {
 			continue
 		}
-		m.Errorf("step %d: task %v of type %s waits, but worker %s has room and may take it", m.step, t.ID, t.Spec.Type, c.Wants.Worker)
+		m.Errorf("step %d: task %v of type %s waits, but worker %s has room and may take it", m.step, t.ID, t.Spec.Type,
+			c.Wants.Worker)
 	}
 }
 
@@ -392,12 +397,14 @@ func TestSessionsOfThePreferredWorkerCountAsLookedAt(t *testing.T) {
 	other := q.available.Front().Value.(*taker)
 	tries := h.effort.tried
 	if pools := h.search.poolsFor(q, other); len(pools) != 1 || h.effort.tried-tries != sessions/looksPerTry {
-		t.Errorf("%d pools were found in %d tries, want 1 pool in %d tries", len(pools), h.effort.tried-tries, sessions/looksPerTry)
+		t.Errorf("%d pools were found in %d tries, want 1 pool in %d tries", len(pools), h.effort.tried-tries,
+			sessions/looksPerTry)
 	}
 	other.wants.Types = []string{"another"}
 	tries = h.effort.tried
 	if pools := h.search.poolsFor(q, other); len(pools) != 0 || h.effort.tried != tries {
-		t.Errorf("%d pools were found in %d tries for a worker that does not take the type, want none in none", len(pools), h.effort.tried-tries)
+		t.Errorf("%d pools were found in %d tries for a worker that does not take the type, want none in none",
+			len(pools), h.effort.tried-tries)
 	}
 }
 
@@ -483,7 +490,8 @@ func TestSearchForATaskThatFitsAmongManyTypesEnds(t *testing.T) {
 	tries := h.effort.tried
 	h.match()
 	if n := h.effort.tried - tries; n < mostSearched || n > 2*mostSearched+types {
-		t.Errorf("a search among the tasks of %d types counts as %d tries, want about %d and one for each type", types, n, mostSearched)
+		t.Errorf("a search among the tasks of %d types counts as %d tries, want about %d and one for each type", types,
+			n, mostSearched)
 	}
 	submit(1, make([]byte, 1))
 	h.match()
@@ -621,7 +629,8 @@ func TestTurnOfAKeyWithManyPoolsMovesFew(t *testing.T) {
 		}
 	}
 	if h.set.live != grants || moved == 0 || moved > grants*(movesAtOnce+1) {
-		t.Errorf("%d grants have moved %d of %d lineups, want %d grants, and a few for each", h.set.live, moved, len(f.pools), grants)
+		t.Errorf("%d grants have moved %d of %d lineups, want %d grants, and a few for each", h.set.live, moved,
+			len(f.pools), grants)
 	}
 	for _, up := range f.pools {
 		up.move()
@@ -661,7 +670,8 @@ func TestMapsOfManyPoolsShrink(t *testing.T) {
 		}
 	}
 	if h.match(); h.set.live != 1 || len(f.pools) != 0 {
-		t.Errorf("%d tasks were granted, and %d pools are left, want the task that was not deleted, and none", h.set.live, len(f.pools))
+		t.Errorf("%d tasks were granted, and %d pools are left, want the task that was not deleted, and none",
+			h.set.live, len(f.pools))
 	}
 }
 
@@ -723,7 +733,8 @@ func TestPreferredTaskIsNotLeftToAWorkerThatLosesItsRoomWithinATurn(t *testing.T
 			h.submitKey(1)
 			h.match()
 			if q.next == nil || q.next.Value != own || len(other.leases) != 0 {
-				t.Fatalf("the turn has not ended before the key's worker; the other one has %d leases, want none", len(other.leases))
+				t.Fatalf("the turn has not ended before the key's worker; the other one has %d leases, want none",
+					len(other.leases))
 			}
 			lose(h, own)
 			h.matchAll()

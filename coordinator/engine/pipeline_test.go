@@ -12,12 +12,14 @@ import (
 func TestPipelineKnowsWhatIsDurable(t *testing.T) {
 	c := newCommitter(memstore.New(), newHub(), &Events{}) // it does not run: the test is the committer
 	var handed, durable []uint64
-	p := newPipeline(c, func(b *batch) { handed = append(handed, b.number) }, func(b *batch) { durable = append(durable, b.number) })
+	p := newPipeline(c, func(b *batch) { handed = append(handed, b.number) },
+		func(b *batch) { durable = append(durable, b.number) })
 	fill := func() { p.current().addOp(op{}) }
 	check := func(when string, wantHanded, wantDurable int, last uint64) {
 		t.Helper()
 		if len(handed) != wantHanded || len(durable) != wantDurable || p.lastDurable() != last {
-			t.Fatalf("%s: %v were handed over and %v are durable, up to %d; want %d and %d, up to %d", when, handed, durable, p.lastDurable(), wantHanded, wantDurable, last)
+			t.Fatalf("%s: %v were handed over and %v are durable, up to %d; want %d and %d, up to %d", when, handed,
+				durable, p.lastDurable(), wantHanded, wantDurable, last)
 		}
 	}
 	p.asked()
@@ -39,7 +41,8 @@ func TestPipelineKnowsWhatIsDurable(t *testing.T) {
 	second := <-c.batches
 	c.done <- []*batch{first}
 	if b := p.poll(); b != first || p.oldest() != second {
-		t.Fatalf("the commit of batch %d has ended, and %d is the oldest that is not durable; want 1 and 2", b.number, p.oldest().number)
+		t.Fatalf("the commit of batch %d has ended, and %d is the oldest that is not durable; want 1 and 2", b.number,
+			p.oldest().number)
 	}
 	check("the first one is durable", 2, 1, 1)
 	fill()
@@ -51,7 +54,8 @@ func TestPipelineKnowsWhatIsDurable(t *testing.T) {
 	p.flushTo(2) // takes the end of the commit itself
 	check("all are durable", 3, 3, 3)
 	if !slices.IsSorted(durable) || p.oldest() != nil {
-		t.Errorf("durable in the order %v, and the oldest that is not is %v; want them in their order, and none", durable, p.oldest())
+		t.Errorf("durable in the order %v, and the oldest that is not is %v; want them in their order, and none",
+			durable, p.oldest())
 	}
 	p.flush() // nothing to wait for
 }

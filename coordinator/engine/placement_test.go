@@ -53,13 +53,15 @@ func (r *rig) wantGranted(c *testSession, names ...string) {
 
 func requiresGPU(s *lease.Spec) {
 	s.Requirements = &lease.Requirements{
-		Runtimes: []string{"python"}, Features: []string{"gpu"}, Labels: map[string]string{"zone": "a"}, Resources: map[string]float64{"mem_gib": 16},
+		Runtimes: []string{"python"}, Features: []string{"gpu"}, Labels: map[string]string{"zone": "a"},
+		Resources: map[string]float64{"mem_gib": 16},
 	}
 }
 
 func hasGPU(w *Wants) {
 	w.Capabilities = lease.Capabilities{
-		Runtimes: []string{"go", "python"}, Features: []string{"gpu", "avx"}, Labels: map[string]string{"zone": "a", "os": "linux"},
+		Runtimes: []string{"go", "python"}, Features: []string{"gpu", "avx"},
+		Labels:    map[string]string{"zone": "a", "os": "linux"},
 		Resources: map[string]float64{"mem_gib": 16, "cores": 4},
 	}
 }
@@ -455,7 +457,8 @@ func TestEndOfAnotherWorkersLeaseDoesNotFreeAStickyKey(t *testing.T) {
 		r.submitWith(withAffinity("k", lease.Preferred))
 		id := r.submitWith(withAffinity("k", lease.Sticky))
 		if held := r.version(id).Lease; len(b.grants()) != 2 || held != nil {
-			r.Errorf("%d grants to the other worker, and the STICKY task has the lease %+v; want 2, and none", len(b.grants()), held)
+			r.Errorf("%d grants to the other worker, and the STICKY task has the lease %+v; want 2, and none",
+				len(b.grants()), held)
 		}
 	})
 }

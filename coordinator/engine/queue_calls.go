@@ -29,7 +29,9 @@ func (e *Engine) Queues(ctx context.Context, name Space, after string, limit, li
 
 // Queue returns one queue; found is false if there is no queue of that name. lines is how many of
 // its lines it names at most.
-func (e *Engine) Queue(ctx context.Context, name Space, queue string, lines int) (info QueueInfo, found bool, err error) {
+func (e *Engine) Queue(
+	ctx context.Context, name Space, queue string, lines int,
+) (info QueueInfo, found bool, err error) {
 	shown, err := ask(ctx, e, name.Tenant, func() (*QueueInfo, error) {
 		s := e.spaces.named(name)
 		if s == nil || s.queues[queue] == nil || s.queues[queue].createdAt == 0 {
@@ -59,7 +61,8 @@ func (s *space) show(lines int, queues ...*queue) []QueueInfo {
 func (q *queue) info() QueueInfo {
 	return QueueInfo{
 		Name: q.name, CreatedAt: q.createdAt, Settings: *q.settings, Takers: q.attending,
-		Ready: q.counts[countReady], Scheduled: q.counts[countScheduled], Leased: q.counts[countLeased], Parked: q.parked,
+		Ready: q.counts[countReady], Scheduled: q.counts[countScheduled], Leased: q.counts[countLeased],
+		Parked:    q.parked,
 		Completed: q.counts[countCompleted], Failed: q.counts[countFailed], Cancelled: q.counts[countCancelled],
 	}
 }
@@ -67,7 +70,9 @@ func (q *queue) info() QueueInfo {
 // UpdateQueue calls change with a copy of the settings of a queue, and applies the changed copy. It
 // makes the queue if there is none. change may set fields of the copy, but must not write to its
 // map. The error may be a *lease.FieldError; then nothing has changed.
-func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, change func(*lease.Settings)) (QueueInfo, error) {
+func (e *Engine) UpdateQueue(
+	ctx context.Context, name Space, queue string, change func(*lease.Settings),
+) (QueueInfo, error) {
 	return alter(ctx, e, name.Tenant, func() (_ QueueInfo, changed bool, err error) {
 		before := &noSettings
 		if s := e.spaces.named(name); s != nil && s.queues[queue] != nil {

@@ -593,14 +593,16 @@ func TestEndedTasksAreCounted(t *testing.T) {
 			r.Helper()
 			for _, after := range []string{"", ", after a crash"} {
 				if q := r.queueInfo(); q.Completed != completed || q.Failed != failed || q.Cancelled != cancelled {
-					r.Errorf("%s%s: %d COMPLETED, %d FAILED and %d CANCELLED tasks are counted, want %d, %d and %d", when, after, q.Completed, q.Failed, q.Cancelled, completed, failed, cancelled)
+					r.Errorf("%s%s: %d COMPLETED, %d FAILED and %d CANCELLED tasks are counted, want %d, %d and %d",
+						when, after, q.Completed, q.Failed, q.Cancelled, completed, failed, cancelled)
 				}
 				r.kill()
 			}
 		}
 		task := func(attempts uint32) lease.TaskID {
 			spec := work()
-			spec.Retry.MaxAttempts, spec.Retry.MaxLosses, spec.Retry.InitialBackoff, spec.Retention = attempts, 1, time.Minute, time.Hour
+			spec.Retry.MaxAttempts, spec.Retry.MaxLosses, spec.Retry.InitialBackoff, spec.Retention = attempts, 1,
+				time.Minute, time.Hour
 			return r.submit(spec)[0].ID
 		}
 		do := func(_ *lease.Task, err error) {

@@ -149,7 +149,9 @@ func (w *world) checkUsage() (problems []string) {
 			task := w.set.task(id)
 			least, most := uint64(task.Spec.Size+w.checkpoints[id]), uint64(task.Spec.Size+task.CheckpointBound())
 			if used.bytes < least || used.bytes > most {
-				problems = append(problems, fmt.Sprintf("worker %q counts %d bytes for task %v, want %d to %d", t.wants.Worker, used.bytes, id, least, most))
+				problems = append(problems,
+					fmt.Sprintf("worker %q counts %d bytes for task %v, want %d to %d", t.wants.Worker, used.bytes, id,
+						least, most))
 			}
 		}
 	}
@@ -163,7 +165,8 @@ func (w *world) checkFeedback() (problems []string) {
 	defer w.hub.mu.Unlock()
 	for id, said := range w.hub.recent {
 		if owner := w.Engine.spaces.of(id).name.Tenant; said.Stage != owner {
-			problems = append(problems, fmt.Sprintf("feedback of tenant %q is kept for task %v of tenant %q", said.Stage, id, owner))
+			problems = append(problems, fmt.Sprintf("feedback of tenant %q is kept for task %v of tenant %q",
+				said.Stage, id, owner))
 		}
 	}
 	return problems
@@ -231,7 +234,8 @@ func (w *world) submitted(e *Engine, d *due, made []lease.Submitted, err error) 
 	full, known := errors.Is(err, ErrTaskLimit), errors.As(err, &exists)
 	switch {
 	case d.exact && (full != d.full || known != (d.exists && !d.full)):
-		w.Errorf("submit to %v: %v; want a refusal by the quota: %v, or else by an idempotency key: %v", d.space, err, d.full, d.exists)
+		w.Errorf("submit to %v: %v; want a refusal by the quota: %v, or else by an idempotency key: %v", d.space, err,
+			d.full, d.exists)
 	case full && w.cfg.MaxTasks(d.space.Tenant) == math.MaxInt:
 		w.Errorf("tenant %q has no quota, and is refused by it", d.space.Tenant)
 	case !full && !known:
@@ -248,11 +252,13 @@ func (w *world) submitted(e *Engine, d *due, made []lease.Submitted, err error) 
 		case spaceOf(m.Task) != d.space || id.Space != number || old && owner != d.space:
 			w.Errorf("a submit to %v (space %d) is answered with task %v of %v", d.space, number, id, spaceOf(m.Task))
 		case m.Task.Spec.IdempotencyKey != d.specs[i].IdempotencyKey:
-			w.Errorf("a submit with idempotency key %q is answered with task %v, which has %q", d.specs[i].IdempotencyKey, id, m.Task.Spec.IdempotencyKey)
+			w.Errorf("a submit with idempotency key %q is answered with task %v, which has %q",
+				d.specs[i].IdempotencyKey, id, m.Task.Spec.IdempotencyKey)
 		case m.Created && created:
 			w.Errorf("task %v has the id of an earlier one (A11)", id)
 		case d.exact && (m.Created != d.created[i] || d.tasks[i] != (lease.TaskID{}) && id != d.tasks[i]):
-			w.Errorf("a submit with idempotency key %q is answered with task %v (created: %v), want %v (%v)", d.specs[i].IdempotencyKey, id, m.Created, d.tasks[i], d.created[i])
+			w.Errorf("a submit with idempotency key %q is answered with task %v (created: %v), want %v (%v)",
+				d.specs[i].IdempotencyKey, id, m.Created, d.tasks[i], d.created[i])
 		}
 		if w.owners[id] = d.space; m.Created {
 			w.digests[id] = d.digests[i]
@@ -266,7 +272,8 @@ func (w *world) mayRetry(tenant string, id lease.TaskID) func(error) {
 	full := t != nil && (t.Rest == lease.Failed || t.Rest == lease.Cancelled) && w.unfinished(tenant) >= most
 	return func(err error) {
 		if refused := errors.Is(err, ErrTaskLimit); refused && most == math.MaxInt || !w.slow && refused != full {
-			w.Errorf("retry of %v by tenant %q, whose quota is %d: %v; want a refusal by the quota: %v", id, tenant, most, err, full)
+			w.Errorf("retry of %v by tenant %q, whose quota is %d: %v; want a refusal by the quota: %v", id, tenant,
+				most, err, full)
 		}
 	}
 }
@@ -300,7 +307,8 @@ func (w *world) judged(e *Engine, tenant string, r *lease.Report, before verdict
 	case same && (a.Verdict != lease.VerdictCommitted || !a.Replayed), before.known && !same && !second:
 		w.Errorf("a report was COMMITTED under lease %s; now %v is answered with %v", r.LeaseID, r.Kind, a)
 	case ticket.Epoch != e.Epoch() && !a.Replayed && !second && a.Reason != lease.CoordinatorRecovered:
-		w.Errorf("lease %s is of epoch %d, and the engine is in %d; %v is answered with %v", r.LeaseID, ticket.Epoch, e.Epoch(), r.Kind, a)
+		w.Errorf("lease %s is of epoch %d, and the engine is in %d; %v is answered with %v", r.LeaseID, ticket.Epoch,
+			e.Epoch(), r.Kind, a)
 	}
 	if a.Verdict == lease.VerdictCommitted && r.Kind.Closes() {
 		w.mu.Lock()
@@ -322,7 +330,8 @@ func (w *world) checkDeliveries(h *client) {
 	h.Notify = func(all []Notice) {
 		for _, n := range all {
 			if ticket, genuine := e.rules.Authority.Open(tenant, n.LeaseID); !genuine || ticket.Task != n.Task {
-				w.Errorf("session %s of tenant %q is told of lease %s of task %v, which is not the tenant's", h.Session, tenant, n.LeaseID, n.Task)
+				w.Errorf("session %s of tenant %q is told of lease %s of task %v, which is not the tenant's", h.Session,
+					tenant, n.LeaseID, n.Task)
 			}
 		}
 		notify(all)
@@ -370,7 +379,8 @@ func (w *world) leased(req LeaseRequest, got []Granted) {
 	defer w.mu.Unlock()
 	for _, g := range got {
 		if spaceOf(g.Task) != req.Space || g.Task.Lease.Worker != req.Worker || g.Task.Lease.Request != req.Request {
-			w.Errorf("request %q of worker %q of %v gets task %v of %v, which worker %q leased by request %q", req.Request, req.Worker, req.Space,
+			w.Errorf("request %q of worker %q of %v gets task %v of %v, which worker %q leased by request %q",
+				req.Request, req.Worker, req.Space,
 				g.Task.ID, spaceOf(g.Task), g.Task.Lease.Worker, g.Task.Lease.Request)
 		}
 		w.fence(g)
@@ -496,7 +506,10 @@ func (w *world) looks() {
 		listed, err := w.Queues(w.Context(), space, "", math.MaxInt, 0)
 		w.check(err)
 		for _, q := range listed {
-			got := counts{Counts{q.Ready - q.Parked, q.Parked, q.Scheduled, q.Leased}, [3]uint64{q.Completed, q.Failed, q.Cancelled}}
+			got := counts{
+				Counts{q.Ready - q.Parked, q.Parked, q.Scheduled, q.Leased},
+				[3]uint64{q.Completed, q.Failed, q.Cancelled},
+			}
 			if got != want[q.Name] {
 				w.Errorf("queue %q of %v is shown with %+v, and has %+v", q.Name, space, got, want[q.Name])
 			}
@@ -757,7 +770,8 @@ func (w *world) rushes() {
 	w.note("rush: granted to %v, run for %v", turns, ran)
 	sum := 0
 	for i, space := range w.spaces {
-		w.submitted(w.Engine, &due{space: space, specs: specs[space], digests: make([]lease.Digest, len(specs[space]))}, made[i], nil)
+		w.submitted(w.Engine, &due{space: space, specs: specs[space], digests: make([]lease.Digest, len(specs[space]))},
+			made[i], nil)
 		for _, m := range made[i] {
 			w.tasks = append(w.tasks, m.Task.ID)
 		}

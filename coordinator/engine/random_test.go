@@ -44,7 +44,8 @@ func TestRandomHistories(t *testing.T) {
 // small sets the bounds of what memory holds and of what a round does to 4, so that a few tasks
 // exceed them.
 func small(t *testing.T) {
-	bound(t, 4, &lineHead, &parkedHead, &timerHead, &maxIdle, &lossesPerRound, &grantsPerTurn, &triesPerTurn, &unparksPerTurn, &movesAtOnce)
+	bound(t, 4, &lineHead, &parkedHead, &timerHead, &maxIdle, &lossesPerRound, &grantsPerTurn, &triesPerTurn,
+		&unparksPerTurn, &movesAtOnce)
 	bound(t, 2, &linesInTurn, &takersPerBatch)
 }
 
@@ -131,7 +132,8 @@ func newWorld(r *rig, rng *rand.Rand) *world {
 	w := &world{rig: r, rng: rng, begun: time.Now()}
 	w.book = newBook(w)
 	second, third := Space{home.Tenant, "other"}, Space{"umbra", home.Workspace}
-	w.spaces = pick(w, []Space{home}, []Space{home, third}, []Space{home, second, third, {third.Tenant, second.Workspace}}, []Space{home, second, third, {"hooli", home.Workspace}})
+	w.spaces = pick(w, []Space{home}, []Space{home, third},
+		[]Space{home, second, third, {third.Tenant, second.Workspace}}, []Space{home, second, third, {"hooli", home.Workspace}})
 	most := map[string]int{}
 	for _, tenant := range w.tenants() {
 		if most[tenant] = math.MaxInt; w.one(3) {
@@ -254,7 +256,8 @@ func (w *world) call() {
 func (w *world) spec() *lease.Spec {
 	now := time.Now()
 	s := &lease.Spec{
-		Queue: pick(w, "a", "b"), Type: pick(w, "", "x", "y"), Priority: pick[int32](w, -1, 0, 0, 1), Payload: make([]byte, w.rng.IntN(64)),
+		Queue: pick(w, "a", "b"), Type: pick(w, "", "x", "y"), Priority: pick[int32](w, -1, 0, 0, 1),
+		Payload:          make([]byte, w.rng.IntN(64)),
 		HeartbeatTimeout: 10 * time.Second, CancelGrace: 5 * time.Second,
 		Retry: lease.RetryPolicy{InitialBackoff: time.Second, MaxBackoff: 10 * time.Second},
 	}
@@ -271,7 +274,10 @@ func (w *world) spec() *lease.Spec {
 	case 0:
 		s.ResourceRefs = []lease.ResourceRef{{ResourceID: "r", Worker: pick(w, workerNames...)}}
 	case 1, 2:
-		s.Affinity = &lease.Affinity{Key: pick(w, "m", "n"), Mode: pick(w, lease.Sticky, lease.Preferred), TTL: time.Second + w.upTo(30*time.Second)}
+		s.Affinity = &lease.Affinity{
+			Key: pick(w, "m", "n"), Mode: pick(w, lease.Sticky, lease.Preferred),
+			TTL: time.Second + w.upTo(30*time.Second),
+		}
 	}
 	if w.one(6) {
 		s.RunAt = lease.WallOf(now.Add(w.upTo(20 * time.Second)))
@@ -336,7 +342,10 @@ func (w *world) submits() {
 }
 
 func (w *world) wants(space Space, worker string) Wants {
-	wants := Wants{Space: space, Worker: worker, Queues: pick(w, []string{"a"}, []string{"b"}, []string{"a", "b"}, []string{"b", "a"})}
+	wants := Wants{
+		Space: space, Worker: worker,
+		Queues: pick(w, []string{"a"}, []string{"b"}, []string{"a", "b"}, []string{"b", "a"}),
+	}
 	if w.one(3) {
 		wants.Types = []string{pick(w, "x", "y")}
 	}
@@ -481,7 +490,8 @@ func (w *world) anyLease(last bool) (h *client, g Granted, ok bool) {
 
 // says reports about a lease, which may have ended.
 func (w *world) says() {
-	kind := pick(w, lease.KindStart, lease.KindHeartbeat, lease.KindAck, lease.KindComplete, lease.KindComplete, lease.KindFail, lease.KindRelease)
+	kind := pick(w, lease.KindStart, lease.KindHeartbeat, lease.KindAck, lease.KindComplete, lease.KindComplete,
+		lease.KindFail, lease.KindRelease)
 	h, g, ok := w.anyLease(kind.Closes() && !w.one(4))
 	if !ok {
 		return
@@ -523,7 +533,10 @@ func (w *world) acknowledges() {
 	if h := w.anyClient(); h != nil {
 		h.take()
 		for _, g := range h.held {
-			w.reports(g.Task.Tenant, &lease.Report{Kind: lease.KindStart, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Session: h.Session})
+			w.reports(g.Task.Tenant, &lease.Report{
+				Kind: lease.KindStart, TaskID: g.Task.ID.String(),
+				LeaseID: g.LeaseID, Session: h.Session,
+			})
 		}
 	}
 }
@@ -532,7 +545,10 @@ func (w *world) acknowledges() {
 // answered.
 func (w *world) leases() {
 	worker := pick(w, workerNames...)
-	req := LeaseRequest{Wants: w.wants(w.anySpace(), worker), Max: 1 + w.rng.IntN(3), Wait: pick(w, 0, 0, w.upTo(10*time.Second)), Request: pick(w, "", "", "r1", "r2")}
+	req := LeaseRequest{
+		Wants: w.wants(w.anySpace(), worker), Max: 1 + w.rng.IntN(3),
+		Wait: pick(w, 0, 0, w.upTo(10*time.Second)), Request: pick(w, "", "", "r1", "r2"),
+	}
 	ctx, cancel := w.Context(), context.CancelFunc(func() {})
 	if w.one(4) {
 		ctx, cancel = context.WithTimeout(ctx, w.upTo(5*time.Second))
@@ -617,7 +633,9 @@ func (w *world) sweeps() {
 			return nil, false
 		}
 		return [...]lease.Command{
-			lease.Cancel{Tenant: t.Tenant, Task: t.ID}, lease.Retry{Tenant: t.Tenant, Task: t.ID}, lease.Delete{Tenant: t.Tenant, Task: t.ID, Force: true},
+			lease.Cancel{Tenant: t.Tenant, Task: t.ID},
+			lease.Retry{Tenant: t.Tenant, Task: t.ID},
+			lease.Delete{Tenant: t.Tenant, Task: t.ID, Force: true},
 		}[how], false
 	}}
 	w.do(func(e *Engine) {
@@ -731,7 +749,11 @@ func (w *world) heal() {
 	w.clients = nil
 	for _, space := range w.spaces {
 		for _, name := range workerNames {
-			w.joinAs("healed "+space.Workspace, Wants{Space: space, Worker: name, Queues: []string{"a", "b", "rush"}, Capabilities: lease.Capabilities{Features: []string{"gpu"}}}, 20)
+			w.joinAs("healed "+space.Workspace,
+				Wants{
+					Space: space, Worker: name, Queues: []string{"a", "b", "rush"},
+					Capabilities: lease.Capabilities{Features: []string{"gpu"}},
+				}, 20)
 		}
 	}
 	const patience = 10 * time.Minute // longer than any lease, backoff, grace or binding

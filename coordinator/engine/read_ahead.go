@@ -64,7 +64,10 @@ func (ls *lines) startReading(l *line) {
 	if l.readAhead != nil || !l.head.more || waiting == 0 || waiting > lineHead-linePart() || len(ls.readings) >= maxReadAheads {
 		return
 	}
-	l.readAhead = &readAhead{line: l, after: l.head.bound, room: ls.set.room(), batch: ls.pipeline.current().number, seqs: map[uint64]struct{}{}}
+	l.readAhead = &readAhead{
+		line: l, after: l.head.bound, room: ls.set.room(),
+		batch: ls.pipeline.current().number, seqs: map[uint64]struct{}{},
+	}
 	ls.readings[l.readAhead] = struct{}{}
 }
 

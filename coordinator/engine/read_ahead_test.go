@@ -321,7 +321,8 @@ func TestLineThatCannotBeRead(t *testing.T) {
 				r.start(Config{})
 				r.submit(many(8)...)
 				st.broken.Store(true)
-				_, err := r.Lease(t.Context(), LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: n})
+				_, err := r.Lease(t.Context(),
+					LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: n})
 				if n == 5 && !errors.Is(err, ErrStore) {
 					t.Errorf("Lease = %v, want ErrStore", err)
 				}

@@ -122,7 +122,8 @@ func TestCrashesKeepNoTaskWaiting(t *testing.T) {
 					got = len(worker.grants())
 				}
 				if served < c.wait || served > c.most {
-					r.Errorf("a wait of %v took %v of service or more, with a crash each %v; want %v at most", c.wait, served, c.every, c.most)
+					r.Errorf("a wait of %v took %v of service or more, with a crash each %v; want %v at most", c.wait,
+						served, c.every, c.most)
 				}
 			})
 		})
@@ -393,7 +394,10 @@ func TestRunPassesPanicsOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = e.inbox.put("", op{must: true, run: func() { panic("a bug") }, after: func(err error) { t.Error("the call has an answer:", err) }})
+	err = e.inbox.put("", op{
+		must: true, run: func() { panic("a bug") },
+		after: func(err error) { t.Error("the call has an answer:", err) },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -416,7 +420,8 @@ func TestKnownEpochsOutliveStarts(t *testing.T) {
 		want := func(epoch, knownFrom uint32) {
 			r.Helper()
 			if got := r.rules.Authority; got.Epoch != epoch || got.KnownFrom != knownFrom {
-				r.Errorf("in epoch %d, grants are known from %d on; want epoch %d and %d", got.Epoch, got.KnownFrom, epoch, knownFrom)
+				r.Errorf("in epoch %d, grants are known from %d on; want epoch %d and %d", got.Epoch, got.KnownFrom,
+					epoch, knownFrom)
 			}
 		}
 		r.submit(work())

@@ -56,7 +56,8 @@ func (e *Engine) Refuse(tenant, session, task, leaseID string) (err error) {
 			e.avoid(t, held.Spec.ConcurrencyKey)
 		}
 		e.step(lease.Requeue{
-			Task: ticket.Task, Attempt: ticket.Attempt, Cause: lease.Revoked, Detail: "the worker refused the task because it runs another task with the same concurrency key",
+			Task: ticket.Task, Attempt: ticket.Attempt, Cause: lease.Revoked,
+			Detail: "the worker refused the task because it runs another task with the same concurrency key",
 		})
 	})
 	return err

@@ -203,7 +203,10 @@ func submitOne(r *rig) {
 
 func (r *rig) lease(n int, wait time.Duration) []Granted {
 	r.Helper()
-	g, err := r.Lease(r.Context(), LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: n, Wait: wait})
+	g, err := r.Lease(r.Context(), LeaseRequest{
+		Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: n,
+		Wait: wait,
+	})
 	if err != nil {
 		r.Fatal(err)
 	}

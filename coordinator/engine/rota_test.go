@@ -48,7 +48,8 @@ func TestRotaHasAllLines(t *testing.T) {
 			got := k.rota.turns(k, 100)
 			slices.Sort(got)
 			if again := k.rota.turns(k, 100); len(slices.Compact(got)) != n || len(again) != 0 {
-				t.Errorf("of %d lines, begun again after %d turns, %q have turns, and then %q; want all, and then none", n, before, got, again)
+				t.Errorf("of %d lines, begun again after %d turns, %q have turns, and then %q; want all, and then none",
+					n, before, got, again)
 			}
 		}
 	}

@@ -155,7 +155,8 @@ func (e *Engine) Leave(m *Member, goodbye bool) {
 func (e *Engine) Replace(tenant, instance string) {
 	e.inbox.later(tenant, func() {
 		e.displace(instance, "another instance of the worker has replaced this one")
-		e.requeue(e.sessions.orphansOf(instance), "another instance of the worker has replaced the one that held the task")
+		e.requeue(e.sessions.orphansOf(instance),
+			"another instance of the worker has replaced the one that held the task")
 	})
 }
 
@@ -183,7 +184,9 @@ var revokedAtOnce = 100
 // no member. If waiting is set, Revoke ends only the leases that wait for a session. Revoke does
 // not return before all that is durable, even if ctx ends: otherwise nobody would end the streams.
 // The error is ErrStopped or ErrStore.
-func (e *Engine) Revoke(ctx context.Context, tenant string, instances []string, waiting bool, detail string) (removed []*Member, leases int, err error) {
+func (e *Engine) Revoke(
+	ctx context.Context, tenant string, instances []string, waiting bool, detail string,
+) (removed []*Member, leases int, err error) {
 	entry := EntryOf(ctx)
 	for some := range slices.Chunk(instances, revokedAtOnce) {
 		done := make(chan error, len(some))
@@ -234,7 +237,9 @@ type LeaseRef struct {
 // waiting is set, it leaves out those that a session holds. It takes some at a time, so that other
 // operations have their turn, and does not return before that is durable. The error is ErrStopped
 // or ErrStore.
-func (e *Engine) RevokeLeases(ctx context.Context, tenant string, leases []LeaseRef, waiting bool, detail string) (revoked int, err error) {
+func (e *Engine) RevokeLeases(
+	ctx context.Context, tenant string, leases []LeaseRef, waiting bool, detail string,
+) (revoked int, err error) {
 	entry := EntryOf(ctx)
 	for some := range slices.Chunk(leases, revokedAtOnce) {
 		err := e.inbox.await(tenant, op{settles: true, must: true, run: func() {

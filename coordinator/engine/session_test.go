@@ -93,7 +93,8 @@ func TestCancelReachesTheNextStream(t *testing.T) {
 			}
 			c, _ = r.join("i", 1)
 			if len(c.notices) != 1 || c.notices[0].Task != id || c.notices[0].Reason != lease.TaskCancelled || c.notices[0].Detail != "enough" {
-				r.Fatalf("the notices to the next stream are %+v, want one with TASK_CANCELLED and the reason %q", c.notices, "enough")
+				r.Fatalf("the notices to the next stream are %+v, want one with TASK_CANCELLED and the reason %q",
+					c.notices, "enough")
 			}
 			if got, most := c.notices[0].GraceEnds.Sub(r.Now().Serving), lease.DefaultCancelGrace-away; got <= most-time.Second || got > most+time.Second {
 				r.Errorf("the grace is %v, want what is left of it, about %v", got, most)
@@ -212,7 +213,8 @@ func TestRevokeLeases(t *testing.T) {
 		}{{true, 2, 0}, {true, 0, 0}, {false, gone - 2, 8}, {false, 0, 8}} {
 			n, err := r.RevokeLeases(Audited(r.Context(), entry), home.Tenant, all, tt.waiting, "by hand")
 			if err != nil || n != tt.want || len(c.notices) != tt.notices {
-				r.Errorf("waiting %v: %d leases were revoked (%v) and the session got %d notices, want %d and %d", tt.waiting, n, err, len(c.notices), tt.want, tt.notices)
+				r.Errorf("waiting %v: %d leases were revoked (%v) and the session got %d notices, want %d and %d",
+					tt.waiting, n, err, len(c.notices), tt.want, tt.notices)
 			}
 		}
 		entries := 0
@@ -311,7 +313,10 @@ func TestOverloadRefusesNoLeave(t *testing.T) {
 		leaves, _ := r.join("j", 1)
 		asked := make(chan error, 2)
 		lease := func(ctx context.Context, wait time.Duration) {
-			_, err := r.Lease(ctx, LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: 1, Wait: wait})
+			_, err := r.Lease(ctx, LeaseRequest{
+				Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: 1,
+				Wait: wait,
+			})
 			asked <- err
 		}
 		ctx, cancel := context.WithCancel(r.Context())
@@ -375,11 +380,16 @@ func TestOverloadRefusesNoReport(t *testing.T) {
 				return err
 			},
 			"a bulk command": func() error {
-				_, err := r.Sweep(r.Context(), Sweep{Space: home, Choose: func(*lease.Task) (lease.Command, bool) { return nil, true }})
+				_, err := r.Sweep(r.Context(),
+					Sweep{Space: home, Choose: func(*lease.Task) (lease.Command, bool) { return nil, true }})
 				return err
 			},
 			"a later step of a bulk command": func() error {
-				_, err := r.Sweep(r.Context(), Sweep{Space: home, Until: g[2].Task.ID.Seq, Choose: func(*lease.Task) (lease.Command, bool) { return nil, true }})
+				_, err := r.Sweep(r.Context(),
+					Sweep{
+						Space: home, Until: g[2].Task.ID.Seq,
+						Choose: func(*lease.Task) (lease.Command, bool) { return nil, true },
+					})
 				return err
 			},
 			"a reconnect": func() error {
@@ -449,7 +459,8 @@ func TestUnreadableStoreFailsAllWaitingCalls(t *testing.T) {
 		synctest.Wait()
 		for range cap(answers) {
 			go func() {
-				_, err := r.Judge(t.Context(), home.Tenant, []*lease.Report{{Kind: lease.KindComplete, TaskID: g[0].Task.ID.String(), LeaseID: g[0].LeaseID}})
+				_, err := r.Judge(t.Context(), home.Tenant,
+					[]*lease.Report{{Kind: lease.KindComplete, TaskID: g[0].Task.ID.String(), LeaseID: g[0].LeaseID}})
 				answers <- err
 			}()
 		}

@@ -24,7 +24,10 @@ type spaces struct {
 }
 
 func newSpaces(d *directory, epoch uint32) *spaces {
-	return &spaces{byNumber: map[uint32]*space{}, byName: map[Space]*space{}, tenants: ordered.NewMap[string, *tenantTally](), dir: d, epoch: epoch}
+	return &spaces{
+		byNumber: map[uint32]*space{}, byName: map[Space]*space{},
+		tenants: ordered.NewMap[string, *tenantTally](), dir: d, epoch: epoch,
+	}
 }
 
 // load adds a space that the store has.
@@ -84,7 +87,10 @@ func (all *spaces) assignNumber(s *space) error {
 		return nil
 	}
 	tooMany := func(whose string, most int) error {
-		return &lease.FieldError{Field: "workspace_id", Problem: fmt.Sprintf("is new, and the limit of %d workspaces of %s is reached", most, whose)}
+		return &lease.FieldError{
+			Field:   "workspace_id",
+			Problem: fmt.Sprintf("is new, and the limit of %d workspaces of %s is reached", most, whose),
+		}
 	}
 	switch {
 	case s.tenant.spaces >= maxSpaces:
@@ -134,7 +140,10 @@ func (all *spaces) addLeased(q *queue) {
 // counts returns how many tasks there are.
 func (all *spaces) counts() Counts {
 	t := &all.total
-	return Counts{Ready: t.counts[countReady] - t.parked, Parked: t.parked, Scheduled: t.counts[countScheduled], Leased: t.counts[countLeased]}
+	return Counts{
+		Ready: t.counts[countReady] - t.parked, Parked: t.parked,
+		Scheduled: t.counts[countScheduled], Leased: t.counts[countLeased],
+	}
 }
 
 // waiting returns how many tasks are READY or SCHEDULED.

@@ -62,7 +62,8 @@ func (e *Engine) Sweep(ctx context.Context, s Sweep) (done Swept, err error) {
 		return done, err
 	}
 	if s.Until == 0 {
-		done.Until, err = askAs(ctx, e, s.Space.Tenant, op{settles: true}, func() (uint64, error) { return e.spaces.numbered(number).nextSeq - 1, nil })
+		done.Until, err = askAs(ctx, e, s.Space.Tenant, op{settles: true},
+			func() (uint64, error) { return e.spaces.numbered(number).nextSeq - 1, nil })
 	}
 	for left := sweepCall; err == nil && done.More && left > 0; {
 		err = e.sweepStep(ctx, s, number, &left, &done)

@@ -89,7 +89,8 @@ func TestSweepLooksOnlyAtWhatMatches(t *testing.T) {
 			name := c.name
 			if c.older > 0 {
 				var b store.Batch
-				b.Put(store.Run, store.AppendGroupKey(nil, store.OlderTasks, lease.TaskID{Space: want[0].Space, Seq: c.older}), nil)
+				b.Put(store.Run, store.AppendGroupKey(nil, store.OlderTasks,
+					lease.TaskID{Space: want[0].Space, Seq: c.older}), nil)
 				if err := r.st.Commit(r.Context(), &b); err != nil {
 					r.Fatal(err)
 				}
@@ -109,7 +110,8 @@ func TestSweepLooksOnlyAtWhatMatches(t *testing.T) {
 				done, err = r.Sweep(r.Context(), s)
 			}
 			if err != nil || done.More || done.Skipped != 1 || !slices.Equal(chosen, want) {
-				r.Errorf("%s: %+v, %v after it decided on tasks %v; want nothing more, and only %v", name, done, err, chosen, want)
+				r.Errorf("%s: %+v, %v after it decided on tasks %v; want nothing more, and only %v", name, done, err,
+					chosen, want)
 			}
 			s.Until = want[0].Seq - 1
 			s.After = 0
@@ -267,7 +269,10 @@ func TestSweepThatIsRefusedInTheMiddle(t *testing.T) {
 					return true
 				}
 				first, err := r.Sweep(r.Context(), s)
-				want := Swept{Changed: uint64(sweepStep), After: tasks[sweepStep-1].ID.Seq, Until: tasks[len(tasks)-1].ID.Seq, More: true}
+				want := Swept{
+					Changed: uint64(sweepStep), After: tasks[sweepStep-1].ID.Seq,
+					Until: tasks[len(tasks)-1].ID.Seq, More: true,
+				}
 				if err != nil || first != want {
 					r.Errorf("the first call: %+v, %v; want %+v", first, err, want)
 				}

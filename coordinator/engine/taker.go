@@ -39,7 +39,10 @@ type unaryCall struct {
 }
 
 func newTaker(w Wants, slots int) *taker {
-	return &taker{wants: w.sorted(), slots: slots, leases: map[lease.TaskID]uint32{}, placeIn: map[*queue]*list.Element{}}
+	return &taker{
+		wants: w.sorted(), slots: slots, leases: map[lease.TaskID]uint32{},
+		placeIn: map[*queue]*list.Element{},
+	}
 }
 
 // maxHandOver is the size in bytes from which on a unary response gets no further task. The last
@@ -165,7 +168,8 @@ func (e *Engine) handOver(t *taker, g Granted) {
 
 func (e *Engine) newGranted(t *lease.Task) Granted {
 	return Granted{
-		Task: t, LeaseID: e.leaseID(t), Token: lease.FencingToken(t.Lease.Epoch, t.Lease.Attempt), Bytes: assignmentSize(t),
+		Task: t, LeaseID: e.leaseID(t), Token: lease.FencingToken(t.Lease.Epoch, t.Lease.Attempt),
+		Bytes: assignmentSize(t),
 	}
 }
 

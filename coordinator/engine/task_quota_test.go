@@ -67,7 +67,8 @@ func TestQuotaOfTasks(t *testing.T) {
 		want("the retry of a cancelled task without room", retry(cancelled), ErrTaskLimit)
 		failed := r.lease(1, 0)[0]
 		_, err = r.Judge(r.Context(), home.Tenant, []*lease.Report{{
-			Kind: lease.KindFail, TaskID: failed.Task.ID.String(), LeaseID: failed.LeaseID, Failure: &lease.Failure{Category: lease.Configuration},
+			Kind: lease.KindFail, TaskID: failed.Task.ID.String(), LeaseID: failed.LeaseID,
+			Failure: &lease.Failure{Category: lease.Configuration},
 		}})
 		want("a failure", err, nil)
 		want("the retry of a cancelled task", retry(cancelled), nil)
@@ -115,7 +116,10 @@ func TestRefusedSubmitMakesNoWorkspace(t *testing.T) {
 		waiting := r.joinFor(Wants{Space: attended, Worker: "w", Queues: []string{"q"}}, 1)
 		memory := func() [5]int {
 			return onLoop(r, func() [5]int {
-				return [5]int{len(r.spaces.byName), len(r.spaces.byNumber), len(r.dir.byName), int(r.spaces.last), r.spaces.tallyOf(home.Tenant).spaces}
+				return [5]int{
+					len(r.spaces.byName), len(r.spaces.byNumber), len(r.dir.byName), int(r.spaces.last),
+					r.spaces.tallyOf(home.Tenant).spaces,
+				}
 			})
 		}
 		var field *lease.FieldError
@@ -156,7 +160,8 @@ func TestRefusedSubmitMakesNoWorkspace(t *testing.T) {
 			}
 		}
 		if g := waiting.grants(); len(g) != 1 || onLoop(r, func() uint32 { return r.spaces.last }) != 2 {
-			r.Errorf("%d grants in the space in which the worker waited, and the last number is %d; want one and 2", len(g), r.spaces.last)
+			r.Errorf("%d grants in the space in which the worker waited, and the last number is %d; want one and 2",
+				len(g), r.spaces.last)
 		}
 		r.shutDown()
 	})

@@ -30,7 +30,10 @@ func TestRandomTurnsMatchTheWeights(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			bound(t, n%3, &movesAtOnce) // of two lineups for each key
 			run(t, func(r *rig) {
-				w := &turnsWorld{rig: r, rng: rand.New(rand.NewPCG(seed, 0)), weights: map[string]float64{}, granted: map[string]int{}}
+				w := &turnsWorld{
+					rig: r, rng: rand.New(rand.NewPCG(seed, 0)), weights: map[string]float64{},
+					granted: map[string]int{},
+				}
 				w.drawWeights()
 				w.checkShares()
 				for i := range 20 {
@@ -249,7 +252,10 @@ func TestFloodOfCallsHoldsUpNoGrants(t *testing.T) {
 				}
 				ctx, leave := context.WithCancel(t.Context())
 				call := func() {
-					_, _ = h.Lease(ctx, LeaseRequest{Wants: Wants{Space: other, Worker: "w", Queues: []string{"q"}}, Max: 1, Request: request})
+					_, _ = h.Lease(ctx, LeaseRequest{
+						Wants: Wants{Space: other, Worker: "w", Queues: []string{"q"}},
+						Max:   1, Request: request,
+					})
 				}
 				go call()
 				synctest.Wait()
@@ -330,7 +336,10 @@ func TestCallsTakeTheTurnOfTheirTenant(t *testing.T) {
 		"UpdateQueue":  func(ctx context.Context, e *Engine) { _, _ = e.UpdateQueue(ctx, home, "q", func(*lease.Settings) {}) },
 	}
 	// These do not wait for the loop, or ask it for no tenant.
-	others := []string{"CommitPending", "Counts", "Ends", "Epoch", "Invalidated", "DeriveKey", "LeaseID", "LiveFeedback", "Now", "ResolveFeeds", "Run", "SpaceNumber", "Tenants", "Watch"}
+	others := []string{
+		"CommitPending", "Counts", "Ends", "Epoch", "Invalidated", "DeriveKey", "LeaseID",
+		"LiveFeedback", "Now", "ResolveFeeds", "Run", "SpaceNumber", "Tenants", "Watch",
+	}
 	for method := range reflect.TypeFor[*Engine]().Methods() {
 		if calls[method.Name] == nil && !slices.Contains(others, method.Name) {
 			t.Errorf("%s is not in the table", method.Name)
@@ -520,7 +529,8 @@ func (w *turnsWorld) checkShares() {
 		share := weight / sum
 		want := share * float64(total)
 		if off := float64(w.granted[key]) - want; off > 1.001 || off < -share*float64(len(w.weights))-0.001 {
-			w.Errorf("key %q with weight %v got %d of %d grants, want %.1f; all grants: %v, all weights: %v", key, weight, w.granted[key], total, want, w.granted, w.weights)
+			w.Errorf("key %q with weight %v got %d of %d grants, want %.1f; all grants: %v, all weights: %v", key,
+				weight, w.granted[key], total, want, w.granted, w.weights)
 		}
 	}
 }
@@ -608,7 +618,8 @@ func TestTakersTakeTurnsOfOneTask(t *testing.T) {
 			run(t, func(r *rig) {
 				var workers []*testSession
 				for _, name := range []string{"a", "b"} {
-					workers = append(workers, r.joinFor(Wants{Space: home, Worker: name, Queues: []string{"q"}, Types: []string{""}}, 10*tasks))
+					workers = append(workers,
+						r.joinFor(Wants{Space: home, Worker: name, Queues: []string{"q"}, Types: []string{""}}, 10*tasks))
 				}
 				give(r)
 				for _, w := range workers {
@@ -629,7 +640,10 @@ func TestABatchHandsOutToFewTakers(t *testing.T) {
 	for name, wait := range map[string]func(r *rig){
 		"calls": func(r *rig) {
 			for range n {
-				r.leaseAside(LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: 1, Wait: time.Minute})
+				r.leaseAside(LeaseRequest{
+					Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: 1,
+					Wait: time.Minute,
+				})
 			}
 			synctest.Wait()
 		},

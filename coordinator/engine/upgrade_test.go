@@ -90,7 +90,8 @@ func TestUpgradeFromFormat2(t *testing.T) {
 			r.Fatal(err)
 		}
 		r.want(a[0], lease.VerdictCommitted, lease.None)
-		g, err := r.Lease(context.Background(), LeaseRequest{Wants: Wants{Space: space, Worker: "w", Queues: []string{"q"}}, Max: 10})
+		g, err := r.Lease(context.Background(),
+			LeaseRequest{Wants: Wants{Space: space, Worker: "w", Queues: []string{"q"}}, Max: 10})
 		if err != nil || len(g) != 3 {
 			r.Fatalf("granted tasks %s (%v), want 3, 4 and 5", sequencesOf(g), err)
 		}
@@ -123,7 +124,10 @@ func TestUpgradeFromFormat3(t *testing.T) {
 			r.Fatal(err)
 		}
 		r.want(a[0], lease.VerdictCommitted, lease.None)
-		wants := Wants{Space: Space{"default", "default"}, Worker: "w", Queues: []string{"q"}, Capabilities: lease.Capabilities{Features: []string{"gpu"}}}
+		wants := Wants{
+			Space: Space{"default", "default"}, Worker: "w", Queues: []string{"q"},
+			Capabilities: lease.Capabilities{Features: []string{"gpu"}},
+		}
 		g, err := r.Lease(context.Background(), LeaseRequest{Wants: wants, Max: 10})
 		if err != nil || len(g) != 1 {
 			r.Fatalf("granted tasks %s (%v), want the one that requires a gpu", sequencesOf(g), err)
@@ -245,7 +249,8 @@ func (r *rig) wantEndedCounted(completed, failed uint64) {
 	r.Helper()
 	for range 2 {
 		if q := r.queueInfo(); q.Completed != completed || q.Failed != failed || q.Cancelled != 0 {
-			r.Errorf("%d COMPLETED, %d FAILED and %d CANCELLED tasks are counted, want %d, %d and 0", q.Completed, q.Failed, q.Cancelled, completed, failed)
+			r.Errorf("%d COMPLETED, %d FAILED and %d CANCELLED tasks are counted, want %d, %d and 0", q.Completed,
+				q.Failed, q.Cancelled, completed, failed)
 		}
 		late := r.submit(work())[0].ID
 		if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: late}); err != nil {
@@ -336,7 +341,8 @@ func checkGoldenStore(t *testing.T, file, leaseFile string, test func(*rig)) {
 		}
 		r.verify()
 		a, err := r.Judge(r.Context(), home.Tenant, []*lease.Report{{
-			Kind: lease.KindComplete, TaskID: lease.TaskID{Space: 1, Seq: 1}.String(), LeaseID: string(id), Result: &lease.Result{},
+			Kind: lease.KindComplete, TaskID: lease.TaskID{Space: 1, Seq: 1}.String(), LeaseID: string(id),
+			Result: &lease.Result{},
 		}})
 		if err != nil {
 			r.Fatal(err)

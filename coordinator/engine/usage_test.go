@@ -108,7 +108,10 @@ func TestCheckpointCountsInMaxBytes(t *testing.T) {
 		}
 		sized("saved", 10)
 		first := r.lease(1, 0)[0]
-		report := lease.Report{Kind: lease.KindHeartbeat, TaskID: first.Task.ID.String(), LeaseID: first.LeaseID, Checkpoint: make([]byte, 1000)}
+		report := lease.Report{
+			Kind: lease.KindHeartbeat, TaskID: first.Task.ID.String(), LeaseID: first.LeaseID,
+			Checkpoint: make([]byte, 1000),
+		}
 		if _, err := r.Judge(r.Context(), home.Tenant, []*lease.Report{&report}); err != nil {
 			r.Fatal(err)
 		}
@@ -246,7 +249,8 @@ func TestTaskThatIsPassedOverGivesItsPlaceToNoOther(t *testing.T) {
 		}
 		r.Resize(w.Member, 2)
 		if g := w.grants(); len(g) != 2 || g[1].Task.Spec.Priority != 5 {
-			t.Errorf("%d tasks were granted, the last one of priority %d; want two, the last one of priority 5", len(g), g[len(g)-1].Task.Spec.Priority)
+			t.Errorf("%d tasks were granted, the last one of priority %d; want two, the last one of priority 5", len(g),
+				g[len(g)-1].Task.Spec.Priority)
 		}
 	})
 }

@@ -23,7 +23,8 @@ func TestEveryCallHasARule(t *testing.T) {
 	t.Attr("rules", "X2")
 	var methods []string
 	for _, service := range []*grpc.ServiceDesc{
-		&lessorv1.TaskService_ServiceDesc, &lessorv1.WorkerService_ServiceDesc, &lessorv1.AdminService_ServiceDesc, &lessorv1.AuthService_ServiceDesc,
+		&lessorv1.TaskService_ServiceDesc, &lessorv1.WorkerService_ServiceDesc, &lessorv1.AdminService_ServiceDesc,
+		&lessorv1.AuthService_ServiceDesc,
 		&healthv1.Health_ServiceDesc, &reflectionv1.ServerReflection_ServiceDesc, &reflectionv1alpha.ServerReflection_ServiceDesc,
 	} {
 		for _, m := range service.Methods {

@@ -38,7 +38,8 @@ func TestCallsEndAfterAJumpOfTheClock(t *testing.T) {
 		time.Sleep(jumpLook)
 		synctest.Wait()
 		if auth.Ended(soon) == nil || late.Err() != nil {
-			t.Errorf("after a jump by two hours, the calls have ended with %v and %v, want an end and none", context.Cause(soon), context.Cause(late))
+			t.Errorf("after a jump by two hours, the calls have ended with %v and %v, want an end and none",
+				context.Cause(soon), context.Cause(late))
 		}
 		time.Sleep(time.Until(begin.Add(time.Hour)))
 		synctest.Wait()

@@ -123,7 +123,8 @@ func (g *Gate) turnAway(ctx context.Context, who Identity, method string, req an
 // tell of others as often as it likes, so these are bounded like calls without effect.
 func (g *Gate) AuditPackage(ctx context.Context, worker string, end *lessorv1.PkgEvent, code string, asked bool) {
 	a := newEntry(ctx, Identify(ctx), packageEvent, nil)
-	a.Object, a.Corr, a.Outcome = lease.PackageID(end.GetName(), end.GetVersion()), end.GetOperationId(), cmp.Or(code, records.OutcomeOK)
+	a.Object, a.Corr, a.Outcome = lease.PackageID(end.GetName(), end.GetVersion()), end.GetOperationId(),
+		cmp.Or(code, records.OutcomeOK)
 	a.Detail = lease.Clip(words(&lessorv1.PackageResult{WorkerId: worker, Status: end.GetStatus()}), maxAuditDetail)
 	if asked {
 		g.recordSoon(a)
@@ -160,7 +161,8 @@ func UnknownAction(name string) string {
 	if first, _ := utf8.DecodeRuneInString(name); !unicode.IsUpper(first) {
 		return ""
 	}
-	return fmt.Sprintf("is %q, which is no call; docs/security.md has a list of those that are audited", lease.Clip(name, maxAuditID))
+	return fmt.Sprintf("is %q, which is no call; docs/security.md has a list of those that are audited",
+		lease.Clip(name, maxAuditID))
 }
 
 // Limits of the texts of a request that an entry keeps, in bytes. They are needed because a refused
@@ -227,7 +229,11 @@ func excerpt(m protoreflect.Message) protoreflect.Message {
 		case f.IsMap():
 			keys := make([]protoreflect.MapKey, 0, 2*most)
 			sort := func() {
-				slices.SortFunc(keys, func(a, b protoreflect.MapKey) int { return strings.Compare(a.String(), b.String()) })
+				slices.SortFunc(keys, func(a,
+					b protoreflect.MapKey,
+				) int {
+					return strings.Compare(a.String(), b.String())
+				})
 				keys = keys[:min(len(keys), most)]
 			}
 			v.Map().Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {

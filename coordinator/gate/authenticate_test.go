@@ -137,7 +137,8 @@ func TestCertificates(t *testing.T) {
 func TestCertificatesEnd(t *testing.T) {
 	t.Attr("rules", "X3 X2")
 	g, token := newKeyedGate(t, Auth{RequireCertificate: true})
-	stranger, _, err := g.keyring.Create(t.Context(), auth.Request{Tenant: "evil", Role: auth.Operator, Subject: "eve"}, time.Now())
+	stranger, _, err := g.keyring.Create(t.Context(), auth.Request{Tenant: "evil", Role: auth.Operator, Subject: "eve"},
+		time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,16 +150,19 @@ func TestCertificatesEnd(t *testing.T) {
 	}
 	beside, err := g.authenticate(token, conn)
 	if until, err2 := g.recheck(beside); err != nil || err2 != nil || !until.Equal(ends) || beside.Role != auth.Operator {
-		t.Fatalf("the identity with a token is %+v until %v (%v), want an operator until %v", beside, until, errors.Join(err, err2), ends)
+		t.Fatalf("the identity with a token is %+v until %v (%v), want an operator until %v", beside, until,
+			errors.Join(err, err2), ends)
 	}
 	plain, err := g.authenticate(token, certifiedConn(t)) // it names nobody, so it ends nothing
 	if until, err2 := g.recheck(plain); err != nil || err2 != nil || !until.Equal(plain.Until) {
-		t.Errorf("the token beside a certificate without a name ends at %v (%v), want %v", until, errors.Join(err, err2), plain.Until)
+		t.Errorf("the token beside a certificate without a name ends at %v (%v), want %v", until,
+			errors.Join(err, err2), plain.Until)
 	}
 	if _, err := g.keyring.Certified(conn.PeerCertificates[0], who.Until); err == nil {
 		t.Error("the certificate is accepted at the time when it expires")
 	}
-	second, issued, err := g.keyring.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Operator, Subject: "ann"}, time.Now())
+	second, issued, err := g.keyring.Create(t.Context(),
+		auth.Request{Tenant: "acme", Role: auth.Operator, Subject: "ann"}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +218,8 @@ func TestCertificateEnded(t *testing.T) {
 			}
 			return a.CertificateEnded(peer.NewContext(t.Context(), p))
 		}
-		unnamed, expires, revoked := certifiedConn(t), certifiedConn(t, "lessor://acme/worker/w"), certifiedConn(t, "lessor://acme/worker/w")
+		unnamed, expires, revoked := certifiedConn(t), certifiedConn(t, "lessor://acme/worker/w"),
+			certifiedConn(t, "lessor://acme/worker/w")
 		who, err := g.authenticate("", revoked)
 		if err != nil {
 			t.Fatal(err)

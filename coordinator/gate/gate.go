@@ -67,8 +67,9 @@ type Gate struct {
 // New returns a gate. If Deps.Auth is set, it reads the issued credentials from the store.
 func New(d Deps) (*Gate, error) {
 	g := &Gate{
-		host: d.Host, openToken: d.OpenToken, attempts: preauth.NewAttempts(), refused: newRefused(), refusals: quota.NewRejects(),
-		trail: d.Trail, quotas: d.Quotas,
+		host: d.Host, openToken: d.OpenToken, attempts: preauth.NewAttempts(), refused: newRefused(),
+		refusals: quota.NewRejects(),
+		trail:    d.Trail, quotas: d.Quotas,
 	}
 	g.calls = newActiveCalls(g.recheck)
 	if d.Auth == nil {
@@ -148,7 +149,9 @@ func (g *Gate) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 }
 
 // Stream is the interceptor of streams. It ends a stream when its credential ends.
-func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+func (g *Gate) Stream(
+	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
+) (err error) {
 	ctx, who, err := g.admit(stream.Context(), info.FullMethod)
 	if err != nil {
 		return g.turnAway(stream.Context(), who, info.FullMethod, nil, err)

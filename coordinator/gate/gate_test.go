@@ -121,7 +121,8 @@ func TestNewGate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, _, err := g.Keyring().Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Operator, Subject: "ann"}, time.Now())
+	token, _, err := g.Keyring().Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Operator, Subject: "ann"},
+		time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +142,8 @@ func TestNewGate(t *testing.T) {
 func TestCredentialIsWatchedUntilTheEnd(t *testing.T) {
 	t.Attr("rules", "X3")
 	g, _, _ := newGate(t, quota.Config{}, true)
-	token, _, err := g.Keyring().Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Operator, Subject: "ann"}, time.Now())
+	token, _, err := g.Keyring().Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Operator, Subject: "ann"},
+		time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +173,8 @@ func TestCredentialIsWatchedUntilTheEnd(t *testing.T) {
 	} {
 		watched = 0
 		if err := call(); err != nil || watched != 1 || len(g.calls.calls) != 0 {
-			t.Errorf("%s: %d credentials are watched in the call, and %d after its end (%v), want 1 and 0", name, watched, len(g.calls.calls), err)
+			t.Errorf("%s: %d credentials are watched in the call, and %d after its end (%v), want 1 and 0", name,
+				watched, len(g.calls.calls), err)
 		}
 	}
 }
@@ -189,8 +192,9 @@ func TestAuditOfACall(t *testing.T) {
 	t.Attr("rules", "X4")
 	info := &grpc.UnaryServerInfo{FullMethod: lessorv1.AdminService_PurgeQueue_FullMethodName}
 	for code, want := range map[codes.Code]string{
-		codes.OK: "PurgeQueue OK", codes.NotFound: "PurgeQueue E.WHY", codes.Unavailable: "", codes.Canceled: "", codes.DeadlineExceeded: "",
-		codes.Internal: "", codes.Unknown: "",
+		codes.OK: "PurgeQueue OK", codes.NotFound: "PurgeQueue E.WHY", codes.Unavailable: "", codes.Canceled: "",
+		codes.DeadlineExceeded: "",
+		codes.Internal:         "", codes.Unknown: "",
 	} {
 		for _, fails := range []error{nil, errors.New("stopped")} {
 			g, said, _ := newGate(t, quota.Config{}, false)
@@ -284,7 +288,8 @@ func TestRevokedTokenUsesNoQuota(t *testing.T) {
 	t.Attr("rules", "X3 X5")
 	one := quota.Limits{Calls: quota.Rate{PerSecond: 1.0 / 3600}}
 	g, _, good := newGate(t, quota.Config{Tenant: one, Credential: one}, true)
-	bad, issued, err := g.Keyring().Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Viewer, Subject: "old"}, time.Now())
+	bad, issued, err := g.Keyring().Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Viewer, Subject: "old"},
+		time.Now())
 	if err == nil {
 		_, err = g.Keyring().Revoke(t.Context(), "acme", issued.ID, "ann", time.Now())
 	}
@@ -294,7 +299,8 @@ func TestRevokedTokenUsesNoQuota(t *testing.T) {
 	const method = lessorv1.TaskService_GetTask_FullMethodName
 	for range 3 {
 		_, unary := g.Unary(callWith(t, bad), nil, &grpc.UnaryServerInfo{FullMethod: method}, nil)
-		stream := g.Stream(nil, &fakeStream{ctx: callWith(t, bad)}, &grpc.StreamServerInfo{FullMethod: lessorv1.TaskService_WatchTask_FullMethodName}, nil)
+		stream := g.Stream(nil, &fakeStream{ctx: callWith(t, bad)},
+			&grpc.StreamServerInfo{FullMethod: lessorv1.TaskService_WatchTask_FullMethodName}, nil)
 		_, _, route := g.Admit(callWith(t, bad), "GET /v1/tasks/{task_id}", "t")
 		_, _, page := g.Request(callWith(t, bad), "/metrics", auth.Viewer, true)
 		for _, err := range []error{unary, stream, route, page} {
@@ -303,7 +309,8 @@ func TestRevokedTokenUsesNoQuota(t *testing.T) {
 			}
 		}
 	}
-	_, err = g.Unary(callWith(t, good), nil, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) { return nil, nil })
+	_, err = g.Unary(callWith(t, good), nil, &grpc.UnaryServerInfo{FullMethod: method},
+		func(context.Context, any) (any, error) { return nil, nil })
 	if err != nil {
 		t.Errorf("a call with a good token after those: %v", err)
 	}

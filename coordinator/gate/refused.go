@@ -19,7 +19,8 @@ const (
 // newRefused returns the metric of the refused credentials.
 func newRefused() *prometheus.CounterVec {
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "lessor_credentials_refused_total", Help: "Calls and HTTP requests that were refused because of their credential, by what is wrong with it.",
+		Name: "lessor_credentials_refused_total",
+		Help: "Calls and HTTP requests that were refused because of their credential, by what is wrong with it.",
 	}, []string{"reason"})
 	for _, p := range auth.Problems() { // rate() needs a first sample of 0
 		refused.WithLabelValues(string(p))

@@ -15,9 +15,12 @@ import (
 
 // Refusals of requests that need a task token.
 var (
-	errNoTaskToken = refusal.New(codes.Unauthenticated, refusal.CodeToken, "no task token was sent; send the header Authorization: Bearer <task_token>", nil)
-	errTaskToken   = refusal.New(codes.Unauthenticated, refusal.CodeToken, "the task token was not issued by this coordinator, it has expired, or the credential of its worker was revoked", nil)
-	errNotTheToken = refusal.New(codes.Unauthenticated, refusal.CodeToken, "this is a credential, not the task token of the assignment; send the header Authorization: Bearer <task_token>", nil)
+	errNoTaskToken = refusal.New(codes.Unauthenticated, refusal.CodeToken,
+		"no task token was sent; send the header Authorization: Bearer <task_token>", nil)
+	errTaskToken = refusal.New(codes.Unauthenticated, refusal.CodeToken,
+		"the task token was not issued by this coordinator, it has expired, or the credential of its worker was revoked", nil)
+	errNotTheToken = refusal.New(codes.Unauthenticated, refusal.CodeToken,
+		"this is a credential, not the task token of the assignment; send the header Authorization: Bearer <task_token>", nil)
 )
 
 // routeRule says who may use a route of the HTTP API. The zero rule admits nobody.
@@ -97,7 +100,10 @@ func (g *Gate) admitHolder(ctx context.Context) (context.Context, error) {
 // holderOf returns the identity of a caller who has a valid token of a task.
 func holderOf(said TaskToken) Identity {
 	return Identity{
-		Identity: auth.Identity{Tenant: said.Tenant, Role: auth.Worker, Subject: "holder of " + said.Task.String()}, heldUnder: said.Credential,
+		Identity: auth.Identity{
+			Tenant: said.Tenant, Role: auth.Worker,
+			Subject: "holder of " + said.Task.String(),
+		}, heldUnder: said.Credential,
 	}
 }
 
@@ -115,7 +121,9 @@ func (g *Gate) Recheck(ctx context.Context) error {
 // is a host tenant, only its callers are let in. Request reads the credential from the metadata and
 // the peer of ctx. The context that it returns has the caller for Identify, and ends with the
 // credential (X3); leave must be called at the end of the request. The error is a gRPC status.
-func (g *Gate) Request(ctx context.Context, path string, asks auth.Role, aboutAll bool) (in context.Context, leave func(), err error) {
+func (g *Gate) Request(
+	ctx context.Context, path string, asks auth.Role, aboutAll bool,
+) (in context.Context, leave func(), err error) {
 	who, err := g.caller(ctx)
 	logCaller(ctx, who)
 	switch {

@@ -83,10 +83,14 @@ func TestWhoMayCallEachRoute(t *testing.T) {
 			t.Helper()
 			method, _, _ := strings.Cut(route, " ")
 			for _, body := range []string{routeRequests[route].body, `{"attempt`} {
-				w.Send(method, strings.ReplaceAll(routeRequests[route].path, "ID", work.ID), token, body).Named(what).Want(t, status, "code", code, "verdict", nil)
+				w.Send(method, strings.ReplaceAll(routeRequests[route].path, "ID", work.ID), token,
+					body).Named(what).Want(t, status, "code", code, "verdict", nil)
 			}
 		}
-		bad := map[string]string{"none": "", "no token": "secret", "expired": expired, "revoked": revoked, "forged": operator[:len(operator)-4] + "AAAA"}
+		bad := map[string]string{
+			"none": "", "no token": "secret", "expired": expired, "revoked": revoked,
+			"forged": operator[:len(operator)-4] + "AAAA",
+		}
 		for route, rule := range rules.Routes() {
 			if rule.Everyone {
 				callRoute(w, route, "", work.ID).Want(t, http.StatusOK)
@@ -163,7 +167,8 @@ func TestOtherTenantsTasksDoNotExistOverHTTP(t *testing.T) {
 		waiting := w.SubmitTask(victim, "theirs")
 		own := w.SubmitAndLease(evil, "own").Token
 		show := func() string {
-			return callRoute(w, "GET /v1/tasks/{task_id}", victim, id).Text + callRoute(w, "GET /v1/tasks/{task_id}", victim, waiting).Text
+			return callRoute(w, "GET /v1/tasks/{task_id}", victim, id).Text + callRoute(w, "GET /v1/tasks/{task_id}",
+				victim, waiting).Text
 		}
 		before := show()
 		for route, rule := range rules.Routes() {
@@ -211,7 +216,8 @@ func TestHTTPStreamsEndWithTheirCredential(t *testing.T) {
 				}
 				waited := make(chan wiretest.HTTPResponse, 1)
 				go func() {
-					waited <- w.Send(http.MethodPost, "/v1/leases", token, `{"workerId": "w", "queues": ["none"], "waitMs": 60000}`)
+					waited <- w.Send(http.MethodPost, "/v1/leases", token,
+						`{"workerId": "w", "queues": ["none"], "waitMs": 60000}`)
 				}()
 				synctest.Wait()
 				if err := end(r, tokenID); err != nil {
@@ -224,11 +230,13 @@ func TestHTTPStreamsEndWithTheirCredential(t *testing.T) {
 					t.Errorf("the stream sent %s (%v) after the credential had ended, want no event and the end", rest, err)
 				}
 				_ = events.Body.Close()
-				(<-waited).Want(t, http.StatusUnauthorized, "code", refusal.CodeToken, "reason", "AUTH_INVALID_TOKEN", "verdict", nil)
+				(<-waited).Want(t, http.StatusUnauthorized, "code", refusal.CodeToken, "reason", "AUTH_INVALID_TOKEN",
+					"verdict", nil)
 				if took := time.Since(began); took > time.Second {
 					t.Errorf("stream and lease request ended after %v, want at most 1 s", took)
 				}
-				again := w.SendWithoutReading(http.MethodGet, "/v1/tasks/"+id+"/events", token, nil, http.Header{"Last-Event-Id": {"1"}})
+				again := w.SendWithoutReading(http.MethodGet, "/v1/tasks/"+id+"/events", token, nil,
+					http.Header{"Last-Event-Id": {"1"}})
 				_ = again.Body.Close()
 				if again.StatusCode != http.StatusUnauthorized {
 					t.Errorf("a new stream with the ended credential: status %d, want 401", again.StatusCode)
@@ -247,7 +255,10 @@ func TestUnreadEventsEndWithTheirCredential(t *testing.T) {
 		work := w.SubmitAndLease(token, "q")
 		res := w.SendWithoutReading(http.MethodGet, "/v1/tasks/"+work.ID+"/events", token, nil, nil)
 		defer func() { _ = res.Body.Close() }()
-		news := engine.Feed{TaskID: work.ID, LeaseID: work.LeaseID, Chunks: []lease.Chunk{{Channel: "out", Text: strings.Repeat("x", 60<<10)}}}
+		news := engine.Feed{
+			TaskID: work.ID, LeaseID: work.LeaseID,
+			Chunks: []lease.Chunk{{Channel: "out", Text: strings.Repeat("x", 60<<10)}},
+		}
 		for range 40 { // more than the buffers between the coordinator and the reader hold
 			r.Engine.FeedAll(gate.DefaultTenant, r.Engine.ResolveFeeds(gate.DefaultTenant, []engine.Feed{news}), func(bool) {})
 			synctest.Wait()
@@ -277,7 +288,8 @@ func TestHTTPIsAudited(t *testing.T) {
 		callRoute(w, "POST /v1/tasks/{task_id}:cancel", viewer, id).Want(t, http.StatusForbidden)
 		callRoute(w, "POST /v1/leases", viewer, id).Want(t, http.StatusForbidden)
 		for _, verb := range []string{"cancel", "retry", "adopt"} {
-			w.Send(http.MethodPost, "/v1/tasks/"+id+":"+verb, operator, `{"unknown": "hidden"}`).Want(t, http.StatusBadRequest, "field", "unknown")
+			w.Send(http.MethodPost, "/v1/tasks/"+id+":"+verb, operator, `{"unknown": "hidden"}`).Want(t,
+				http.StatusBadRequest, "field", "unknown")
 		}
 		const submit = `{"queue": "q", "payload": {"a": {"hidden": 1, "hidden": 2}}}`
 		w.Send(http.MethodPost, "/v1/tasks", operator, submit).Want(t, http.StatusBadRequest, "field", "payload.a.hidden")
@@ -323,7 +335,8 @@ func TestPathsThatAreNotUTF8LeaveTheAuditReadable(t *testing.T) {
 				}
 				for _, body := range []string{request.body, `{"attempt`} {
 					method, _, _ := strings.Cut(route, " ")
-					w.Send(method, strings.ReplaceAll(request.path, "ID", id), operator, body).Want(t, http.StatusNotFound, "code", "E.REQUEST.NO_ROUTE")
+					w.Send(method, strings.ReplaceAll(request.path, "ID", id), operator, body).Want(t,
+						http.StatusNotFound, "code", "E.REQUEST.NO_ROUTE")
 				}
 			}
 		}

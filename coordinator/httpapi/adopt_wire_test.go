@@ -43,7 +43,8 @@ func TestAdoptOverHTTP(t *testing.T) {
 			"artifacts": [{"resourceId": "r"}]}`).Want(t, http.StatusConflict, "reason", "SUPERSEDED")
 		adopt("").Want(t, http.StatusConflict, "code", "E.TASK.STATE", "taskState", "LEASED")
 		time.Sleep(lease.DefaultHeartbeatTimeout)
-		w.PostCallback("completed", second.ID, second.Token, `{"attempt": 2, "outcome": "SUCCEEDED", "outputBase64": "AAE="}`).Want(t, http.StatusGone,
+		w.PostCallback("completed", second.ID, second.Token,
+			`{"attempt": 2, "outcome": "SUCCEEDED", "outputBase64": "AAE="}`).Want(t, http.StatusGone,
 			"reason", "LEASE_EXPIRED")
 
 		kept := shown("/v1/tasks/" + first.ID)
@@ -74,7 +75,8 @@ func TestAdoptOverHTTP(t *testing.T) {
 		}
 		wiretest.WantEqual(t, "the output", string(r.Get(t, first.ID).GetOutput()), `{"rows":1}`)
 		adopt("").Want(t, http.StatusConflict, "taskState", "COMPLETED")
-		w.Send(http.MethodPost, "/v1/tasks/t0000200000000zzz:adopt", "", "").Want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
+		w.Send(http.MethodPost, "/v1/tasks/t0000200000000zzz:adopt", "", "").Want(t, http.StatusNotFound, "code",
+			"E.TASK.NOT_FOUND")
 
 		done := r.AuditEvents(t.Context(), t, &lessorv1.ListAuditEventsRequest{Action: "AdoptResult", Outcome: "OK"})
 		if len(done) != 1 || done[0].GetObject() != first.ID || done[0].GetRequestId() != "r" {
@@ -96,7 +98,8 @@ func TestAdoptOverHTTPTakesTheNewest(t *testing.T) {
 		for attempt := range 2 {
 			work := w.Lease("", "q")
 			time.Sleep(lease.DefaultHeartbeatTimeout)
-			w.PostCallback("completed", id, work.Token, fmt.Sprintf(`{"attempt": %d, "outcome": "SUCCEEDED", "output": %[1]d}`, attempt+1)).Want(t, http.StatusGone)
+			w.PostCallback("completed", id, work.Token,
+				fmt.Sprintf(`{"attempt": %d, "outcome": "SUCCEEDED", "output": %[1]d}`, attempt+1)).Want(t, http.StatusGone)
 		}
 		w.Send(http.MethodPost, "/v1/tasks/"+id+":adopt", "", "").Want(t, http.StatusOK)
 		wiretest.WantEqual(t, "the output", string(r.Get(t, id).GetOutput()), "2")

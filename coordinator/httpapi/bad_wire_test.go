@@ -110,7 +110,8 @@ func TestBadCallbacksAreRejected(t *testing.T) {
 			},
 		} {
 			for _, c := range append(bodies, badBodies...) {
-				w.PostCallback(verb, a.GetTask().GetTaskId(), a.GetTaskToken(), c.body).Named(c.name).Want(t, http.StatusBadRequest,
+				w.PostCallback(verb, a.GetTask().GetTaskId(), a.GetTaskToken(), c.body).Named(c.name).Want(t,
+					http.StatusBadRequest,
 					"error", "invalid_request", "code", "E.REQUEST.INVALID", "field", c.field, "verdict", "REJECTED", "reason", "INVALID_REQUEST")
 			}
 		}
@@ -127,7 +128,8 @@ func TestBadCallbacksAreRejected(t *testing.T) {
 // verdict.
 func TestBadCallbacksAreInTheHistory(t *testing.T) {
 	t.Attr("rules", "T10 V1")
-	deep := strings.Repeat(`{"a_long_name_that_makes_the_path_of_the_field_long":`, 20) + `{"a": 1, "a": 2}` + strings.Repeat("}", 20)
+	deep := strings.Repeat(`{"a_long_name_that_makes_the_path_of_the_field_long":`,
+		20) + `{"a": 1, "a": 2}` + strings.Repeat("}", 20)
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		w := r.Web(t)
 		for _, c := range []struct{ verb, body, kind, detail string }{
@@ -143,7 +145,8 @@ func TestBadCallbacksAreInTheHistory(t *testing.T) {
 			r.Submit(t, nil)
 			a := r.Lease(t)
 			for range 3 {
-				w.PostCallback(c.verb, a.GetTask().GetTaskId(), a.GetTaskToken(), c.body).Want(t, http.StatusBadRequest, "verdict", "REJECTED")
+				w.PostCallback(c.verb, a.GetTask().GetTaskId(), a.GetTaskToken(), c.body).Want(t, http.StatusBadRequest,
+					"verdict", "REJECTED")
 			}
 			var got []*lessorv1.HistoryEvent
 			for _, e := range r.Get(t, a.GetTask().GetTaskId()).GetHistory() {
@@ -172,7 +175,8 @@ func TestBrokenCallbacksHaveNoVerdict(t *testing.T) {
 		a := r.Lease(t)
 		before := r.Get(t, a.GetTask().GetTaskId()).String()
 		body := io.MultiReader(strings.NewReader(`{"attempt": 1`), iotest.ErrReader(io.ErrUnexpectedEOF))
-		res, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+"/started", body)
+		res, req := httptest.NewRecorder(),
+			httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+"/started", body)
 		req.Host = "localhost"
 		req.Header.Set("Authorization", "Bearer "+a.GetTaskToken())
 		r.HTTP.Handler.ServeHTTP(res, req)
@@ -208,7 +212,8 @@ func TestEncodedBodiesAreRefused(t *testing.T) {
 			{"/v1/tasks", "", packed.String(), []string{"gzip"}, nil, http.StatusBadRequest},
 			{"/v1/tasks/" + a.GetTask().GetTaskId() + "/heartbeat", a.GetTaskToken(), `{"attempt": 1}`, []string{"Identity"}, "COMMITTED", http.StatusOK},
 		} {
-			res := w.SendWith(http.MethodPost, c.path, c.token, strings.NewReader(c.body), http.Header{"Content-Encoding": c.encodings})
+			res := w.SendWith(http.MethodPost, c.path, c.token, strings.NewReader(c.body),
+				http.Header{"Content-Encoding": c.encodings})
 			res.Named(strings.Join(c.encodings, ", ")).Want(t, c.status, "verdict", c.verdict)
 			if c.status == http.StatusBadRequest {
 				res.Want(t, c.status, "field", "Content-Encoding", "code", "E.REQUEST.INVALID")
@@ -255,7 +260,8 @@ func TestLargeRefusedRequestsAreReadToTheEnd(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: c\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", c.path, c.token, c.bytes)
+			head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: c\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n",
+				c.path, c.token, c.bytes)
 			if _, err := io.WriteString(conn, head+strings.Repeat(" ", c.bytes)); err != nil {
 				t.Fatalf("%s: the request could not be sent to its end: %v", name, err)
 			}
@@ -434,7 +440,8 @@ func TestBadRequestsAreRefused(t *testing.T) {
 			}
 		}
 		wiretest.WantContains(t, "the log", r.Log.String(), `"grpc.error":"rpc error: code = InvalidArgument desc = payloda: is not a field of this request"`)
-		w.Send(http.MethodGet, "/v1/tasks/t0000200000000001", "", "").Want(t, http.StatusNotFound, "error", "not_found", "code", "E.TASK.NOT_FOUND")
+		w.Send(http.MethodGet, "/v1/tasks/t0000200000000001", "", "").Want(t, http.StatusNotFound, "error", "not_found",
+			"code", "E.TASK.NOT_FOUND")
 	})
 }
 
@@ -452,13 +459,15 @@ func TestPathsSimilarToARouteAreNotFound(t *testing.T) {
 			"/v1/tasks/ID:redo", "/v1/tasks/ID:", "/v1/tasks/ID//events", "/v1/tasks:", "/v1/tasks/", "/v1/tasks:list", "/v1/tasks/%2e%2e/tasks/ID", "/v1/%2E/tasks/ID", "/v1%2Ftasks%2FID", "/v1/tasks/..%2FID", "/v1/tasks%2fID", "/%2Fv1/tasks/ID",
 		} {
 			path = strings.ReplaceAll(path, "ID", id)
-			w.Send(http.MethodGet, path, "", "").Want(t, http.StatusNotFound, "error", "not_found", "code", "E.REQUEST.NO_ROUTE", "verdict", nil)
+			w.Send(http.MethodGet, path, "", "").Want(t, http.StatusNotFound, "error", "not_found", "code",
+				"E.REQUEST.NO_ROUTE", "verdict", nil)
 		}
 		for _, path := range []string{
 			"/v1/tasks/ID:redo", "/v1/tasks/:batchSubmit", "/v1/tasks:batchsubmit", "/v1/tasks:batchSubmit/", "/v1/tasks/ID:cancel:cancel", "/v1/tasks/ID:CANCEL", "/v1/tasks/ID:", "/v1/tasks/ID:cancel/",
 			"/v1/tasks/ID/started/", "/v1/tasks/ID//started", "/v1/tasks/ID/../ID:cancel", "/v1/tasks/ID:cancel%2F..", "/v1/tasks/ID%3Acancel%3A",
 		} {
-			w.Send(http.MethodPost, strings.ReplaceAll(path, "ID", id), "", "").Want(t, http.StatusNotFound, "code", "E.REQUEST.NO_ROUTE")
+			w.Send(http.MethodPost, strings.ReplaceAll(path, "ID", id), "", "").Want(t, http.StatusNotFound, "code",
+				"E.REQUEST.NO_ROUTE")
 		}
 		synctest.Wait() // until the last request is counted
 		if metrics := w.Send(http.MethodGet, "/metrics", "", "").Text; !strings.Contains(metrics, `{route="none",status="404"}`) || strings.Contains(metrics, "verb") {
@@ -491,7 +500,8 @@ func TestMethods(t *testing.T) {
 		} {
 			path = strings.ReplaceAll(path, "ID", id)
 			for _, method := range []string{
-				http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodPut, http.MethodDelete, http.MethodOptions, http.MethodTrace,
+				http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodPut, http.MethodDelete,
+				http.MethodOptions, http.MethodTrace,
 				"BREW", "post",
 			} {
 				if slices.Contains(strings.Split(allowed, ", "), method) {
@@ -560,12 +570,15 @@ func TestLimitsOfNumbersAreThoseOfTheCalls(t *testing.T) {
 			{"retryPolicy.maxLosses", http.MethodPost, "/v1/tasks", `{"queue": "q", "retryPolicy": {"maxLosses": %d}}`, lease.MaxBudget},
 		} {
 			send := func(n int) wiretest.HTTPResponse {
-				return w.Send(c.method, strings.Replace(c.path, "%d", strconv.Itoa(n), 1), "", strings.Replace(c.body, "%d", strconv.Itoa(n), 1))
+				return w.Send(c.method, strings.Replace(c.path, "%d", strconv.Itoa(n), 1), "",
+					strings.Replace(c.body, "%d", strconv.Itoa(n), 1))
 			}
 			for _, n := range []int{-1, math.MaxUint32 + 1} {
-				send(n).Want(t, http.StatusBadRequest, "field", c.field, "message", fmt.Sprintf("%s: is %d; it must be a whole number from 1 to %d, or 0 for the default", c.field, n, c.most))
+				send(n).Want(t, http.StatusBadRequest, "field", c.field, "message",
+					fmt.Sprintf("%s: is %d; it must be a whole number from 1 to %d, or 0 for the default", c.field, n, c.most))
 			}
-			send(c.most+1).Want(t, http.StatusBadRequest, "field", c.field, "message", fmt.Sprintf("%s: is %d; the limit is %d", c.field, c.most+1, c.most))
+			send(c.most+1).Want(t, http.StatusBadRequest, "field", c.field, "message",
+				fmt.Sprintf("%s: is %d; the limit is %d", c.field, c.most+1, c.most))
 			if got := send(c.most); got.StatusCode/100 != 2 {
 				t.Errorf("%s of %d: status %d, want that it is accepted: %s", c.field, c.most, got.StatusCode, got.Text)
 			}

@@ -26,7 +26,8 @@ func (fakeCalls) Invoke(_ context.Context, _ string, _, answer any, _ ...grpc.Ca
 	switch m := answer.(type) {
 	case *lessorv1.HeartbeatResponse:
 		proto.Merge(m, &lessorv1.HeartbeatResponse{
-			Verdict: lessorv1.Verdict_VERDICT_COMMITTED, TaskState: lessorv1.TaskState_TASK_STATE_RUNNING, ServerTime: now, ExpiresAt: now,
+			Verdict: lessorv1.Verdict_VERDICT_COMMITTED, TaskState: lessorv1.TaskState_TASK_STATE_RUNNING,
+			ServerTime: now, ExpiresAt: now,
 			ExpiresIn: durationpb.New(time.Minute), TaskToken: strings.Repeat("t", 200), TokenExpiresAt: now,
 		})
 	case *lessorv1.CompleteResponse:
@@ -48,7 +49,8 @@ func BenchmarkCallback(b *testing.B) {
 	h := Holder{LeaseID: "lease"}
 	h.Ticket.Task, h.Ticket.Attempt = lease.TaskID{Space: 1, Seq: 1}, 1
 	api := New(Config{
-		Calls: fakeCalls{}, Door: fixedHolder{h}, MaxBody: 1 << 20, Logger: slog.New(slog.DiscardHandler), Answered: func(string, int) {},
+		Calls: fakeCalls{}, Door: fixedHolder{h}, MaxBody: 1 << 20, Logger: slog.New(slog.DiscardHandler),
+		Answered: func(string, int) {},
 	}, http.NewServeMux())
 	for name, body := range map[string]string{
 		"heartbeat": `{"attempt": 1, "workerId": "worker-abc123", "progressPct": 45, "message": "Processing partition 5 of 10"}`,

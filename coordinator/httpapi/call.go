@@ -30,7 +30,10 @@ func AsCall(r *http.Request) context.Context {
 	}
 	from := &peer.Peer{Addr: caller(r)}
 	if r.TLS != nil {
-		from.AuthInfo = credentials.TLSInfo{State: *r.TLS, CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
+		from.AuthInfo = credentials.TLSInfo{
+			State:          *r.TLS,
+			CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
+		}
 	}
 	return logging.InjectFields(metadata.NewIncomingContext(peer.NewContext(r.Context(), from), md), nil)
 }

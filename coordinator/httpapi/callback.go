@@ -61,7 +61,8 @@ func otherAttempt(field string) *problem {
 // report makes the call that judges a report, and answers with the verdict. accepted returns the
 // body for COMMITTED.
 func report[Req any, Res verdict](
-	w http.ResponseWriter, r *http.Request, h Holder, judge func(context.Context, Req, ...grpc.CallOption) (Res, error), said Req,
+	w http.ResponseWriter, r *http.Request, h Holder,
+	judge func(context.Context, Req, ...grpc.CallOption) (Res, error), said Req,
 	accepted func(Res) any,
 ) *problem {
 	told, err := judge(r.Context(), said)

@@ -30,12 +30,15 @@ func TestCallbacksAreCommitted(t *testing.T) {
 		w := r.Web(t)
 		r.Submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" })
 		a := r.Lease(t)
-		started := w.Callback("started", a, `, "workerId": "w", "startedAt": "2025-01-15T10:00:00Z", "attemptId": "`+a.GetAttemptId()+`"`)
-		started.Want(t, http.StatusOK, "acknowledged", true, "shouldCancel", false, "verdict", "COMMITTED", "reason", "NONE", "taskState", "RUNNING",
+		started := w.Callback("started", a,
+			`, "workerId": "w", "startedAt": "2025-01-15T10:00:00Z", "attemptId": "`+a.GetAttemptId()+`"`)
+		started.Want(t, http.StatusOK, "acknowledged", true, "shouldCancel", false, "verdict", "COMMITTED", "reason",
+			"NONE", "taskState", "RUNNING",
 			"serverTime", r.Engine.Now().Wall.Time().Format(time.RFC3339Nano))
 		time.Sleep(time.Minute)
 		token, _ := started.Body["taskToken"].(string)
-		beat := w.PostCallback("heartbeat", a.GetTask().GetTaskId(), token, `{"attempt": 1, "progressPct": 45, "message": "5 of 10", "checkpoint": {"at": 5}}`)
+		beat := w.PostCallback("heartbeat", a.GetTask().GetTaskId(), token,
+			`{"attempt": 1, "progressPct": 45, "message": "5 of 10", "checkpoint": {"at": 5}}`)
 		beat.Want(t, http.StatusOK, "acknowledged", true, "shouldCancel", false, "expiresInMs", 90_000.0)
 		synctest.Wait() // the coordinator passes progress on after the answer
 		task := r.Get(t, a.GetTask().GetTaskId())
@@ -46,7 +49,8 @@ func TestCallbacksAreCommitted(t *testing.T) {
 		report := `{"attempt": 1, "outcome": "SUCCEEDED", "output": {"rowCount": 1000000}, "metrics": {"cpuTimeMs": 45000}}`
 		done := w.PostCallback("completed", a.GetTask().GetTaskId(), token, report)
 		done.Want(t, http.StatusOK, "acknowledged", true, "finalState", "SUCCEEDED", "verdict", "COMMITTED", "replayed", "")
-		w.PostCallback("completed", a.GetTask().GetTaskId(), a.GetTaskToken(), report).Want(t, http.StatusOK, "finalState", "SUCCEEDED", "replayed", true)
+		w.PostCallback("completed", a.GetTask().GetTaskId(), a.GetTaskToken(), report).Want(t, http.StatusOK,
+			"finalState", "SUCCEEDED", "replayed", true)
 		if task := r.Get(t, a.GetTask().GetTaskId()); string(task.GetOutput()) != `{"rowCount":1000000}` || task.GetMetrics()["cpuTimeMs"] != 45000 {
 			t.Errorf("the task has output %s and metrics %v, want those of the report", task.GetOutput(), task.GetMetrics())
 		}
@@ -79,7 +83,8 @@ func TestProgressOfHeartbeats(t *testing.T) {
 			w.Callback("heartbeat", a, c.sent)
 			synctest.Wait() // the coordinator passes progress on after the answer
 			if p := r.Get(t, a.GetTask().GetTaskId()).GetProgress(); p.GetFraction() != c.fraction || p.GetMessage() != c.message {
-				t.Errorf("after a heartbeat with %q: the progress is %v %q, want %v %q", c.sent, p.GetFraction(), p.GetMessage(), c.fraction, c.message)
+				t.Errorf("after a heartbeat with %q: the progress is %v %q, want %v %q", c.sent, p.GetFraction(),
+					p.GetMessage(), c.fraction, c.message)
 			}
 		}
 	})
@@ -105,12 +110,14 @@ func TestCallbacksTellHowAnAttemptEnded(t *testing.T) {
 		a = r.Lease(t)
 		w.Callback("started", a, "").Want(t, http.StatusOK)
 		r.Cancel(t, a)
-		w.Callback("heartbeat", a, "").Want(t, http.StatusOK, "shouldCancel", true, "cancelReason", "not needed", "taskState", "CANCELLING")
+		w.Callback("heartbeat", a, "").Want(t, http.StatusOK, "shouldCancel", true, "cancelReason", "not needed",
+			"taskState", "CANCELLING")
 		w.Callback("completed", a, `, "outcome": "CANCELLED", "cancelledDuringPhase": "processing", "partialProgress": {"recordsProcessed": 500000}`).
 			Want(t, http.StatusOK, "finalState", "CANCELLED", "taskState", "CANCELLED")
 		if task := r.Get(t, a.GetTask().GetTaskId()); task.GetCancelledDuringPhase() != "processing" ||
 			string(task.GetPartialProgress()) != `{"recordsProcessed":500000}` {
-			t.Errorf("the task has phase %q and partial progress %s, want those of the report", task.GetCancelledDuringPhase(), task.GetPartialProgress())
+			t.Errorf("the task has phase %q and partial progress %s, want those of the report",
+				task.GetCancelledDuringPhase(), task.GetPartialProgress())
 		}
 	})
 }
@@ -123,8 +130,11 @@ func TestErrorWithoutCategoryIsShownAsUserCode(t *testing.T) {
 		w := r.Web(t)
 		for how, report := range map[string]func(a *lessorv1.Assignment){
 			"HTTP": func(a *lessorv1.Assignment) {
-				w.Callback("completed", a, `, "outcome": "FAILED", "error": {"message": "boom"}`).Want(t, http.StatusOK, "replayed", "")
-				w.Callback("completed", a, `, "outcome": "FAILED", "error": {"message": "boom", "category": "USER_CODE"}`).Want(t, http.StatusOK, "replayed", true)
+				w.Callback("completed", a, `, "outcome": "FAILED", "error": {"message": "boom"}`).Want(t, http.StatusOK,
+					"replayed", "")
+				w.Callback("completed", a,
+					`, "outcome": "FAILED", "error": {"message": "boom", "category": "USER_CODE"}`).Want(t,
+					http.StatusOK, "replayed", true)
 			},
 			"gRPC": func(a *lessorv1.Assignment) {
 				_, err := r.Workers.Fail(t.Context(), &lessorv1.FailRequest{
@@ -182,14 +192,16 @@ type leaseEnding struct {
 var leaseEndings = []leaseEnding{
 	{"cancelled before its start", nil, func(t *testing.T, r *wiretest.Rig, w *wiretest.HTTPClient, a *lessorv1.Assignment) {
 		r.Cancel(t, a)
-		w.Callback("started", a, "").Want(t, http.StatusConflict, "error", "task_already_terminal", "state", "CANCELLED", "reason", "TASK_CANCELLED",
+		w.Callback("started", a, "").Want(t, http.StatusConflict, "error", "task_already_terminal", "state",
+			"CANCELLED", "reason", "TASK_CANCELLED",
 			"cancelReason", "not needed")
 	}, http.StatusConflict, []any{"error", "task_already_terminal", "state", "CANCELLED", "verdict", "CANCELLED", "reason", "TASK_CANCELLED"}},
 	{"reported", nil, func(t *testing.T, _ *wiretest.Rig, w *wiretest.HTTPClient, a *lessorv1.Assignment) {
 		w.Callback("completed", a, succeeded+`, "output": 1`).Want(t, http.StatusOK)
 	}, http.StatusConflict, []any{"error", "task_already_terminal", "state", "SUCCEEDED", "verdict", "CANCELLED", "reason", "ALREADY_REPORTED"}},
 	{"reported, and the task tried again", nil, func(t *testing.T, _ *wiretest.Rig, w *wiretest.HTTPClient, a *lessorv1.Assignment) {
-		w.Callback("completed", a, `, "outcome": "FAILED", "error": {"category": "USER_CODE"}`).Want(t, http.StatusOK, "taskState", "SCHEDULED")
+		w.Callback("completed", a, `, "outcome": "FAILED", "error": {"category": "USER_CODE"}`).Want(t, http.StatusOK,
+			"taskState", "SCHEDULED")
 	}, http.StatusConflict, []any{"error", "task_already_terminal", "state", "SCHEDULED", "verdict", "CANCELLED", "reason", "ALREADY_REPORTED"}},
 	{"reported, and the task deleted", nil, func(t *testing.T, r *wiretest.Rig, w *wiretest.HTTPClient, a *lessorv1.Assignment) {
 		w.Callback("completed", a, succeeded+`, "output": 1`).Want(t, http.StatusOK)
@@ -249,7 +261,8 @@ func TestCallbacksAreToldThatTheLeaseHasEnded(t *testing.T) {
 				}
 				late := w.Callback("completed", a, succeeded+`, "output": "late"`)
 				if strings.HasPrefix(c.name, "reported") {
-					late.Want(t, http.StatusConflict, "error", "task_already_terminal", "reason", "DUPLICATE_REPORT", "verdict", "REJECTED",
+					late.Want(t, http.StatusConflict, "error", "task_already_terminal", "reason", "DUPLICATE_REPORT",
+						"verdict", "REJECTED",
 						"state", c.want[3], "code", "E.RESULT.DUPLICATE")
 					return
 				}
@@ -320,7 +333,8 @@ func TestTaskTokenIsValidForItsAttemptOnly(t *testing.T) {
 				"no UTF-8": "lst_\xff",
 			} {
 				refused := w.PostCallback(verb, id, token, body)
-				refused.Want(t, http.StatusUnauthorized, "error", "unauthorized", "code", "E.AUTH.INVALID_TOKEN", "reason", "AUTH_INVALID_TOKEN",
+				refused.Want(t, http.StatusUnauthorized, "error", "unauthorized", "code", "E.AUTH.INVALID_TOKEN",
+					"reason", "AUTH_INVALID_TOKEN",
 					"verdict", nil)
 				if refused.Header.Get("WWW-Authenticate") != "Bearer" {
 					t.Errorf("%s: WWW-Authenticate is %q, want Bearer", what, refused.Header.Get("WWW-Authenticate"))
@@ -337,7 +351,8 @@ func TestTaskTokenIsValidForItsAttemptOnly(t *testing.T) {
 					t.Errorf("%s: %s, want that the token is for another", what, refused.Text)
 				}
 			}
-			w.PostCallback(verb, id, again.GetTaskToken(), `{"attempt": 2, "outcome": "SUCCEEDED", "attemptId": "`+first.GetAttemptId()+`"}`).
+			w.PostCallback(verb, id, again.GetTaskToken(),
+				`{"attempt": 2, "outcome": "SUCCEEDED", "attemptId": "`+first.GetAttemptId()+`"}`).
 				Want(t, http.StatusForbidden, "field", "attemptId", "verdict", nil)
 		}
 		if after := r.Get(t, id).String(); after != before {
@@ -426,7 +441,9 @@ func TestTaskTokensActForTheirTenant(t *testing.T) {
 		w.Send(http.MethodGet, "/v1/tasks/"+id, "", "").Want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
 		w.Send(http.MethodGet, "/v1/tasks/"+id+"/events", "", "").Want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
 		w.Send(http.MethodPost, "/v1/tasks/"+id+":cancel", "", "").Want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
-		w.PostCallback("started", id, token, `{"attempt": 1, "tenant": "default", "tenantId": "default"}`).Want(t, http.StatusOK, "taskState", "RUNNING")
-		w.PostCallback("completed", id, token, `{"attempt": 1, "outcome": "SUCCEEDED"}`).Want(t, http.StatusOK, "finalState", "SUCCEEDED")
+		w.PostCallback("started", id, token, `{"attempt": 1, "tenant": "default", "tenantId": "default"}`).Want(t,
+			http.StatusOK, "taskState", "RUNNING")
+		w.PostCallback("completed", id, token, `{"attempt": 1, "outcome": "SUCCEEDED"}`).Want(t, http.StatusOK,
+			"finalState", "SUCCEEDED")
 	})
 }

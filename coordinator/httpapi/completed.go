@@ -65,7 +65,8 @@ func (a *api) completed(w http.ResponseWriter, r *http.Request, h Holder) *probl
 	case "":
 		return rejected(invalid("outcome", "is missing; it is SUCCEEDED, FAILED or CANCELLED"), lease.KindComplete)
 	default:
-		return rejected(invalid("outcome", "is %q; it is SUCCEEDED, FAILED or CANCELLED", strictjson.Clip(sent)), lease.KindComplete)
+		return rejected(invalid("outcome", "is %q; it is SUCCEEDED, FAILED or CANCELLED",
+			strictjson.Clip(sent)), lease.KindComplete)
 	}
 	if field := m.misplaced(); field != "" {
 		return rejected(invalid(field, "cannot be sent with the outcome %s", m.Outcome), said)
@@ -100,8 +101,9 @@ func (a *api) succeeded(w http.ResponseWriter, r *http.Request, h Holder, m *com
 		return rejected(p, lease.KindComplete)
 	}
 	return report(w, r, h, a.workers.Complete, &lessorv1.CompleteRequest{
-		TaskId: h.Ticket.Task.String(), LeaseId: h.LeaseID, Attempt: h.Ticket.Attempt, WorkerId: m.WorkerID, Traceparent: m.Traceparent,
-		ReportId: m.ReportID, Output: output, Artifacts: artifactProtos(m.Artifacts), Metrics: m.Metrics,
+		TaskId: h.Ticket.Task.String(), LeaseId: h.LeaseID, Attempt: h.Ticket.Attempt, WorkerId: m.WorkerID,
+		Traceparent: m.Traceparent,
+		ReportId:    m.ReportID, Output: output, Artifacts: artifactProtos(m.Artifacts), Metrics: m.Metrics,
 		StartedAt: stamp(m.StartedAt), CompletedAt: stamp(m.CompletedAt),
 	}, func(v *lessorv1.CompleteResponse) any { return m.accepted(v) })
 }
@@ -125,15 +127,18 @@ func (a *api) failedOrCancelled(w http.ResponseWriter, r *http.Request, h Holder
 		return rejected(p, lease.KindFail)
 	}
 	return report(w, r, h, a.workers.Fail, &lessorv1.FailRequest{
-		TaskId: h.Ticket.Task.String(), LeaseId: h.LeaseID, Attempt: h.Ticket.Attempt, WorkerId: m.WorkerID, Traceparent: m.Traceparent,
-		ReportId: m.ReportID, Error: problem, Metrics: m.Metrics, StartedAt: stamp(m.StartedAt), CompletedAt: stamp(m.CompletedAt),
+		TaskId: h.Ticket.Task.String(), LeaseId: h.LeaseID, Attempt: h.Ticket.Attempt, WorkerId: m.WorkerID,
+		Traceparent: m.Traceparent,
+		ReportId:    m.ReportID, Error: problem, Metrics: m.Metrics, StartedAt: stamp(m.StartedAt),
+		CompletedAt:          stamp(m.CompletedAt),
 		CancelledDuringPhase: m.CancelledDuringPhase, PartialProgress: partial,
 	}, func(v *lessorv1.FailResponse) any { return m.accepted(v) })
 }
 
 func (m *completedRequest) accepted(v outcome) completedResponse {
 	return completedResponse{
-		committed: committedOf(v), FinalState: m.finalState(v.GetTaskState()), RetryAt: instantOf(v.GetRetryAt()), Replayed: v.GetReplayed(),
+		committed: committedOf(v), FinalState: m.finalState(v.GetTaskState()),
+		RetryAt: instantOf(v.GetRetryAt()), Replayed: v.GetReplayed(),
 	}
 }
 

@@ -27,7 +27,8 @@ func TestContent(t *testing.T) {
 	}
 	for stored, isJSON := range map[string]bool{
 		`{"a":1}`: true, `1`: true, `{`: false, "\"\xff\"": false, "\x00": false,
-		nested(98, "1"): true, nested(98, "[1]"): true, nested(98, "[[1]]"): false, nested(98, `"\"[{[\\"`): true, nested(98, `["\\",{}]`): false,
+		nested(98, "1"): true, nested(98, "[1]"): true, nested(98, "[[1]]"): false, nested(98, `"\"[{[\\"`): true,
+		nested(98, `["\\",{}]`): false,
 	} {
 		if p := parse([]byte(`{"queue":"q","payload":`+stored+`}`), new(submitRequest), strict, runtime.Gosched); (p == nil) != isJSON {
 			t.Errorf("%q can be sent: %t, want %t", stored, p == nil, isJSON)

@@ -34,7 +34,11 @@ func taskTokens(ctx, operator context.Context, t *testing.T, r *wiretest.Rig, w 
 	t.Helper()
 	submit := func(n int) {
 		for range n {
-			_, err := r.Tasks.SubmitTask(operator, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q", HeartbeatTimeout: durationpb.New(24 * time.Hour)}})
+			_, err := r.Tasks.SubmitTask(operator,
+				&lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{
+					Queue:            "q",
+					HeartbeatTimeout: durationpb.New(24 * time.Hour),
+				}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +103,8 @@ func wantEnded(viewer context.Context, t *testing.T, r *wiretest.Rig, w *wiretes
 			"started": `{"attempt": 1}`, "heartbeat": `{"attempt": 1, "checkpoint": 5}`, "completed": `{"attempt": 1, "outcome": "SUCCEEDED"}`, "completed ": `{`,
 			"heartbeat ": `{"attempt": 2}`, // with a good token: 403
 		} {
-			w.PostCallback(strings.TrimSpace(verb), c.id, c.token, body).Named(c.how).Want(t, http.StatusUnauthorized, "error", "unauthorized",
+			w.PostCallback(strings.TrimSpace(verb), c.id, c.token, body).Named(c.how).Want(t, http.StatusUnauthorized,
+				"error", "unauthorized",
 				"code", "E.AUTH.INVALID_TOKEN", "reason", "AUTH_INVALID_TOKEN", "verdict", nil)
 		}
 		if after := errless(t)(r.Tasks.GetTask(viewer, &lessorv1.GetTaskRequest{TaskId: c.id})).String(); after != before {
@@ -187,7 +192,8 @@ func TestTaskTokensEndWithTheirCertificate(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range all {
-			w.PostCallback("heartbeat", c.id, c.token, `{"attempt": 1}`).Named(c.how).Want(t, http.StatusUnauthorized, "code", "E.AUTH.INVALID_TOKEN")
+			w.PostCallback("heartbeat", c.id, c.token, `{"attempt": 1}`).Named(c.how).Want(t, http.StatusUnauthorized,
+				"code", "E.AUTH.INVALID_TOKEN")
 		}
 	})
 }
@@ -201,9 +207,11 @@ func TestRevocationWhileACallbackArrives(t *testing.T) {
 			token, id := r.Issue(t, gate.DefaultTenant, auth.Operator)
 			viewer, _ := r.Issue(t, gate.DefaultTenant, auth.Viewer)
 			w := r.Web(t)
-			c := taskTokens(wiretest.WithToken(t.Context(), token), wiretest.WithToken(t.Context(), token), t, r.WithToken(token), w)[0]
+			c := taskTokens(wiretest.WithToken(t.Context(), token), wiretest.WithToken(t.Context(), token), t,
+				r.WithToken(token), w)[0]
 			show := func() string {
-				return errless(t)(r.Tasks.GetTask(wiretest.WithToken(t.Context(), viewer), &lessorv1.GetTaskRequest{TaskId: c.id})).String()
+				return errless(t)(r.Tasks.GetTask(wiretest.WithToken(t.Context(), viewer),
+					&lessorv1.GetTaskRequest{TaskId: c.id})).String()
 			}
 			before := show()
 			rest, send := io.Pipe()
@@ -288,7 +296,8 @@ func TestTaskTokenWithoutACredentialIsValid(t *testing.T) {
 	wiretest.ServeWith(t, st, coordinator.Config{Auth: &gate.Auth{}}, func(t *testing.T, r *wiretest.Rig) {
 		token, id := r.Issue(t, gate.DefaultTenant, auth.Operator)
 		w := r.Web(t)
-		c := taskTokens(wiretest.WithToken(t.Context(), token), wiretest.WithToken(t.Context(), token), t, r.WithToken(token), w)[0]
+		c := taskTokens(wiretest.WithToken(t.Context(), token), wiretest.WithToken(t.Context(), token), t,
+			r.WithToken(token), w)[0]
 		task, now := new(lease.Task), r.Engine.Now()
 		err := st.View(func(rd store.Reader) (err error) {
 			at, _ := lease.ParseTaskID(c.id)

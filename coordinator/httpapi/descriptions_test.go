@@ -90,7 +90,8 @@ var (
 var ofHTTP = strings.NewReplacer("ALREADY_EXISTS", "a conflict", "TaskError.", "")
 
 // ofNumbers says that a 0 is the same as no number. That of a priority is the default itself.
-var ofNumbers = strings.NewReplacer("Default 0.", "Default 0.", "Default ", "Left out or 0: ", "Absent: no limit", "Left out or 0: no limit")
+var ofNumbers = strings.NewReplacer("Default 0.", "Default 0.", "Default ", "Left out or 0: ", "Absent: no limit",
+	"Left out or 0: no limit")
 
 // fieldComments returns the comments of the fields of lessor.v1 as this API speaks of fields, by
 // message and name in JSON: "Task.taskId".

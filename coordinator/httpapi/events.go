@@ -59,7 +59,8 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) *problem {
 	}
 	ctx, leave := context.WithCancel(r.Context())
 	defer leave()
-	watch, err := a.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: r.PathValue("task_id"), AfterSequence: after})
+	watch, err := a.tasks.WatchTask(ctx,
+		&lessorv1.WatchTaskRequest{TaskId: r.PathValue("task_id"), AfterSequence: after})
 	if err != nil {
 		return failed(err)
 	}
@@ -72,7 +73,9 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) *problem {
 
 // follow sends events until there are no more. Before the first event it can still answer with an
 // error, or with 204 if the task is final and the client already has all events.
-func follow(ctx context.Context, to *eventStream, watch grpc.ServerStreamingClient[lessorv1.WatchTaskResponse]) *problem {
+func follow(
+	ctx context.Context, to *eventStream, watch grpc.ServerStreamingClient[lessorv1.WatchTaskResponse],
+) *problem {
 	defer to.endSoonAfter(ctx)()
 	err := to.tellAll(ctx, watch)
 	switch {

@@ -185,7 +185,9 @@ type watchCalls struct {
 	began chan struct{} // closed with the first event
 }
 
-func (c watchCalls) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c watchCalls) NewStream(
+	ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	return &oneEvent{ctx: ctx, began: c.began}, nil
 }
 
@@ -253,7 +255,8 @@ func TestEventsDoNotWaitForABody(t *testing.T) {
 			credential, end := context.WithCancel(t.Context())
 			defer end()
 			api := New(Config{
-				Calls: watchCalls{began: began}, Door: endingDoor{credential}, Logger: slog.New(slog.DiscardHandler), Answered: func(string, int) {},
+				Calls: watchCalls{began: began}, Door: endingDoor{credential}, Logger: slog.New(slog.DiscardHandler),
+				Answered: func(string, int) {},
 			}, http.NewServeMux())
 			server := httptest.NewUnstartedServer(api)
 			server.Config.ReadTimeout = c.bodyLimit

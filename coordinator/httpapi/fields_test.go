@@ -43,7 +43,8 @@ func (f *filler) message(m protoreflect.Message) {
 		switch {
 		case field.IsMap():
 			f.next++
-			m.Mutable(field).Map().Set(protoreflect.ValueOfString(fmt.Sprintf("k%d", f.next)).MapKey(), f.value(field.MapValue(), protoreflect.Value{}))
+			m.Mutable(field).Map().Set(protoreflect.ValueOfString(fmt.Sprintf("k%d", f.next)).MapKey(),
+				f.value(field.MapValue(), protoreflect.Value{}))
 		case field.IsList():
 			list := m.Mutable(field).List()
 			for range 2 {
@@ -273,7 +274,8 @@ func TestEveryFieldIsPassedOn(t *testing.T) {
 		for _, isJSON := range []bool{true, false} {
 			calls := &recordingCalls{fill: filler{isJSON: isJSON}}
 			api := New(Config{
-				Calls: calls, Door: fixedHolder{h}, MaxBody: 1 << 20, Logger: slog.New(slog.DiscardHandler), Answered: func(string, int) {},
+				Calls: calls, Door: fixedHolder{h}, MaxBody: 1 << 20, Logger: slog.New(slog.DiscardHandler),
+				Answered: func(string, int) {},
 			}, http.NewServeMux())
 			w := httptest.NewRecorder()
 			api.ServeHTTP(w, httptest.NewRequest(http.MethodPost, c.path, strings.NewReader(c.body)))
@@ -363,4 +365,5 @@ func TestEveryFieldOfAnEventIsPassedOn(t *testing.T) {
 }
 
 // eventPath turns the paths of a WatchTaskResponse into those of the data of an event.
-var eventPath = strings.NewReplacer("history.taskState", "event.taskState", "taskState", "state", "history.", "event.", "chunk.", "")
+var eventPath = strings.NewReplacer("history.taskState", "event.taskState", "taskState", "state", "history.", "event.",
+	"chunk.", "")

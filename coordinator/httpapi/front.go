@@ -117,7 +117,8 @@ func (a *api) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
 		if p.atDoor { // the message cannot quote the request, which was not read yet
 			fields = append(fields, "error", p.body.Message)
 		}
-		a.Logger.Log(r.Context(), p.level(), "request refused", append(fields, logging.ExtractFields(r.Context())...)...)
+		a.Logger.Log(r.Context(), p.level(), "request refused",
+			append(fields, logging.ExtractFields(r.Context())...)...)
 	}
 	p.write(w)
 }

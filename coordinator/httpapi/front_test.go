@@ -92,7 +92,8 @@ func TestRejectedOnlyIfItIsInTheHistory(t *testing.T) {
 	for want, err := range map[int]error{400: nil, 503: status.Error(codes.Unavailable, "stopping")} {
 		api, _, task := newAPIWithDoor(Config{Rejected: func(context.Context, Holder, lease.Kind, *lease.FieldError) error { return err }})
 		w := httptest.NewRecorder()
-		api.ServeHTTP(w, httptest.NewRequest(http.MethodPost, task+"/completed", strings.NewReader(`{"attempt": 1, "outcome": "DONE"}`)))
+		api.ServeHTTP(w, httptest.NewRequest(http.MethodPost, task+"/completed",
+			strings.NewReader(`{"attempt": 1, "outcome": "DONE"}`)))
 		if w.Code != want || strings.Contains(w.Body.String(), `"verdict":"REJECTED"`) != (err == nil) {
 			t.Errorf("%d %s, want %d", w.Code, w.Body, want)
 		}

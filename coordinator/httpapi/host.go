@@ -46,5 +46,6 @@ func ours(host, known string) bool {
 	}
 	name = strings.ToLower(strings.TrimSuffix(strings.Trim(name, "[]"), "."))
 	_, err := netip.ParseAddr(name)
-	return err == nil || name == "" || name == "localhost" || strings.HasSuffix(name, ".localhost") || name == strings.ToLower(known)
+	return err == nil || name == "" || name == "localhost" || strings.HasSuffix(name, ".localhost") ||
+		name == strings.ToLower(known)
 }

@@ -24,8 +24,9 @@ func TestRequestsOfAnotherHostAreRefused(t *testing.T) {
 		mux.HandleFunc("GET /debug/pprof/", func(http.ResponseWriter, *http.Request) {})
 		mux.HandleFunc("GET /ui/tasks", func(http.ResponseWriter, *http.Request) {})
 		server := httptest.NewServer(New(Config{
-			Calls: fakeCalls{}, Door: fixedHolder{h}, MaxBody: 1 << 20, Logger: slog.New(slog.DiscardHandler), Answered: func(string, int) {},
-			Open: open, Host: "Coordinator.internal",
+			Calls: fakeCalls{}, Door: fixedHolder{h}, MaxBody: 1 << 20, Logger: slog.New(slog.DiscardHandler),
+			Answered: func(string, int) {},
+			Open:     open, Host: "Coordinator.internal",
 		}, mux))
 		defer server.Close()
 		ask := func(method, path, host string) int {

@@ -36,7 +36,10 @@ func TestListOverHTTP(t *testing.T) {
 		for _, name := range []string{"a", "b", "c", "d"} {
 			task := r.Submit(t, func(s *lessorv1.TaskSpec) {
 				s.TaskKey, s.IdempotencyKey, s.Payload = name, "key-"+name, []byte(`"secret"`)
-				s.Labels = map[string]string{"team": "red=1", "odd": map[bool]string{true: "", false: "no"}[name == "a" || name == "c"]}
+				s.Labels = map[string]string{
+					"team": "red=1",
+					"odd":  map[bool]string{true: "", false: "no"}[name == "a" || name == "c"],
+				}
 			})
 			if name == "c" {
 				middle = task.GetCreatedAt().AsTime().Format(time.RFC3339Nano)
@@ -80,9 +83,11 @@ func TestListOverHTTP(t *testing.T) {
 			"createdAfter=1970-01-01T00:00:00Z": "createdAfter", "createdBefore=1969-01-01T00:00:00Z": "createdBefore",
 			"createdBefore=2026-01-01T00:00:00Z&createdAfter=2026-01-01T00:00:00Z": "createdBefore", "tenant=other": "tenant", "queue=": "queue",
 		} {
-			w.Send(http.MethodGet, "/v1/tasks?"+query, "", "").Want(t, http.StatusBadRequest, "code", "E.REQUEST.INVALID", "field", field, "verdict", nil)
+			w.Send(http.MethodGet, "/v1/tasks?"+query, "", "").Want(t, http.StatusBadRequest, "code",
+				"E.REQUEST.INVALID", "field", field, "verdict", nil)
 		}
-		w.Send(http.MethodGet, "/v1/tasks?createdBefore=2026-01-01T00:00:00Z&createdAfter=2026-01-01T00:00:00Z", "", "").Want(t, http.StatusBadRequest,
+		w.Send(http.MethodGet, "/v1/tasks?createdBefore=2026-01-01T00:00:00Z&createdAfter=2026-01-01T00:00:00Z", "",
+			"").Want(t, http.StatusBadRequest,
 			"message", "createdBefore: is 2026-01-01T00:00:00Z; it must be later than createdAfter, 2026-01-01T00:00:00Z")
 	})
 }
@@ -93,7 +98,8 @@ func TestRetryOverHTTP(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		w := r.Web(t)
 		id := r.Submit(t, func(s *lessorv1.TaskSpec) { s.Payload = []byte(`1`) }).GetTaskId()
-		w.Send(http.MethodPost, "/v1/tasks/"+id+":retry", "", "").Want(t, http.StatusConflict, "code", "E.TASK.STATE", "taskId", id, "taskState", "READY")
+		w.Send(http.MethodPost, "/v1/tasks/"+id+":retry", "", "").Want(t, http.StatusConflict, "code", "E.TASK.STATE",
+			"taskId", id, "taskState", "READY")
 		for _, body := range []string{"", `{"deadline": "2100-01-01T00:00:00Z", "requestId": "r"}`} {
 			w.Send(http.MethodPost, "/v1/tasks/"+id+":cancel", "", "").Want(t, http.StatusOK)
 			done := w.Send(http.MethodPost, "/v1/tasks/"+id+":retry", "", body)
@@ -106,7 +112,8 @@ func TestRetryOverHTTP(t *testing.T) {
 		if task := r.Get(t, id); task.GetRound() != 3 || task.GetSpec().GetDeadline().GetSeconds() != 4102444800 {
 			t.Errorf("the task is %v, want round 3 with the new deadline", task)
 		}
-		w.Send(http.MethodPost, "/v1/tasks/t0000200000000zzz:retry", "", "").Want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
+		w.Send(http.MethodPost, "/v1/tasks/t0000200000000zzz:retry", "", "").Want(t, http.StatusNotFound, "code",
+			"E.TASK.NOT_FOUND")
 	})
 }
 
@@ -116,13 +123,15 @@ func TestDeleteOverHTTP(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		w := r.Web(t)
 		waiting := r.Submit(t, nil).GetTaskId()
-		w.Send(http.MethodDelete, "/v1/tasks/"+waiting, "", `{"force": true}`).Want(t, http.StatusBadRequest, "code", "E.REQUEST.INVALID")
+		w.Send(http.MethodDelete, "/v1/tasks/"+waiting, "", `{"force": true}`).Want(t, http.StatusBadRequest, "code",
+			"E.REQUEST.INVALID")
 		if gone := w.Send(http.MethodDelete, "/v1/tasks/"+waiting, "", ""); gone.StatusCode != http.StatusNoContent || gone.Text != "" {
 			t.Errorf("the delete got %d %q, want 204 without a body", gone.StatusCode, gone.Text)
 		}
 		w.Send(http.MethodDelete, "/v1/tasks/"+waiting, "", "").Want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
 		work := w.SubmitAndLease("", "q")
-		w.Send(http.MethodDelete, "/v1/tasks/"+work.ID, "", "").Want(t, http.StatusConflict, "code", "E.TASK.STATE", "taskState", "LEASED")
+		w.Send(http.MethodDelete, "/v1/tasks/"+work.ID, "", "").Want(t, http.StatusConflict, "code", "E.TASK.STATE",
+			"taskState", "LEASED")
 		w.Send(http.MethodDelete, "/v1/tasks/"+work.ID+"?force=false", "", "").Want(t, http.StatusConflict)
 		w.Send(http.MethodDelete, "/v1/tasks/"+work.ID+"?force=true&requestId=r", "", "").Want(t, http.StatusNoContent)
 		w.PostCallback("heartbeat", work.ID, work.Token, `{"attempt": 1}`).Want(t, http.StatusGone, "reason", "TASK_GONE")
@@ -156,9 +165,11 @@ func TestBatchSubmitOverHTTP(t *testing.T) {
 		if task := r.Get(t, a["taskId"].(string)); string(task.GetSpec().GetPayload()) != `{"n":1}` {
 			t.Errorf("the payload is %s, want it as it was sent", task.GetSpec().GetPayload())
 		}
-		w.Send(http.MethodPost, "/v1/tasks:batchSubmit", "", `{"tasks": [{"queue": "new"}, {"queue": "other", "idempotencyKey": "k"}]}`).Want(t, http.StatusConflict,
+		w.Send(http.MethodPost, "/v1/tasks:batchSubmit", "",
+			`{"tasks": [{"queue": "new"}, {"queue": "other", "idempotencyKey": "k"}]}`).Want(t, http.StatusConflict,
 			"code", "E.TASK.EXISTS", "field", "tasks[1].idempotencyKey", "taskId", a["taskId"])
-		w.Send(http.MethodPost, "/v1/tasks:batchSubmit", "", `{"tasks": [{"queue": "new"}, {"queue": "new", "priority": 1e9}]}`).Want(t, http.StatusBadRequest,
+		w.Send(http.MethodPost, "/v1/tasks:batchSubmit", "",
+			`{"tasks": [{"queue": "new"}, {"queue": "new", "priority": 1e9}]}`).Want(t, http.StatusBadRequest,
 			"field", "tasks[1].priority")
 		got, _ := listed(w, "", "queue=new")
 		wiretest.WantEqual(t, "what a refused batch has made", got, "")

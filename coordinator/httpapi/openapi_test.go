@@ -34,7 +34,8 @@ type operation struct {
 // Responses that several routes have in common.
 var (
 	commonErrors = map[int]any{
-		400: problemBody{}, 401: problemBody{}, 403: problemBody{}, 408: problemBody{}, 413: problemBody{}, 429: problemBody{}, 500: problemBody{}, 503: problemBody{},
+		400: problemBody{}, 401: problemBody{}, 403: problemBody{}, 408: problemBody{}, 413: problemBody{},
+		429: problemBody{}, 500: problemBody{}, 503: problemBody{},
 	}
 	leaseErrors   = map[int]any{409: problemBody{}, 410: problemBody{}}
 	notFoundError = map[int]any{404: problemBody{}}
@@ -50,11 +51,13 @@ func withAnswers(ok map[int]any, more ...map[int]any) map[int]any {
 
 var operations = map[string]operation{
 	"POST /v1/tasks/{task_id}/started": {
-		id: "reportStarted", summary: "Reports that execution has begun, and renews the lease.", token: "taskToken", request: startedRequest{},
+		id: "reportStarted", summary: "Reports that execution has begun, and renews the lease.", token: "taskToken",
+		request: startedRequest{},
 		answers: withAnswers(map[int]any{200: alive{}}, commonErrors, leaseErrors),
 	},
 	"POST /v1/tasks/{task_id}/heartbeat": {
-		id: "sendHeartbeat", summary: "Renews the lease; the answer tells whether the task is being cancelled.", token: "taskToken",
+		id: "sendHeartbeat", summary: "Renews the lease; the answer tells whether the task is being cancelled.",
+		token:   "taskToken",
 		request: heartbeatRequest{},
 		answers: withAnswers(map[int]any{200: alive{}}, commonErrors, leaseErrors),
 	},
@@ -63,15 +66,18 @@ var operations = map[string]operation{
 		answers: withAnswers(map[int]any{200: completedResponse{}}, commonErrors, leaseErrors),
 	},
 	"POST /v1/leases": {
-		id: "leaseTasks", summary: "Grants waiting tasks; waits up to waitMs milliseconds for the first.", token: "credential", request: leaseRequest{},
+		id: "leaseTasks", summary: "Grants waiting tasks; waits up to waitMs milliseconds for the first.",
+		token: "credential", request: leaseRequest{},
 		answers: withAnswers(map[int]any{200: leaseResponse{}}, commonErrors),
 	},
 	"POST /v1/tasks": {
-		id: "submitTask", summary: "Submits a task, durably; idempotent with an idempotencyKey.", token: "credential", request: submitRequest{},
+		id: "submitTask", summary: "Submits a task, durably; idempotent with an idempotencyKey.", token: "credential",
+		request: submitRequest{},
 		answers: withAnswers(map[int]any{200: submitResponse{}, 201: submitResponse{}, 409: problemBody{}}, commonErrors),
 	},
 	"POST /v1/tasks:batchSubmit": {
-		id: "batchSubmitTasks", summary: "Submits many tasks of one workspace, durably, all or none.", token: "credential", request: batchSubmitRequest{},
+		id: "batchSubmitTasks", summary: "Submits many tasks of one workspace, durably, all or none.",
+		token: "credential", request: batchSubmitRequest{},
 		answers: withAnswers(map[int]any{200: batchSubmitResponse{}, 409: problemBody{}}, commonErrors),
 	},
 	"POST /v1/tasks:batchCancel": {
@@ -92,7 +98,8 @@ var operations = map[string]operation{
 		answers: withAnswers(map[int]any{200: listResponse{}}, commonErrors),
 	},
 	"POST /v1/tasks/{task_id}:retry": {
-		id: "retryTask", summary: "Opens a new round for a FAILED or CANCELLED task; it is READY at once.", token: "credential", request: retryRequest{}, optional: true,
+		id: "retryTask", summary: "Opens a new round for a FAILED or CANCELLED task; it is READY at once.",
+		token: "credential", request: retryRequest{}, optional: true,
 		answers: withAnswers(map[int]any{200: taskResponse{}, 409: problemBody{}}, commonErrors, notFoundError),
 	},
 	"POST /v1/tasks/{task_id}:adopt": {
@@ -101,7 +108,8 @@ var operations = map[string]operation{
 		answers: withAnswers(map[int]any{200: taskResponse{}, 409: problemBody{}}, commonErrors, notFoundError),
 	},
 	"DELETE /v1/tasks/{task_id}": {
-		id: "deleteTask", summary: "Removes a task. One that a worker holds is refused without force.", token: "credential", query: deleteRequest{},
+		id: "deleteTask", summary: "Removes a task. One that a worker holds is refused without force.",
+		token: "credential", query: deleteRequest{},
 		answers: withAnswers(map[int]any{204: nil, 409: problemBody{}}, commonErrors, notFoundError), noBody: "The task is gone.",
 	},
 	"GET /v1/tasks/{task_id}": {
@@ -117,7 +125,8 @@ var operations = map[string]operation{
 		id: "watchTask", summary: "Streams past and new events of a task until it is final: server-sent events node.state, with a StateEvent, " +
 			"and node.result.delta, with a DeltaEvent. Status 204: the task is final, and the reader has received everything.",
 		token: "credential", header: "Last-Event-ID",
-		answers: withAnswers(map[int]any{200: []any{stateEvent{}, deltaEvent{}}, 204: nil}, commonErrors, notFoundError), noBody: "No more events will come.",
+		answers: withAnswers(map[int]any{200: []any{stateEvent{}, deltaEvent{}}, 204: nil}, commonErrors,
+			notFoundError), noBody: "No more events will come.",
 	},
 	"GET /openapi.json": {id: "getOpenAPI", summary: "This document.", answers: map[int]any{200: map[string]any{}}},
 }
@@ -322,7 +331,8 @@ func asJSON(schema object) object { return object{"application/json": object{"sc
 
 var statusTexts = map[int]string{
 	200: "OK", 201: "A new task.", 400: "A field is invalid; the answer names it.",
-	401: "The token is missing, invalid or expired.", 403: "The token does not allow this request.", 404: "There is no such task.",
+	401: "The token is missing, invalid or expired.", 403: "The token does not allow this request.",
+	404: "There is no such task.",
 	408: "The body did not arrive in time.", 409: "The task has ended or is in another state, or a newer attempt holds it.",
 	410: "The lease has ended.", 429: "A quota is used up, or too many requests have bad tokens: try again after Retry-After.", 413: "The body or the output is too large.", 503: "No verdict: send the same request again after Retry-After.",
 	500: "A fault of the coordinator; no verdict.",

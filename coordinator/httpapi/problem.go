@@ -86,8 +86,10 @@ var (
 
 // kinds are those of the errors of calls, by HTTP status.
 var kinds = map[int]kind{
-	kindInvalid.status: kindInvalid, kindUnknown.status: kindUnknown, kindForbidden.status: kindForbidden, kindNotFound.status: kindNotFound,
-	kindConflict.status: kindConflict, kindTooMany.status: kindTooMany, kindUnavailable.status: kindUnavailable, kindInternal.status: kindInternal,
+	kindInvalid.status: kindInvalid, kindUnknown.status: kindUnknown, kindForbidden.status: kindForbidden,
+	kindNotFound.status: kindNotFound,
+	kindConflict.status: kindConflict, kindTooMany.status: kindTooMany,
+	kindUnavailable.status: kindUnavailable, kindInternal.status: kindInternal,
 }
 
 // Problems without a field.
@@ -95,14 +97,18 @@ var (
 	errNoRoute     = newProblem(kindNotFound, codeNoRoute, "there is no such route; /openapi.json lists all routes")
 	errNoMethod    = newProblem(kindNoMethod, codeNoRoute, "the route does not support this method")
 	errCrossOrigin = newProblem(kindForbidden, codeForbidden, "requests from web pages of another origin are refused")
-	errOtherHost   = newProblem(kindForbidden, codeForbidden, "the Host header names another machine; use 127.0.0.1 or localhost, or start the coordinator with --callback-url")
-	errBroken      = newProblem(kindInvalid, codeInvalid, "the body cannot be read")
-	errSlow        = newProblem(kindTimeout, codeTimeout, "the body did not arrive in time")
-	errOtherTask   = newProblem(kindForbidden, codeForbidden, "the task token is for another task")
+	errOtherHost   = newProblem(kindForbidden, codeForbidden,
+		"the Host header names another machine; use 127.0.0.1 or localhost, or start the coordinator with --callback-url")
+	errBroken    = newProblem(kindInvalid, codeInvalid, "the body cannot be read")
+	errSlow      = newProblem(kindTimeout, codeTimeout, "the body did not arrive in time")
+	errOtherTask = newProblem(kindForbidden, codeForbidden, "the task token is for another task")
 )
 
 func newProblem(k kind, code, message string) *problem {
-	return &problem{status: k.status, body: problemBody{Error: k.word, Code: code, Message: message, Reason: detail.Reason(code)}}
+	return &problem{status: k.status, body: problemBody{
+		Error: k.word, Code: code, Message: message,
+		Reason: detail.Reason(code),
+	}}
 }
 
 // invalid returns the problem of a request with an invalid field.
@@ -160,7 +166,8 @@ func (p *problem) retryAfter(wait *durationpb.Duration) {
 // up its own limit.
 func (p *problem) explained(info *errdetails.ErrorInfo) {
 	about := info.GetMetadata()
-	p.body.Code, p.body.Reason, p.body.TaskID, p.body.TaskState = about["code"], info.GetReason(), about["task_id"], about["state"]
+	p.body.Code, p.body.Reason, p.body.TaskID, p.body.TaskState = about["code"], info.GetReason(),
+		about["task_id"], about["state"]
 	if p.status == kindTooMany.status && (strings.HasPrefix(p.body.Code, "E.COORDINATOR.") || strings.HasPrefix(p.body.Code, "E.STORE.")) {
 		p.status, p.body.Error = kindUnavailable.status, kindUnavailable.word
 	}

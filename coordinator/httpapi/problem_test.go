@@ -77,16 +77,19 @@ func TestWaitsAreRoundedUp(t *testing.T) {
 		ms     int64
 		header string
 	}{
-		0: {0, ""}, 1: {1, "1"}, time.Millisecond: {1, "1"}, time.Millisecond + 1: {2, "1"}, time.Second: {1000, "1"}, time.Second + 1: {1001, "2"},
+		0: {0, ""}, 1: {1, "1"}, time.Millisecond: {1, "1"}, time.Millisecond + 1: {2, "1"}, time.Second: {1000, "1"},
+		time.Second + 1: {1001, "2"},
 	} {
-		st, err := status.New(codes.ResourceExhausted, "too much").WithDetails(&errdetails.BadRequest{}, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
+		st, err := status.New(codes.ResourceExhausted, "too much").WithDetails(&errdetails.BadRequest{},
+			&errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		w, p := httptest.NewRecorder(), failed(st.Err())
 		p.write(w)
 		if p.body.RetryAfterMs != want.ms || w.Header().Get("Retry-After") != want.header || p.body.Field != "" {
-			t.Errorf("a wait of %v is %+v with Retry-After %q, want %d ms and %q", wait, p.body, w.Header().Get("Retry-After"), want.ms, want.header)
+			t.Errorf("a wait of %v is %+v with Retry-After %q, want %d ms and %q", wait, p.body,
+				w.Header().Get("Retry-After"), want.ms, want.header)
 		}
 	}
 }
@@ -97,7 +100,8 @@ func TestStatuses(t *testing.T) {
 	t.Attr("rules", "H2")
 	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
 		want := map[codes.Code]int{
-			codes.InvalidArgument: 400, codes.OutOfRange: 400, codes.Unauthenticated: 401, codes.PermissionDenied: 403, codes.NotFound: 404,
+			codes.InvalidArgument: 400, codes.OutOfRange: 400, codes.Unauthenticated: 401, codes.PermissionDenied: 403,
+			codes.NotFound:      404,
 			codes.AlreadyExists: 409, codes.FailedPrecondition: 409, codes.Aborted: 409, codes.ResourceExhausted: 429,
 			codes.Unavailable: 503, codes.DeadlineExceeded: 503, codes.Canceled: 503,
 		}[code]
@@ -134,12 +138,15 @@ func TestResponseAfterAWaitHasAWriteDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for want, calls := range map[int]grpc.ClientConnInterface{200: slowCalls{fakeCalls{}}, 503: slowCalls{failingCalls{}}} {
 			api := New(Config{
-				Calls: calls, Door: fixedHolder{}, MaxBody: 1 << 20, Logger: slog.New(slog.DiscardHandler), Answered: func(string, int) {},
+				Calls: calls, Door: fixedHolder{}, MaxBody: 1 << 20, Logger: slog.New(slog.DiscardHandler),
+				Answered: func(string, int) {},
 			}, http.NewServeMux())
 			w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
-			api.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/leases", strings.NewReader(`{"workerId": "w", "queues": ["q"]}`)))
+			api.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/leases",
+				strings.NewReader(`{"workerId": "w", "queues": ["q"]}`)))
 			if w.Code != want || !w.atHeader.Equal(time.Now().Add(writeTimeout)) {
-				t.Errorf("status %d with a write deadline of %v, want %d with %v", w.Code, w.atHeader, want, time.Now().Add(writeTimeout))
+				t.Errorf("status %d with a write deadline of %v, want %d with %v", w.Code, w.atHeader, want,
+					time.Now().Add(writeTimeout))
 			}
 		}
 	})
@@ -151,20 +158,24 @@ func TestDeadlinesOfLongBodies(t *testing.T) {
 	t.Attr("rules", "H2 X5")
 	const limit = 9 << 20
 	for length, want := range map[int64]time.Duration{
-		0: 0, 2: 0, 4 << 20: 0, 4<<20 + 1: 20 * time.Second, 8 << 20: 20 * time.Second, limit: 30 * time.Second, limit + 1: 30 * time.Second,
-		1 << 60: 30 * time.Second, -1: 30 * time.Second,
+		0: 0, 2: 0, 4 << 20: 0, 4<<20 + 1: 20 * time.Second, 8 << 20: 20 * time.Second, limit: 30 * time.Second,
+		limit + 1: 30 * time.Second,
+		1 << 60:   30 * time.Second, -1: 30 * time.Second,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w, r := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}, httptest.NewRequest(http.MethodPost, "/v1/tasks", strings.NewReader("{}"))
+			w, r := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()},
+				httptest.NewRequest(http.MethodPost, "/v1/tasks", strings.NewReader("{}"))
 			r.ContentLength = length
 			if _, p := (&api{Config: Config{MaxBody: limit}}).body(w, r); p != nil {
 				t.Fatal(p.body.Message)
 			}
 			if want == 0 && (!w.readDeadline.IsZero() || !w.deadline.IsZero()) {
-				t.Errorf("%d bytes may come until %v, and their answer may go until %v; want no deadlines", length, w.readDeadline, w.deadline)
+				t.Errorf("%d bytes may come until %v, and their answer may go until %v; want no deadlines", length,
+					w.readDeadline, w.deadline)
 			}
 			if until := time.Now().Add(want); want != 0 && (!w.readDeadline.Equal(until) || !w.deadline.Equal(until.Add(writeTimeout))) {
-				t.Errorf("%d bytes may come until %v, and their answer may go until %v; want %v and %v later", length, w.readDeadline, w.deadline, until, writeTimeout)
+				t.Errorf("%d bytes may come until %v, and their answer may go until %v; want %v and %v later", length,
+					w.readDeadline, w.deadline, until, writeTimeout)
 			}
 		})
 	}
@@ -208,10 +219,12 @@ func TestRefusedRequestsAreLoggedOnce(t *testing.T) {
 	} {
 		var said bytes.Buffer
 		api := New(Config{
-			Calls: c.calls, Door: fixedHolder{h}, MaxBody: 1 << 20, Logger: slog.New(slog.NewTextHandler(&said, nil)), Answered: func(string, int) {},
+			Calls: c.calls, Door: fixedHolder{h}, MaxBody: 1 << 20, Logger: slog.New(slog.NewTextHandler(&said, nil)),
+			Answered: func(string, int) {},
 		}, http.NewServeMux())
 		w := httptest.NewRecorder()
-		api.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/tasks/"+h.Ticket.Task.String()+"/heartbeat", strings.NewReader(body)))
+		api.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/tasks/"+h.Ticket.Task.String()+"/heartbeat",
+			strings.NewReader(body)))
 		if got := strings.Count(said.String(), "\n"); got != c.lines || w.Code < 400 {
 			t.Errorf("%s: %d %s, %d lines in the log, want %d:\n%s", body, w.Code, w.Body, got, c.lines, said.String())
 		}
@@ -224,7 +237,8 @@ func TestUnauthenticatedRequestsAreNotLogged(t *testing.T) {
 	t.Attr("rules", "X5")
 	var said bytes.Buffer
 	api := New(Config{
-		Calls: fakeCalls{}, Door: fixedHolder{}, MaxBody: 1 << 20, Logger: slog.New(slog.NewTextHandler(&said, nil)), Answered: func(string, int) {}, Open: true,
+		Calls: fakeCalls{}, Door: fixedHolder{}, MaxBody: 1 << 20, Logger: slog.New(slog.NewTextHandler(&said, nil)),
+		Answered: func(string, int) {}, Open: true,
 	}, http.NewServeMux())
 	for _, c := range []struct {
 		method, path, host, origin string
@@ -242,7 +256,8 @@ func TestUnauthenticatedRequestsAreNotLogged(t *testing.T) {
 		w := httptest.NewRecorder()
 		api.ServeHTTP(w, req)
 		if w.Code != c.want || !strings.Contains(w.Body.String(), `"verdict":null`) || said.Len() > 0 {
-			t.Errorf("%s %s of %s: %d %s, want %d without a verdict; the log has %q", c.method, c.path, c.host, w.Code, w.Body, c.want, said.String())
+			t.Errorf("%s %s of %s: %d %s, want %d without a verdict; the log has %q", c.method, c.path, c.host, w.Code,
+				w.Body, c.want, said.String())
 		}
 		said.Reset()
 	}

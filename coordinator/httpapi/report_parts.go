@@ -27,7 +27,8 @@ func (e *taskError) proto() (*lessorv1.TaskError, *problem) {
 		return nil, unknownCategory("error.category", e.Category)
 	}
 	return &lessorv1.TaskError{
-		Category: category, Message: e.Message, StackTrace: e.StackTrace, Retryable: e.Retryable, RetryAfter: e.RetryAfterMs.span(),
+		Category: category, Message: e.Message, StackTrace: e.StackTrace, Retryable: e.Retryable,
+		RetryAfter: e.RetryAfterMs.span(),
 	}, nil
 }
 
@@ -36,13 +37,15 @@ func taskErrorOf(m *lessorv1.TaskError) *taskError {
 		return nil
 	}
 	return &taskError{
-		Category: enum(m.GetCategory(), "ERROR_CATEGORY_"), Message: m.GetMessage(), StackTrace: m.GetStackTrace(), Retryable: m.Retryable,
+		Category: enum(m.GetCategory(), "ERROR_CATEGORY_"), Message: m.GetMessage(),
+		StackTrace: m.GetStackTrace(), Retryable: m.Retryable,
 		RetryAfterMs: millisOf(m.GetRetryAfter()),
 	}
 }
 
 func unknownCategory(field, name string) *problem {
-	return invalid(field, "is %q, which is not a known category; they are %s", strictjson.Clip(name), strings.Join(words.CategoryNames(), ", "))
+	return invalid(field, "is %q, which is not a known category; they are %s", strictjson.Clip(name),
+		strings.Join(words.CategoryNames(), ", "))
 }
 
 // artifact describes a result that is stored elsewhere.
@@ -60,8 +63,9 @@ func artifactProtos(sent []artifact) []*lessorv1.Artifact {
 	all := make([]*lessorv1.Artifact, len(sent))
 	for i, a := range sent {
 		all[i] = &lessorv1.Artifact{
-			ResourceId: a.ResourceID, WorkerId: a.WorkerID, Type: a.Type, SizeBytes: a.SizeBytes, ExpiresAt: stamp(a.ExpiresAt),
-			Inline: a.Inline, Metadata: a.Metadata,
+			ResourceId: a.ResourceID, WorkerId: a.WorkerID, Type: a.Type, SizeBytes: a.SizeBytes,
+			ExpiresAt: stamp(a.ExpiresAt),
+			Inline:    a.Inline, Metadata: a.Metadata,
 		}
 	}
 	return all

@@ -106,17 +106,21 @@ func (s *spec) proto() (*lessorv1.TaskSpec, *problem) {
 		return nil, p
 	}
 	m := &lessorv1.TaskSpec{
-		WorkspaceId: s.WorkspaceID, Queue: s.Queue, Type: s.Type, Payload: payload, RunId: s.RunID, TaskKey: s.TaskKey, AssetId: s.AssetID,
+		WorkspaceId: s.WorkspaceID, Queue: s.Queue, Type: s.Type, Payload: payload, RunId: s.RunID,
+		TaskKey: s.TaskKey, AssetId: s.AssetID,
 		IdempotencyKey: key, Priority: s.Priority, RunAt: stamp(s.RunAt), Deadline: stamp(s.Deadline),
 		AttemptTimeout: s.AttemptTimeoutMs.span(), StartTimeout: s.StartTimeoutMs.span(), RetryPolicy: policy,
-		HeartbeatInterval: s.HeartbeatIntervalMs.span(), HeartbeatTimeout: s.HeartbeatTimeoutMs.span(), CancelGrace: s.CancelGracePeriodMs.span(),
-		Retention: s.RetentionMs.span(), Labels: s.Labels, Requirements: s.Requirements.proto(), Affinity: near,
-		ConcurrencyKey: s.ConcurrencyKey, ConcurrencyLimit: uint32(s.ConcurrencyLimit), FairnessKey: s.FairnessKey, TraceMeta: s.TraceMeta.proto(),
+		HeartbeatInterval: s.HeartbeatIntervalMs.span(), HeartbeatTimeout: s.HeartbeatTimeoutMs.span(),
+		CancelGrace: s.CancelGracePeriodMs.span(),
+		Retention:   s.RetentionMs.span(), Labels: s.Labels, Requirements: s.Requirements.proto(), Affinity: near,
+		ConcurrencyKey: s.ConcurrencyKey, ConcurrencyLimit: uint32(s.ConcurrencyLimit),
+		FairnessKey: s.FairnessKey, TraceMeta: s.TraceMeta.proto(),
 		Traceparent: s.Traceparent,
 	}
 	for _, r := range s.ResourceRefs {
 		m.ResourceRefs = append(m.ResourceRefs, &lessorv1.ResourceRef{
-			ResourceId: r.ResourceID, WorkerId: r.WorkerID, Type: r.Type, Scope: r.Scope, ExpiresAt: stamp(r.ExpiresAt), Metadata: r.Metadata,
+			ResourceId: r.ResourceID, WorkerId: r.WorkerID, Type: r.Type, Scope: r.Scope,
+			ExpiresAt: stamp(r.ExpiresAt), Metadata: r.Metadata,
 		})
 	}
 	return m, nil
@@ -173,7 +177,10 @@ func (r *requirements) proto() *lessorv1.Requirements {
 	if r == nil {
 		return nil
 	}
-	return &lessorv1.Requirements{Runtimes: r.Runtimes, Features: r.Features, Labels: r.Labels, Resources: r.Resources, Package: r.Package}
+	return &lessorv1.Requirements{
+		Runtimes: r.Runtimes, Features: r.Features, Labels: r.Labels,
+		Resources: r.Resources, Package: r.Package,
+	}
 }
 
 func (a *affinity) proto() (*lessorv1.Affinity, *problem) {

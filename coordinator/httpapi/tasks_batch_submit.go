@@ -36,7 +36,8 @@ func (a *api) batchSubmit(w http.ResponseWriter, r *http.Request) *problem {
 		request.Tasks, p = m.protos()
 	}
 	if p != nil {
-		return a.misread(r, lessorv1.TaskService_BatchSubmitTasks_FullMethodName, &lessorv1.BatchSubmitTasksRequest{}, p)
+		return a.misread(r, lessorv1.TaskService_BatchSubmitTasks_FullMethodName,
+			&lessorv1.BatchSubmitTasksRequest{}, p)
 	}
 	request.RequestId = m.RequestID
 	made, err := a.tasks.BatchSubmitTasks(r.Context(), request)
@@ -45,7 +46,10 @@ func (a *api) batchSubmit(w http.ResponseWriter, r *http.Request) *problem {
 	}
 	answer := batchSubmitResponse{Results: make([]submitResult, len(made.GetResults()))}
 	for i, one := range made.GetResults() {
-		answer.Results[i] = submitResult{TaskID: one.GetTaskId(), Created: one.GetCreated(), State: stateName(one.GetState())}
+		answer.Results[i] = submitResult{
+			TaskID: one.GetTaskId(), Created: one.GetCreated(),
+			State: stateName(one.GetState()),
+		}
 	}
 	writeJSON(w, http.StatusOK, answer)
 	return nil

@@ -51,7 +51,8 @@ func (a *api) cancelMany(w http.ResponseWriter, r *http.Request) *problem {
 	var m cancelTasksRequest
 	filter, p := a.selection(w, r, &m, &m.bulkRequest)
 	if p != nil {
-		return a.misread(r, lessorv1.TaskService_BatchCancelTasks_FullMethodName, &lessorv1.BatchCancelTasksRequest{}, p)
+		return a.misread(r, lessorv1.TaskService_BatchCancelTasks_FullMethodName,
+			&lessorv1.BatchCancelTasksRequest{}, p)
 	}
 	return changeMany(w, r, a.tasks.BatchCancelTasks, &lessorv1.BatchCancelTasksRequest{
 		Filter: filter, All: m.All, Reason: m.Reason, PageToken: m.PageToken, RequestId: m.RequestID,
@@ -75,7 +76,8 @@ func (a *api) removeMany(w http.ResponseWriter, r *http.Request) *problem {
 	var m deleteTasksRequest
 	filter, p := a.selection(w, r, &m, &m.bulkRequest)
 	if p != nil {
-		return a.misread(r, lessorv1.TaskService_BatchDeleteTasks_FullMethodName, &lessorv1.BatchDeleteTasksRequest{}, p)
+		return a.misread(r, lessorv1.TaskService_BatchDeleteTasks_FullMethodName,
+			&lessorv1.BatchDeleteTasksRequest{}, p)
 	}
 	return changeMany(w, r, a.tasks.BatchDeleteTasks, &lessorv1.BatchDeleteTasksRequest{
 		Filter: filter, All: m.All, Force: m.Force, PageToken: m.PageToken, RequestId: m.RequestID,
@@ -84,7 +86,9 @@ func (a *api) removeMany(w http.ResponseWriter, r *http.Request) *problem {
 
 // selection reads the body of a request to change many tasks, and returns its filter. m is the part
 // that is in each such body.
-func (a *api) selection(w http.ResponseWriter, r *http.Request, body any, m *bulkRequest) (*lessorv1.TaskFilter, *problem) {
+func (a *api) selection(
+	w http.ResponseWriter, r *http.Request, body any, m *bulkRequest,
+) (*lessorv1.TaskFilter, *problem) {
 	if p := a.decode(w, r, body, strict); p != nil || m.Filter == nil {
 		return nil, p
 	}
@@ -97,7 +101,8 @@ func (a *api) selection(w http.ResponseWriter, r *http.Request, body any, m *bul
 
 // changeMany makes the call that changes tasks. It may take many steps.
 func changeMany[Req any, Res interface{ GetResult() *lessorv1.BatchResult }](
-	w http.ResponseWriter, r *http.Request, call func(context.Context, Req, ...grpc.CallOption) (Res, error), request Req,
+	w http.ResponseWriter, r *http.Request, call func(context.Context, Req, ...grpc.CallOption) (Res, error),
+	request Req,
 ) *problem {
 	hurry := patient(w)
 	done, err := call(r.Context(), request)
@@ -111,6 +116,9 @@ func changeMany[Req any, Res interface{ GetResult() *lessorv1.BatchResult }](
 		return p
 	}
 	result := done.GetResult()
-	writeJSON(w, http.StatusOK, bulkResponse{Changed: result.GetChanged(), Skipped: result.GetSkipped(), NextPageToken: result.GetNextPageToken()})
+	writeJSON(w, http.StatusOK, bulkResponse{
+		Changed: result.GetChanged(), Skipped: result.GetSkipped(),
+		NextPageToken: result.GetNextPageToken(),
+	})
 	return nil
 }

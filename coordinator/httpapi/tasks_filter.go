@@ -38,21 +38,26 @@ type conditions struct {
 // proto converts the conditions. The gRPC call checks their content.
 func (m *conditions) proto() (*lessorv1.TaskFilter, *problem) {
 	f := &lessorv1.TaskFilter{
-		WorkspaceId: m.WorkspaceID, Queue: m.Queue, RunId: m.RunID, Type: m.Type, HostNodeId: m.HostNodeID, ConcurrencyKey: m.ConcurrencyKey,
-		IdempotencyKey: m.IdempotencyKey, WorkerId: m.WorkerID, CreatedAfter: timeLimit(m.CreatedAfter), CreatedBefore: timeLimit(m.CreatedBefore),
+		WorkspaceId: m.WorkspaceID, Queue: m.Queue, RunId: m.RunID, Type: m.Type, HostNodeId: m.HostNodeID,
+		ConcurrencyKey: m.ConcurrencyKey,
+		IdempotencyKey: m.IdempotencyKey, WorkerId: m.WorkerID, CreatedAfter: timeLimit(m.CreatedAfter),
+		CreatedBefore: timeLimit(m.CreatedBefore),
 		FinishedAfter: timeLimit(m.FinishedAfter), FinishedBefore: timeLimit(m.FinishedBefore),
 	}
 	for i, name := range m.States {
 		state, known := words.StateNamed(name)
 		if !known {
-			return nil, invalid(fmt.Sprintf("states[%d]", i), "is %q, which is not a state; they are %s", strictjson.Clip(name), strings.Join(words.StateNames(), ", "))
+			return nil, invalid(fmt.Sprintf("states[%d]", i), "is %q, which is not a state; they are %s",
+				strictjson.Clip(name), strings.Join(words.StateNames(), ", "))
 		}
 		f.States = append(f.States, state)
 	}
 	for i, name := range m.Reasons {
 		reason, known := words.EndReasonNamed(name)
 		if !known {
-			return nil, invalid(fmt.Sprintf("reasons[%d]", i), "is %q, for which no task ends; the reasons are %s", strictjson.Clip(name), strings.Join(words.EndReasonNames(), ", "))
+			return nil, invalid(fmt.Sprintf("reasons[%d]", i),
+				"is %q, for which no task ends; the reasons are %s", strictjson.Clip(name),
+				strings.Join(words.EndReasonNames(), ", "))
 		}
 		f.Reasons = append(f.Reasons, reason)
 	}

@@ -36,7 +36,8 @@ func (a *api) get(w http.ResponseWriter, r *http.Request) *problem {
 	var found *lessorv1.Task
 	if m.WaitMs > 0 {
 		hurry := patient(w)
-		found, p = a.awaitEnd(r.Context(), request.GetTaskId(), time.Duration(min(m.WaitMs, longestWait))*time.Millisecond)
+		found, p = a.awaitEnd(r.Context(), request.GetTaskId(),
+			time.Duration(min(m.WaitMs, longestWait))*time.Millisecond)
 		hurry()
 		if p != nil {
 			return p

@@ -35,7 +35,8 @@ func TestSubmitOverHTTP(t *testing.T) {
 		created.Want(t, http.StatusCreated, "created", true)
 		again := w.Send(http.MethodPost, "/v1/tasks", "", spec)
 		again.Want(t, http.StatusOK, "created", false)
-		inProtos := strings.NewReplacer(`"TIMEOUT"`, `"ERROR_CATEGORY_TIMEOUT"`, `"STICKY"`, `"AFFINITY_MODE_STICKY"`).Replace(spec)
+		inProtos := strings.NewReplacer(`"TIMEOUT"`, `"ERROR_CATEGORY_TIMEOUT"`, `"STICKY"`,
+			`"AFFINITY_MODE_STICKY"`).Replace(spec)
 		w.Send(http.MethodPost, "/v1/tasks", "", inProtos).Want(t, http.StatusOK, "created", false)
 		id, _ := created.Body["task"].(map[string]any)["taskId"].(string)
 		if at := created.Header.Get("Location"); at != "/v1/tasks/"+id {
@@ -83,7 +84,8 @@ func TestSpecsAreComparedAsTheyWereSent(t *testing.T) {
 			{`"q", `, `"q", "retryPolicy": {}, `}:        http.StatusConflict,
 			{`"q", `, `"q", "retentionMs": 259200000, `}: http.StatusConflict,
 		} {
-			w.Send(http.MethodPost, "/v1/tasks", "", strings.Replace(sent, change[0], change[1], 1)).Named(change[1]).Want(t, want)
+			w.Send(http.MethodPost, "/v1/tasks", "",
+				strings.Replace(sent, change[0], change[1], 1)).Named(change[1]).Want(t, want)
 		}
 		const none = `{"queue": "q", "idempotencyKey": "none"`
 		w.Send(http.MethodPost, "/v1/tasks", "", none+`, "payload": null}`).Want(t, http.StatusCreated)
@@ -123,14 +125,16 @@ func TestLeaseOverHTTP(t *testing.T) {
 			}
 		}
 		if asText(first["payload"]) != `{"a":1}` || asText(first["resources"]) != `{"gb":2}` || second["payloadBase64"] != "AAE=" {
-			t.Errorf("the answer is %s, want payload and resources as they were sent, and the second payload in base64", granted.Text)
+			t.Errorf("the answer is %s, want payload and resources as they were sent, and the second payload in base64",
+				granted.Text)
 		}
 		again := w.Send(http.MethodPost, "/v1/leases", "", ask)
 		if same, _ := again.Body["assignments"].([]any); len(same) != 2 || same[0].(map[string]any)["leaseId"] != first["leaseId"] {
 			t.Errorf("the repeated request got %s, want the same two leases", again.Text)
 		}
 		id, token := first["taskId"].(string), first["taskToken"].(string)
-		w.PostCallback("started", id, token, `{"attempt": 1, "attemptId": "`+first["attemptId"].(string)+`"}`).Want(t, http.StatusOK)
+		w.PostCallback("started", id, token, `{"attempt": 1, "attemptId": "`+first["attemptId"].(string)+`"}`).Want(t,
+			http.StatusOK)
 	})
 }
 
@@ -181,10 +185,12 @@ func TestCancelOverHTTP(t *testing.T) {
 		r.Submit(t, nil)
 		a := r.Lease(t)
 		w.Callback("started", a, "").Want(t, http.StatusOK)
-		w.Send(http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+":cancel", "", `{"reason": "user_requested"}`).Want(t, http.StatusOK)
+		w.Send(http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+":cancel", "",
+			`{"reason": "user_requested"}`).Want(t, http.StatusOK)
 		w.Callback("heartbeat", a, "").Want(t, http.StatusOK, "shouldCancel", true, "cancelReason", "user_requested")
 		w.Callback("completed", a, succeeded).Want(t, http.StatusOK, "finalState", "SUCCEEDED")
-		w.Send(http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+":cancel", "", "").Want(t, http.StatusConflict, "code", "E.TASK.STATE",
+		w.Send(http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+":cancel", "", "").Want(t, http.StatusConflict,
+			"code", "E.TASK.STATE",
 			"taskState", "COMPLETED")
 	})
 }
@@ -238,7 +244,8 @@ func TestEventsOverHTTP(t *testing.T) {
 		res := w.SendWithoutReading(http.MethodGet, path, "", nil, nil)
 		defer func() { _ = res.Body.Close() }()
 		if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/event-stream" {
-			t.Fatalf("status %d with Content-Type %q, want 200 with text/event-stream", res.StatusCode, res.Header.Get("Content-Type"))
+			t.Fatalf("status %d with Content-Type %q, want 200 with text/event-stream", res.StatusCode,
+				res.Header.Get("Content-Type"))
 		}
 		time.Sleep(2 * time.Minute) // longer than the server's usual time limit
 		worker := r.OpenSession(t, "w", 1)
@@ -298,7 +305,8 @@ func TestIdleEventStreamSendsAComment(t *testing.T) {
 			if refused.StatusCode != http.StatusBadRequest {
 				t.Errorf("Last-Event-ID %s: status %d, want 400", last, refused.StatusCode)
 			}
-			w.SendWith(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {last}}).Want(t, http.StatusBadRequest, "field", "Last-Event-ID")
+			w.SendWith(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {last}}).Want(t,
+				http.StatusBadRequest, "field", "Last-Event-ID")
 		}
 		res = w.SendWithoutReading(http.MethodGet, path, "", nil, nil)
 		defer func() { _ = res.Body.Close() }()
@@ -353,7 +361,8 @@ func TestStoreFailureGivesNoVerdictOverHTTP(t *testing.T) {
 		a := r.Lease(t)
 		st.SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("no space") })
 		refused := w.Callback("completed", a, succeeded)
-		refused.Want(t, http.StatusServiceUnavailable, "error", "unavailable", "code", "E.STORE.FAILED", "verdict", nil, "retryAfterMs", 1000.0)
+		refused.Want(t, http.StatusServiceUnavailable, "error", "unavailable", "code", "E.STORE.FAILED", "verdict", nil,
+			"retryAfterMs", 1000.0)
 		if refused.Header.Get("Retry-After") != "1" {
 			t.Errorf("Retry-After is %q, want 1", refused.Header.Get("Retry-After"))
 		}

@@ -121,7 +121,8 @@ func kindOf(reason lessorv1.Reason) kind {
 
 // verdictCodes are the codes of verdicts that are errors of the worker, by reason.
 var verdictCodes = map[string]string{
-	"INVALID_REQUEST": codeInvalid, "UNKNOWN_TASK": codeInvalid, "INVALID_LEASE": codeInvalid, "RESULT_TOO_LARGE": codeTooLarge,
+	"INVALID_REQUEST": codeInvalid, "UNKNOWN_TASK": codeInvalid, "INVALID_LEASE": codeInvalid,
+	"RESULT_TOO_LARGE": codeTooLarge,
 	"DUPLICATE_REPORT": codeDuplicate,
 }
 

@@ -13,10 +13,13 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 	want := map[lease.Reason]kind{
 		lease.TaskCancelled: {409, "task_already_terminal"}, lease.AlreadyReported: {409, "task_already_terminal"},
 		lease.DuplicateReport: {409, "task_already_terminal"}, lease.Superseded: {409, "attempt_mismatch"},
-		lease.LeaseExpired: {410, "task_expired"}, lease.DispatchUnacked: {410, "task_expired"}, lease.CoordinatorRecovered: {410, "task_expired"},
-		lease.TaskGone: {410, "task_expired"}, lease.CancelTimeout: {410, "task_expired"}, lease.DeadlineExceeded: {410, "task_expired"},
-		lease.Revoked: {410, "task_expired"}, lease.ResultTooLarge: {413, "too_large"},
-		lease.InvalidRequest: {400, "invalid_request"}, lease.UnknownTask: {400, "invalid_request"}, lease.InvalidLease: {400, "invalid_request"},
+		lease.LeaseExpired: {410, "task_expired"}, lease.DispatchUnacked: {410, "task_expired"},
+		lease.CoordinatorRecovered: {410, "task_expired"},
+		lease.TaskGone:             {410, "task_expired"}, lease.CancelTimeout: {410, "task_expired"},
+		lease.DeadlineExceeded: {410, "task_expired"},
+		lease.Revoked:          {410, "task_expired"}, lease.ResultTooLarge: {413, "too_large"},
+		lease.InvalidRequest: {400, "invalid_request"}, lease.UnknownTask: {400, "invalid_request"},
+		lease.InvalidLease: {400, "invalid_request"},
 	}
 	for number := range lessorv1.Reason_name {
 		reason := lease.Reason(number)
@@ -25,7 +28,8 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 			continue
 		}
 		p := refused(&lessorv1.CompleteResponse{
-			Verdict: lessorv1.Verdict(v), Reason: lessorv1.Reason(number), TaskState: lessorv1.TaskState_TASK_STATE_COMPLETED, CurrentAttempt: 7,
+			Verdict: lessorv1.Verdict(v), Reason: lessorv1.Reason(number),
+			TaskState: lessorv1.TaskState_TASK_STATE_COMPLETED, CurrentAttempt: 7,
 			Detail: "artifacts[0].resource_id: is bad",
 		}, 3)
 		if (kind{p.status, p.body.Error}) != want[reason] {
@@ -38,7 +42,8 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 			t.Errorf("%v: the field is %q, want artifacts[0].resourceId: %v", reason, p.body.Field, named)
 		}
 		if mismatch := p.body.Error == "attempt_mismatch"; mismatch != (p.body.ExpectedAttempt == 7 && p.body.ReceivedAttempt == 3) {
-			t.Errorf("%v: the attempts are %d and %d, want 7 and 3: %v", reason, p.body.ExpectedAttempt, p.body.ReceivedAttempt, mismatch)
+			t.Errorf("%v: the attempts are %d and %d, want 7 and 3: %v", reason, p.body.ExpectedAttempt,
+				p.body.ReceivedAttempt, mismatch)
 		}
 		if terminal := p.body.Error == "task_already_terminal"; terminal != (p.body.State == "SUCCEEDED") {
 			t.Errorf("%v: the state is %q, want SUCCEEDED: %v", reason, p.body.State, terminal)

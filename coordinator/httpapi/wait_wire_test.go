@@ -79,7 +79,8 @@ func TestWaitForATaskThatIsGone(t *testing.T) {
 			plain := w.Send(http.MethodGet, "/v1/tasks/"+id, "", "")
 			got := w.Send(http.MethodGet, "/v1/tasks/"+id+"?waitMs=5000", "", "")
 			if got.StatusCode < http.StatusBadRequest || got.StatusCode != plain.StatusCode || got.Text != plain.Text || time.Since(begun) != 0 {
-				t.Errorf("a wait for %.20s: %d %s after %v, want as without it, at once: %d %s", id, got.StatusCode, got.Text, time.Since(begun), plain.StatusCode, plain.Text)
+				t.Errorf("a wait for %.20s: %d %s after %v, want as without it, at once: %d %s", id, got.StatusCode,
+					got.Text, time.Since(begun), plain.StatusCode, plain.Text)
 			}
 		}
 		gone, cancelled := r.Submit(t, nil).GetTaskId(), r.Submit(t, nil).GetTaskId()
@@ -88,10 +89,12 @@ func TestWaitForATaskThatIsGone(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		w.Send(http.MethodGet, "/v1/tasks/"+gone+"?waitMs=5000", "", "").Want(t, http.StatusNotFound, "code", refusal.CodeNotFound)
+		w.Send(http.MethodGet, "/v1/tasks/"+gone+"?waitMs=5000", "", "").Want(t, http.StatusNotFound, "code",
+			refusal.CodeNotFound)
 		later(time.Second, func() { r.CancelTask(t, cancelled) })
 		if got := w.Send(http.MethodGet, "/v1/tasks/"+cancelled+"?waitMs=5000", "", ""); taskState(got) != "CANCELLED" || time.Since(begun) != 3*time.Second {
-			t.Errorf("a wait for a task that is cancelled ends with %s after %v, want CANCELLED after 3s", got.Text, time.Since(begun))
+			t.Errorf("a wait for a task that is cancelled ends with %s after %v, want CANCELLED after 3s", got.Text,
+				time.Since(begun))
 		}
 	})
 }
@@ -116,9 +119,11 @@ func TestBadWaits(t *testing.T) {
 				"wait=1":                     "wait: is not a field of this request",
 			} {
 				field, _, _ := strings.Cut(says, ":")
-				w.Send(http.MethodGet, "/v1/tasks/"+id+"?"+query, "", "").Want(t, http.StatusBadRequest, "code", refusal.CodeInvalid, "field", field, "message", says)
+				w.Send(http.MethodGet, "/v1/tasks/"+id+"?"+query, "", "").Want(t, http.StatusBadRequest, "code",
+					refusal.CodeInvalid, "field", field, "message", says)
 			}
-			w.Send(http.MethodGet, "/v1/tasks/"+id, "", `{"waitMs": 1}`).Want(t, http.StatusBadRequest, "message", "a GET has no body; its fields are parameters of the URL")
+			w.Send(http.MethodGet, "/v1/tasks/"+id, "", `{"waitMs": 1}`).Want(t, http.StatusBadRequest, "message",
+				"a GET has no body; its fields are parameters of the URL")
 			if took := time.Since(begun); took != 0 {
 				t.Errorf("the refusals took %v, want no wait", took)
 			}
@@ -135,7 +140,8 @@ func TestWaitEndsWithAStop(t *testing.T) {
 		later(2*time.Second, r.Stop)
 		begun := time.Now()
 		got := w.Send(http.MethodGet, "/v1/tasks/"+id+"?waitMs=60000", "", "")
-		got.Want(t, http.StatusServiceUnavailable, "error", "unavailable", "code", refusal.CodeStopping, "verdict", nil, "retryAfterMs", 1000.0)
+		got.Want(t, http.StatusServiceUnavailable, "error", "unavailable", "code", refusal.CodeStopping, "verdict", nil,
+			"retryAfterMs", 1000.0)
 		if took := time.Since(begun); took != 2*time.Second || got.Header.Get("Retry-After") != "1" {
 			t.Errorf("after %v, with Retry-After %q; want at the stop after 2s, with 1", took, got.Header.Get("Retry-After"))
 		}
@@ -190,7 +196,8 @@ func TestQuotaOfWaitsOverHTTP(t *testing.T) {
 		uses("during a wait", 1)
 		begun := time.Now()
 		refused := w.Send(http.MethodGet, path, "", "")
-		refused.Want(t, http.StatusTooManyRequests, "error", "too_many_requests", "code", refusal.CodeQuotaWaits, "reason", "QUOTA_WAITS", "verdict", nil, "retryAfterMs", 1000.0)
+		refused.Want(t, http.StatusTooManyRequests, "error", "too_many_requests", "code", refusal.CodeQuotaWaits,
+			"reason", "QUOTA_WAITS", "verdict", nil, "retryAfterMs", 1000.0)
 		if refused.Header.Get("Retry-After") != "1" || time.Since(begun) != 0 {
 			t.Errorf("Retry-After is %q, after %v; want 1, at once", refused.Header.Get("Retry-After"), time.Since(begun))
 		}

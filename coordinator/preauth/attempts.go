@@ -36,7 +36,8 @@ func (a Attempts) Failed(ctx context.Context, err error) error {
 	if !ok {
 		return refusal.New(codes.ResourceExhausted, refusal.CodeQuotaAttempts,
 			fmt.Sprintf("too many calls without a valid credential from this address; the quota is %v", attemptPace),
-			map[string]string{"limit": "attempts", "of": "address", "value": attemptPace.String()}, refusal.RetryIn(wait))
+			map[string]string{"limit": "attempts", "of": "address", "value": attemptPace.String()},
+			refusal.RetryIn(wait))
 	}
 	quota.Pause(ctx, wait)
 	return refusal.Status(err)

@@ -83,7 +83,10 @@ type CallLimiter struct {
 // NewCallLimiter returns a limiter for the calls that the gate refuses. connections is how many
 // connections may be open; it bounds the health checks.
 func NewCallLimiter(gate Gate, connections int) *CallLimiter {
-	return &CallLimiter{gate: gate, refused: newCallCounter(maxCalls, maxCallsOfPeer), health: newCallCounter(connections, maxCallsOfPeer)}
+	return &CallLimiter{
+		gate: gate, refused: newCallCounter(maxCalls, maxCallsOfPeer),
+		health: newCallCounter(connections, maxCallsOfPeer),
+	}
 }
 
 // callsPerTurn is after how many calls the goroutine that reads a connection gives up the
@@ -148,5 +151,7 @@ func Refused(ctx context.Context) bool {
 
 // errTooManyCalls refuses a call above maxCallsOfPeer or maxCalls.
 var errTooManyCalls = refusal.New(codes.ResourceExhausted, refusal.CodeQuotaAttempts,
-	fmt.Sprintf("too many calls without a valid credential are under way; the quota of one address is %d", maxCallsOfPeer),
-	map[string]string{"limit": "attempts", "of": "address", "value": fmt.Sprint(maxCallsOfPeer)}, refusal.RetryIn(time.Second))
+	fmt.Sprintf("too many calls without a valid credential are under way; the quota of one address is %d",
+		maxCallsOfPeer),
+	map[string]string{"limit": "attempts", "of": "address", "value": fmt.Sprint(maxCallsOfPeer)},
+	refusal.RetryIn(time.Second))

@@ -106,7 +106,8 @@ func TestConnectionEndsWithItsCertificate(t *testing.T) {
 			t.Run(fmt.Sprintf("was good %t, needs none %t, certificate ended %t", wasGood, gate.free, gate.certEnded), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					in := newGuests(t, Connections{Most: 1, MostOfPeer: 1}).enter("192.0.2.1")
-					ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: in.RemoteAddr(), AuthInfo: callerInfo(credentials.TLSInfo{}, in.Conn)})
+					ctx := peer.NewContext(t.Context(),
+						&peer.Peer{Addr: in.RemoteAddr(), AuthInfo: callerInfo(credentials.TLSInfo{}, in.Conn)})
 					l := NewCallLimiter(&gate, 1)
 					if wasGood {
 						if _, err := l.Tap(ctx, &tap.Info{}); err != nil {

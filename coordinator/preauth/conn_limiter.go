@@ -77,20 +77,23 @@ type ConnLimiter struct {
 // limit is reached.
 func NewConnLimiter(c Connections, credentials bool, log *slog.Logger) *ConnLimiter {
 	turnedAway := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "lessor_connections_refused_total", Help: "Connections that were closed because there were too many, by limit.",
+		Name: "lessor_connections_refused_total",
+		Help: "Connections that were closed because there were too many, by limit.",
 	}, []string{"limit"})
 	for _, limit := range []string{"all", "address", "handshakes", "files"} {
 		turnedAway.WithLabelValues(limit)
 	}
 	evicted := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "lessor_connections_evicted_total", Help: "Connections that were closed to make room for others, because no valid credential was shown on them, by limit.",
+		Name: "lessor_connections_evicted_total",
+		Help: "Connections that were closed to make room for others, because no valid credential was shown on them, by limit.",
 	}, []string{"limit"})
 	for _, limit := range []string{"all", "address"} {
 		evicted.WithLabelValues(limit)
 	}
 	paced := newPacedLog(log)
 	return &ConnLimiter{
-		Connections: c, credentials: credentials, refused: turnedAway, evicted: evicted, failures: newTLSFailures(paced), log: log, paced: paced,
+		Connections: c, credentials: credentials, refused: turnedAway, evicted: evicted,
+		failures: newTLSFailures(paced), log: log, paced: paced,
 		ofPeer: map[string]int{}, handshakes: map[string]int{},
 	}
 }
@@ -153,7 +156,8 @@ func (lim *ConnLimiter) tell(message, limit string, conn net.Conn) {
 		value, flag = lim.HandshakesOfPeer, "--max-handshakes-of-address"
 	}
 	lim.paced.tell(slog.LevelWarn, message, limit,
-		slog.String("peer.address", conn.RemoteAddr().String()), slog.String("limit", limit), slog.Int("value", value), slog.String("flag", flag))
+		slog.String("peer.address", conn.RemoteAddr().String()), slog.String("limit", limit),
+		slog.Int("value", value), slog.String("flag", flag))
 }
 
 // enter counts a connection until it is closed. If a limit is reached, full is its name, and out is

@@ -111,7 +111,8 @@ func TestConnectionsOverTheLimitsAreInTheLog(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		d := NewConnLimiter(Connections{Most: 2, MostOfPeer: 1, HandshakesOfPeer: 0}, true, slog.New(slog.NewTextHandler(&log, nil)))
+		d := NewConnLimiter(Connections{Most: 2, MostOfPeer: 1, HandshakesOfPeer: 0}, true,
+			slog.New(slog.NewTextHandler(&log, nil)))
 		lis := make(connListener, 1)
 		go func() {
 			for {
@@ -136,8 +137,10 @@ func TestConnectionsOverTheLimitsAreInTheLog(t *testing.T) {
 			}
 		}
 		come("192.0.2.1")
-		const refused, evicted = "connection closed: there are too many", "connection without a valid credential closed: there are too many"
-		come("192.0.2.1", "level=WARN", refused, "peer.address=192.0.2.1:", "limit=address", "value=1", "flag=--max-connections-of-address")
+		const refused, evicted = "connection closed: there are too many",
+			"connection without a valid credential closed: there are too many"
+		come("192.0.2.1", "level=WARN", refused, "peer.address=192.0.2.1:", "limit=address", "value=1",
+			"flag=--max-connections-of-address")
 		come("192.0.2.1")
 		come("198.51.100.1")
 		come("203.0.113.1", "level=WARN", refused, "peer.address=203.0.113.1:", "limit=all", "value=2", "flag=--max-connections")
@@ -160,7 +163,8 @@ func TestConnectionsOverTheLimitsAreInTheLog(t *testing.T) {
 func TestConnectionsWithoutAddress(t *testing.T) {
 	t.Attr("rules", "X5")
 	const mostHandshakes = 3
-	d := NewConnLimiter(Connections{Most: mostHandshakes + 1, MostOfPeer: 1, HandshakesOfPeer: mostHandshakes}, false, slog.New(slog.DiscardHandler))
+	d := NewConnLimiter(Connections{Most: mostHandshakes + 1, MostOfPeer: 1, HandshakesOfPeer: mostHandshakes}, false,
+		slog.New(slog.DiscardHandler))
 	lis := make(connListener, mostHandshakes+2)
 	for range cap(lis) {
 		conn, other := net.Pipe()
@@ -187,7 +191,8 @@ func TestTooManyOpenFiles(t *testing.T) {
 		d := NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, false, slog.New(slog.NewTextHandler(&log, nil)))
 		_, got := d.Listener(failingListener{err: &net.OpError{Op: "accept", Err: err}}).Accept()
 		if n := refusals(t, d)["files"]; !errors.Is(got, err) || (n == 1) != counted || strings.Contains(log.String(), "ulimit") != counted {
-			t.Errorf("%v: Accept returns %v, the metric is %v, the log is %q; want it counted and logged: %v", err, got, n, log.String(), counted)
+			t.Errorf("%v: Accept returns %v, the metric is %v, the log is %q; want it counted and logged: %v", err, got,
+				n, log.String(), counted)
 		}
 	}
 }
@@ -303,7 +308,8 @@ func TestHandshakesThatFailAreInTheLog(t *testing.T) {
 	for level, all := range map[slog.Level]int{slog.LevelInfo: 0, slog.LevelDebug: 2 * 99} {
 		synctest.Test(t, func(t *testing.T) {
 			var log bytes.Buffer
-			d := NewConnLimiter(Connections{Most: 1, MostOfPeer: 1, HandshakesOfPeer: 1}, false, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: level})))
+			d := NewConnLimiter(Connections{Most: 1, MostOfPeer: 1, HandshakesOfPeer: 1}, false,
+				slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: level})))
 			fail := func(err error, lines ...string) {
 				t.Helper()
 				log.Reset()
@@ -347,7 +353,8 @@ func TestHandshakesAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
 		const mostHandshakes = 11
-		d := NewConnLimiter(Connections{Most: 1000, MostOfPeer: 1000, HandshakesOfPeer: mostHandshakes}, false, slog.New(slog.DiscardHandler))
+		d := NewConnLimiter(Connections{Most: 1000, MostOfPeer: 1000, HandshakesOfPeer: mostHandshakes}, false,
+			slog.New(slog.DiscardHandler))
 		end := make(chan struct{})
 		slow := d.Handshakes(slowHandshake{insecure.NewCredentials(), end}).Clone() // the copy has the same limits
 		done := make(chan error, 3*mostHandshakes)

@@ -60,4 +60,5 @@ func (c *tlsConn) retire() {
 // closed. The caller itself is not refused: it may have a new certificate, and can make the call
 // again on a new connection.
 var errRetired = refusal.New(codes.Unavailable, refusal.CodeToken,
-	"the client certificate of this connection has expired or was revoked: connect again", nil, refusal.RetryIn(lastWords))
+	"the client certificate of this connection has expired or was revoked: connect again", nil,
+	refusal.RetryIn(lastWords))

@@ -23,7 +23,8 @@ type tlsFailures struct {
 
 func newTLSFailures(log *pacedLog) *tlsFailures {
 	total := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "lessor_tls_handshakes_failed_total", Help: "TLS handshakes that failed, by what is wrong: client_certificate, or other.",
+		Name: "lessor_tls_handshakes_failed_total",
+		Help: "TLS handshakes that failed, by what is wrong: client_certificate, or other.",
 	}, []string{"reason"})
 	for _, reason := range []string{badClientCertificate, otherFailure} { // rate() needs a first sample of 0
 		total.WithLabelValues(reason)
@@ -47,5 +48,6 @@ func (f *tlsFailures) add(from, problem string) {
 		reason, level = badClientCertificate, slog.LevelWarn
 	}
 	f.total.WithLabelValues(reason).Inc()
-	f.log.tell(level, "TLS handshake failed", reason, slog.String("peer.address", from), slog.String("reason", reason), slog.String("error", problem))
+	f.log.tell(level, "TLS handshake failed", reason, slog.String("peer.address", from),
+		slog.String("reason", reason), slog.String("error", problem))
 }

@@ -148,7 +148,10 @@ func (b *Book) RefuseTasks(who Caller, used, asked uint64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a := b.touch(who, now)[0] // the tenant, which alone has this limit
-	return b.report(a, &Error{Limit: Tasks, Of: a.who.scope(), Most: a.limits.text(Tasks), Wait: countWait, Used: used, Asked: asked}, now)
+	return b.report(a, &Error{
+		Limit: Tasks, Of: a.who.scope(), Most: a.limits.text(Tasks), Wait: countWait,
+		Used: used, Asked: asked,
+	}, now)
 }
 
 // Refuse returns the error for a caller that exceeds a count that Enter keeps.

@@ -42,9 +42,13 @@ func (c *Config) Validate() error {
 
 var (
 	tenantDefaults = Limits{
-		Sessions: defaultSessions, Streams: defaultStreams, Watches: defaultWatches, Waits: defaultWaits, Tasks: Unlimited,
+		Sessions: defaultSessions, Streams: defaultStreams, Watches: defaultWatches, Waits: defaultWaits,
+		Tasks: Unlimited,
 	}
-	credentialDefaults = Limits{Sessions: Unlimited, Streams: Unlimited, Watches: Unlimited, Waits: Unlimited, Tasks: Unlimited}
+	credentialDefaults = Limits{
+		Sessions: Unlimited, Streams: Unlimited, Watches: Unlimited, Waits: Unlimited,
+		Tasks: Unlimited,
+	}
 )
 
 // resolved are the limits in force.

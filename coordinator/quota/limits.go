@@ -27,7 +27,8 @@ const (
 )
 
 var names = [numLimits]string{
-	Calls: "calls", Submits: "submits", Frames: "frames", Sessions: "sessions", Streams: "streams", Watches: "watches", Waits: "waits",
+	Calls: "calls", Submits: "submits", Frames: "frames", Sessions: "sessions", Streams: "streams",
+	Watches: "watches", Waits: "waits",
 	Tasks: "tasks",
 }
 
@@ -101,9 +102,11 @@ func (l *Limits) text(which Limit) string {
 // or returns l with its zero fields taken from others.
 func (l *Limits) or(others *Limits) *Limits {
 	return &Limits{
-		Calls: cmp.Or(l.Calls, others.Calls), Submits: cmp.Or(l.Submits, others.Submits), Frames: cmp.Or(l.Frames, others.Frames),
+		Calls: cmp.Or(l.Calls, others.Calls), Submits: cmp.Or(l.Submits, others.Submits),
+		Frames:   cmp.Or(l.Frames, others.Frames),
 		Sessions: cmp.Or(l.Sessions, others.Sessions), Streams: cmp.Or(l.Streams, others.Streams),
-		Watches: cmp.Or(l.Watches, others.Watches), Waits: cmp.Or(l.Waits, others.Waits), Tasks: cmp.Or(l.Tasks, others.Tasks),
+		Watches: cmp.Or(l.Watches, others.Watches), Waits: cmp.Or(l.Waits, others.Waits),
+		Tasks: cmp.Or(l.Tasks, others.Tasks),
 	}
 }
 
@@ -118,7 +121,8 @@ func (l *Limits) validate() error {
 	for which := range Limit(numRates) {
 		r := l.rate(which)
 		if r.PerSecond != 0 && !math.IsInf(r.PerSecond, 1) && !(r.PerSecond >= leastRate && r.PerSecond <= mostRate) {
-			return fmt.Errorf("the quota of %v is %v a second; the range is one a day to %d a second", which, r.PerSecond, mostRate)
+			return fmt.Errorf("the quota of %v is %v a second; the range is one a day to %d a second", which,
+				r.PerSecond, mostRate)
 		}
 		if r.Burst > mostBurst || r.PerSecond == 0 && r.Burst != 0 {
 			return fmt.Errorf("the quota of %v has a burst of %d; the range is 1 to %d, and a burst needs a rate", which, r.Burst, mostBurst)

@@ -110,7 +110,8 @@ func TestTenantAndCredential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBook(Config{
 			Tenant: Limits{Calls: Rate{PerSecond: 1, Burst: 3}}, Credential: Limits{Calls: Rate{PerSecond: 1, Burst: 2}},
-			Tenants: map[string]Limits{"big": {Calls: Rate{PerSecond: 1, Burst: 100}}}, Credentials: map[string]Limits{"big": {Calls: Rate{PerSecond: 1, Burst: 50}}},
+			Tenants:     map[string]Limits{"big": {Calls: Rate{PerSecond: 1, Burst: 100}}},
+			Credentials: map[string]Limits{"big": {Calls: Rate{PerSecond: 1, Burst: 50}}},
 		})
 		for _, step := range []struct {
 			who Caller

@@ -123,7 +123,10 @@ func TestUnfinishedMessagesCount(t *testing.T) {
 			_ = out.WriteSettings()
 			_ = out.WriteData(7, false, make([]byte, 100))
 			_ = out.WriteRSTStream(7, http2.ErrCodeNo)
-			_ = out.WriteHeaders(http2.HeadersFrameParam{StreamID: 9, EndStream: true, EndHeaders: true, BlockFragment: make([]byte, 50)})
+			_ = out.WriteHeaders(http2.HeadersFrameParam{
+				StreamID: 9, EndStream: true, EndHeaders: true,
+				BlockFragment: make([]byte, 50),
+			})
 			for b := sent.Bytes(); len(b) > 0; b = b[1:] {
 				_, _ = x.c.Write(b[:1])
 			}

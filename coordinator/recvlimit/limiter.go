@@ -30,7 +30,8 @@ type Limiter struct {
 // New returns a limiter for at most that many bytes, beyond the first Window of each message.
 func New(most int64, log *slog.Logger) *Limiter {
 	return &Limiter{most: most, log: log, have: map[*conn]struct{}{}, closed: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "lessor_connections_unfinished_total", Help: "Connections that were closed because of the messages that were begun on them and not finished.",
+		Name: "lessor_connections_unfinished_total",
+		Help: "Connections that were closed because of the messages that were begun on them and not finished.",
 	})}
 }
 

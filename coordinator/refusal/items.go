@@ -31,7 +31,8 @@ func SubmitError(err error) *lessorv1.SubmitError {
 	delete(about, "code") // has a field of its own, as the next
 	delete(about, "field")
 	return &lessorv1.SubmitError{
-		Status: int32(st.Code()), Code: CodeOf(st.Err()), Message: st.Message(), Field: field, RetryAfter: WaitOf(st.Err()), Metadata: about,
+		Status: int32(st.Code()), Code: CodeOf(st.Err()), Message: st.Message(), Field: field,
+		RetryAfter: WaitOf(st.Err()), Metadata: about,
 	}
 }
 
@@ -39,7 +40,10 @@ func SubmitError(err error) *lessorv1.SubmitError {
 // status of a GetTask of that task.
 func AwaitError(err error) *lessorv1.AwaitError {
 	st := status.Convert(Status(err))
-	return &lessorv1.AwaitError{Status: int32(st.Code()), Code: CodeOf(st.Err()), Message: st.Message(), RetryAfter: WaitOf(st.Err())}
+	return &lessorv1.AwaitError{
+		Status: int32(st.Code()), Code: CodeOf(st.Err()), Message: st.Message(),
+		RetryAfter: WaitOf(st.Err()),
+	}
 }
 
 // WaitOf returns the wait in the RetryInfo of a status, or nil if the status has none.

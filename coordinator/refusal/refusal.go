@@ -181,7 +181,8 @@ func authStatus(err error) error {
 	case errors.As(err, &role):
 		return New(codes.PermissionDenied, CodeForbidden, role.Error(), map[string]string{"role": role.Has.String()})
 	case errors.As(err, &host):
-		return New(codes.PermissionDenied, CodeForbidden, host.Error(), map[string]string{"host_tenant": hostWords[host.NoHost]})
+		return New(codes.PermissionDenied, CodeForbidden, host.Error(),
+			map[string]string{"host_tenant": hostWords[host.NoHost]})
 	case errors.As(err, &limit):
 		return New(codes.ResourceExhausted, CodeAuthLimit, limit.Error(), nil)
 	case errors.Is(err, ErrNoCertificate):

@@ -102,10 +102,12 @@ func TestSubmitErrorIsThatOfTheCall(t *testing.T) {
 		{err: &lease.ExistsError{Field: "tasks[1].idempotency_key", Key: "k"}, code: CodeExists, field: "tasks[1].idempotency_key"},
 		{
 			err:  &lease.ExistsError{Field: "idempotency_key", Key: "k", Task: lease.TaskID{Space: 1, Seq: 7}},
-			code: CodeExists, field: "idempotency_key", meta: map[string]string{"task_id": lease.TaskID{Space: 1, Seq: 7}.String()},
+			code: CodeExists, field: "idempotency_key",
+			meta: map[string]string{"task_id": lease.TaskID{Space: 1, Seq: 7}.String()},
 		},
 		{
-			err: &quota.Error{Limit: quota.Tasks, Of: "tenant", Most: "5", Wait: time.Second, Used: 4, Asked: 2}, code: CodeQuotaTasks, retry: time.Second,
+			err:  &quota.Error{Limit: quota.Tasks, Of: "tenant", Most: "5", Wait: time.Second, Used: 4, Asked: 2},
+			code: CodeQuotaTasks, retry: time.Second,
 			meta: map[string]string{"limit": "tasks", "of": "tenant", "value": "5", "used": "4", "asked": "2"},
 		},
 		{err: engine.ErrDiskFull, code: CodeDiskFull, retry: 5 * time.Second},
@@ -116,7 +118,8 @@ func TestSubmitErrorIsThatOfTheCall(t *testing.T) {
 			t.Errorf("%v: the status is %v %q, want %v", tt.err, codes.Code(m.GetStatus()), m.GetMessage(), st)
 		}
 		if m.GetCode() != tt.code || m.GetField() != tt.field {
-			t.Errorf("%v: the code is %s with the field %q, want %s with %q", tt.err, m.GetCode(), m.GetField(), tt.code, tt.field)
+			t.Errorf("%v: the code is %s with the field %q, want %s with %q", tt.err, m.GetCode(), m.GetField(),
+				tt.code, tt.field)
 		}
 		if !maps.Equal(m.GetMetadata(), tt.meta) {
 			t.Errorf("%v: the metadata is %v, want %v", tt.err, m.GetMetadata(), tt.meta)
@@ -167,7 +170,8 @@ func TestErrorOfACallThatHasChangedTasks(t *testing.T) {
 
 // CodeOf reads only our own codes, not those of another domain, for example of a proxy.
 func TestCodesOfOthersAreNotRead(t *testing.T) {
-	st, err := status.New(codes.Unavailable, "no backend").WithDetails(RetryIn(time.Second), &errdetails.ErrorInfo{Domain: "proxy", Metadata: map[string]string{"code": "E.INTERNAL"}})
+	st, err := status.New(codes.Unavailable, "no backend").WithDetails(RetryIn(time.Second),
+		&errdetails.ErrorInfo{Domain: "proxy", Metadata: map[string]string{"code": "E.INTERNAL"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,8 @@ const maxOfOthers = 4 << 10
 
 // errNotDecoded ends a call whose message was not decoded, and which the gate has let in all the
 // same. It can happen only if the clock was set back.
-var errNotDecoded = refusal.New(codes.Unavailable, refusal.CodeToken, "the credential was not valid when the call began: repeat the call", nil)
+var errNotDecoded = refusal.New(codes.Unavailable, refusal.CodeToken,
+	"the credential was not valid when the call began: repeat the call", nil)
 
 // boundedCodec is a codec that returns a lease.FieldError for a message whose lists have too many
 // entries, and an error for a long message of a service that is not ours.
@@ -58,7 +59,10 @@ func (c boundedCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	defer whole.Free()
 	messages, strings := wire.Entries(m, whole.ReadOnlyData())
 	if n := messages + strings/stringsOfEntry; n > MaxEntries {
-		return &lease.FieldError{Field: "request", Problem: fmt.Sprintf("has %d entries in its lists; the limit is %d", n, MaxEntries)}
+		return &lease.FieldError{
+			Field:   "request",
+			Problem: fmt.Sprintf("has %d entries in its lists; the limit is %d", n, MaxEntries),
+		}
 	}
 	return c.CodecV2.Unmarshal(mem.BufferSlice{whole}, v)
 }

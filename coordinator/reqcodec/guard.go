@@ -34,7 +34,11 @@ func Guard(desc *grpc.ServiceDesc, asks Asking, answers map[string]Answer) *grpc
 	if asks {
 		out.Streams = slices.Clone(desc.Streams)
 		for i, s := range desc.Streams {
-			out.Streams[i].Handler = func(srv any, stream grpc.ServerStream) error { return s.Handler(srv, guardedStream{stream}) }
+			out.Streams[i].Handler = func(srv any,
+				stream grpc.ServerStream,
+			) error {
+				return s.Handler(srv, guardedStream{stream})
+			}
 		}
 	}
 	out.Methods = make([]grpc.MethodDesc, len(desc.Methods))
@@ -43,7 +47,10 @@ func Guard(desc *grpc.ServiceDesc, asks Asking, answers map[string]Answer) *grpc
 		if answer == nil {
 			answer = refuseMalformed
 		}
-		out.Methods[i] = grpc.MethodDesc{MethodName: m.MethodName, Handler: guard(m.Handler, "/"+desc.ServiceName+"/"+m.MethodName, asks, answer)}
+		out.Methods[i] = grpc.MethodDesc{
+			MethodName: m.MethodName,
+			Handler:    guard(m.Handler, "/"+desc.ServiceName+"/"+m.MethodName, asks, answer),
+		}
 	}
 	return &out
 }

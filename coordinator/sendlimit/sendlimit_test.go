@@ -56,7 +56,8 @@ func TestAnswersAreBounded(t *testing.T) {
 		}
 		beat := &grpc.UnaryServerInfo{FullMethod: lessorv1.WorkerService_Heartbeat_FullMethodName}
 		for range 2 * maxAnswers { // such calls neither wait nor count, so a worker keeps its leases
-			m, err := noCredential.Unary(gone, nil, beat, func(context.Context, any) (any, error) { return &lessorv1.HeartbeatResponse{}, nil })
+			m, err := noCredential.Unary(gone, nil, beat,
+				func(context.Context, any) (any, error) { return &lessorv1.HeartbeatResponse{}, nil })
 			if _, counts := m.(*largeAnswer); counts || err != nil {
 				t.Fatalf("a heartbeat got %T (%v), want a plain answer", m, err)
 			}

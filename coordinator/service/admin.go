@@ -22,7 +22,9 @@ type adminService struct {
 }
 
 // GetStatus describes the coordinator itself.
-func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusRequest) (*lessorv1.GetStatusResponse, error) {
+func (s *adminService) GetStatus(
+	ctx context.Context, _ *lessorv1.GetStatusRequest,
+) (*lessorv1.GetStatusResponse, error) {
 	who := gate.Identify(ctx)
 	tenant := who.Tenant
 	has, err := s.Engine.TenantCounts(ctx, tenant)
@@ -30,8 +32,10 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 		return nil, refusal.Status(err)
 	}
 	m := &lessorv1.GetStatusResponse{
-		Version: s.Version, Epoch: s.Engine.Epoch(), StartedAt: convert.Stamp(s.started), ServerTime: convert.Stamp(s.Engine.Now().Wall),
-		Leases: has.Leased, Sessions: uint32(s.Sessions.CountOf(tenant)), Quotas: quotasProto(s.Quotas.Usage(who.Caller()), has.Unended()),
+		Version: s.Version, Epoch: s.Engine.Epoch(), StartedAt: convert.Stamp(s.started),
+		ServerTime: convert.Stamp(s.Engine.Now().Wall),
+		Leases:     has.Leased, Sessions: uint32(s.Sessions.CountOf(tenant)),
+		Quotas:   quotasProto(s.Quotas.Usage(who.Caller()), has.Unended()),
 		DiskFull: s.DiskFull(), GrantsStopped: s.DiskSpent(), StoreGone: s.StoreGone(), Open: s.Gate.Open(),
 	}
 	if !who.Until.IsZero() {

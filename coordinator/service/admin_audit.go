@@ -20,11 +20,14 @@ import (
 var outcomes = regexp.MustCompile(`^(|O|OK|E|E\.[A-Z0-9_.]*)$`)
 
 // ListAuditEvents lists the audit of the caller's tenant, oldest first (X4).
-func (s *adminService) ListAuditEvents(ctx context.Context, req *lessorv1.ListAuditEventsRequest) (*lessorv1.ListAuditEventsResponse, error) {
+func (s *adminService) ListAuditEvents(
+	ctx context.Context, req *lessorv1.ListAuditEventsRequest,
+) (*lessorv1.ListAuditEventsResponse, error) {
 	f, tenant := s.fields(), gate.Identify(ctx).Tenant
 	want := &lessorv1.ListAuditEventsRequest{
-		Subject: f.ID("subject", req.GetSubject()), Action: f.ID("action", req.GetAction()), Outcome: f.ID("outcome", req.GetOutcome()),
-		Since: req.GetSince(), Until: req.GetUntil(),
+		Subject: f.ID("subject", req.GetSubject()), Action: f.ID("action", req.GetAction()),
+		Outcome: f.ID("outcome", req.GetOutcome()),
+		Since:   req.GetSince(), Until: req.GetUntil(),
 	}
 	// else the answer would be empty, as if nobody had done it
 	if wrong := gate.UnknownAction(want.GetAction()); wrong != "" {
@@ -33,7 +36,10 @@ func (s *adminService) ListAuditEvents(ctx context.Context, req *lessorv1.ListAu
 	if outcome := want.GetOutcome(); !outcomes.MatchString(outcome) {
 		f.Fail("outcome", `is %q; it is "OK", or a code as docs/errors.md has them, such as %s, or how one begins`, outcome, refusal.CodeForbidden)
 	}
-	p := auditPage{want: want, size: f.Items("page_size", req.GetPageSize(), defaultPage), until: f.Wall("until", req.GetUntil())}
+	p := auditPage{
+		want: want, size: f.Items("page_size", req.GetPageSize(), defaultPage),
+		until: f.Wall("until", req.GetUntil()),
+	}
 	from := store.AuditKey{Tenant: tenant, At: f.Wall("since", req.GetSince()), Serving: math.MinInt64}
 	list := newListing("audit", tenant, want)
 	// A cursor holds both times of the last entry that was scanned.
@@ -85,15 +91,18 @@ func (p *auditPage) take(a *records.Audit) bool {
 
 func (p *auditPage) matches(a *records.Audit) bool {
 	subject, action := p.want.GetSubject(), p.want.GetAction()
-	return (subject == "" || subject == a.Subject) && (action == "" || action == a.Action) && strings.HasPrefix(a.Outcome, p.want.GetOutcome())
+	return (subject == "" || subject == a.Subject) && (action == "" || action == a.Action) &&
+		strings.HasPrefix(a.Outcome, p.want.GetOutcome())
 }
 
 // auditProto converts an entry. Earlier versions could write an object that is not UTF-8, and
 // protobuf would fail to send the whole page with it.
 func auditProto(a *records.Audit) *lessorv1.AuditEvent {
 	return &lessorv1.AuditEvent{
-		At: convert.Stamp(a.At), Tenant: a.Tenant, Subject: a.Subject, CredentialId: a.Credential, Role: a.Role, Peer: a.Peer,
-		Action: a.Action, WorkspaceId: a.Workspace, Object: strings.ToValidUTF8(a.Object, "\uFFFD"), Detail: a.Detail, RequestId: a.Corr,
+		At: convert.Stamp(a.At), Tenant: a.Tenant, Subject: a.Subject, CredentialId: a.Credential,
+		Role: a.Role, Peer: a.Peer,
+		Action: a.Action, WorkspaceId: a.Workspace, Object: strings.ToValidUTF8(a.Object, "\uFFFD"),
+		Detail: a.Detail, RequestId: a.Corr,
 		Outcome: a.Outcome, Tasks: a.Tasks, Times: a.Times,
 	}
 }

@@ -48,7 +48,8 @@ func TestAuditBelongsToItsTenant(t *testing.T) {
 			if all := r.AuditEvents(ctxs[tenant], t, wiretest.WholeAudit()); len(all) > 0 {
 				t.Errorf("%s sees %v", tenant, all)
 			}
-			_, err := r.Admin.ListAuditEvents(ctxs[tenant], &lessorv1.ListAuditEventsRequest{PageSize: 1, PageToken: page.GetNextPageToken()})
+			_, err := r.Admin.ListAuditEvents(ctxs[tenant],
+				&lessorv1.ListAuditEventsRequest{PageSize: 1, PageToken: page.GetNextPageToken()})
 			if status.Code(err) != codes.InvalidArgument {
 				t.Errorf("a page token of another tenant: %v, want INVALID_ARGUMENT", err)
 			}
@@ -129,7 +130,10 @@ func TestAuditScansABoundedNumber(t *testing.T) {
 	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
 		var all store.Batch
 		for i := range *service.MaxScan + 1 {
-			a := &records.Audit{Tenant: gate.DefaultTenant, At: lease.Wall(time.Now().UnixNano()), Serving: lease.Instant(i), Subject: "ann", Outcome: records.OutcomeOK}
+			a := &records.Audit{
+				Tenant: gate.DefaultTenant, At: lease.Wall(time.Now().UnixNano()),
+				Serving: lease.Instant(i), Subject: "ann", Outcome: records.OutcomeOK,
+			}
 			if i == *service.MaxScan {
 				a.Subject = "bob"
 			}

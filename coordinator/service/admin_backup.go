@@ -61,7 +61,9 @@ func (b *backups) confirm(id string) (known, first bool) {
 }
 
 // Backup streams a copy of the store (A11).
-func (s *adminService) Backup(req *lessorv1.BackupRequest, stream grpc.ServerStreamingServer[lessorv1.BackupResponse]) error {
+func (s *adminService) Backup(
+	req *lessorv1.BackupRequest, stream grpc.ServerStreamingServer[lessorv1.BackupResponse],
+) error {
 	if bad := convert.Unknown("", req); bad != nil {
 		return refusal.Status(bad)
 	}
@@ -90,7 +92,9 @@ func (s *adminService) Backup(req *lessorv1.BackupRequest, stream grpc.ServerStr
 }
 
 // ConfirmBackup says what became of the last backup at its client.
-func (s *adminService) ConfirmBackup(ctx context.Context, req *lessorv1.ConfirmBackupRequest) (*lessorv1.ConfirmBackupResponse, error) {
+func (s *adminService) ConfirmBackup(
+	ctx context.Context, req *lessorv1.ConfirmBackupRequest,
+) (*lessorv1.ConfirmBackupResponse, error) {
 	f := s.fields()
 	problem := f.Text("problem", req.GetProblem(), convert.MaxReason)
 	if req.GetBackupId() == "" {
@@ -161,7 +165,8 @@ func lastBackups(st store.Store) (times records.Backups, err error) {
 // has stopped reading.
 func (s *adminService) copyTo(out *backupWriter, id string) error {
 	begin := &lessorv1.BackupBegin{
-		BackupId: id, Format: store.Current().Format(), Epoch: s.Engine.Epoch(), TakenAt: convert.Stamp(s.Engine.Now().Wall), StoreBytes: uint64(s.Store.Stats().FileBytes),
+		BackupId: id, Format: store.Current().Format(), Epoch: s.Engine.Epoch(),
+		TakenAt: convert.Stamp(s.Engine.Now().Wall), StoreBytes: uint64(s.Store.Stats().FileBytes),
 	}
 	if err := out.pass(&lessorv1.BackupResponse{Part: &lessorv1.BackupResponse_Begin{Begin: begin}}); err != nil {
 		return err

@@ -31,7 +31,9 @@ var errLeft = errors.New("it was stopped")
 // FollowStore sends a standby what it lacks of the store, and then each commit. It lasts until the
 // standby leaves or is cut off, or until the coordinator has stopped and the standby has its last
 // commit.
-func (s *adminService) FollowStore(stream grpc.BidiStreamingServer[lessorv1.FollowStoreRequest, lessorv1.FollowStoreResponse]) error {
+func (s *adminService) FollowStore(
+	stream grpc.BidiStreamingServer[lessorv1.FollowStoreRequest, lessorv1.FollowStoreResponse],
+) error {
 	start, err := s.readStart(stream)
 	if err == nil && s.Stopping.Err() != nil {
 		err = engine.ErrStopped
@@ -49,7 +51,10 @@ func (s *adminService) FollowStore(stream grpc.BidiStreamingServer[lessorv1.Foll
 		return refusal.Status(err)
 	}
 	defer follower.Close()
-	out := &followSink{ctx: ctx, log: s.Logger.With("standby", name), copies: start.from.Copied != nil, stall: s.BackupStall, send: stream.Send}
+	out := &followSink{
+		ctx: ctx, log: s.Logger.With("standby", name), copies: start.from.Copied != nil,
+		stall: s.BackupStall, send: stream.Send,
+	}
 	go func() {
 		end(s.recovered(ctx, func() error { return s.readAcks(stream, follower, out) }))
 	}()
@@ -75,7 +80,9 @@ type followStart struct {
 }
 
 // readStart reads the first message of a standby.
-func (s *adminService) readStart(stream grpc.BidiStreamingServer[lessorv1.FollowStoreRequest, lessorv1.FollowStoreResponse]) (start followStart, err error) {
+func (s *adminService) readStart(
+	stream grpc.BidiStreamingServer[lessorv1.FollowStoreRequest, lessorv1.FollowStoreResponse],
+) (start followStart, err error) {
 	m, err := stream.Recv()
 	if errors.Is(err, io.EOF) {
 		m, err = &lessorv1.FollowStoreRequest{}, nil
@@ -156,7 +163,8 @@ func standbysProto(all []standby.Status) []*lessorv1.Standby {
 	shown := make([]*lessorv1.Standby, len(all))
 	for i, one := range all {
 		shown[i] = &lessorv1.Standby{
-			Name: one.Name, ConnectedAt: convert.Stamp(lease.WallOf(one.Since)), Complete: one.Complete, CommitsBehind: one.Commits, SentBytes: uint64(one.Sent),
+			Name: one.Name, ConnectedAt: convert.Stamp(lease.WallOf(one.Since)), Complete: one.Complete,
+			CommitsBehind: one.Commits, SentBytes: uint64(one.Sent),
 		}
 		if one.Commits > 0 {
 			shown[i].Behind = durationpb.New(one.Behind)

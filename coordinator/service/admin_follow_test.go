@@ -190,7 +190,8 @@ func (s *testStandby) wantEqual(t *testing.T, st store.Store) {
 	t.Helper()
 	for ks, want := range contentOf(t, st) {
 		if !maps.Equal(s.has[ks], want) {
-			t.Errorf("the standby has %d records of %v that are not those of the store, which has %d", len(s.has[ks]), ks, len(want))
+			t.Errorf("the standby has %d records of %v that are not those of the store, which has %d", len(s.has[ks]),
+				ks, len(want))
 		}
 	}
 }
@@ -222,7 +223,8 @@ func TestFollowStore(t *testing.T) {
 		}
 		s.wantEqual(t, st)
 		r.WantMetric(t, `lessor_standbys{state="copying"}`, 1)
-		wiretest.WantContains(t, "the metrics", wiretest.GetPath(t, r, "/metrics", http.StatusOK), "\nlessor_standby_behind_seconds NaN\n")
+		wiretest.WantContains(t, "the metrics", wiretest.GetPath(t, r, "/metrics", http.StatusOK),
+			"\nlessor_standby_behind_seconds NaN\n")
 		if got := standbys(t.Context(), t, r); len(got) != 1 || got[0].GetComplete() {
 			t.Errorf("before the standby has acknowledged its copy, the status shows %v; want one that is not complete", got)
 		}
@@ -382,7 +384,8 @@ func TestWhatAStandbySays(t *testing.T) {
 			"a position without a run": {[]*lessorv1.FollowStoreRequest{start("b", &lessorv1.StorePosition{Number: 7})}, "start.position.run"},
 			"a part of nothing":        {[]*lessorv1.FollowStoreRequest{part(nil, &lessorv1.StoreCursor{Keyspace: 3})}, "start.position"},
 			"a part beyond the end": {
-				[]*lessorv1.FollowStoreRequest{part(&lessorv1.StorePosition{Run: 1}, &lessorv1.StoreCursor{Keyspace: uint32(store.NumKeyspaces) + 1})},
+				[]*lessorv1.FollowStoreRequest{part(&lessorv1.StorePosition{Run: 1},
+					&lessorv1.StoreCursor{Keyspace: uint32(store.NumKeyspaces) + 1})},
 				"start.copied.keyspace",
 			},
 			"a field of a newer standby": {[]*lessorv1.FollowStoreRequest{newer}, "start"},
@@ -578,7 +581,8 @@ func TestFramesOfChanges(t *testing.T) {
 			}
 			slow = tt.slow
 			if err := out.Mark(standby.Mark{}); tt.ok != (err == nil) || !tt.ok && !errors.Is(err, refusal.ErrStandbyStall) {
-				t.Errorf("a mark that takes %v after %d bytes: %v, want that it is sent: %v", tt.slow, len(tt.before[0].Value), err, tt.ok)
+				t.Errorf("a mark that takes %v after %d bytes: %v, want that it is sent: %v", tt.slow,
+					len(tt.before[0].Value), err, tt.ok)
 			}
 			time.Sleep(time.Second) // until the send has returned
 			synctest.Wait()

@@ -32,7 +32,9 @@ type kick struct {
 
 // KickWorker ends sessions of a worker, and with requeue also the leases that workers of this name
 // hold.
-func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerRequest) (*lessorv1.KickWorkerResponse, error) {
+func (s *adminService) KickWorker(
+	ctx context.Context, req *lessorv1.KickWorkerRequest,
+) (*lessorv1.KickWorkerResponse, error) {
 	f := s.fields()
 	reason := f.Text("reason", req.GetReason(), convert.MaxReason)
 	away := f.Span("retry_after", req.GetRetryAfter())
@@ -55,7 +57,10 @@ func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerR
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	res := &lessorv1.KickWorkerResponse{Workers: described(k.sessions, k.held), Sessions: uint32(len(k.sessions)), Revoked: uint32(k.revoked)}
+	res := &lessorv1.KickWorkerResponse{
+		Workers:  described(k.sessions, k.held),
+		Sessions: uint32(len(k.sessions)), Revoked: uint32(k.revoked),
+	}
 	for _, ss := range k.sessions {
 		ss.Kick(reason, away, k.all, gate.Identify(ctx).Subject)
 	}

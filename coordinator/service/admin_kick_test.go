@@ -32,7 +32,8 @@ func openInstance(t *testing.T, r *wiretest.Rig, instance string) (s *wiretest.W
 // ended.
 func wantKicked(t *testing.T, r *wiretest.Rig, session string, leases, sessions uint32) {
 	t.Helper()
-	res, err := r.Admin.KickWorker(t.Context(), &lessorv1.KickWorkerRequest{WorkerId: "w", SessionId: session, Requeue: true, Reason: "gone"})
+	res, err := r.Admin.KickWorker(t.Context(),
+		&lessorv1.KickWorkerRequest{WorkerId: "w", SessionId: session, Requeue: true, Reason: "gone"})
 	if err != nil || res.GetRevoked() != leases || res.GetSessions() != sessions || len(res.GetWorkers()) != int(sessions) {
 		t.Errorf("the kick ended %v (%v), want %d leases and %d sessions", res, err, leases, sessions)
 	}
@@ -48,8 +49,10 @@ func wantRevoked(t *testing.T, r *wiretest.Rig, all ...*lessorv1.Assignment) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := fmt.Sprintf("%v, %d losses: %v, %s", task.GetState(), task.GetLosses(), x.GetLastLease().GetCause(), x.GetLastLease().GetDetail())
-		wiretest.WantEqual(t, "the task", got, "TASK_STATE_READY, 0 losses: REASON_REVOKED, an operator revoked the worker's leases: gone")
+		got := fmt.Sprintf("%v, %d losses: %v, %s", task.GetState(), task.GetLosses(), x.GetLastLease().GetCause(),
+			x.GetLastLease().GetDetail())
+		wiretest.WantEqual(t, "the task", got,
+			"TASK_STATE_READY, 0 losses: REASON_REVOKED, an operator revoked the worker's leases: gone")
 	}
 }
 
@@ -107,7 +110,8 @@ func TestKickOfASessionThatIsGone(t *testing.T) {
 		synctest.Wait()
 		for _, gone := range []string{session, "-"} {
 			_, err := r.Admin.KickWorker(t.Context(), &lessorv1.KickWorkerRequest{WorkerId: "w", SessionId: gone, Requeue: true})
-			wiretest.WantEqual(t, "the error", status.Convert(err).Message(), "the worker has no open session with this id, and no lease waits for it")
+			wiretest.WantEqual(t, "the error", status.Convert(err).Message(),
+				"the worker has no open session with this id, and no lease waits for it")
 		}
 		wiretest.WantCommitted(t, again.Report(wiretest.Completed(d, "")))
 	})
@@ -128,7 +132,8 @@ func TestKickFindsNothing(t *testing.T) {
 		wiretest.WantCommitted(t, other.Report(wiretest.Completed(a, "")))
 		_, err := r.Admin.KickWorker(t.Context(), &lessorv1.KickWorkerRequest{WorkerId: "w", Requeue: true})
 		wiretest.WantEqual(t, "the code", status.Code(err).String(), codes.NotFound.String())
-		wiretest.WantEqual(t, "the error", status.Convert(err).Message(), "no worker of this name has an open session, and none holds a lease")
+		wiretest.WantEqual(t, "the error", status.Convert(err).Message(),
+			"no worker of this name has an open session, and none holds a lease")
 	})
 }
 

@@ -27,7 +27,9 @@ const (
 )
 
 // InstallPackage has workers install a package.
-func (s *adminService) InstallPackage(ctx context.Context, req *lessorv1.InstallPackageRequest) (*lessorv1.InstallPackageResponse, error) {
+func (s *adminService) InstallPackage(
+	ctx context.Context, req *lessorv1.InstallPackageRequest,
+) (*lessorv1.InstallPackageResponse, error) {
 	f := s.fields()
 	o := session.PackageOrder{Source: parseSource(f, req.GetSource()), SHA256: parseSHA256(f, req.GetSha256())}
 	done, err := s.orderPackage(ctx, f, o, req)
@@ -38,7 +40,9 @@ func (s *adminService) InstallPackage(ctx context.Context, req *lessorv1.Install
 }
 
 // UninstallPackage has workers remove a package.
-func (s *adminService) UninstallPackage(ctx context.Context, req *lessorv1.UninstallPackageRequest) (*lessorv1.UninstallPackageResponse, error) {
+func (s *adminService) UninstallPackage(
+	ctx context.Context, req *lessorv1.UninstallPackageRequest,
+) (*lessorv1.UninstallPackageResponse, error) {
 	done, err := s.orderPackage(ctx, s.fields(), session.PackageOrder{Remove: true}, req)
 	if err != nil {
 		return nil, refusal.Status(err)
@@ -57,7 +61,9 @@ type ordersPackage interface {
 
 // orderPackage reads the rest of a request, gives the order to the workers, and waits for their
 // results.
-func (s *adminService) orderPackage(ctx context.Context, f *convert.Fields, o session.PackageOrder, req ordersPackage) (*lessorv1.PackageOperation, error) {
+func (s *adminService) orderPackage(
+	ctx context.Context, f *convert.Fields, o session.PackageOrder, req ordersPackage,
+) (*lessorv1.PackageOperation, error) {
 	o.Name, o.Version, o.Operation = req.GetName(), req.GetVersion(), f.ID("request_id", req.GetRequestId())
 	f.Package("", o.Name, o.Version)
 	wait := f.Span("wait", req.GetWait())
@@ -83,7 +89,9 @@ func (s *adminService) orderPackage(ctx context.Context, f *convert.Fields, o se
 }
 
 // packageOperation returns the operation that an order repeats, or begins one.
-func (s *adminService) packageOperation(ctx context.Context, o session.PackageOrder, selects session.Filter) (*session.PackageOperation, error) {
+func (s *adminService) packageOperation(
+	ctx context.Context, o session.PackageOrder, selects session.Filter,
+) (*session.PackageOperation, error) {
 	tenant := gate.Identify(ctx).Tenant
 	if p := s.Sessions.Operation(tenant, o); p != nil {
 		return p, nil
@@ -144,7 +152,9 @@ func parseWorkerFilter(f *convert.Fields, m *lessorv1.WorkerFilter) session.Filt
 	}
 	f.Count("workers.labels", len(m.GetLabels()), lease.MaxRequired)
 	return session.Filter{
-		Worker: f.ID("workers.worker_id", m.GetWorkerId()), Session: f.ID("workers.session_id", m.GetSessionId()), Queue: f.ID("workers.queue", m.GetQueue()),
-		Workspace: f.ID("workers.workspace_id", m.GetWorkspaceId()), Pool: f.ID("workers.pool_id", m.GetPoolId()), Labels: m.GetLabels(),
+		Worker:  f.ID("workers.worker_id", m.GetWorkerId()),
+		Session: f.ID("workers.session_id", m.GetSessionId()), Queue: f.ID("workers.queue", m.GetQueue()),
+		Workspace: f.ID("workers.workspace_id", m.GetWorkspaceId()),
+		Pool:      f.ID("workers.pool_id", m.GetPoolId()), Labels: m.GetLabels(),
 	}
 }

@@ -18,9 +18,14 @@ import (
 // The calls of AdminService that are about queues (T13).
 
 // ListQueues lists the queues of a workspace, sorted by name.
-func (s *adminService) ListQueues(ctx context.Context, req *lessorv1.ListQueuesRequest) (*lessorv1.ListQueuesResponse, error) {
+func (s *adminService) ListQueues(
+	ctx context.Context, req *lessorv1.ListQueuesRequest,
+) (*lessorv1.ListQueuesResponse, error) {
 	f := s.fields()
-	space := engine.Space{Tenant: gate.Identify(ctx).Tenant, Workspace: f.Workspace("workspace_id", req.GetWorkspaceId())}
+	space := engine.Space{
+		Tenant:    gate.Identify(ctx).Tenant,
+		Workspace: f.Workspace("workspace_id", req.GetWorkspaceId()),
+	}
 	size := f.Items("page_size", req.GetPageSize(), defaultPage)
 	list := newListing("queues", space.Tenant, &lessorv1.ListQueuesRequest{WorkspaceId: space.Workspace})
 	after := list.cursor(f, req.GetPageToken())
@@ -49,7 +54,9 @@ func (s *adminService) ListQueues(ctx context.Context, req *lessorv1.ListQueuesR
 }
 
 // GetQueue returns one queue.
-func (s *adminService) GetQueue(ctx context.Context, req *lessorv1.GetQueueRequest) (*lessorv1.GetQueueResponse, error) {
+func (s *adminService) GetQueue(
+	ctx context.Context, req *lessorv1.GetQueueRequest,
+) (*lessorv1.GetQueueResponse, error) {
 	f := s.fields()
 	space, name := queueName(ctx, f, req)
 	if f.Err != nil {
@@ -75,12 +82,17 @@ func queueName(ctx context.Context, f *convert.Fields, req interface {
 	GetName() string
 },
 ) (engine.Space, string) {
-	space := engine.Space{Tenant: gate.Identify(ctx).Tenant, Workspace: f.Workspace("workspace_id", req.GetWorkspaceId())}
+	space := engine.Space{
+		Tenant:    gate.Identify(ctx).Tenant,
+		Workspace: f.Workspace("workspace_id", req.GetWorkspaceId()),
+	}
 	return space, f.Required("name", req.GetName())
 }
 
 // UpdateQueue changes the settings of a queue.
-func (s *adminService) UpdateQueue(ctx context.Context, req *lessorv1.UpdateQueueRequest) (*lessorv1.UpdateQueueResponse, error) {
+func (s *adminService) UpdateQueue(
+	ctx context.Context, req *lessorv1.UpdateQueueRequest,
+) (*lessorv1.UpdateQueueResponse, error) {
 	f := s.fields()
 	space, name := queueName(ctx, f, req)
 	policy := convert.ParseRetryPolicy(f, "retry_policy", req.GetRetryPolicy())
@@ -131,7 +143,9 @@ func weights(have, changes map[string]float64) map[string]float64 {
 }
 
 // PurgeQueue deletes the waiting tasks of a queue.
-func (s *adminService) PurgeQueue(ctx context.Context, req *lessorv1.PurgeQueueRequest) (*lessorv1.PurgeQueueResponse, error) {
+func (s *adminService) PurgeQueue(
+	ctx context.Context, req *lessorv1.PurgeQueueRequest,
+) (*lessorv1.PurgeQueueResponse, error) {
 	f := s.fields()
 	space, name := queueName(ctx, f, req)
 	list := newListing("purge", space.Tenant, &lessorv1.PurgeQueueRequest{WorkspaceId: space.Workspace, Name: name})
@@ -166,7 +180,8 @@ func (s *adminService) PurgeQueue(ctx context.Context, req *lessorv1.PurgeQueueR
 func queueProto(workspace string, q *engine.QueueInfo) *lessorv1.Queue {
 	s := &q.Settings
 	m := &lessorv1.Queue{
-		Name: q.Name, WorkspaceId: workspace, Ready: q.Ready, Scheduled: q.Scheduled, Leased: q.Leased, Blocked: q.Parked,
+		Name: q.Name, WorkspaceId: workspace, Ready: q.Ready, Scheduled: q.Scheduled, Leased: q.Leased,
+		Blocked:   q.Parked,
 		Completed: q.Completed, Failed: q.Failed, Cancelled: q.Cancelled,
 		CreatedAt: convert.Stamp(q.CreatedAt), Takers: uint32(q.Takers),
 		Paused: s.Paused, PausedAt: convert.Stamp(s.PausedAt), MaxInflight: s.MaxInflight, FairnessWeights: s.Weights,

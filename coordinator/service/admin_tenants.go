@@ -16,7 +16,9 @@ import (
 )
 
 // ListTenants lists what the coordinator knows of each tenant, sorted by name.
-func (s *adminService) ListTenants(ctx context.Context, req *lessorv1.ListTenantsRequest) (*lessorv1.ListTenantsResponse, error) {
+func (s *adminService) ListTenants(
+	ctx context.Context, req *lessorv1.ListTenantsRequest,
+) (*lessorv1.ListTenantsResponse, error) {
 	f := s.fields()
 	size := f.Items("page_size", req.GetPageSize(), defaultPage)
 	list := newListing("tenants", gate.Identify(ctx).Tenant, &lessorv1.ListTenantsRequest{})
@@ -80,8 +82,10 @@ func withOthers(counted []engine.TenantCounts, others []string, after string, li
 // tenantProto converts what the engine has counted of a tenant, with what other parts know of it.
 func (s *adminService) tenantProto(n *engine.TenantCounts, sessions int) *lessorv1.Tenant {
 	m := &lessorv1.Tenant{
-		Name: n.Name, Ready: n.Ready, Scheduled: n.Scheduled, Leased: n.Leased, Blocked: n.Parked, Completed: n.Completed, Failed: n.Failed, Cancelled: n.Cancelled,
-		Workspaces: uint32(n.Workspaces), Sessions: uint32(sessions), Quotas: quotasProto(s.Quotas.Usage(quota.Caller{Tenant: n.Name}), n.Unended()),
+		Name: n.Name, Ready: n.Ready, Scheduled: n.Scheduled, Leased: n.Leased, Blocked: n.Parked,
+		Completed: n.Completed, Failed: n.Failed, Cancelled: n.Cancelled,
+		Workspaces: uint32(n.Workspaces), Sessions: uint32(sessions),
+		Quotas: quotasProto(s.Quotas.Usage(quota.Caller{Tenant: n.Name}), n.Unended()),
 	}
 	if keyring := s.Gate.Keyring(); keyring != nil {
 		m.Tokens = uint32(keyring.Valid(n.Name, time.Now()))

@@ -19,7 +19,9 @@ import (
 var maxShownTasks = 1000
 
 // ListWorkers lists the open sessions of the caller's tenant, sorted by worker and session.
-func (s *adminService) ListWorkers(ctx context.Context, req *lessorv1.ListWorkersRequest) (*lessorv1.ListWorkersResponse, error) {
+func (s *adminService) ListWorkers(
+	ctx context.Context, req *lessorv1.ListWorkersRequest,
+) (*lessorv1.ListWorkersResponse, error) {
 	f := s.fields()
 	queue := f.ID("queue", req.GetQueue())
 	size := f.Items("page_size", req.GetPageSize(), defaultPage)
@@ -59,7 +61,9 @@ func takesFrom(w *lessorv1.Worker, queue string) bool {
 }
 
 // GetWorker returns the sessions of a worker.
-func (s *adminService) GetWorker(ctx context.Context, req *lessorv1.GetWorkerRequest) (*lessorv1.GetWorkerResponse, error) {
+func (s *adminService) GetWorker(
+	ctx context.Context, req *lessorv1.GetWorkerRequest,
+) (*lessorv1.GetWorkerResponse, error) {
 	name, err := parseWorkerName(ctx, s.fields(), req)
 	if err != nil {
 		return nil, refusal.Status(err)
@@ -89,9 +93,14 @@ func (s *adminService) GetWorker(ctx context.Context, req *lessorv1.GetWorkerReq
 }
 
 // DrainWorker asks a worker to finish its tasks and take no new ones, or withdraws such a request.
-func (s *adminService) DrainWorker(ctx context.Context, req *lessorv1.DrainWorkerRequest) (*lessorv1.DrainWorkerResponse, error) {
+func (s *adminService) DrainWorker(
+	ctx context.Context, req *lessorv1.DrainWorkerRequest,
+) (*lessorv1.DrainWorkerResponse, error) {
 	f := s.fields()
-	d := &lessorv1.Drain{Reason: f.Text("reason", req.GetReason(), convert.MaxReason), Deadline: convert.Stamp(f.Wall("deadline", req.GetDeadline()))}
+	d := &lessorv1.Drain{
+		Reason:   f.Text("reason", req.GetReason(), convert.MaxReason),
+		Deadline: convert.Stamp(f.Wall("deadline", req.GetDeadline())),
+	}
 	if req.GetUndo() && (req.GetReason() != "" || req.GetDeadline() != nil) {
 		f.Fail("undo", "cannot be set together with a reason or a deadline")
 	}
@@ -147,7 +156,9 @@ func (s *adminService) sessionsNamed(ctx context.Context, name workerName) ([]*s
 // commits the entry before. It asks for the leases first: if the caller leaves meanwhile, nothing
 // has changed yet, and there is no entry. While it waits for the engine, a worker may open another
 // session, which must be among those found.
-func (s *adminService) sessionsToChange(ctx context.Context, name workerName) (found []*session.Session, held map[string]int, err error) {
+func (s *adminService) sessionsToChange(
+	ctx context.Context, name workerName,
+) (found []*session.Session, held map[string]int, err error) {
 	if held, err = s.Engine.LeasesBySession(ctx, gate.Identify(ctx).Tenant); err != nil {
 		return nil, nil, err
 	}

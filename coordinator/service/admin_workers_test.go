@@ -186,7 +186,8 @@ func TestKickGivesLeasesToOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wiretest.WantEqual(t, "the detail of the last lease", x.GetLastLease().GetDetail(), "an operator revoked the worker's leases: gone")
+		wiretest.WantEqual(t, "the detail of the last lease", x.GetLastLease().GetDetail(),
+			"an operator revoked the worker's leases: gone")
 		wiretest.WantContains(t, "the log", r.Log.String(), `"by":"anonymous","reason":"gone","requeue":true`)
 	})
 }
@@ -207,7 +208,10 @@ func TestKickBesideANewSession(t *testing.T) {
 				worker.Send(hello)
 				accept := wiretest.NextPayload[*lessorv1.Accept](worker)
 				if resume {
-					hello.Resume = &lessorv1.Resume{SessionId: accept.GetSessionId(), SessionToken: accept.GetSessionToken(), LastSeenSeq: 2}
+					hello.Resume = &lessorv1.Resume{
+						SessionId:    accept.GetSessionId(),
+						SessionToken: accept.GetSessionToken(), LastSeenSeq: 2,
+					}
 				}
 				hellos[accept.GetSessionId()] = hello
 				worker.Send(wiretest.Registration(1))
@@ -231,7 +235,8 @@ func TestKickBesideANewSession(t *testing.T) {
 			again.Send(wiretest.Registration(1))
 			st.CommitTime.Store(0)
 			kicked := <-answered
-			wiretest.WantEqual(t, "the code", wiretest.NextFrameWith[*lessorv1.Reset](again).GetReset_().GetCode(), refusal.CodeKicked)
+			wiretest.WantEqual(t, "the code", wiretest.NextFrameWith[*lessorv1.Reset](again).GetReset_().GetCode(),
+				refusal.CodeKicked)
 			if len(kicked) != sessions+1 {
 				t.Errorf("%d sessions were ended, want %d", len(kicked), sessions+1)
 			}
@@ -279,7 +284,8 @@ func TestKickOfASessionWithoutLeases(t *testing.T) {
 		r.SubmitAll(t, 1)
 		b := holder.ReceiveAssignments(1)[0]
 		r.Kick(t, &lessorv1.KickWorkerRequest{WorkerId: "w", SessionId: r.ListedWorker(t, "w").GetSessionId(), Requeue: true})
-		wiretest.WantEqual(t, "the state after a kick of the holder", r.Get(t, b.GetTask().GetTaskId()).GetState().String(), "TASK_STATE_READY")
+		wiretest.WantEqual(t, "the state after a kick of the holder",
+			r.Get(t, b.GetTask().GetTaskId()).GetState().String(), "TASK_STATE_READY")
 	})
 }
 
@@ -299,7 +305,8 @@ func TestKickBesideARegistration(t *testing.T) {
 		st.CommitTime.Store(int64(3 * time.Second))
 		kicked := make(chan error, 1)
 		go func() {
-			_, err := r.Admin.KickWorker(t.Context(), &lessorv1.KickWorkerRequest{WorkerId: "w", SessionId: session, Requeue: true})
+			_, err := r.Admin.KickWorker(t.Context(),
+				&lessorv1.KickWorkerRequest{WorkerId: "w", SessionId: session, Requeue: true})
 			kicked <- err
 		}()
 		time.Sleep(time.Second) // the end of the lease is being committed
@@ -410,7 +417,8 @@ func TestManySessionsOfAWorker(t *testing.T) {
 		}
 		res, err := r.Admin.KickWorker(t.Context(), &lessorv1.KickWorkerRequest{WorkerId: "w"})
 		if err != nil || proto.Size(res) > 2<<20 || res.GetSessions() != n {
-			t.Errorf("kick: %d bytes about %d sessions (%v), want at most 2 MiB about %d", proto.Size(res), res.GetSessions(), err, n)
+			t.Errorf("kick: %d bytes about %d sessions (%v), want at most 2 MiB about %d", proto.Size(res),
+				res.GetSessions(), err, n)
 		}
 		synctest.Wait()
 		if left := open(t, r); len(all) != n || len(left) != 0 {
@@ -546,9 +554,11 @@ func TestWorkerCallsRefuse(t *testing.T) {
 		}
 		_, err := r.Admin.DrainWorker(t.Context(), &lessorv1.DrainWorkerRequest{WorkerId: "w", Undo: true, Reason: "x"})
 		wiretest.WantContains(t, "undo with a reason", status.Convert(err).Message(), "undo: cannot be set together")
-		_, err = r.Admin.DrainWorker(t.Context(), &lessorv1.DrainWorkerRequest{WorkerId: "w", Undo: true, Deadline: timestamppb.Now()})
+		_, err = r.Admin.DrainWorker(t.Context(),
+			&lessorv1.DrainWorkerRequest{WorkerId: "w", Undo: true, Deadline: timestamppb.Now()})
 		wiretest.WantContains(t, "undo with a deadline", status.Convert(err).Message(), "undo: cannot be set together")
-		_, err = r.Admin.KickWorker(t.Context(), &lessorv1.KickWorkerRequest{WorkerId: "w", RetryAfter: durationpb.New(25 * time.Hour)})
+		_, err = r.Admin.KickWorker(t.Context(),
+			&lessorv1.KickWorkerRequest{WorkerId: "w", RetryAfter: durationpb.New(25 * time.Hour)})
 		wiretest.WantContains(t, "a long wait", status.Convert(err).Message(), "retry_after: is 25h0m0s")
 		if r.ListedWorker(t, "w").GetState() != lessorv1.WorkerState_WORKER_STATE_REGISTERED {
 			t.Error("a refused call had an effect")

@@ -25,7 +25,9 @@ type authService struct {
 }
 
 // CreateToken issues a token for the caller's tenant.
-func (s *authService) CreateToken(ctx context.Context, req *lessorv1.CreateTokenRequest) (*lessorv1.CreateTokenResponse, error) {
+func (s *authService) CreateToken(
+	ctx context.Context, req *lessorv1.CreateTokenRequest,
+) (*lessorv1.CreateTokenResponse, error) {
 	f := s.fields()
 	life := f.Span("ttl", req.GetTtl())
 	if req.GetTtl() != nil && life < time.Second {
@@ -36,7 +38,8 @@ func (s *authService) CreateToken(ctx context.Context, req *lessorv1.CreateToken
 	}
 	who := gate.Identify(ctx)
 	token, t, err := s.keyring.Create(ctx, auth.Request{
-		Tenant: who.Tenant, Role: convert.ParseRole(req.GetRole()), Subject: req.GetSubject(), Life: life, IssuedBy: who.Subject, IssuerID: who.Credential,
+		Tenant: who.Tenant, Role: convert.ParseRole(req.GetRole()), Subject: req.GetSubject(), Life: life,
+		IssuedBy: who.Subject, IssuerID: who.Credential,
 	}, time.Now())
 	if err != nil {
 		return nil, refusal.Status(err)
@@ -46,7 +49,9 @@ func (s *authService) CreateToken(ctx context.Context, req *lessorv1.CreateToken
 }
 
 // ListTokens lists the tokens of the caller's tenant.
-func (s *authService) ListTokens(ctx context.Context, req *lessorv1.ListTokensRequest) (*lessorv1.ListTokensResponse, error) {
+func (s *authService) ListTokens(
+	ctx context.Context, req *lessorv1.ListTokensRequest,
+) (*lessorv1.ListTokensResponse, error) {
 	f, tenant := s.fields(), gate.Identify(ctx).Tenant
 	size := f.Items("page_size", req.GetPageSize(), defaultPage)
 	list := newListing("tokens", tenant, &lessorv1.ListTokensRequest{})
@@ -74,7 +79,9 @@ func (s *authService) ListTokens(ctx context.Context, req *lessorv1.ListTokensRe
 func tokenKey(t records.Token) string { return fmt.Sprintf("%020d %s", t.IssuedAt, t.ID) }
 
 // RevokeToken ends a credential of the caller's tenant.
-func (s *authService) RevokeToken(ctx context.Context, req *lessorv1.RevokeTokenRequest) (*lessorv1.RevokeTokenResponse, error) {
+func (s *authService) RevokeToken(
+	ctx context.Context, req *lessorv1.RevokeTokenRequest,
+) (*lessorv1.RevokeTokenResponse, error) {
 	f, who := s.fields(), gate.Identify(ctx)
 	id := f.Required("token_id", req.GetTokenId())
 	if f.Err != nil {
@@ -89,7 +96,9 @@ func (s *authService) RevokeToken(ctx context.Context, req *lessorv1.RevokeToken
 }
 
 // RotateKey makes a new signing key for the caller's tenant. New tokens are signed with it.
-func (s *authService) RotateKey(ctx context.Context, req *lessorv1.RotateKeyRequest) (*lessorv1.RotateKeyResponse, error) {
+func (s *authService) RotateKey(
+	ctx context.Context, req *lessorv1.RotateKeyRequest,
+) (*lessorv1.RotateKeyResponse, error) {
 	f := s.fields()
 	retire := f.Span("retire_after", req.GetRetireAfter())
 	if f.Err != nil {

@@ -95,7 +95,9 @@ func TestRotateKeyRetiresTheOlderKeys(t *testing.T) {
 					_, err := r.Gate.Keyring().Verify(old, time.Now())
 					return err == nil
 				}
-				wiretest.WantBadField(t, wiretest.ErrOf(service.RotateKey(ctx, &lessorv1.RotateKeyRequest{RetireAfter: durationpb.New(-1)})), "retire_after")
+				wiretest.WantBadField(t,
+					wiretest.ErrOf(service.RotateKey(ctx, &lessorv1.RotateKeyRequest{RetireAfter: durationpb.New(-1)})),
+					"retire_after")
 				if err := wiretest.ErrOf(service.RotateKey(ctx, &lessorv1.RotateKeyRequest{RetireAfter: tt.retire})); err != nil {
 					t.Fatal(err)
 				}

@@ -90,7 +90,10 @@ type Awaiter struct{ *awaiter }
 
 // NewAwaiter begins an AwaitTasks.
 func (s *Services) NewAwaiter(ctx context.Context, send func(any) error) Awaiter {
-	return Awaiter{&awaiter{taskService: &taskService{shared: s.shared}, ctx: ctx, who: gate.Identify(ctx), ends: s.shared.Engine.Ends(), send: send}}
+	return Awaiter{&awaiter{
+		taskService: &taskService{shared: s.shared}, ctx: ctx, who: gate.Identify(ctx),
+		ends: s.shared.Engine.Ends(), send: send,
+	}}
 }
 
 // Run serves a stream whose client sends nothing.
@@ -117,7 +120,10 @@ type RunWatch struct{ *runWatcher }
 // WatchRun begins a watch.
 func (s *Services) WatchRun(ctx context.Context, send func(*lessorv1.WatchTaskResponse) error) RunWatch {
 	return RunWatch{&runWatcher{
-		shared: s.shared, ctx: ctx, space: engine.Space{Tenant: gate.DefaultTenant, Workspace: convert.DefaultWorkspace}, run: "run",
+		shared: s.shared, ctx: ctx, space: engine.Space{
+			Tenant:    gate.DefaultTenant,
+			Workspace: convert.DefaultWorkspace,
+		}, run: "run",
 		toldOf: map[lease.TaskID]uint64{}, eventSender: &eventSender{send: send},
 	}}
 }

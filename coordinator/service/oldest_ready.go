@@ -135,7 +135,8 @@ func (sh *shared) oldestOfQueues(space engine.Space, queues []engine.QueueInfo) 
 	for i := range queues {
 		turns[i] = &searched{name: queues[i].Name, more: queues[i].MoreLines}
 		for _, l := range queues[i].Lines {
-			turns[i].lines = append(turns[i].lines, store.ReadyKey{Space: number, Line: records.LineID(l), Priority: math.MaxInt32})
+			turns[i].lines = append(turns[i].lines,
+				store.ReadyKey{Space: number, Line: records.LineID(l), Priority: math.MaxInt32})
 		}
 	}
 	oldest, now := map[string]waiting{}, sh.Engine.Now().Serving

@@ -157,7 +157,8 @@ func TestAgeThatMayBeTooLow(t *testing.T) {
 		for most, want := range map[int]bool{2: true, 3: false} {
 			*service.MostHeads = most
 			if got := wantQueue(t, r).GetOldestReadyAtLeast(); got != want {
-				t.Errorf("of a line of three priorities it looks at %d tasks: oldest_ready_at_least is %v, want %v", most, got, want)
+				t.Errorf("of a line of three priorities it looks at %d tasks: oldest_ready_at_least is %v, want %v",
+					most, got, want)
 			}
 		}
 	})
@@ -181,7 +182,8 @@ func TestManyLinesDoNotHideTheOldestTaskOfAnotherQueue(t *testing.T) {
 		}
 		for _, q := range list.GetQueues() {
 			if q.GetName() == "few" && (q.GetOldestReadyTaskId() != want || q.GetOldestReadyAtLeast()) {
-				t.Errorf("queue few has the oldest task %s for at least: %v, want %s for certain", q.GetOldestReadyTaskId(), q.GetOldestReadyAtLeast(), want)
+				t.Errorf("queue few has the oldest task %s for at least: %v, want %s for certain",
+					q.GetOldestReadyTaskId(), q.GetOldestReadyAtLeast(), want)
 			}
 			if q.GetName() == "many" && !q.GetOldestReadyAtLeast() {
 				t.Error("queue many has more lines than are looked at, and does not say so")

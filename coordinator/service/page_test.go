@@ -70,7 +70,8 @@ func TestPageTokensBelongToTheirTenant(t *testing.T) {
 				return res.GetNextPageToken(), err
 			}},
 			"BatchCancelTasks": {sweep("cancel", everything), func(ctx context.Context, page string) (string, error) {
-				return "", wiretest.ErrOf(r.Tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{All: true, PageToken: page}))
+				return "", wiretest.ErrOf(r.Tasks.BatchCancelTasks(ctx,
+					&lessorv1.BatchCancelTasksRequest{All: true, PageToken: page}))
 			}},
 			"PurgeQueue": {
 				sweep("purge", &lessorv1.PurgeQueueRequest{WorkspaceId: convert.DefaultWorkspace, Name: "a"}),

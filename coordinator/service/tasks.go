@@ -21,7 +21,9 @@ type taskService struct {
 }
 
 // SubmitTask submits a task.
-func (s *taskService) SubmitTask(ctx context.Context, req *lessorv1.SubmitTaskRequest) (*lessorv1.SubmitTaskResponse, error) {
+func (s *taskService) SubmitTask(
+	ctx context.Context, req *lessorv1.SubmitTaskRequest,
+) (*lessorv1.SubmitTaskResponse, error) {
 	f := s.fields()
 	logRequestID(ctx, f, req.GetRequestId())
 	if req.GetTask() == nil {
@@ -61,7 +63,9 @@ func (s *taskService) answer(t *lease.Task) (*lessorv1.Task, error) {
 }
 
 // BatchSubmitTasks submits many tasks in one commit, all or none.
-func (s *taskService) BatchSubmitTasks(ctx context.Context, req *lessorv1.BatchSubmitTasksRequest) (*lessorv1.BatchSubmitTasksResponse, error) {
+func (s *taskService) BatchSubmitTasks(
+	ctx context.Context, req *lessorv1.BatchSubmitTasksRequest,
+) (*lessorv1.BatchSubmitTasksResponse, error) {
 	f := s.fields()
 	logRequestID(ctx, f, req.GetRequestId())
 	if len(req.GetTasks()) == 0 {
@@ -77,12 +81,17 @@ func (s *taskService) BatchSubmitTasks(ctx context.Context, req *lessorv1.BatchS
 	}
 	results := make([]*lessorv1.SubmitResult, len(done))
 	for i, d := range done {
-		results[i] = &lessorv1.SubmitResult{TaskId: d.Task.ID.String(), Created: d.Created, State: lessorv1.TaskState(d.Task.State())}
+		results[i] = &lessorv1.SubmitResult{
+			TaskId: d.Task.ID.String(), Created: d.Created,
+			State: lessorv1.TaskState(d.Task.State()),
+		}
 	}
 	return &lessorv1.BatchSubmitTasksResponse{Results: results}, nil
 }
 
-func (s *taskService) submit(ctx context.Context, sent []*lessorv1.TaskSpec, path func(int) string) ([]lease.Submitted, error) {
+func (s *taskService) submit(
+	ctx context.Context, sent []*lessorv1.TaskSpec, path func(int) string,
+) ([]lease.Submitted, error) {
 	sub, err := convert.ParseSubmit(sent, path, s.Limits)
 	if err != nil {
 		return nil, err
@@ -156,7 +165,9 @@ func parseTaskID(ctx context.Context, f *convert.Fields, sent string) (lease.Tas
 }
 
 // CancelTask cancels a task; if a worker holds it, the worker is asked to stop.
-func (s *taskService) CancelTask(ctx context.Context, req *lessorv1.CancelTaskRequest) (*lessorv1.CancelTaskResponse, error) {
+func (s *taskService) CancelTask(
+	ctx context.Context, req *lessorv1.CancelTaskRequest,
+) (*lessorv1.CancelTaskResponse, error) {
 	f := s.fields()
 	logRequestID(ctx, f, req.GetRequestId())
 	reason := f.Text("reason", req.GetReason(), convert.MaxReason)
@@ -174,7 +185,9 @@ func (s *taskService) CancelTask(ctx context.Context, req *lessorv1.CancelTaskRe
 }
 
 // RetryTask opens a new round of attempts for a task.
-func (s *taskService) RetryTask(ctx context.Context, req *lessorv1.RetryTaskRequest) (*lessorv1.RetryTaskResponse, error) {
+func (s *taskService) RetryTask(
+	ctx context.Context, req *lessorv1.RetryTaskRequest,
+) (*lessorv1.RetryTaskResponse, error) {
 	f := s.fields()
 	logRequestID(ctx, f, req.GetRequestId())
 	deadline := f.Wall("deadline", req.GetDeadline())
@@ -192,7 +205,9 @@ func (s *taskService) RetryTask(ctx context.Context, req *lessorv1.RetryTaskRequ
 }
 
 // DeleteTask removes a task.
-func (s *taskService) DeleteTask(ctx context.Context, req *lessorv1.DeleteTaskRequest) (*lessorv1.DeleteTaskResponse, error) {
+func (s *taskService) DeleteTask(
+	ctx context.Context, req *lessorv1.DeleteTaskRequest,
+) (*lessorv1.DeleteTaskResponse, error) {
 	f := s.fields()
 	logRequestID(ctx, f, req.GetRequestId())
 	id, err := parseTaskID(ctx, f, req.GetTaskId())
@@ -206,7 +221,9 @@ func (s *taskService) DeleteTask(ctx context.Context, req *lessorv1.DeleteTaskRe
 }
 
 // AdoptResult makes a discarded result the outcome of its task.
-func (s *taskService) AdoptResult(ctx context.Context, req *lessorv1.AdoptResultRequest) (*lessorv1.AdoptResultResponse, error) {
+func (s *taskService) AdoptResult(
+	ctx context.Context, req *lessorv1.AdoptResultRequest,
+) (*lessorv1.AdoptResultResponse, error) {
 	f := s.fields()
 	logRequestID(ctx, f, req.GetRequestId())
 	id, err := parseTaskID(ctx, f, req.GetTaskId())

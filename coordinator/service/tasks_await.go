@@ -33,7 +33,9 @@ var (
 // but its reading: it takes a request only when the answers to the one before are sent, so a client
 // that does not read them adds nothing. Of the tasks it keeps the ids; what to send it reads from
 // the store when the client takes it. The engine never waits for it.
-func (s *taskService) AwaitTasks(stream grpc.BidiStreamingServer[lessorv1.AwaitTasksRequest, lessorv1.AwaitTasksResponse]) error {
+func (s *taskService) AwaitTasks(
+	stream grpc.BidiStreamingServer[lessorv1.AwaitTasksRequest, lessorv1.AwaitTasksResponse],
+) error {
 	if err := stream.SendHeader(nil); err != nil { // see SubmitStream
 		return err
 	}
@@ -59,7 +61,10 @@ type awaiter struct {
 
 // readAll reads requests until the client closes its side of the stream. It refuses those that are
 // too large before it waits for the one before.
-func (a *awaiter) readAll(stream grpc.BidiStreamingServer[lessorv1.AwaitTasksRequest, lessorv1.AwaitTasksResponse], requests chan<- *lessorv1.AwaitTasksRequest) error {
+func (a *awaiter) readAll(
+	stream grpc.BidiStreamingServer[lessorv1.AwaitTasksRequest, lessorv1.AwaitTasksResponse],
+	requests chan<- *lessorv1.AwaitTasksRequest,
+) error {
 	for {
 		req, err := stream.Recv()
 		if err != nil {
@@ -228,7 +233,9 @@ func (a *awaiter) answer(ids []lease.TaskID) (left []lease.TaskID, err error) {
 
 // look reads the first of the tasks, until they fill a page: looked is how many. It forgets those
 // that have ended or are not there, and returns the others.
-func (a *awaiter) look(ids []lease.TaskID) (page []*lessorv1.AwaitedTask, others []lease.TaskID, looked int, err error) {
+func (a *awaiter) look(
+	ids []lease.TaskID,
+) (page []*lessorv1.AwaitedTask, others []lease.TaskID, looked int, err error) {
 	err = a.longView(func(r store.Reader) error {
 		for bytes := 0; looked < len(ids) && bytes < maxPageBytes; looked++ {
 			m := a.lookAt(r, ids[looked])

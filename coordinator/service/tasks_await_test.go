@@ -116,7 +116,8 @@ func TestAwaitTasks(t *testing.T) {
 			t.Errorf("told %v, want %v", a.tasks[done].GetTask(), want)
 		}
 		a.want("at once", map[string]string{
-			done: "COMPLETED", "t0000000000000001": refusal.CodeNotFound, "nothing": refusal.CodeNotFound, "": refusal.CodeInvalid, "bad\nid": refusal.CodeInvalid,
+			done: "COMPLETED", "t0000000000000001": refusal.CodeNotFound, "nothing": refusal.CodeNotFound,
+			"": refusal.CodeInvalid, "bad\nid": refusal.CodeInvalid,
 		})
 		r.Complete(t, r.Lease(t), "")
 		a.want("after its end", map[string]string{later: "COMPLETED"})

@@ -16,7 +16,9 @@ import (
 // command that changes the task is the same as that of the verb for a single task.
 
 // BatchCancelTasks cancels the tasks that a filter selects.
-func (s *taskService) BatchCancelTasks(ctx context.Context, req *lessorv1.BatchCancelTasksRequest) (*lessorv1.BatchCancelTasksResponse, error) {
+func (s *taskService) BatchCancelTasks(
+	ctx context.Context, req *lessorv1.BatchCancelTasksRequest,
+) (*lessorv1.BatchCancelTasksResponse, error) {
 	f := s.fields()
 	reason := f.Text("reason", req.GetReason(), convert.MaxReason)
 	who := gate.Identify(ctx)
@@ -33,7 +35,9 @@ func (s *taskService) BatchCancelTasks(ctx context.Context, req *lessorv1.BatchC
 }
 
 // BatchRetryTasks opens new rounds of the tasks that a filter selects.
-func (s *taskService) BatchRetryTasks(ctx context.Context, req *lessorv1.BatchRetryTasksRequest) (*lessorv1.BatchRetryTasksResponse, error) {
+func (s *taskService) BatchRetryTasks(
+	ctx context.Context, req *lessorv1.BatchRetryTasksRequest,
+) (*lessorv1.BatchRetryTasksResponse, error) {
 	f := s.fields()
 	deadline := f.Wall("deadline", req.GetDeadline())
 	if deadline != 0 && deadline <= s.Engine.Now().Wall {
@@ -50,7 +54,9 @@ func (s *taskService) BatchRetryTasks(ctx context.Context, req *lessorv1.BatchRe
 }
 
 // BatchDeleteTasks removes the tasks that a filter selects.
-func (s *taskService) BatchDeleteTasks(ctx context.Context, req *lessorv1.BatchDeleteTasksRequest) (*lessorv1.BatchDeleteTasksResponse, error) {
+func (s *taskService) BatchDeleteTasks(
+	ctx context.Context, req *lessorv1.BatchDeleteTasksRequest,
+) (*lessorv1.BatchDeleteTasksResponse, error) {
 	tenant := gate.Identify(ctx).Tenant
 	result, err := s.bulk(ctx, s.fields(), "delete", req, func(t *lease.Task) lease.Command {
 		return lease.Delete{Tenant: tenant, Task: t.ID, Force: req.GetForce()}
@@ -71,7 +77,9 @@ type bulkRequest interface {
 
 // bulk runs a command on each task that a request selects. If command returns nil, bulk skips the
 // task. The caller has read the other fields with f; bulk returns their error too.
-func (s *taskService) bulk(ctx context.Context, f *convert.Fields, verb string, req bulkRequest, command func(*lease.Task) lease.Command) (*lessorv1.BatchResult, error) {
+func (s *taskService) bulk(
+	ctx context.Context, f *convert.Fields, verb string, req bulkRequest, command func(*lease.Task) lease.Command,
+) (*lessorv1.BatchResult, error) {
 	logRequestID(ctx, f, req.GetRequestId())
 	want := convert.ParseFilter(f, req.GetFilter())
 	if !want.Selects() && !req.GetAll() {
@@ -79,7 +87,10 @@ func (s *taskService) bulk(ctx context.Context, f *convert.Fields, verb string, 
 	}
 	tenant := gate.Identify(ctx).Tenant
 	list := newListing(verb, tenant, want.Sent)
-	sw := engine.Sweep{Space: engine.Space{Tenant: tenant, Workspace: want.Workspace}, Run: want.Run, Key: want.IdempotencyKey, Matches: want.MayMatch}
+	sw := engine.Sweep{
+		Space: engine.Space{Tenant: tenant, Workspace: want.Workspace}, Run: want.Run,
+		Key: want.IdempotencyKey, Matches: want.MayMatch,
+	}
 	sw.After, sw.Until, _ = list.pair(f, req.GetPageToken())
 	if f.Err != nil {
 		return nil, f.Err

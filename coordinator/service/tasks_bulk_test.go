@@ -128,8 +128,14 @@ func TestBulkCallsNeedACondition(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		ctx := t.Context()
 		task := r.Submit(t, nil)
-		everything := &lessorv1.TaskFilter{WorkspaceId: "default", States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_UNSPECIFIED}}
-		unset := &lessorv1.TaskFilter{Queue: task.GetSpec().GetQueue(), States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_COMPLETED, 0}}
+		everything := &lessorv1.TaskFilter{
+			WorkspaceId: "default",
+			States:      []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_UNSPECIFIED},
+		}
+		unset := &lessorv1.TaskFilter{
+			Queue:  task.GetSpec().GetQueue(),
+			States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_COMPLETED, 0},
+		}
 		for name, err := range map[string]error{
 			"no filter":                        wiretest.ErrOf(r.Tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{})),
 			"a filter that every task matches": wiretest.ErrOf(r.Tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: everything})),

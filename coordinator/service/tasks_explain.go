@@ -11,7 +11,9 @@ import (
 )
 
 // ExplainTask explains the state of a task, for example why it waits.
-func (s *taskService) ExplainTask(ctx context.Context, req *lessorv1.ExplainTaskRequest) (*lessorv1.ExplainTaskResponse, error) {
+func (s *taskService) ExplainTask(
+	ctx context.Context, req *lessorv1.ExplainTaskRequest,
+) (*lessorv1.ExplainTaskResponse, error) {
 	id, err := parseTaskID(ctx, s.fields(), req.GetTaskId())
 	if err != nil {
 		return nil, refusal.Status(err)
@@ -32,14 +34,17 @@ func explanationProto(x *lease.Explanation) *lessorv1.ExplainTaskResponse {
 	for i := range x.Findings {
 		f := &x.Findings[i]
 		m.Findings = append(m.Findings, &lessorv1.Finding{
-			Code: lessorv1.FindingCode(f.Code), Message: f.Message, Since: convert.Stamp(f.Since), Until: convert.Stamp(f.Until), Remedy: f.Remedy,
+			Code: lessorv1.FindingCode(f.Code), Message: f.Message, Since: convert.Stamp(f.Since),
+			Until: convert.Stamp(f.Until), Remedy: f.Remedy,
 		})
 	}
 	if last := &x.Task.Last; last.Attempt != 0 {
 		m.LastLease = &lessorv1.LeaseStory{
-			Attempt: last.Attempt, WorkerId: last.Worker, GrantedAt: convert.Stamp(last.GrantedAt), AckedAt: convert.Stamp(last.AckedAt),
-			StartedAt: convert.Stamp(last.StartedAt), HeartbeatAt: convert.Stamp(last.HeartbeatAt), EndedAt: convert.Stamp(last.At),
-			Cause: lessorv1.Reason(last.Cause), Message: x.Story, Detail: x.Detail,
+			Attempt: last.Attempt, WorkerId: last.Worker, GrantedAt: convert.Stamp(last.GrantedAt),
+			AckedAt:   convert.Stamp(last.AckedAt),
+			StartedAt: convert.Stamp(last.StartedAt), HeartbeatAt: convert.Stamp(last.HeartbeatAt),
+			EndedAt: convert.Stamp(last.At),
+			Cause:   lessorv1.Reason(last.Cause), Message: x.Story, Detail: x.Detail,
 		}
 	}
 	for i := range x.Refusals {
@@ -51,6 +56,7 @@ func explanationProto(x *lease.Explanation) *lessorv1.ExplainTaskResponse {
 func refusalProto(r *lease.Refusal) *lessorv1.Refusal {
 	return &lessorv1.Refusal{
 		At: convert.Stamp(r.At), Attempt: r.Attempt, WorkerId: r.Actor, Kind: lessorv1.RefusedKind(r.Kind),
-		Verdict: lessorv1.Verdict(r.Reason.Verdict()), Reason: lessorv1.Reason(r.Reason), Detail: r.Detail, LateBy: convert.Span(r.LateBy),
+		Verdict: lessorv1.Verdict(r.Reason.Verdict()), Reason: lessorv1.Reason(r.Reason), Detail: r.Detail,
+		LateBy: convert.Span(r.LateBy),
 	}
 }

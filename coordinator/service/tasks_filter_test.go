@@ -45,9 +45,11 @@ func TestTaskOfAnIdempotencyKeyIsFoundWithoutOthers(t *testing.T) {
 		submit("elsewhere", "ws", "key")
 		byKey := &lessorv1.TaskFilter{IdempotencyKey: "key"}
 		wiretest.WantEqual(t, "the tasks of the key", list(t, r, byKey), "first")
-		wiretest.WantEqual(t, "those of a workspace", list(t, r, &lessorv1.TaskFilter{IdempotencyKey: "key", WorkspaceId: "ws"}), "elsewhere")
+		wiretest.WantEqual(t, "those of a workspace",
+			list(t, r, &lessorv1.TaskFilter{IdempotencyKey: "key", WorkspaceId: "ws"}), "elsewhere")
 		wiretest.WantEqual(t, "those of a key that no task has", list(t, r, &lessorv1.TaskFilter{IdempotencyKey: "none"}), "")
-		wiretest.WantEqual(t, "those of another queue", list(t, r, &lessorv1.TaskFilter{IdempotencyKey: "key", Queue: "none"}), "")
+		wiretest.WantEqual(t, "those of another queue",
+			list(t, r, &lessorv1.TaskFilter{IdempotencyKey: "key", Queue: "none"}), "")
 		held := []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_LEASED}
 		wiretest.WantEqual(t, "those that are held", list(t, r, &lessorv1.TaskFilter{IdempotencyKey: "key", States: held}), "")
 
@@ -92,7 +94,8 @@ func TestFilterByWorker(t *testing.T) {
 		}
 		for _, name := range []string{"done", "held", "moved", "waiting"} {
 			r.Submit(t, func(s *lessorv1.TaskSpec) {
-				s.TaskKey, s.HeartbeatInterval, s.HeartbeatTimeout = name, durationpb.New(time.Second), durationpb.New(2*time.Second)
+				s.TaskKey, s.HeartbeatInterval, s.HeartbeatTimeout = name, durationpb.New(time.Second),
+					durationpb.New(2*time.Second)
 				if name == "moved" {
 					s.Priority = 1 // it is the first one to be leased
 				}
@@ -125,7 +128,8 @@ func TestFilterByErrorCategory(t *testing.T) {
 		by := func(categories ...lessorv1.ErrorCategory) *lessorv1.TaskFilter {
 			return &lessorv1.TaskFilter{ErrorCategories: categories}
 		}
-		const data, config, code, timeout = lessorv1.ErrorCategory_ERROR_CATEGORY_DATA_QUALITY, lessorv1.ErrorCategory_ERROR_CATEGORY_CONFIGURATION,
+		const data, config, code, timeout = lessorv1.ErrorCategory_ERROR_CATEGORY_DATA_QUALITY,
+			lessorv1.ErrorCategory_ERROR_CATEGORY_CONFIGURATION,
 			lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE, lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT
 		for i, name := range []string{"data", "config", "none", "slow", "done", "ready"} {
 			r.Submit(t, func(s *lessorv1.TaskSpec) {
@@ -190,7 +194,8 @@ func TestFilterByTime(t *testing.T) {
 			filter := &lessorv1.TaskFilter{CreatedAfter: tt.after, CreatedBefore: tt.before}
 			wiretest.WantEqual(t, "the tasks of "+filter.String(), list(t, r, filter), tt.want)
 		}
-		page, err := r.Tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{CreatedBefore: at[2]}, PageSize: 1})
+		page, err := r.Tasks.ListTasks(ctx,
+			&lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{CreatedBefore: at[2]}, PageSize: 1})
 		if err != nil || page.GetNextPageToken() == "" {
 			t.Fatalf("%v (%v), want a page token", page, err)
 		}
@@ -200,7 +205,8 @@ func TestFilterByTime(t *testing.T) {
 				t.Errorf("%v with a page token of another filter: %v, want INVALID_ARGUMENT", filter, err)
 			}
 		}
-		res, err := r.Tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: &lessorv1.TaskFilter{CreatedAfter: at[1], CreatedBefore: at[2]}})
+		res, err := r.Tasks.BatchDeleteTasks(ctx,
+			&lessorv1.BatchDeleteTasksRequest{Filter: &lessorv1.TaskFilter{CreatedAfter: at[1], CreatedBefore: at[2]}})
 		if err != nil || res.GetResult().GetChanged() != 1 {
 			t.Errorf("the delete: %v (%v), want 1 changed", res, err)
 		}

@@ -21,7 +21,9 @@ var maxScan = 10_000
 
 // ListTasks lists the tasks of a workspace that a filter selects, in the order of their submit or
 // the reverse one.
-func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequest) (*lessorv1.ListTasksResponse, error) {
+func (s *taskService) ListTasks(
+	ctx context.Context, req *lessorv1.ListTasksRequest,
+) (*lessorv1.ListTasksResponse, error) {
 	f := s.fields()
 	want := convert.ParseFilter(f, req.GetFilter())
 	size := f.Items("page_size", req.GetPageSize(), defaultPage)

@@ -182,7 +182,8 @@ func newListedWorld(t *testing.T, rnd *rand.Rand, r *wiretest.Rig) *listedWorld 
 // work has a worker take a task, if one waits, and perhaps go on with it.
 func (w *listedWorld) work(t *testing.T, rnd *rand.Rand, r *wiretest.Rig, workspace, worker string) {
 	t.Helper()
-	res, err := r.Workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: worker, WorkspaceId: workspace, Queues: []string{"a", "b"}})
+	res, err := r.Workers.Lease(t.Context(),
+		&lessorv1.LeaseRequest{WorkerId: worker, WorkspaceId: workspace, Queues: []string{"a", "b"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,10 @@ func TestExpiredResourceFailsTheTask(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		until := timestamppb.New(time.Now().Add(time.Minute))
 		id := r.Submit(t, func(s *lessorv1.TaskSpec) {
-			s.ResourceRefs = []*lessorv1.ResourceRef{{ResourceId: "r", WorkerId: "w"}, {ResourceId: "s", WorkerId: "w", ExpiresAt: until}}
+			s.ResourceRefs = []*lessorv1.ResourceRef{
+				{ResourceId: "r", WorkerId: "w"},
+				{ResourceId: "s", WorkerId: "w", ExpiresAt: until},
+			}
 		}).GetTaskId()
 		time.Sleep(time.Minute - time.Millisecond)
 		if s := r.Get(t, id).GetState(); s != lessorv1.TaskState_TASK_STATE_READY {
@@ -60,7 +63,8 @@ func TestExpiredResourceFailsTheTask(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 		got := r.Get(t, id)
 		if got.GetReason() != lessorv1.Reason_REASON_RESOURCE_GONE || !proto.Equal(got.GetFinishedAt(), until) {
-			t.Errorf("the task is %v for %v since %v, want RESOURCE_GONE at %v", got.GetState(), got.GetReason(), got.GetFinishedAt().AsTime(), until.AsTime())
+			t.Errorf("the task is %v for %v since %v, want RESOURCE_GONE at %v", got.GetState(), got.GetReason(),
+				got.GetFinishedAt().AsTime(), until.AsTime())
 		}
 		x, err := r.Tasks.ExplainTask(t.Context(), &lessorv1.ExplainTaskRequest{TaskId: id})
 		if err != nil || !strings.Contains(x.GetSummary(), "a resource that it needs has expired") {
@@ -121,7 +125,8 @@ func TestBadPlacementIsRefused(t *testing.T) {
 // leaseFor returns the error of a Lease with these capabilities.
 func leaseFor(t *testing.T, r *wiretest.Rig, c *lessorv1.Capabilities) error {
 	t.Helper()
-	return wiretest.ErrOf(r.Workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, Capabilities: c}))
+	return wiretest.ErrOf(r.Workers.Lease(t.Context(),
+		&lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, Capabilities: c}))
 }
 
 // An artifact belongs to the worker that holds the lease, unless the report names another worker.
@@ -160,6 +165,9 @@ func placedSpec() *lessorv1.TaskSpec {
 			},
 			{ResourceId: "data", WorkerId: "gpu-1"},
 		},
-		Affinity: &lessorv1.Affinity{Key: "s", Mode: lessorv1.AffinityMode_AFFINITY_MODE_STICKY, Ttl: durationpb.New(time.Minute)},
+		Affinity: &lessorv1.Affinity{
+			Key: "s", Mode: lessorv1.AffinityMode_AFFINITY_MODE_STICKY,
+			Ttl: durationpb.New(time.Minute),
+		},
 	}
 }

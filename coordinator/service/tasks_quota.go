@@ -38,7 +38,10 @@ func (sh *shared) ifTooMany(tenant string, batch []*lessorv1.TaskSpec, err error
 		return err
 	}
 	if n, most := tasksOf(batch), sh.Quotas.Most(tenant, quota.Tasks); n > max(most, 1) {
-		return &lease.FieldError{Field: "tasks", Problem: fmt.Sprintf("makes %d tasks; the tenant's quota of tasks that have not ended is %d", n, most)}
+		return &lease.FieldError{
+			Field:   "tasks",
+			Problem: fmt.Sprintf("makes %d tasks; the tenant's quota of tasks that have not ended is %d", n, most),
+		}
 	}
 	return err
 }

@@ -31,7 +31,9 @@ var submitWindow = 8
 // earlier frames are still being committed. The answers come in the order of the frames. When the
 // coordinator begins to stop, or the credential expires, the stream takes no more frames, and ends
 // after the answers to those taken.
-func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
+func (s *taskService) SubmitStream(
+	stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse],
+) error {
 	// The headers tell the producer that the stream was accepted. If its credential ends before the
 	// first answer, the producer can tell that from a refusal.
 	if err := stream.SendHeader(nil); err != nil {
@@ -103,7 +105,9 @@ func expired(stream context.Context) *auth.Error {
 // frames are answered and no more come, and the cause of the end of taking when the frames that
 // were taken before are answered. If ctx ends, it does not wait for them. A frame leaves the window
 // when its turn has come.
-func nextAnswer(ctx, taking context.Context, window <-chan struct{}, answers <-chan chan submitAnswer) (*lessorv1.SubmitStreamResponse, error) {
+func nextAnswer(
+	ctx, taking context.Context, window <-chan struct{}, answers <-chan chan submitAnswer,
+) (*lessorv1.SubmitStreamResponse, error) {
 	var answer chan submitAnswer
 	more := true
 	select {
@@ -138,7 +142,8 @@ type submitAnswer struct {
 // frame after the end of ctx. It checks that after it has put the channel into answers, so that
 // nextAnswer misses no frame that is submitted. It reads a frame only when the window and then the
 // room have a place for it: a producer that does not read its answers must not keep room.
-func (s *taskService) readSubmits(ctx context.Context, stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse],
+func (s *taskService) readSubmits(ctx context.Context,
+	stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse],
 	window chan<- struct{}, answers chan<- chan submitAnswer,
 ) error {
 	expect := s.SubmitLimiter.Guess()
@@ -164,7 +169,9 @@ func (s *taskService) readSubmits(ctx context.Context, stream grpc.BidiStreaming
 
 // readSubmit reads one frame for readSubmits and submits it. It returns how many bytes the frame
 // takes.
-func (s *taskService) readSubmit(ctx context.Context, stream grpc.ServerStream, place *submitlimit.Place, answers chan<- chan submitAnswer) (size int, err error) {
+func (s *taskService) readSubmit(
+	ctx context.Context, stream grpc.ServerStream, place *submitlimit.Place, answers chan<- chan submitAnswer,
+) (size int, err error) {
 	submitted := false
 	defer func() {
 		if !submitted { // an error, or a panic
@@ -206,7 +213,10 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 		answer(submitAnswer{err: f.Err})
 		return
 	}
-	res := &lessorv1.SubmitStreamResponse{RequestId: req.GetRequestId(), Results: make([]*lessorv1.SubmitResult, len(req.GetTasks()))}
+	res := &lessorv1.SubmitStreamResponse{
+		RequestId: req.GetRequestId(),
+		Results:   make([]*lessorv1.SubmitResult, len(req.GetTasks())),
+	}
 	all, at, spans := s.submissions(ctx, req, res)
 	who := gate.Identify(ctx)
 	err := s.Quotas.Spend(who.Caller(), quota.Submits, len(all))
@@ -232,7 +242,8 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 
 // submissions reads the specs of a frame and returns the valid ones. at holds the index of each of
 // them in the frame. The results of invalid specs are set at once in res.
-func (s *taskService) submissions(ctx context.Context, req *lessorv1.SubmitStreamRequest, res *lessorv1.SubmitStreamResponse) (
+func (s *taskService) submissions(ctx context.Context, req *lessorv1.SubmitStreamRequest,
+	res *lessorv1.SubmitStreamResponse) (
 	all []engine.Submission, at []int, spans submitSpans,
 ) {
 	spans = s.submitSpans(ctx, len(req.GetTasks()))
@@ -273,5 +284,8 @@ func submitResult(result *engine.SubmitResult, err error) *lessorv1.SubmitResult
 	if err = errors.Join(err, result.Err); err != nil {
 		return &lessorv1.SubmitResult{Error: refusal.SubmitError(err)}
 	}
-	return &lessorv1.SubmitResult{TaskId: result.Task.ID.String(), Created: result.Created, State: lessorv1.TaskState(result.Task.State())}
+	return &lessorv1.SubmitResult{
+		TaskId: result.Task.ID.String(), Created: result.Created,
+		State: lessorv1.TaskState(result.Task.State()),
+	}
 }

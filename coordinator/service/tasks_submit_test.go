@@ -126,7 +126,10 @@ func TestSubmitStreamWindow(t *testing.T) {
 		sent := make(chan error, 1)
 		go func() {
 			for i := range frames {
-				f := &lessorv1.SubmitStreamRequest{RequestId: strconv.Itoa(i), Tasks: []*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q"}}}
+				f := &lessorv1.SubmitStreamRequest{
+					RequestId: strconv.Itoa(i),
+					Tasks:     []*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q"}},
+				}
 				if err := stream.Send(f); err != nil {
 					sent <- err
 					return
@@ -292,7 +295,8 @@ func TestEndedCallsDoNotWaitForTheStop(t *testing.T) {
 			}
 			synctest.Wait()
 			if n := stopping.left.Load(); n != 0 || stopping.all.Load() == before {
-				t.Errorf("after %s %d functions of %d wait for the stop, want none of at least one", name, n, stopping.all.Load()-before)
+				t.Errorf("after %s %d functions of %d wait for the stop, want none of at least one", name, n,
+					stopping.all.Load()-before)
 			}
 		}
 	})

@@ -63,7 +63,8 @@ func TestTaskLifeByUnaryCalls(t *testing.T) {
 		time.Sleep(time.Millisecond) // the coordinator passes progress on after the answer
 		if got := r.Get(t, task.GetTaskId()); got.GetProgress().GetFraction() != 0.5 || string(got.GetCheckpoint()) != "half" ||
 			got.GetLease().GetFencingToken() != a.GetFencingToken() {
-			t.Errorf("the running task is %v, want progress 0.5, the checkpoint, and the fencing token %d", got, a.GetFencingToken())
+			t.Errorf("the running task is %v, want progress 0.5, the checkpoint, and the fencing token %d", got,
+				a.GetFencingToken())
 		}
 		listed, err := r.Tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{})
 		if shown := r.Get(t, task.GetTaskId()).GetLease(); err != nil || !proto.Equal(listed.GetTasks()[0].GetLease(), shown) {
@@ -136,8 +137,14 @@ func TestAnswersShowTheError(t *testing.T) {
 			t.Errorf("the error of a new task is %v, want none", e)
 		}
 		a := r.Lease(t)
-		failure := &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_DATA_QUALITY, Message: strings.Repeat("no rows ", 200), StackTrace: "main.go:1"}
-		_, err := r.Workers.Fail(ctx, &lessorv1.FailRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Error: failure})
+		failure := &lessorv1.TaskError{
+			Category: lessorv1.ErrorCategory_ERROR_CATEGORY_DATA_QUALITY,
+			Message:  strings.Repeat("no rows ", 200), StackTrace: "main.go:1",
+		}
+		_, err := r.Workers.Fail(ctx, &lessorv1.FailRequest{
+			TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(),
+			Error: failure,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +160,8 @@ func TestAnswersShowTheError(t *testing.T) {
 			}
 		}
 		if s := again.GetTask().GetState(); again.GetCreated() || s != lessorv1.TaskState_TASK_STATE_FAILED {
-			t.Errorf("the second submit is answered with a task that is %v (created %t), want the one that FAILED", s, again.GetCreated())
+			t.Errorf("the second submit is answered with a task that is %v (created %t), want the one that FAILED", s,
+				again.GetCreated())
 		}
 	})
 }
@@ -195,7 +203,8 @@ func TestSubmitsNameTheTask(t *testing.T) {
 		for _, err := range []error{
 			wiretest.ErrOf(r.Tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: id, Reason: "by id"})),
 			wiretest.ErrOf(r.Tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: id})),
-			wiretest.ErrOf(r.Tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{Filter: filter, All: true, Reason: "by filter"})),
+			wiretest.ErrOf(r.Tasks.BatchCancelTasks(ctx,
+				&lessorv1.BatchCancelTasksRequest{Filter: filter, All: true, Reason: "by filter"})),
 			wiretest.ErrOf(r.Tasks.BatchRetryTasks(ctx, &lessorv1.BatchRetryTasksRequest{Filter: filter, All: true})),
 		} {
 			if err != nil {
@@ -204,10 +213,12 @@ func TestSubmitsNameTheTask(t *testing.T) {
 		}
 		var got []string
 		for _, e := range r.Get(t, id).GetHistory()[1:] {
-			got = append(got, fmt.Sprintf("%s by %s: %s", strings.TrimPrefix(e.GetType().String(), "HISTORY_EVENT_TYPE_"), e.GetActor(), e.GetDetail()))
+			got = append(got, fmt.Sprintf("%s by %s: %s",
+				strings.TrimPrefix(e.GetType().String(), "HISTORY_EVENT_TYPE_"), e.GetActor(), e.GetDetail()))
 		}
-		wiretest.WantEqual(t, "the history", strings.Join(got, ", "), "CANCEL_REQUESTED by anonymous: by id, RETRIED by anonymous: , "+
-			"CANCEL_REQUESTED by anonymous: by filter, RETRIED by anonymous: ")
+		wiretest.WantEqual(t, "the history", strings.Join(got, ", "),
+			"CANCEL_REQUESTED by anonymous: by id, RETRIED by anonymous: , "+
+				"CANCEL_REQUESTED by anonymous: by filter, RETRIED by anonymous: ")
 	})
 }
 
@@ -366,30 +377,37 @@ func TestExplanationIsShown(t *testing.T) {
 	at := func(n int64) *timestamppb.Timestamp { return &timestamppb.Timestamp{Nanos: int32(n)} }
 	got := service.ExplanationProto(&lease.Explanation{
 		Task: &lease.Task{ID: lease.TaskID{Space: 1, Seq: 5}, Rest: lease.Scheduled, Last: lease.Ended{
-			Attempt: 3, Cause: lease.LeaseExpired, At: 15, Worker: "w", GrantedAt: 11, AckedAt: 12, StartedAt: 13, HeartbeatAt: 14,
+			Attempt: 3, Cause: lease.LeaseExpired, At: 15, Worker: "w", GrantedAt: 11, AckedAt: 12, StartedAt: 13,
+			HeartbeatAt: 14,
 		}},
 		Findings: []lease.Finding{
 			{Code: lease.FoundLeased, Message: "first", Since: 1, Until: 2, Remedy: "wait"}, {Code: lease.FoundLateResult, Message: "second"},
 		},
 		Story: "story", Detail: "detail",
 		Refusals: []lease.Refusal{{
-			Event:  lease.Event{At: 21, Attempt: 2, Actor: "v", Kind: lease.KindComplete, Reason: lease.Superseded, Detail: "late"},
+			Event: lease.Event{
+				At: 21, Attempt: 2, Actor: "v", Kind: lease.KindComplete, Reason: lease.Superseded,
+				Detail: "late",
+			},
 			LateBy: time.Second,
 		}, {Event: lease.Event{At: 22, Attempt: 3}}},
 	})
 	want := &lessorv1.ExplainTaskResponse{
-		TaskId: lease.TaskID{Space: 1, Seq: 5}.String(), State: lessorv1.TaskState_TASK_STATE_SCHEDULED, Summary: "SCHEDULED: first",
+		TaskId: lease.TaskID{Space: 1, Seq: 5}.String(), State: lessorv1.TaskState_TASK_STATE_SCHEDULED,
+		Summary: "SCHEDULED: first",
 		Findings: []*lessorv1.Finding{
 			{Code: lessorv1.FindingCode(lease.FoundLeased), Message: "first", Since: at(1), Until: at(2), Remedy: "wait"},
 			{Code: lessorv1.FindingCode(lease.FoundLateResult), Message: "second"},
 		},
 		LastLease: &lessorv1.LeaseStory{
-			Attempt: 3, WorkerId: "w", GrantedAt: at(11), AckedAt: at(12), StartedAt: at(13), HeartbeatAt: at(14), EndedAt: at(15),
-			Cause: lessorv1.Reason_REASON_LEASE_EXPIRED, Message: "story", Detail: "detail",
+			Attempt: 3, WorkerId: "w", GrantedAt: at(11), AckedAt: at(12), StartedAt: at(13), HeartbeatAt: at(14),
+			EndedAt: at(15),
+			Cause:   lessorv1.Reason_REASON_LEASE_EXPIRED, Message: "story", Detail: "detail",
 		},
 		Refusals: []*lessorv1.Refusal{{
-			At: at(21), Attempt: 2, WorkerId: "v", Kind: lessorv1.RefusedKind_REFUSED_KIND_COMPLETE, Verdict: lessorv1.Verdict_VERDICT_CANCELLED,
-			Reason: lessorv1.Reason_REASON_SUPERSEDED, Detail: "late", LateBy: durationpb.New(time.Second),
+			At: at(21), Attempt: 2, WorkerId: "v", Kind: lessorv1.RefusedKind_REFUSED_KIND_COMPLETE,
+			Verdict: lessorv1.Verdict_VERDICT_CANCELLED,
+			Reason:  lessorv1.Reason_REASON_SUPERSEDED, Detail: "late", LateBy: durationpb.New(time.Second),
 		}, service.RefusalProto(&lease.Refusal{Event: lease.Event{At: 22, Attempt: 3}})},
 	}
 	if !proto.Equal(got, want) {
@@ -419,7 +437,10 @@ func submitLabelled(ctx context.Context, t *testing.T, r *wiretest.Rig, total in
 	for done := 0; done < total; done += 1000 {
 		specs := make([]*lessorv1.TaskSpec, min(1000, total-done))
 		for i := range specs {
-			specs[i] = &lessorv1.TaskSpec{Queue: "q", TaskKey: fmt.Sprint(done + i), Labels: map[string]string{"n": fmt.Sprint((done + i) % 2)}}
+			specs[i] = &lessorv1.TaskSpec{
+				Queue: "q", TaskKey: fmt.Sprint(done + i),
+				Labels: map[string]string{"n": fmt.Sprint((done + i) % 2)},
+			}
 		}
 		if _, err := r.Tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: specs}); err != nil {
 			t.Fatal(err)
@@ -562,7 +583,8 @@ func TestListOfHeldTasksLooksAtNoOthers(t *testing.T) {
 		}
 		r.Submit(t, func(s *lessorv1.TaskSpec) { s.Queue, s.WorkspaceId = "held", "other" })
 		for _, workspace := range []string{"", "other"} {
-			res, err := r.Workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", WorkspaceId: workspace, Queues: []string{"held"}, MaxTasks: 4})
+			res, err := r.Workers.Lease(t.Context(),
+				&lessorv1.LeaseRequest{WorkerId: "w", WorkspaceId: workspace, Queues: []string{"held"}, MaxTasks: 4})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -572,7 +594,8 @@ func TestListOfHeldTasksLooksAtNoOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		const size = 3
-		const leased, running, cancelling = lessorv1.TaskState_TASK_STATE_LEASED, lessorv1.TaskState_TASK_STATE_RUNNING, lessorv1.TaskState_TASK_STATE_CANCELLING
+		const leased, running, cancelling = lessorv1.TaskState_TASK_STATE_LEASED, lessorv1.TaskState_TASK_STATE_RUNNING,
+			lessorv1.TaskState_TASK_STATE_CANCELLING
 		for _, tt := range []struct {
 			states []lessorv1.TaskState
 			queue  string
@@ -585,7 +608,10 @@ func TestListOfHeldTasksLooksAtNoOthers(t *testing.T) {
 		} {
 			for _, newestFirst := range []bool{false, true} {
 				var got []string
-				req := &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{States: tt.states, Queue: tt.queue}, PageSize: size, NewestFirst: newestFirst}
+				req := &lessorv1.ListTasksRequest{
+					Filter:   &lessorv1.TaskFilter{States: tt.states, Queue: tt.queue},
+					PageSize: size, NewestFirst: newestFirst,
+				}
 				for pages := 1; ; pages++ {
 					res, err := r.Tasks.ListTasks(t.Context(), req)
 					if err != nil {

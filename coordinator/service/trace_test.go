@@ -77,7 +77,8 @@ func TestTraceOfATask(t *testing.T) {
 	cfg, spans := traced()
 	wiretest.ServeWith(t, nil, cfg, func(t *testing.T, r *wiretest.Rig) {
 		spec := &lessorv1.TaskSpec{
-			Queue: "q", Type: "resize", HeartbeatTimeout: durationpb.New(time.Second), RetryPolicy: &lessorv1.RetryPolicy{InitialBackoff: durationpb.New(time.Second)},
+			Queue: "q", Type: "resize", HeartbeatTimeout: durationpb.New(time.Second),
+			RetryPolicy: &lessorv1.RetryPolicy{InitialBackoff: durationpb.New(time.Second)},
 		}
 		if _, err := r.Tasks.SubmitTask(inTrace(t.Context(), callerTrace), &lessorv1.SubmitTaskRequest{Task: spec}); err != nil {
 			t.Fatal(err)
@@ -105,7 +106,8 @@ func TestTraceOfATask(t *testing.T) {
 			t.Error(err)
 		}
 		task := "caller > lessor.v1.TaskService/SubmitTask > task resize"
-		within := slices.DeleteFunc(tree(spans, "lessor.attempt", "lessor.report", "lessor.verdict", "lessor.reason", "lessor.state"),
+		within := slices.DeleteFunc(tree(spans, "lessor.attempt", "lessor.report", "lessor.verdict", "lessor.reason",
+			"lessor.state"),
 			func(line string) bool { return !strings.HasPrefix(line, "caller") })
 		want := []string{
 			"caller > lessor.v1.TaskService/SubmitTask",
@@ -165,7 +167,8 @@ func TestTraceOfSubmits(t *testing.T) {
 		}
 	}
 	overHTTP := func(_ context.Context, t *testing.T, r *wiretest.Rig, spec *lessorv1.TaskSpec) {
-		req := httptest.NewRequest(http.MethodPost, "/v1/tasks", strings.NewReader(`{"queue": "q", "traceparent": "`+spec.GetTraceparent()+`"}`))
+		req := httptest.NewRequest(http.MethodPost, "/v1/tasks",
+			strings.NewReader(`{"queue": "q", "traceparent": "`+spec.GetTraceparent()+`"}`))
 		w := httptest.NewRecorder()
 		if r.HTTP.Handler.ServeHTTP(w, req); w.Code >= 300 {
 			t.Fatalf("%d %s", w.Code, w.Body)
@@ -251,7 +254,8 @@ func TestTraceOfOthersPasses(t *testing.T) {
 				}
 				for range 3 {
 					if task := r.Submit(t, func(s *lessorv1.TaskSpec) { s.Traceparent = callerTrace }); task.GetSpec().GetTraceparent() != callerTrace {
-						t.Errorf("the task has the traceparent %q, want the caller's, %q", task.GetSpec().GetTraceparent(), callerTrace)
+						t.Errorf("the task has the traceparent %q, want the caller's, %q",
+							task.GetSpec().GetTraceparent(), callerTrace)
 					}
 				}
 			}

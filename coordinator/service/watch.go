@@ -19,7 +19,9 @@ import (
 // then sends the events in the store, then the news. An event that is in both is sent once: its
 // second copy has a sequence number that was sent already. Send blocks while the client is slow.
 // The engine never waits for a watch: a watch that is too slow misses news, and is told how many.
-func (s *taskService) WatchTask(req *lessorv1.WatchTaskRequest, stream grpc.ServerStreamingServer[lessorv1.WatchTaskResponse]) error {
+func (s *taskService) WatchTask(
+	req *lessorv1.WatchTaskRequest, stream grpc.ServerStreamingServer[lessorv1.WatchTaskResponse],
+) error {
 	ctx, cancel := s.untilStop(stream.Context())
 	defer cancel()
 	to := &eventSender{send: stream.Send, sequence: req.GetAfterSequence()}
@@ -74,7 +76,9 @@ func passOn(w watcher, n *engine.News, missed engine.Missed) error {
 	return w.tell(n)
 }
 
-func (s *taskService) newWatcher(ctx context.Context, req *lessorv1.WatchTaskRequest, to *eventSender) (watcher, engine.Watching, error) {
+func (s *taskService) newWatcher(
+	ctx context.Context, req *lessorv1.WatchTaskRequest, to *eventSender,
+) (watcher, engine.Watching, error) {
 	f := s.fields()
 	f.Err = convert.Unknown("", req)
 	if req.GetRunId() == "" {
@@ -101,10 +105,16 @@ func (s *taskService) resumable(ctx context.Context, space uint32, req *lessorv1
 	case err != nil:
 		return err
 	case after > all.Last():
-		return &lease.FieldError{Field: "after_sequence", Problem: fmt.Sprintf("is %d; the last one of the workspace is %d", after, all.Last())}
+		return &lease.FieldError{
+			Field:   "after_sequence",
+			Problem: fmt.Sprintf("is %d; the last one of the workspace is %d", after, all.Last()),
+		}
 	case all.Lost(after) && all.Lost(after+2):
 		// the two before the first event since the restore come from this store: see runWatcher
-		return &lease.FieldError{Field: "after_sequence", Problem: fmt.Sprintf("is %d, which no event has: the store was restored from a backup that is older than that event", after)}
+		return &lease.FieldError{
+			Field:   "after_sequence",
+			Problem: fmt.Sprintf("is %d, which no event has: the store was restored from a backup that is older than that event", after),
+		}
 	}
 	return nil
 }

@@ -94,7 +94,10 @@ func (s *eventSender) feed(n *engine.News, in lease.State) error {
 		}
 	}
 	for _, c := range convert.ChunksProto(f.Chunks) {
-		m := &lessorv1.WatchTaskResponse{TaskId: id, TaskState: state, Attempt: n.Sum.Attempt, Event: &lessorv1.WatchTaskResponse_Chunk{Chunk: c}}
+		m := &lessorv1.WatchTaskResponse{
+			TaskId: id, TaskState: state, Attempt: n.Sum.Attempt,
+			Event: &lessorv1.WatchTaskResponse_Chunk{Chunk: c},
+		}
 		if err := s.volatile(m); err != nil {
 			return err
 		}

@@ -89,7 +89,10 @@ func TestEventsOfOneCommitMayInterleave(t *testing.T) {
 func TestWatchSaysThatEventsAreMissing(t *testing.T) {
 	t.Attr("rules", "S5")
 	var sent []*lessorv1.WatchTaskResponse
-	task := &lease.Task{ID: lease.TaskID{Space: 1, Seq: 5}, Spec: &lease.Spec{}, Dropped: 3, History: []lease.Event{{Seq: 20, Type: lease.EventGranted}}}
+	task := &lease.Task{
+		ID: lease.TaskID{Space: 1, Seq: 5}, Spec: &lease.Spec{}, Dropped: 3,
+		History: []lease.Event{{Seq: 20, Type: lease.EventGranted}},
+	}
 	w := &taskWatcher{id: task.ID, eventSender: &eventSender{send: func(m *lessorv1.WatchTaskResponse) error { sent = append(sent, m); return nil }}}
 	if err := w.version(task); err != nil {
 		t.Fatal(err)

@@ -43,7 +43,8 @@ type pastWorld struct {
 
 func newPastWorld(t testing.TB, seed uint64) *pastWorld {
 	return &pastWorld{
-		TB: t, Rand: rand.New(rand.NewPCG(seed, 0)), Store: memstore.New(), before: func() {}, tasks: map[lease.TaskID]*lease.Task{},
+		TB: t, Rand: rand.New(rand.NewPCG(seed, 0)), Store: memstore.New(), before: func() {},
+		tasks: map[lease.TaskID]*lease.Task{},
 	}
 }
 
@@ -79,7 +80,10 @@ func (r countedReader) Get(ks store.Keyspace, key []byte) []byte {
 func (w *pastWorld) watch(send func(*lessorv1.WatchTaskResponse)) *runWatcher {
 	e := newShared(Deps{Store: w, Logger: slog.New(slog.DiscardHandler)})
 	return &runWatcher{
-		shared: e, ctx: w.Context(), space: engine.Space{Tenant: gate.DefaultTenant, Workspace: convert.DefaultWorkspace}, run: "run",
+		shared: e, ctx: w.Context(), space: engine.Space{
+			Tenant:    gate.DefaultTenant,
+			Workspace: convert.DefaultWorkspace,
+		}, run: "run",
 		toldOf:      map[lease.TaskID]uint64{},
 		eventSender: &eventSender{send: func(m *lessorv1.WatchTaskResponse) error { send(m); return nil }},
 	}
@@ -124,7 +128,10 @@ func (w *pastWorld) tell(t *lease.Task, n *engine.News) {
 
 func (w *pastWorld) commit() {
 	w.Helper()
-	records.PutSpace(&w.batch, records.Space{Tenant: gate.DefaultTenant, Workspace: convert.DefaultWorkspace, Number: 1, NextSeq: w.seq + 1})
+	records.PutSpace(&w.batch, records.Space{
+		Tenant: gate.DefaultTenant, Workspace: convert.DefaultWorkspace, Number: 1,
+		NextSeq: w.seq + 1,
+	})
 	if err := w.Commit(w.Context(), &w.batch); err != nil {
 		w.Fatal(err)
 	}
@@ -216,7 +223,8 @@ func (w *pastWorld) checkOrder(seed uint64, sent []*lessorv1.WatchTaskResponse) 
 		}
 		if e := m.GetHistory(); e != nil {
 			if e.GetSequence() <= max(last, resume) {
-				w.Errorf("seed %d: event %d comes after %d, and after a client could resume at %d", seed, e.GetSequence(), last, resume)
+				w.Errorf("seed %d: event %d comes after %d, and after a client could resume at %d", seed,
+					e.GetSequence(), last, resume)
 			}
 			last = e.GetSequence()
 		}
@@ -302,7 +310,8 @@ func TestCatchUpReadsATaskOnlyForItsEvents(t *testing.T) {
 			most = 4 * events
 		}
 		if w.all > most || w.most > step+1 {
-			t.Errorf("%s: %d reads of tasks, up to %d in one transaction; want %d for %d events, and %d", name, w.all, w.most, most, events, step+1)
+			t.Errorf("%s: %d reads of tasks, up to %d in one transaction; want %d for %d events, and %d", name, w.all,
+				w.most, most, events, step+1)
 		}
 	}
 }

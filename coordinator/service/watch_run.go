@@ -33,12 +33,20 @@ type runWatcher struct {
 	caughtUp uint64 // how far catchUp has sent events, until the news has a later one
 }
 
-func (s *taskService) newRunWatcher(ctx context.Context, f *convert.Fields, req *lessorv1.WatchTaskRequest, to *eventSender) (watcher, engine.Watching, error) {
+func (s *taskService) newRunWatcher(
+	ctx context.Context, f *convert.Fields, req *lessorv1.WatchTaskRequest, to *eventSender,
+) (watcher, engine.Watching, error) {
 	if req.GetTaskId() != "" {
 		f.Fail("run_id", "is set together with task_id; set only one of them")
 	}
-	w := &runWatcher{shared: s.shared, eventSender: to, ctx: ctx, run: f.ID("run_id", req.GetRunId()), told: req.GetAfterSequence(), toldOf: map[lease.TaskID]uint64{}}
-	w.space = engine.Space{Tenant: gate.Identify(ctx).Tenant, Workspace: f.Workspace("workspace_id", req.GetWorkspaceId())}
+	w := &runWatcher{
+		shared: s.shared, eventSender: to, ctx: ctx, run: f.ID("run_id", req.GetRunId()),
+		told: req.GetAfterSequence(), toldOf: map[lease.TaskID]uint64{},
+	}
+	w.space = engine.Space{
+		Tenant:    gate.Identify(ctx).Tenant,
+		Workspace: f.Workspace("workspace_id", req.GetWorkspaceId()),
+	}
 	if f.Err != nil {
 		return nil, engine.Watching{}, f.Err
 	}

@@ -83,7 +83,10 @@ func (w *watchModel) wantSent(upTo uint64) {
 func TestWatchOfARunSendsEveryEventOnce(t *testing.T) {
 	t.Attr("rules", "S5 T10")
 	for seed := range uint64(200) {
-		w := &watchModel{pastWorld: newPastWorld(t, seed), seed: seed, sent: map[string]bool{}, noted: map[string]bool{}, last: map[string]uint64{}}
+		w := &watchModel{
+			pastWorld: newPastWorld(t, seed), seed: seed, sent: map[string]bool{},
+			noted: map[string]bool{}, last: map[string]uint64{},
+		}
 		for range w.IntN(30) {
 			w.live()
 		}

@@ -19,7 +19,9 @@ type taskWatcher struct {
 	id     lease.TaskID
 }
 
-func (s *taskService) newTaskWatcher(ctx context.Context, f *convert.Fields, req *lessorv1.WatchTaskRequest, to *eventSender) (watcher, engine.Watching, error) {
+func (s *taskService) newTaskWatcher(
+	ctx context.Context, f *convert.Fields, req *lessorv1.WatchTaskRequest, to *eventSender,
+) (watcher, engine.Watching, error) {
 	tenant := gate.Identify(ctx).Tenant
 	id, err := parseTaskID(ctx, f, req.GetTaskId())
 	if err == nil && req.GetAfterSequence() != 0 {

@@ -83,7 +83,8 @@ func TestWatchResumesAfterASequence(t *testing.T) {
 		for i, e := range all {
 			rest, err := wiretest.WatchAll(t.Context(), r, &lessorv1.WatchTaskRequest{TaskId: id, AfterSequence: e.GetSequence()})
 			if err != nil || wiretest.EventNames(rest) != wiretest.EventNames(all[i+1:]) {
-				t.Errorf("after sequence %d: %s (%v), want %s", e.GetSequence(), wiretest.EventNames(rest), err, wiretest.EventNames(all[i+1:]))
+				t.Errorf("after sequence %d: %s (%v), want %s", e.GetSequence(), wiretest.EventNames(rest), err,
+					wiretest.EventNames(all[i+1:]))
 			}
 		}
 	})
@@ -192,7 +193,8 @@ func TestWatchAfterARestoreResumesAfterANote(t *testing.T) {
 			}
 			req.AfterSequence = all[0].GetSequence()
 			if got := wiretest.WatchInBackground(t, r, req)(); !strings.HasSuffix(wiretest.EventNames(got), wiretest.EventNames(all[1:])) {
-				t.Errorf("watch of a %s: after sequence %d it has %d events, want %d", name, req.GetAfterSequence(), len(got), len(all)-1)
+				t.Errorf("watch of a %s: after sequence %d it has %d events, want %d", name, req.GetAfterSequence(),
+					len(got), len(all)-1)
 			}
 		}
 	})
@@ -216,7 +218,8 @@ func TestWatchEndsWithADeletedTask(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := <-ended; err != nil || wiretest.EventNames(events) != "SUBMITTED deleted" {
-			t.Errorf("the events are %s, and the watch ended with %v; want SUBMITTED deleted, and OK", wiretest.EventNames(events), err)
+			t.Errorf("the events are %s, and the watch ended with %v; want SUBMITTED deleted, and OK",
+				wiretest.EventNames(events), err)
 		}
 	})
 }
@@ -243,10 +246,12 @@ func TestWatchRun(t *testing.T) {
 		}
 		wiretest.WantIncreasing(t, live)
 		if live[0].GetTaskId() != first || live[len(live)-1].GetTaskId() != second {
-			t.Errorf("the first and the last event are of %s and %s, want %s and %s", live[0].GetTaskId(), live[len(live)-1].GetTaskId(), first, second)
+			t.Errorf("the first and the last event are of %s and %s, want %s and %s", live[0].GetTaskId(),
+				live[len(live)-1].GetTaskId(), first, second)
 		}
 		durable := strings.ReplaceAll(lifeEvents, " progress", "")
-		resumed := wiretest.WatchInBackground(t, r, &lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: live[4].GetSequence()})()
+		resumed := wiretest.WatchInBackground(t, r,
+			&lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: live[4].GetSequence()})()
 		if got := wiretest.EventNames(resumed); got != durable {
 			t.Errorf("resumed after the first task: %s, want %s", got, durable)
 		}
@@ -276,7 +281,8 @@ func TestWatchOfARunResumesAfterEachEventOfACommit(t *testing.T) {
 			}
 			for _, later := range live[i+1:] {
 				if seq := later.GetHistory().GetSequence(); !got[seq] {
-					t.Errorf("a watch that resumes after event %d, at sequence %d, does not get event %d", e.GetHistory().GetSequence(), e.GetSequence(), seq)
+					t.Errorf("a watch that resumes after event %d, at sequence %d, does not get event %d",
+						e.GetHistory().GetSequence(), e.GetSequence(), seq)
 				}
 			}
 		}
@@ -312,7 +318,8 @@ func TestWatchOfARunResumesAfterANote(t *testing.T) {
 			got := wiretest.WatchInBackground(t, r, &lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: e.GetSequence()})()
 			isOthers := func(e *lessorv1.WatchTaskResponse) bool { return e.GetTaskId() == other }
 			if slices.ContainsFunc(all[i+1:], isOthers) && !slices.ContainsFunc(got, isOthers) {
-				t.Errorf("a watch that resumes after %s, at sequence %d, does not get the event of the other task", wiretest.EventNames(all[:i+1]), e.GetSequence())
+				t.Errorf("a watch that resumes after %s, at sequence %d, does not get the event of the other task",
+					wiretest.EventNames(all[:i+1]), e.GetSequence())
 			}
 		}
 		if want := "missed(3,0) SUBMITTED CANCEL_REQUESTED"; !strings.HasPrefix(wiretest.EventNames(all), want) {
@@ -348,7 +355,8 @@ func TestWatchOfARunDuringAStopLeavesNoEventOut(t *testing.T) {
 		shared.Stopping, shared.Store = stopping, stoppingStore{shared.Store, stop}
 		events, err := wiretest.WatchAll(t.Context(), r, &lessorv1.WatchTaskRequest{RunId: "run"})
 		if len(events) > 0 || refusal.CodeOf(err) != refusal.CodeStopping {
-			t.Errorf("the watch has the events %s and ended with %v, want none and %s", wiretest.EventNames(events), err, refusal.CodeStopping)
+			t.Errorf("the watch has the events %s and ended with %v, want none and %s", wiretest.EventNames(events),
+				err, refusal.CodeStopping)
 		}
 	})
 }
@@ -360,7 +368,8 @@ func TestHeadersOfAWatchComeOnceItHasBegun(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		id := r.Submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" }).GetTaskId()
 		all := wiretest.WatchInBackground(t, r, &lessorv1.WatchTaskRequest{RunId: "run"})()
-		stream, err := r.Tasks.WatchTask(t.Context(), &lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: all[0].GetSequence()})
+		stream, err := r.Tasks.WatchTask(t.Context(),
+			&lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: all[0].GetSequence()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -401,7 +410,8 @@ func TestWatchBeginsBeforeTheFirstTask(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		for _, workspace := range []string{"empty", convert.DefaultWorkspace} {
 			req := &lessorv1.WatchTaskRequest{RunId: "run", WorkspaceId: workspace}
-			_, err := wiretest.WatchAll(t.Context(), r, &lessorv1.WatchTaskRequest{RunId: "run", WorkspaceId: workspace, AfterSequence: 1})
+			_, err := wiretest.WatchAll(t.Context(), r,
+				&lessorv1.WatchTaskRequest{RunId: "run", WorkspaceId: workspace, AfterSequence: 1})
 			if status.Code(err) != codes.InvalidArgument {
 				t.Errorf("a watch after an event that workspace %s has not had: %v, want INVALID_ARGUMENT", workspace, err)
 			}
@@ -527,7 +537,8 @@ func TestWatchOfARunSendsMissedEventsFirst(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		wiretest.WantEqual(t, "what was sent", wiretest.EventNames(sent), "SUBMITTED missed(0,1) SUBMITTED SUBMITTED missed(1,1) deleted")
+		wiretest.WantEqual(t, "what was sent", wiretest.EventNames(sent),
+			"SUBMITTED missed(0,1) SUBMITTED SUBMITTED missed(1,1) deleted")
 		wiretest.WantIncreasing(t, sent)
 	})
 }
@@ -656,7 +667,8 @@ func TestSlowWatcherOfARunIsToldOfDeletedTasks(t *testing.T) {
 			r.Submit(t, inRun)
 		}
 		beat := &lessorv1.HeartbeatRequest{
-			TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Progress: &lessorv1.Progress{Message: wiretest.Text(32 << 10)},
+			TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(),
+			Progress: &lessorv1.Progress{Message: wiretest.Text(32 << 10)},
 		}
 		for i := range 400 { // nobody reads, so the windows and then the queue of news fill up
 			beat.Progress.Fraction = float64(i+1) / 400
@@ -701,7 +713,10 @@ func TestSlowWatcherOfARunGetsNothingTwice(t *testing.T) {
 		a := r.Lease(t)
 		r.Start(t, a)
 		synctest.Wait()
-		beat := &lessorv1.HeartbeatRequest{TaskId: id, LeaseId: a.GetLeaseId(), Progress: &lessorv1.Progress{Message: wiretest.Text(32 << 10)}}
+		beat := &lessorv1.HeartbeatRequest{
+			TaskId: id, LeaseId: a.GetLeaseId(),
+			Progress: &lessorv1.Progress{Message: wiretest.Text(32 << 10)},
+		}
 		for i := range 400 { // nobody reads, so the windows and then the queue of news fill up
 			beat.Progress.Fraction = float64(i+1) / 400
 			if _, err := r.Workers.Heartbeat(t.Context(), beat); err != nil {

@@ -24,7 +24,9 @@ type workerService struct {
 }
 
 // Session serves one worker's stream.
-func (s *workerService) Session(stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]) error {
+func (s *workerService) Session(
+	stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse],
+) error {
 	return s.streams.Serve(stream, opener(stream.Context()))
 }
 
@@ -73,7 +75,9 @@ func (s *workerService) Start(ctx context.Context, req *lessorv1.StartRequest) (
 
 // Heartbeat renews a lease. When the call returns, the progress in the heartbeat can be read.
 // Unlike the renewal, the progress is not durable.
-func (s *workerService) Heartbeat(ctx context.Context, req *lessorv1.HeartbeatRequest) (*lessorv1.HeartbeatResponse, error) {
+func (s *workerService) Heartbeat(
+	ctx context.Context, req *lessorv1.HeartbeatRequest,
+) (*lessorv1.HeartbeatResponse, error) {
 	var news []engine.Feed
 	if progress, ok := convert.HeartbeatFeed(req); ok {
 		news = append(news, progress)
@@ -82,7 +86,9 @@ func (s *workerService) Heartbeat(ctx context.Context, req *lessorv1.HeartbeatRe
 }
 
 // Complete reports success.
-func (s *workerService) Complete(ctx context.Context, req *lessorv1.CompleteRequest) (*lessorv1.CompleteResponse, error) {
+func (s *workerService) Complete(
+	ctx context.Context, req *lessorv1.CompleteRequest,
+) (*lessorv1.CompleteResponse, error) {
 	return judged(ctx, s.shared, convert.ParseComplete(req, s.intake()), convert.CompleteResponse)
 }
 
@@ -99,7 +105,9 @@ func (s *workerService) Release(ctx context.Context, req *lessorv1.ReleaseReques
 // judged lets the engine judge one report, with the news that comes with it, and returns the
 // verdict as a normal answer. If it returns an error, there is no verdict, and the worker may send
 // the report again.
-func judged[Res any](ctx context.Context, sh *shared, r *lease.Report, form func(lease.Now, *lease.Answer) *Res, news ...engine.Feed) (*Res, error) {
+func judged[Res any](
+	ctx context.Context, sh *shared, r *lease.Report, form func(lease.Now, *lease.Answer) *Res, news ...engine.Feed,
+) (*Res, error) {
 	noteReport(ctx, r)
 	answers, err := sh.Engine.Judge(ctx, gate.Identify(ctx).Tenant, []*lease.Report{r}, news...)
 	if err != nil {
@@ -129,10 +137,16 @@ const maxFaultText = 256
 // RejectMalformed lets the engine judge a report over HTTP whose body cannot be converted to a
 // request. The verdict is REJECTED. It counts for the lease, which the caller holds by its task
 // token, and is added to the history of the task.
-func (s *Services) RejectMalformed(ctx context.Context, task lease.TaskID, leaseID string, said lease.Kind, wrong *lease.FieldError) error {
+func (s *Services) RejectMalformed(
+	ctx context.Context, task lease.TaskID, leaseID string, said lease.Kind, wrong *lease.FieldError,
+) error {
 	who := gate.Identify(ctx)
-	wrong = &lease.FieldError{Field: lease.Clip(wrong.Field, maxFaultText), Problem: lease.Clip(wrong.Problem, maxFaultText)}
-	_, err := s.shared.Engine.Judge(ctx, who.Tenant, []*lease.Report{{Kind: said, TaskID: task.String(), LeaseID: leaseID, Invalid: wrong}})
+	wrong = &lease.FieldError{
+		Field:   lease.Clip(wrong.Field, maxFaultText),
+		Problem: lease.Clip(wrong.Problem, maxFaultText),
+	}
+	_, err := s.shared.Engine.Judge(ctx, who.Tenant,
+		[]*lease.Report{{Kind: said, TaskID: task.String(), LeaseID: leaseID, Invalid: wrong}})
 	if err != nil {
 		return refusal.Status(err)
 	}

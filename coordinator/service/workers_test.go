@@ -75,13 +75,15 @@ func TestNextAttemptGetsTheCheckpoint(t *testing.T) {
 		if _, err := r.Workers.Heartbeat(t.Context(), claim); err != nil {
 			t.Fatal(err)
 		}
-		res, err := r.Workers.Release(t.Context(), &lessorv1.ReleaseRequest{TaskId: claim.GetTaskId(), LeaseId: claim.GetLeaseId()})
+		res, err := r.Workers.Release(t.Context(),
+			&lessorv1.ReleaseRequest{TaskId: claim.GetTaskId(), LeaseId: claim.GetLeaseId()})
 		if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 			t.Fatalf("release: %v (%v)", res, err)
 		}
 		b := r.Lease(t)
 		if string(b.GetCheckpoint()) != "half" || b.GetAttempt() != 2 || b.GetFencingToken() <= a.GetFencingToken() {
-			t.Errorf("the second assignment is %v, want the checkpoint, attempt 2 and a fencing token above %d", b, a.GetFencingToken())
+			t.Errorf("the second assignment is %v, want the checkpoint, attempt 2 and a fencing token above %d", b,
+				a.GetFencingToken())
 		}
 	})
 }
@@ -227,16 +229,21 @@ func TestLeaseFitsIntoAMessage(t *testing.T) {
 				c.change(spec)
 				part := min(c.tasks, 3<<20/proto.Size(spec)) // a request has to fit, too
 				for n := 0; n < c.tasks; n += part {
-					batch := &lessorv1.BatchSubmitTasksRequest{Tasks: slices.Repeat([]*lessorv1.TaskSpec{spec}, min(part, c.tasks-n))}
+					batch := &lessorv1.BatchSubmitTasksRequest{Tasks: slices.Repeat([]*lessorv1.TaskSpec{spec},
+						min(part, c.tasks-n))}
 					if _, err := r.Tasks.BatchSubmitTasks(t.Context(), batch); err != nil {
 						t.Fatal(err)
 					}
 				}
-				ask := &lessorv1.LeaseRequest{WorkerId: "w", WorkspaceId: spec.GetWorkspaceId(), Queues: []string{"q"}, MaxTasks: 1000}
+				ask := &lessorv1.LeaseRequest{
+					WorkerId: "w", WorkspaceId: spec.GetWorkspaceId(), Queues: []string{"q"},
+					MaxTasks: 1000,
+				}
 				for got := 0; got < c.tasks; {
 					res, err := r.Workers.Lease(t.Context(), ask)
 					if err != nil || len(res.GetAssignments()) == 0 {
-						t.Fatalf("after %d of %d tasks: %d assignments (%v), want at least one more", got, c.tasks, len(res.GetAssignments()), err)
+						t.Fatalf("after %d of %d tasks: %d assignments (%v), want at least one more", got, c.tasks,
+							len(res.GetAssignments()), err)
 					}
 					got += len(res.GetAssignments())
 				}

@@ -317,7 +317,8 @@ func TestOutcomeThatSaysWhenItBegan(t *testing.T) {
 		},
 		lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_FAILED: func(a *lessorv1.Assignment) *lessorv1.Report {
 			return &lessorv1.Report{Report: &lessorv1.Report_Fail{Fail: &lessorv1.FailRequest{
-				TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), StartedAt: at, Error: &lessorv1.TaskError{Message: "no"},
+				TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), StartedAt: at,
+				Error: &lessorv1.TaskError{Message: "no"},
 			}}}
 		},
 		lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_RELEASED: func(a *lessorv1.Assignment) *lessorv1.Report {

@@ -18,7 +18,10 @@ func TestAllocationsOfVerdicts(t *testing.T) {
 	now := lease.Now{Serving: 1, Wall: 1}
 	answers := make([]lease.Answer, items)
 	reports := make([]*lease.Report, items)
-	task := &lease.Task{ID: lease.TaskID{Space: 1, Seq: 1}, Tenant: "t", Workspace: "w", Spec: &lease.Spec{Queue: "q"}, Lease: &lease.Lease{Attempt: 1}}
+	task := &lease.Task{
+		ID: lease.TaskID{Space: 1, Seq: 1}, Tenant: "t", Workspace: "w", Spec: &lease.Spec{Queue: "q"},
+		Lease: &lease.Lease{Attempt: 1},
+	}
 	for i := range items {
 		answers[i], reports[i] = lease.Answer{ExpiresAt: 5, Holding: task.Holding()}, &lease.Report{}
 	}

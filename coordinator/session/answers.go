@@ -70,7 +70,9 @@ func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, answe
 // renewals answers a heartbeat frame. If err is not nil, there are no verdicts, and every item
 // carries err. noNewWork says why the worker gets no new work; it is empty if the worker may get
 // work.
-func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answers []lease.Answer, noNewWork string, err error) {
+func (o *outbox) renewals(
+	corr string, bytes int, reports []*lease.Report, answers []lease.Answer, noNewWork string, err error,
+) {
 	strip(reports)
 	o.put(waitingFrame{reserved: bytes, bytes: len(reports) * answerSize, make: func(now lease.Now, tokens convert.Tokens) *lessorv1.SessionResponse {
 		items, made := make([]*lessorv1.LeaseAck, len(reports)), make([]lessorv1.LeaseAck, len(reports))
@@ -105,7 +107,8 @@ func (o *outbox) cancelLate(reports []*lease.Report, answers []lease.Answer) {
 	for i, a := range answers {
 		if a.Verdict == lease.VerdictCancelled && a.Reason != lease.AlreadyReported {
 			o.cancel(&lessorv1.Cancel{
-				TaskId: reports[i].TaskID, LeaseId: reports[i].LeaseID, Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
+				TaskId: reports[i].TaskID, LeaseId: reports[i].LeaseID, Reason: lessorv1.Reason(a.Reason),
+				Detail: a.Detail,
 			}, 0)
 		}
 	}

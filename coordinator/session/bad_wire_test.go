@@ -46,8 +46,10 @@ func TestStreamWithoutAHandshake(t *testing.T) {
 func TestSlotsAtTheirLimits(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		worker, other := r.OpenSession(t, "w", 1), r.OpenSession(t, "other", 1)
-		worker.WantError(worker.Send(&lessorv1.Capacity{MaxParallel: 1 << 31}), refusal.CodeInvalid, "capacity.max_parallel: is 2147483648; the range is 0 to 10000")
-		worker.WantError(worker.Send(wiretest.Registration(1<<31)), refusal.CodeInvalid, "max_parallel: is 2147483648; the range is 1 to 10000")
+		worker.WantError(worker.Send(&lessorv1.Capacity{MaxParallel: 1 << 31}), refusal.CodeInvalid,
+			"capacity.max_parallel: is 2147483648; the range is 0 to 10000")
+		worker.WantError(worker.Send(wiretest.Registration(1<<31)), refusal.CodeInvalid,
+			"max_parallel: is 2147483648; the range is 1 to 10000")
 		worker.Send(&lessorv1.Capacity{MaxParallel: 0})
 		worker.WantNoFrame()
 		r.SubmitAll(t, 2)

@@ -57,7 +57,8 @@ func TestCancelThatIsSentAgainHasTheRestOfTheGrace(t *testing.T) {
 				wiretest.WantCommitted(t, worker.Report(wiretest.Started(a)))
 				r.Cancel(t, a)
 				asked, first := time.Now(), worker.NextFrame()
-				wiretest.WantEqual(t, "the grace of the first cancel", first.GetCancel().GetGrace().AsDuration().String(), grace.String())
+				wiretest.WantEqual(t, "the grace of the first cancel",
+					first.GetCancel().GetGrace().AsDuration().String(), grace.String())
 				worker.Cut()
 				time.Sleep(away)
 				worker, _ = r.OpenSessionWith(t, "w", 1, wiretest.ResumeFrom(accept, first.GetSeq()-1))
@@ -86,7 +87,8 @@ func TestCancelThatIsNotAcknowledgedHasTheRestOfTheGrace(t *testing.T) {
 		for range 3 {
 			again := worker.NextFrame()
 			wiretest.WantEqual(t, "the id of the frame that is sent again", again.GetId(), first.GetId())
-			wiretest.WantEqual(t, "its grace", again.GetCancel().GetGrace().AsDuration().String(), (grace - time.Since(asked)).String())
+			wiretest.WantEqual(t, "its grace", again.GetCancel().GetGrace().AsDuration().String(),
+				(grace - time.Since(asked)).String())
 		}
 		worker.Ack(first)
 	})
@@ -172,6 +174,7 @@ func TestDispatchesAndCancelsKeepTheirOrder(t *testing.T) {
 				got = append(got, "cancel "+c.GetTaskId())
 			}
 		}
-		wiretest.WantEqual(t, "what came after the first two tasks", strings.Join(got[2:], ", "), strings.Join([]string{id, "cancel " + id, last}, ", "))
+		wiretest.WantEqual(t, "what came after the first two tasks", strings.Join(got[2:], ", "),
+			strings.Join([]string{id, "cancel " + id, last}, ", "))
 	})
 }

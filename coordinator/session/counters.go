@@ -31,18 +31,23 @@ func newCounters() counters {
 	}
 	counter := func(name, help string) prometheus.Counter { return family(name, help).WithLabelValues() }
 	c.missed = counter("lessor_heartbeats_missed_total", "Session heartbeats that did not arrive when they were due.")
-	c.dropped = counter("lessor_feedback_dropped_total", "Feedback items that were dropped because more came than could be passed on.")
+	c.dropped = counter("lessor_feedback_dropped_total",
+		"Feedback items that were dropped because more came than could be passed on.")
 	c.resets = family("lessor_session_resets_total", "Sessions that the coordinator ended, by code.", "code")
 	for _, code := range []string{
-		refusal.CodeSeqGap, refusal.CodeTimeout, refusal.CodeStaleBinding, refusal.CodeKicked, refusal.CodeStopping, refusal.CodeToken,
+		refusal.CodeSeqGap, refusal.CodeTimeout, refusal.CodeStaleBinding, refusal.CodeKicked,
+		refusal.CodeStopping, refusal.CodeToken,
 	} {
 		c.resets.WithLabelValues(code) // rate() needs a first sample of 0
 	}
-	c.resends = counter("lessor_frame_resends_total", "Frames that were sent again because they were unacknowledged, missed, or lost with their stream.")
-	c.repeats = counter("lessor_frame_repeats_total", "Frames that workers sent again although the coordinator had them already.")
+	c.resends = counter("lessor_frame_resends_total",
+		"Frames that were sent again because they were unacknowledged, missed, or lost with their stream.")
+	c.repeats = counter("lessor_frame_repeats_total",
+		"Frames that workers sent again although the coordinator had them already.")
 	gaps := family("lessor_frame_gaps_total", "Gaps reported in the sequence of frames, by direction.", "dir")
 	c.gapsIn, c.gapsOut = gaps.WithLabelValues("in"), gaps.WithLabelValues("out")
-	c.packages = family("lessor_package_operations_total", "Packages that workers were asked to install or uninstall, by what became of it.", "op", "outcome")
+	c.packages = family("lessor_package_operations_total",
+		"Packages that workers were asked to install or uninstall, by what became of it.", "op", "outcome")
 	for _, remove := range []bool{false, true} {
 		for _, done := range []bool{false, true} {
 			c.packageOperations(remove, done)
@@ -72,7 +77,8 @@ func (r *Registry) Collectors() []prometheus.Collector {
 // healthCollector counts sessions by their health, at each scrape.
 type healthCollector struct{ registry *Registry }
 
-var sessionsByHealth = prometheus.NewDesc("lessor_sessions", "Open sessions of workers, by health.", []string{"health"}, nil)
+var sessionsByHealth = prometheus.NewDesc("lessor_sessions", "Open sessions of workers, by health.",
+	[]string{"health"}, nil)
 
 // Describe implements prometheus.Collector.
 func (healthCollector) Describe(to chan<- *prometheus.Desc) { to <- sessionsByHealth }

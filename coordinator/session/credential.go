@@ -23,7 +23,8 @@ func (ss *Session) checkCredential(corr string, a *lessorv1.HandshakeAuth) bool 
 		return true
 	}
 	if subtle.ConstantTimeCompare([]byte(ss.who.Token), []byte(a.GetToken())) != 1 {
-		return ss.deny(corr, "handshake.auth.token: differs from the token of the call", "send the token of the authorization header without the word Bearer, or leave the field empty")
+		return ss.deny(corr, "handshake.auth.token: differs from the token of the call",
+			"send the token of the authorization header without the word Bearer, or leave the field empty")
 	}
 	return true
 }

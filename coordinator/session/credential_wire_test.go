@@ -141,7 +141,8 @@ func TestCertificateIsReplacedAndRevoked(t *testing.T) {
 			began := time.Now()
 			err := leaseAnew(t.Context(), r)
 			if replaced && err != nil || !replaced && wiretest.ProblemOf(err) != string(auth.Revoked) || time.Since(began) > time.Second {
-				t.Errorf("certificate replaced %v: a call %v later got %v, want success within 1 s: %v", replaced, time.Since(began), err, replaced)
+				t.Errorf("certificate replaced %v: a call %v later got %v, want success within 1 s: %v", replaced,
+					time.Since(began), err, replaced)
 			}
 			if replaced {
 				return
@@ -181,7 +182,10 @@ func TestHTTPConnectionEndsWithItsCertificate(t *testing.T) {
 	wiretest.WithCertificates(t, func(t *testing.T, r *wiretest.Rig, cert *x509.Certificate, _ func()) {
 		for _, want := range []string{"", "close"} {
 			req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "https://localhost/v1/leases", nil)
-			req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}, VerifiedChains: [][]*x509.Certificate{{cert}}}
+			req.TLS = &tls.ConnectionState{
+				PeerCertificates: []*x509.Certificate{cert},
+				VerifiedChains:   [][]*x509.Certificate{{cert}},
+			}
 			answer := httptest.NewRecorder()
 			r.HTTP.Handler.ServeHTTP(answer, req)
 			if got := answer.Header().Get("Connection"); got != want {

@@ -82,8 +82,10 @@ func TestCapacityChangesTheSlots(t *testing.T) {
 		worker.WantNoFrame()
 		wiretest.WantCommitted(t, worker.Report(wiretest.Completed(work[1], "")))
 		worker.ReceiveAssignments(1)
-		worker.WantError(worker.Send(&lessorv1.Capacity{MaxParallel: 10_001}), refusal.CodeInvalid, "capacity.max_parallel: is 10001; the range is 0 to 10000")
-		worker.WantError(worker.Send(&lessorv1.Capacity{PerTypeLimits: map[string]uint32{"a": 10_001}}), refusal.CodeInvalid, `capacity.per_type_limits["a"]: is 10001; the range is 0 to 10000`)
+		worker.WantError(worker.Send(&lessorv1.Capacity{MaxParallel: 10_001}), refusal.CodeInvalid,
+			"capacity.max_parallel: is 10001; the range is 0 to 10000")
+		worker.WantError(worker.Send(&lessorv1.Capacity{PerTypeLimits: map[string]uint32{"a": 10_001}}),
+			refusal.CodeInvalid, `capacity.per_type_limits["a"]: is 10001; the range is 0 to 10000`)
 		worker.WantNoFrame()
 		worker.Send(&lessorv1.Capacity{MaxParallel: 3, PerTypeLimits: map[string]uint32{"a": 1}})
 		synctest.Wait()
@@ -229,7 +231,10 @@ func TestResumedSessionKnowsWhatItsWorkerSaid(t *testing.T) {
 					}
 					r.SubmitAll(t, 1)
 					worker.WantNoFrame()
-					worker.SendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"mem_pct": 1, "disk_pct": 1}})
+					worker.SendHeartbeat(&lessorv1.WorkerHeartbeat{
+						Healthy: true,
+						Metrics: map[string]float64{"mem_pct": 1, "disk_pct": 1},
+					})
 					if name == "drain" {
 						worker.WantNoFrame()
 						if w := r.ListedWorker(t, "w"); w.GetState() != lessorv1.WorkerState_WORKER_STATE_DRAINING {
@@ -330,7 +335,8 @@ func TestLeaseFollowsTheStream(t *testing.T) {
 					t.Errorf("the stream holds %d leases, want 1", n)
 				}
 				r.Cancel(t, a)
-				wiretest.WantEqual(t, "the cancelled lease", wiretest.NextPayload[*lessorv1.Cancel](worker).GetLeaseId(), a.GetLeaseId())
+				wiretest.WantEqual(t, "the cancelled lease",
+					wiretest.NextPayload[*lessorv1.Cancel](worker).GetLeaseId(), a.GetLeaseId())
 				wiretest.WantCommitted(t, worker.Report(wiretest.Completed(a, "")))
 				worker.ReceiveAssignments(1)
 			})
@@ -393,7 +399,8 @@ func TestDispatchFramesAreBounded(t *testing.T) {
 		const tasks = 60
 		heavy := func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 200<<10) }
 		wordy := func(s *lessorv1.TaskSpec) {
-			s.Type, s.RunId, s.TaskKey, s.AssetId, s.IdempotencyKey = wiretest.Text(256), wiretest.Text(256), wiretest.Text(256), wiretest.Text(256), ""
+			s.Type, s.RunId, s.TaskKey, s.AssetId, s.IdempotencyKey = wiretest.Text(256), wiretest.Text(256),
+				wiretest.Text(256), wiretest.Text(256), ""
 			s.Labels = map[string]string{}
 			for i := range 64 {
 				s.Labels[wiretest.Text(200)+string(rune('A'+i))] = wiretest.Text(256)

@@ -219,10 +219,14 @@ func TestStopWhileASessionOpens(t *testing.T) {
 			stopping, stop := context.WithCancel(t.Context())
 			ctx, cancel := context.WithCancel(wiretest.ContextAfterGate(t.Context(), t))
 			s := session.New(session.Deps{
-				Config: cfg, Limits: lease.DefaultLimits(), Logger: slog.New(slog.DiscardHandler), Engine: r.Engine, Quotas: wiretest.NoQuotas(),
+				Config: cfg, Limits: lease.DefaultLimits(), Logger: slog.New(slog.DiscardHandler), Engine: r.Engine,
+				Quotas:   wiretest.NoQuotas(),
 				Registry: open, Stopping: stopping,
 			})
-			frames := []*lessorv1.SessionRequest{worker.NewFrame(wiretest.HandshakeOf("w")), worker.NewFrame(wiretest.Registration(1))}
+			frames := []*lessorv1.SessionRequest{
+				worker.NewFrame(wiretest.HandshakeOf("w")),
+				worker.NewFrame(wiretest.Registration(1)),
+			}
 			if err := s.Serve(&scriptedStream{ctx: ctx, frames: frames, before: i, stop: stop}, session.Caller{Identity: gate.Identify(ctx).Identity}); err != nil {
 				t.Fatal(err)
 			}

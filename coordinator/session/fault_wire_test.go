@@ -66,7 +66,10 @@ func TestFaultEndsItsStream(t *testing.T) {
 // place of its verdict. The stream does not end.
 func TestReportThatCannotBeJudgedGetsAnError(t *testing.T) {
 	t.Attr("rules", "W14 W3")
-	items := []*lessorv1.Report{wiretest.Started(&lessorv1.Assignment{LeaseId: "x"}), wiretest.Started(&lessorv1.Assignment{LeaseId: "y"})}
+	items := []*lessorv1.Report{
+		wiretest.Started(&lessorv1.Assignment{LeaseId: "x"}),
+		wiretest.Started(&lessorv1.Assignment{LeaseId: "y"}),
+	}
 	wantNone := func(t *testing.T, verdicts []*lessorv1.ReportVerdict, code string) {
 		t.Helper()
 		for i, v := range verdicts {
@@ -109,7 +112,8 @@ func TestReportThatCannotBeJudgedGetsAnError(t *testing.T) {
 // withoutEngine returns a rig that serves workers with an engine that has stopped.
 func withoutEngine(t *testing.T) *wiretest.Rig {
 	t.Helper()
-	s, lis := grpc.NewServer(grpc.ForceServerCodecV2(wiretest.Codec()), grpc.ChainStreamInterceptor(wiretest.OpenGate(t).Stream)), bufconn.Listen(1<<10)
+	s, lis := grpc.NewServer(grpc.ForceServerCodecV2(wiretest.Codec()),
+		grpc.ChainStreamInterceptor(wiretest.OpenGate(t).Stream)), bufconn.Listen(1<<10)
 	lessorv1.RegisterWorkerServiceServer(s, wiretest.Stopped(t).Services.Workers)
 	go func() { _ = s.Serve(lis) }()
 	conn := wiretest.Dial(t, lis)

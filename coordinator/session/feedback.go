@@ -82,7 +82,8 @@ func (ss *Session) refuseItems(corr string, problems []string, wrong, good int) 
 		ss.refuse(corr, refusal.CodeInvalid, message, "correct the items and send them again")
 		return
 	}
-	ss.answerError(corr, refusal.CodeInvalid, message, fmt.Sprintf("correct the items and send them in another frame; the other %d were taken", good))
+	ss.answerError(corr, refusal.CodeInvalid, message,
+		fmt.Sprintf("correct the items and send them in another frame; the other %d were taken", good))
 }
 
 // countsOf returns news that tells watchers how many items they miss, without their content: one

@@ -46,7 +46,8 @@ func TestFeedbackReachesWatchers(t *testing.T) {
 		_, volatile, _ := strings.Cut(wiretest.EventNames(events), "STARTED ")
 		wiretest.WantEqual(t, "the watch", volatile, "progress chunk chunk progress chunk COMPLETED")
 		if shown := r.Get(t, id); shown.GetProgress().GetStage() != "two" || len(shown.GetFeedback()) != 3 {
-			t.Errorf("after the report GetTask shows %v and %v, want stage two and three chunks", shown.GetProgress(), shown.GetFeedback())
+			t.Errorf("after the report GetTask shows %v and %v, want stage two and three chunks", shown.GetProgress(),
+				shown.GetFeedback())
 		}
 	})
 }
@@ -192,7 +193,8 @@ func TestWrongItemsOfFeedback(t *testing.T) {
 			}
 		}
 		m := worker.NewFrame(&lessorv1.Feedback{Items: append(slices.Repeat([]*lessorv1.FeedbackItem{wrong}, 12), good, wrong, good)})
-		e := worker.WantError(worker.SendFrame(m), refusal.CodeInvalid, "feedback.items[0].progress: is 7; the range is 0 to 1; feedback.items[1].")
+		e := worker.WantError(worker.SendFrame(m), refusal.CodeInvalid,
+			"feedback.items[0].progress: is 7; the range is 0 to 1; feedback.items[1].")
 		if all := e.GetMessage(); strings.Count(all, "is 7") != 10 || !strings.HasSuffix(all, "; and 3 more") {
 			t.Errorf("the error says %q, want ten items and 3 more", all)
 		}
@@ -365,7 +367,8 @@ func TestLastFeedbackIsStoredWithTheTask(t *testing.T) {
 		synctest.Wait()
 		release()
 		events := stop()
-		wiretest.WantEqual(t, "the watch", wiretest.EventNames(events), "SUBMITTED GRANTED ACKNOWLEDGED STARTED progress chunk chunk COMPLETED")
+		wiretest.WantEqual(t, "the watch", wiretest.EventNames(events),
+			"SUBMITTED GRANTED ACKNOWLEDGED STARTED progress chunk chunk COMPLETED")
 		wiretest.WantIncreasing(t, events)
 		if p := events[4].GetProgress(); p.GetMetrics()["loss"] != 0.25 || p.GetAttempt() != 1 {
 			t.Errorf("the progress event is %v, want the metrics and attempt 1", p)
@@ -425,7 +428,8 @@ func TestProgressGoesBackToZero(t *testing.T) {
 				seen = append(seen, strings.TrimSpace(fmt.Sprintf("%g %s %s", p.GetFraction(), p.GetStage(), p.GetMessage())))
 			}
 		}
-		wiretest.WantEqual(t, "the progress events", strings.Join(seen, "; "), "0.75 first; 0.75 first more to do; 0 second more to do")
+		wiretest.WantEqual(t, "the progress events", strings.Join(seen, "; "),
+			"0.75 first; 0.75 first more to do; 0 second more to do")
 		bad := worker.Send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{withIDs(&lessorv1.FeedbackItem{ZeroProgress: true, Progress: 0.5})}})
 		worker.WantError(bad, refusal.CodeInvalid, "feedback.items[0].zero_progress: is set, but progress is 0.5")
 	})
@@ -465,7 +469,8 @@ func TestTooMuchFeedbackIsDropped(t *testing.T) {
 			t.Errorf("watchers got %d of %d items and missed %d; the last one was %s; want the last ones, and at least half missed", kept, flood, missed, last)
 		}
 		wiretest.WantContains(t, "the watch of the other session's task", wiretest.EventNames(neighbour()), "progress chunk")
-		wiretest.WantContains(t, "metrics", wiretest.GetPath(t, r, "/metrics", http.StatusOK), fmt.Sprintf("lessor_feedback_dropped_total %d", missed))
+		wiretest.WantContains(t, "metrics", wiretest.GetPath(t, r, "/metrics", http.StatusOK),
+			fmt.Sprintf("lessor_feedback_dropped_total %d", missed))
 	})
 }
 
@@ -504,7 +509,8 @@ func TestFeedbackBeforeReportsIsBounded(t *testing.T) {
 			t.Errorf("watchers got %d of %d items and missed %d, and the last one was %s; want items of about 1 MiB, and the one after the hang",
 				kept, rounds*items+1, missed, last)
 		}
-		wiretest.WantContains(t, "metrics", wiretest.GetPath(t, r, "/metrics", http.StatusOK), fmt.Sprintf("lessor_feedback_dropped_total %d", missed))
+		wiretest.WantContains(t, "metrics", wiretest.GetPath(t, r, "/metrics", http.StatusOK),
+			fmt.Sprintf("lessor_feedback_dropped_total %d", missed))
 	})
 }
 
@@ -548,7 +554,8 @@ func TestKeptSessionHoldsNoFeedback(t *testing.T) {
 			}
 		}
 		if kept < items || kept+missed != 2*items {
-			t.Errorf("watchers got %d items and missed %d, want at least %d of %d, and the rest missed", kept, missed, items, 2*items)
+			t.Errorf("watchers got %d items and missed %d, want at least %d of %d, and the rest missed", kept, missed,
+				items, 2*items)
 		}
 	})
 }

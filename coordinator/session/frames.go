@@ -26,7 +26,8 @@ func (ss *Session) takeFrame(f *Frame) bool {
 		defer ss.in.leave()
 	}
 	if problem := ss.checkIDs(f); problem != "" {
-		return ss.refuse(m.GetId(), refusal.CodeInvalid, problem, "give every frame a short id of its own, and send valid protobuf with UTF-8 strings")
+		return ss.refuse(m.GetId(), refusal.CodeInvalid, problem,
+			"give every frame a short id of its own, and send valid protobuf with UTF-8 strings")
 	}
 	ss.logFrame(m)
 	if why, remedy := ss.envelope(f); why != "" {
@@ -123,9 +124,11 @@ func (ss *Session) envelope(f *Frame) (why, remedy string) {
 	if t := m.GetTenant(); t != ss.who.Tenant && (first || t != "") {
 		if first && t != "" {
 			ss.asksTenant.Store(true)
-			ss.log.Info("a worker was told the tenant of its credential, since it has stated another one", "stated", lease.Clip(t, maxWords))
+			ss.log.Info("a worker was told the tenant of its credential, since it has stated another one",
+				"stated", lease.Clip(t, maxWords))
 		}
-		return fmt.Sprintf("tenant: is %q; it must be %q, the tenant of the caller", lease.Clip(t, maxWords), ss.who.Tenant),
+		return fmt.Sprintf("tenant: is %q; it must be %q, the tenant of the caller", lease.Clip(t, maxWords),
+				ss.who.Tenant),
 			"send that tenant, or connect with a credential of the tenant that you mean"
 	}
 	s := m.GetSender()
@@ -190,7 +193,8 @@ func (ss *Session) handle(f *Frame, kind frameKind) bool {
 	state := ss.current()
 	next, allowed := moves[state][kind]
 	if !allowed {
-		return ss.refuse(m.GetId(), refusal.CodeUnknown, fmt.Sprintf("%s is not allowed in the state %s", payloadName(m), stateNames[state]), remedies[state])
+		return ss.refuse(m.GetId(), refusal.CodeUnknown,
+			fmt.Sprintf("%s is not allowed in the state %s", payloadName(m), stateNames[state]), remedies[state])
 	}
 	if asks := frameAccess[kind]; !ss.who.Role.Has(asks) {
 		err := &refusal.RoleError{What: payloadName(m), Has: ss.who.Role, Asks: asks}
@@ -233,13 +237,16 @@ func (ss *Session) work(m *lessorv1.SessionRequest, kind frameKind, next session
 // workerError handles an error frame of the worker.
 func (ss *Session) workerError(m *lessorv1.SessionRequest) {
 	e := m.GetError()
-	ss.log.Warn("worker reports an error", "corr", m.GetCorr(), "code", lease.Clip(e.GetCode(), maxWords), "message", lease.Clip(e.GetMessage(), maxWords))
+	ss.log.Warn("worker reports an error", "corr", m.GetCorr(), "code", lease.Clip(e.GetCode(), maxWords),
+		"message", lease.Clip(e.GetMessage(), maxWords))
 	switch {
 	case ss.member == nil:
 	case e.GetCode() == refusal.CodeSeqGap:
 		ss.srv.Registry.gapsOut.Inc()
 		if !ss.out.resendFrom(e.GetExpectedSeq()) {
-			ss.reset(refusal.CodeSeqGap, fmt.Sprintf("the frame with seq %d is not stored: it is too old, or was never sent", e.GetExpectedSeq()), 0)
+			ss.reset(refusal.CodeSeqGap,
+				fmt.Sprintf("the frame with seq %d is not stored: it is too old, or was never sent",
+					e.GetExpectedSeq()), 0)
 		}
 	case e.GetCode() == refusal.CodeConcurrency:
 		ss.refusesKey(m.GetId(), e)

@@ -199,7 +199,10 @@ func (p *scriptRun) step(b byte) {
 		p.send(a, wiretest.HandshakeOf(a.name))
 	case 'U': // resume
 		h := wiretest.HandshakeOf(a.name)
-		h.Resume = &lessorv1.Resume{SessionId: a.accept.GetSessionId(), SessionToken: a.accept.GetSessionToken(), LastSeenSeq: a.newest}
+		h.Resume = &lessorv1.Resume{
+			SessionId: a.accept.GetSessionId(), SessionToken: a.accept.GetSessionToken(),
+			LastSeenSeq: a.newest,
+		}
 		p.send(a, h)
 	case 'W': // a new instance that replaces the worker's first one
 		h := wiretest.HandshakeOf(a.name)
@@ -235,7 +238,8 @@ func (p *scriptRun) step(b byte) {
 	case 'P':
 		c := p.nextByte()
 		p.send(a, &lessorv1.PkgEvent{
-			Name: "p", Version: fmt.Sprint(c >> 1 & 1), OperationId: fmt.Sprint(c >> 2 & 3), Status: lessorv1.PackageStatus(1 + (c>>4+c&1)%5),
+			Name: "p", Version: fmt.Sprint(c >> 1 & 1), OperationId: fmt.Sprint(c >> 2 & 3),
+			Status: lessorv1.PackageStatus(1 + (c>>4+c&1)%5),
 		})
 	case 'Y':
 		if a.last != nil {
@@ -259,10 +263,12 @@ func (p *scriptRun) step(b byte) {
 func (p *scriptRun) order(o packageOrder) *lessorv1.PackageOperation {
 	all := &lessorv1.WorkerFilter{}
 	if o.remove {
-		m, _ := p.admin.UninstallPackage(p.ctx(), &lessorv1.UninstallPackageRequest{Name: "p", Version: o.version, Workers: all, RequestId: o.id})
+		m, _ := p.admin.UninstallPackage(p.ctx(),
+			&lessorv1.UninstallPackageRequest{Name: "p", Version: o.version, Workers: all, RequestId: o.id})
 		o.last = m.GetOperation()
 	} else {
-		m, _ := p.admin.InstallPackage(p.ctx(), &lessorv1.InstallPackageRequest{Name: "p", Version: o.version, Workers: all, RequestId: o.id})
+		m, _ := p.admin.InstallPackage(p.ctx(),
+			&lessorv1.InstallPackageRequest{Name: "p", Version: o.version, Workers: all, RequestId: o.id})
 		o.last = m.GetOperation()
 	}
 	if o.last == nil {
@@ -286,7 +292,10 @@ func (p *scriptRun) order(o packageOrder) *lessorv1.PackageOperation {
 
 func (p *scriptRun) callProducer(b byte) {
 	if b != 'K' {
-		spec := &lessorv1.TaskSpec{Queue: "q", HeartbeatTimeout: durationpb.New(30 * time.Second), CancelGrace: durationpb.New(5 * time.Second)}
+		spec := &lessorv1.TaskSpec{
+			Queue: "q", HeartbeatTimeout: durationpb.New(30 * time.Second),
+			CancelGrace: durationpb.New(5 * time.Second),
+		}
 		if b == 'M' {
 			spec.Requirements = &lessorv1.Requirements{Package: "p@0"}
 		}
@@ -334,7 +343,10 @@ func (p *scriptRun) frameID(a *scriptWorker) string {
 }
 
 func (p *scriptRun) send(a *scriptWorker, payload proto.Message) {
-	m := &lessorv1.SessionRequest{Id: p.frameID(a), Tenant: gate.DefaultTenant, Sender: &lessorv1.Sender{Role: "worker", Id: a.name}, Seq: a.seq}
+	m := &lessorv1.SessionRequest{
+		Id: p.frameID(a), Tenant: gate.DefaultTenant,
+		Sender: &lessorv1.Sender{Role: "worker", Id: a.name}, Seq: a.seq,
+	}
 	if a.seq > 0 {
 		a.seq++
 	}
@@ -475,7 +487,10 @@ type fakeStream struct {
 
 func newFakeStream(ctx context.Context) *fakeStream {
 	ctx, cut := context.WithCancel(ctx)
-	return &fakeStream{ctx: ctx, cut: cut, in: make(chan []byte, 1000), out: make(chan *lessorv1.SessionResponse, 10_000), ended: make(chan struct{})}
+	return &fakeStream{
+		ctx: ctx, cut: cut, in: make(chan []byte, 1000),
+		out: make(chan *lessorv1.SessionResponse, 10_000), ended: make(chan struct{}),
+	}
 }
 
 func (s *fakeStream) Context() context.Context { return s.ctx }

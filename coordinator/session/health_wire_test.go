@@ -194,7 +194,10 @@ func TestSaturatedWorkerIsShown(t *testing.T) {
 		wantHealth(worker, healthy)
 		worker.Send(&lessorv1.Capacity{MaxParallel: 1})
 		for range 7 { // without the metric inflight, the leases in the heartbeat count
-			worker.SendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"x": 1}, Leases: []*lessorv1.HeartbeatRequest{wiretest.Renewal(a[0])}})
+			worker.SendHeartbeat(&lessorv1.WorkerHeartbeat{
+				Healthy: true, Metrics: map[string]float64{"x": 1},
+				Leases: []*lessorv1.HeartbeatRequest{wiretest.Renewal(a[0])},
+			})
 			time.Sleep(10 * time.Second)
 		}
 		wantHealth(worker, saturated)
@@ -277,7 +280,8 @@ func TestExplanationSaysWhyAWorkerGetsNoWork(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				wiretest.WantEqual(t, "the summary", x.GetSummary(), "READY: no suitable worker takes new work; of the only one: "+want)
+				wiretest.WantEqual(t, "the summary", x.GetSummary(),
+					"READY: no suitable worker takes new work; of the only one: "+want)
 			})
 		})
 	}

@@ -96,7 +96,10 @@ func (ss *Session) newPart(o PackageOrder) *packagePart {
 // part that is in an inventory.
 func (p *packagePart) tell(status lessorv1.PackageStatus, code, detail string) {
 	was := p.result.Load()
-	p.result.Store(&lessorv1.PackageResult{WorkerId: was.GetWorkerId(), SessionId: was.GetSessionId(), Status: status, Code: code, Detail: detail})
+	p.result.Store(&lessorv1.PackageResult{
+		WorkerId: was.GetWorkerId(), SessionId: was.GetSessionId(),
+		Status: status, Code: code, Detail: detail,
+	})
 	if status != p.order.begun() {
 		p.stream = nil
 		close(p.ended)
@@ -209,13 +212,16 @@ func (v *inventory) begin(p *packagePart) (under *packagePart, tell bool) {
 		return p, false
 	case slices.ContainsFunc(v.underWay, func(was *packagePart) bool { return was.order.opposes(o) }):
 		// nobody could tell which of the two fails
-		p.tell(failed, refusal.CodePkgInvalid, "the worker does the opposite under the same request_id; choose another one")
+		p.tell(failed, refusal.CodePkgInvalid,
+			"the worker does the opposite under the same request_id; choose another one")
 		return p, false
 	case len(v.underWay) >= maxUnderWay:
-		p.tell(failed, refusal.CodeOverloaded, fmt.Sprintf("the worker has %d packages to install or remove; wait for some of them", maxUnderWay))
+		p.tell(failed, refusal.CodeOverloaded,
+			fmt.Sprintf("the worker has %d packages to install or remove; wait for some of them", maxUnderWay))
 		return p, false
 	case all[o.id()] == nil && !o.Remove && len(all) >= lease.MaxCapabilities:
-		p.tell(failed, refusal.CodePkgInvalid, fmt.Sprintf("the worker has %d packages, as many as it may; remove some", lease.MaxCapabilities))
+		p.tell(failed, refusal.CodePkgInvalid,
+			fmt.Sprintf("the worker has %d packages, as many as it may; remove some", lease.MaxCapabilities))
 		return p, false
 	}
 	p.shows = &lessorv1.Package{Name: o.Name, Version: o.Version, Status: o.begun()}
@@ -285,7 +291,10 @@ func (v *inventory) settle(p *packagePart, status lessorv1.PackageStatus, code, 
 func (v *inventory) toldBefore(m *lessorv1.PkgEvent) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return slices.ContainsFunc(v.ended, func(p endedPart) bool { return p.status == m.GetStatus() && p.order.answeredBy(m) })
+	return slices.ContainsFunc(v.ended, func(p endedPart) bool {
+		return p.status == m.GetStatus() &&
+			p.order.answeredBy(m)
+	})
 }
 
 // end takes the parts out of the inventory of which the worker has not told, and can no longer

@@ -39,8 +39,9 @@ func TestListWorkersShowsSessions(t *testing.T) {
 		want := &lessorv1.Worker{
 			WorkerId: "w", SessionId: id, Info: info, State: lessorv1.WorkerState_WORKER_STATE_HEARTBEATING,
 			Capabilities: m.GetCapabilities(), WorkspaceId: "space", Queues: []string{"q", "p"}, Leases: 1, PoolId: "gpu",
-			Metrics: map[string]float64{"cpu_pct": 12.5},
-			Health:  lessorv1.WorkerHealth_WORKER_HEALTH_UNHEALTHY, HealthDetail: "the worker reports that it is not healthy: no new work",
+			Metrics:      map[string]float64{"cpu_pct": 12.5},
+			Health:       lessorv1.WorkerHealth_WORKER_HEALTH_UNHEALTHY,
+			HealthDetail: "the worker reports that it is not healthy: no new work",
 		}
 		if !proto.Equal(got, want) {
 			t.Errorf("listed as\n%v, want\n%v", got, want)

@@ -33,7 +33,8 @@ func (ss *Session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) 
 		f.Fail("handshake.auth.mode", "is %d, which this coordinator does not know", mode)
 	}
 	if f.Err != nil {
-		return ss.refuse(m.GetId(), refusal.CodeInvalid, f.Err.Error(), "correct the field and send the handshake again")
+		return ss.refuse(m.GetId(), refusal.CodeInvalid, f.Err.Error(),
+			"correct the field and send the handshake again")
 	}
 	convert.DropUnknown(w)
 	if ss.sender != w.GetName() {
@@ -113,9 +114,12 @@ func (ss *Session) accept(m *lessorv1.SessionRequest, a admission, w *lessorv1.W
 	accepted := &lessorv1.SessionResponse{
 		Id: "c1", Seq: a.lastSeen, Corr: m.GetId(), Ack: ackOf(m),
 		Payload: &lessorv1.SessionResponse_Accept{Accept: &lessorv1.Accept{
-			SessionId: ss.id, HeartbeatInterval: durationpb.New(cfg.HeartbeatInterval), IdleTimeout: durationpb.New(cfg.IdleTimeout),
-			ServerTime: convert.Stamp(now), CoordinatorVersion: ss.srv.Version, Resumed: a.resumed, NextSeq: a.nextSeq, ExpiresAt: convert.Stamp(until),
-			SessionToken:    ss.srv.sessionTokens.issue(ss.who.Tenant, w.GetName(), ticket{session: ss.id, gen: a.gen, until: until}),
+			SessionId: ss.id, HeartbeatInterval: durationpb.New(cfg.HeartbeatInterval),
+			IdleTimeout: durationpb.New(cfg.IdleTimeout),
+			ServerTime:  convert.Stamp(now), CoordinatorVersion: ss.srv.Version, Resumed: a.resumed,
+			NextSeq: a.nextSeq, ExpiresAt: convert.Stamp(until),
+			SessionToken: ss.srv.sessionTokens.issue(ss.who.Tenant, w.GetName(),
+				ticket{session: ss.id, gen: a.gen, until: until}),
 			MaxMessageBytes: uint64(ss.srv.MaxMessage),
 		}},
 	}
@@ -140,10 +144,12 @@ func (ss *Session) adopt(a admission, w *lessorv1.WorkerInfo) bool {
 		ss.srv.resumes.leave(a.state, ss, false)
 		return false
 	}
-	ss.id, ss.in, ss.out, ss.packages, ss.feeds, ss.admission = a.state.id, &a.state.in, a.state.out, &a.state.packages, a.state.feeds, a
+	ss.id, ss.in, ss.out, ss.packages, ss.feeds, ss.admission = a.state.id, &a.state.in, a.state.out,
+		&a.state.packages, a.state.feeds, a
 	ss.info, ss.log, ss.state = w, ss.out.log, handshaking
 	ss.health.selfReport = a.said
 	ss.drainAsked = ss.srv.Registry.add(ss)
-	ss.log.Info("session opened", "instance", w.GetInstanceId(), "version", w.GetVersion(), "hostname", w.GetHostname(), "resumed", a.resumed)
+	ss.log.Info("session opened", "instance", w.GetInstanceId(), "version", w.GetVersion(), "hostname",
+		w.GetHostname(), "resumed", a.resumed)
 	return true
 }

@@ -30,7 +30,8 @@ func TestAcceptHasTheSettingsOfTheSession(t *testing.T) {
 		wiretest.WantEqual(t, "session_id", a.GetSessionId(), r.ListedWorker(t, "w").GetSessionId())
 		wiretest.WantEqual(t, "coordinator_version", a.GetCoordinatorVersion(), "test")
 		if a.GetHeartbeatInterval().AsDuration() != defaultHeartbeat || a.GetIdleTimeout().AsDuration() != defaultIdle || a.GetServerTime() == nil || a.GetMaxMessageBytes() != minMessage {
-			t.Errorf("the accept is %v, want interval %v, idle timeout %v, a server time and 4 MiB", a, defaultHeartbeat, defaultIdle)
+			t.Errorf("the accept is %v, want interval %v, idle timeout %v, a server time and 4 MiB", a,
+				defaultHeartbeat, defaultIdle)
 		}
 	})
 }
@@ -81,7 +82,8 @@ func TestDeniedFrameEndsTheSession(t *testing.T) {
 						t.Errorf("%s is in the log: %v, want %v:\n%s", line, !want, want, log)
 					}
 				}
-				counted := strings.Contains(wiretest.GetPath(t, r, "/metrics", http.StatusOK), `lessor_session_resets_total{code="`+refusal.CodeDenied+`"} 1`)
+				counted := strings.Contains(wiretest.GetPath(t, r, "/metrics", http.StatusOK),
+					`lessor_session_resets_total{code="`+refusal.CodeDenied+`"} 1`)
 				if counted != !asks {
 					t.Errorf("the metrics count the end of the session: %v, want %v", counted, !asks)
 				}

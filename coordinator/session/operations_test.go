@@ -63,7 +63,8 @@ func TestOrdersToManyWorkers(t *testing.T) {
 		srv, workers := &Server{resumes: newResumeTable()}, make([]*Session, 2*ordersAtOnce+6)
 		for i := range workers {
 			workers[i] = &Session{
-				srv: srv, id: fmt.Sprint(i), stream: &line{serving: t.Context()}, out: newOutbox(slog.New(slog.DiscardHandler)), packages: &inventory{},
+				srv: srv, id: fmt.Sprint(i), stream: &line{serving: t.Context()},
+				out: newOutbox(slog.New(slog.DiscardHandler)), packages: &inventory{},
 				admission: admission{state: &resumeState{}}, view: view{info: &lessorv1.WorkerInfo{}, installs: true},
 			}
 			workers[i].slotsMu.Lock() // as while a commit goes on

@@ -101,5 +101,8 @@ func (ss *Session) Kick(reason string, away time.Duration, ended bool, by string
 	if reason != "" {
 		why += ": " + reason
 	}
-	ss.resetWith(&lessorv1.Reset{Code: refusal.CodeKicked, Reason: why, RetryAfter: convert.Span(away), LeasesEnded: ended})
+	ss.resetWith(&lessorv1.Reset{
+		Code: refusal.CodeKicked, Reason: why, RetryAfter: convert.Span(away),
+		LeasesEnded: ended,
+	})
 }

@@ -54,7 +54,8 @@ func openInstaller(t *testing.T, r *wiretest.Rig, name string, packages ...strin
 // once.
 func install(t *testing.T, r *wiretest.Rig, workers *lessorv1.WorkerFilter) *lessorv1.PackageOperation {
 	t.Helper()
-	res, err := r.Admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{Name: "model", Version: "2", Workers: workers, RequestId: "op"})
+	res, err := r.Admin.InstallPackage(t.Context(),
+		&lessorv1.InstallPackageRequest{Name: "model", Version: "2", Workers: workers, RequestId: "op"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,9 @@ func event(s lessorv1.PackageStatus, code, detail string) *lessorv1.PkgEvent {
 }
 
 // wantOperation checks an operation that one session carries out.
-func wantOperation(t *testing.T, what string, m *lessorv1.PackageOperation, s lessorv1.PackageStatus, code string, done, failed uint32) {
+func wantOperation(
+	t *testing.T, what string, m *lessorv1.PackageOperation, s lessorv1.PackageStatus, code string, done, failed uint32,
+) {
 	t.Helper()
 	got := m.GetResults()
 	if len(got) != 1 || m.GetSessions() != 1 || got[0].GetStatus() != s || got[0].GetCode() != code || m.GetDone() != done || m.GetFailed() != failed {
@@ -81,7 +84,8 @@ func wantPackages(t *testing.T, r *wiretest.Rig, worker string, want ...string) 
 	t.Helper()
 	var got []string
 	for _, p := range r.ListedWorker(t, worker).GetPackages() {
-		got = append(got, fmt.Sprintf("%s@%s %s %s", p.GetName(), p.GetVersion(), strings.TrimPrefix(p.GetStatus().String(), "PACKAGE_STATUS_"), p.GetDetail()))
+		got = append(got, fmt.Sprintf("%s@%s %s %s", p.GetName(), p.GetVersion(),
+			strings.TrimPrefix(p.GetStatus().String(), "PACKAGE_STATUS_"), p.GetDetail()))
 	}
 	for i := range got {
 		got[i] = strings.TrimSpace(got[i])
@@ -116,7 +120,8 @@ func TestTasksAreGrantedByPackage(t *testing.T) {
 			t.Errorf("the task of %q is granted to a worker that has model@20 only, want that of any version", got)
 		}
 		for id, want := range map[string]int{"model@3": 0, "@s/tool@1": 2, "model@2": 1} {
-			res, err := r.Workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "unary", Queues: []string{"q"}, MaxTasks: 10, Packages: []string{id}})
+			res, err := r.Workers.Lease(t.Context(),
+				&lessorv1.LeaseRequest{WorkerId: "unary", Queues: []string{"q"}, MaxTasks: 10, Packages: []string{id}})
 			if err != nil || len(res.GetAssignments()) != want {
 				t.Errorf("%d tasks (%v) for a caller that has %s, want %d", len(res.GetAssignments()), err, id, want)
 			}
@@ -136,7 +141,8 @@ func TestInstallPackage(t *testing.T) {
 		answers := make(chan *lessorv1.InstallPackageResponse, 1)
 		go func() {
 			res, err := r.Admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{
-				Name: "model", Version: "2", Source: "https://models.example/2?key=secret", Sha256: strings.Repeat("AB", 32), Workers: &lessorv1.WorkerFilter{},
+				Name: "model", Version: "2", Source: "https://models.example/2?key=secret",
+				Sha256: strings.Repeat("AB", 32), Workers: &lessorv1.WorkerFilter{},
 				Wait: durationpb.New(time.Minute), RequestId: "op",
 			})
 			if err != nil {
@@ -182,7 +188,8 @@ func TestInstallIsAuditedBeforeItsEnd(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		go func() {
 			_, _ = r.Admin.InstallPackage(ctx, &lessorv1.InstallPackageRequest{
-				Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}, Wait: durationpb.New(time.Minute), RequestId: "op",
+				Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}, Wait: durationpb.New(time.Minute),
+				RequestId: "op",
 			})
 		}()
 		wiretest.NextPayload[*lessorv1.PkgInstall](worker)
@@ -206,7 +213,10 @@ func TestUninstallPackage(t *testing.T) {
 	t.Attr("rules", "W13")
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		worker := openInstaller(t, r, "w", "model@2", "base@1")
-		req := &lessorv1.UninstallPackageRequest{Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{WorkerId: "w"}, RequestId: "op"}
+		req := &lessorv1.UninstallPackageRequest{
+			Name: "model", Version: "2",
+			Workers: &lessorv1.WorkerFilter{WorkerId: "w"}, RequestId: "op",
+		}
 		res, err := r.Admin.UninstallPackage(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
@@ -278,7 +288,11 @@ func TestPackageOperationRefusedAfterAnother(t *testing.T) {
 			wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 				worker := openInstaller(t, r, "w")
 				for _, id := range []string{"op", "op2"} {
-					_, err := r.Admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}, RequestId: id})
+					_, err := r.Admin.InstallPackage(t.Context(),
+						&lessorv1.InstallPackageRequest{
+							Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{},
+							RequestId: id,
+						})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -326,7 +340,8 @@ func TestWorkersThatInstallNothing(t *testing.T) {
 				}
 				done, failed := count(c.install)
 				wantOperation(t, "installed", install(t, r, &lessorv1.WorkerFilter{}), c.install, c.code, done, failed)
-				res, err := r.Admin.UninstallPackage(t.Context(), &lessorv1.UninstallPackageRequest{Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}})
+				res, err := r.Admin.UninstallPackage(t.Context(),
+					&lessorv1.UninstallPackageRequest{Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -383,7 +398,8 @@ func TestPackageOperationOutlastsItsStream(t *testing.T) {
 		worker.Send(h)
 		wiretest.NextPayload[*lessorv1.Accept](worker)
 		register := installer("base@1")
-		register.Packages = append(register.Packages, &lessorv1.Package{Name: "model", Version: "2", Status: installing, Detail: "half"})
+		register.Packages = append(register.Packages,
+			&lessorv1.Package{Name: "model", Version: "2", Status: installing, Detail: "half"})
 		worker.Send(register)
 		synctest.Wait()
 		if m := wiretest.NextPayload[*lessorv1.PkgInstall](worker); m.GetOperationId() != "op" {
@@ -413,7 +429,8 @@ func TestPackageOperationOfASessionThatEnds(t *testing.T) {
 					var op *lessorv1.InstallPackageResponse
 					for range 2 { // a call waits for a minute at most
 						op, _ = r.Admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{
-							Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}, Wait: durationpb.New(time.Minute), RequestId: "op",
+							Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{},
+							Wait: durationpb.New(time.Minute), RequestId: "op",
 						})
 						if op.GetOperation().GetFailed() > 0 {
 							break
@@ -498,7 +515,8 @@ func TestInstallSelectsSessions(t *testing.T) {
 			"both":           {&lessorv1.WorkerFilter{WorkerId: "a", PoolId: "gpus"}, ""},
 			"not registered": {&lessorv1.WorkerFilter{WorkerId: "c"}, ""},
 		} {
-			res, err := r.Admin.UninstallPackage(t.Context(), &lessorv1.UninstallPackageRequest{Name: "n", Version: "1", Workers: c.filter})
+			res, err := r.Admin.UninstallPackage(t.Context(),
+				&lessorv1.UninstallPackageRequest{Name: "n", Version: "1", Workers: c.filter})
 			var got []string
 			for _, p := range res.GetOperation().GetResults() {
 				got = append(got, p.GetWorkerId())
@@ -788,7 +806,8 @@ func TestPackageOrderToAStreamThatWasDisplaced(t *testing.T) {
 		p.play([]byte("OHV"))
 		selected := p.c.Sessions.Select(gate.DefaultTenant, session.Filter{})
 		p.play([]byte("OUV"))
-		p.c.Sessions.CarryOut(gate.DefaultTenant, session.PackageOrder{Operation: "op", Name: "p", Version: "0", Remove: true}, selected)
+		p.c.Sessions.CarryOut(gate.DefaultTenant,
+			session.PackageOrder{Operation: "op", Name: "p", Version: "0", Remove: true}, selected)
 		p.play([]byte("M"))
 		if len(selected) != 1 || len(p.leases) > 0 {
 			t.Errorf("%d sessions, %d tasks are granted to the worker that has to remove their package, want 1 and none", len(selected), len(p.leases))

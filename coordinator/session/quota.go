@@ -60,5 +60,8 @@ func (ss *Session) spendFeedback(corr string) bool {
 // quotaError is the error for a worker whose frame a quota refuses with err.
 func quotaError(err error, remedy string) *lessorv1.Error {
 	st := refusal.Status(err)
-	return &lessorv1.Error{Code: refusal.CodeOf(st), Message: err.Error(), Remediation: remedy, RetryAfter: refusal.WaitOf(st)}
+	return &lessorv1.Error{
+		Code: refusal.CodeOf(st), Message: err.Error(), Remediation: remedy,
+		RetryAfter: refusal.WaitOf(st),
+	}
 }

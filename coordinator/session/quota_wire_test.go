@@ -40,12 +40,14 @@ func TestQuotaOfFrames(t *testing.T) {
 		if m.GetCorr() != corr || refused.GetCode() != "E.QUOTA.FRAMES" || refused.GetRetryAfter().AsDuration() != time.Second {
 			t.Fatalf("received %v, want a refusal with a wait of 1 s", m)
 		}
-		wiretest.WantEqual(t, "the watch", wiretest.EventNames(refusals()), "SUBMITTED GRANTED ACKNOWLEDGED progress progress progress progress missed(0,2)")
+		wiretest.WantEqual(t, "the watch", wiretest.EventNames(refusals()),
+			"SUBMITTED GRANTED ACKNOWLEDGED progress progress progress progress missed(0,2)")
 		wiretest.WantContains(t, "metrics", wiretest.GetPath(t, r, "/metrics", http.StatusOK), "lessor_feedback_dropped_total 2")
 		time.Sleep(refused.GetRetryAfter().AsDuration())
 		worker.SendFrame(over)
 		worker.WantNoFrame()
-		wiretest.WantEqual(t, "the end of the watch", strings.SplitN(wiretest.EventNames(all()), " ", 8)[7], "missed(0,2) progress progress")
+		wiretest.WantEqual(t, "the end of the watch", strings.SplitN(wiretest.EventNames(all()), " ", 8)[7],
+			"missed(0,2) progress progress")
 		for range 20 {
 			if ack := worker.Heartbeat(work...); ack[0].GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 				t.Fatalf("a heartbeat got %v, want COMMITTED", ack)

@@ -74,8 +74,10 @@ type leaseOf struct {
 
 func newBook(w *world) *book {
 	return &book{
-		w: w, talks: map[string]*talk{}, lines: map[*line]*talk{}, hellos: map[*line]*lessorv1.SessionRequest{}, issued: map[string]ticketOf{},
-		used: map[string]useOf{}, leases: map[string]*leaseOf{}, fences: map[string]map[uint32]uint64{}, drains: map[string]bool{}, left: map[string]bool{}, rooms: map[string][]roomOf{},
+		w: w, talks: map[string]*talk{}, lines: map[*line]*talk{}, hellos: map[*line]*lessorv1.SessionRequest{},
+		issued: map[string]ticketOf{},
+		used:   map[string]useOf{}, leases: map[string]*leaseOf{}, fences: map[string]map[uint32]uint64{},
+		drains: map[string]bool{}, left: map[string]bool{}, rooms: map[string][]roomOf{},
 		stocks: map[string][]stockOf{}, audits: map[string]int{},
 	}
 }
@@ -510,7 +512,8 @@ func (b *book) unnumbered(l *line, t *talk, m *lessorv1.SessionResponse) {
 		b.problem(l, "it is reset for its silence, and the last frame came %v ago", since)
 	}
 	if r.GetCode() == refusal.CodeSeqGap && t.wanted > 1 && t.wanted <= t.last && t.last-t.wanted < uint64(maxRetained) {
-		b.problem(l, "frame %d is not stored any more; the last is %d, acknowledged are those up to %d", t.wanted, t.last, t.acked)
+		b.problem(l, "frame %d is not stored any more; the last is %d, acknowledged are those up to %d", t.wanted,
+			t.last, t.acked)
 	}
 }
 
@@ -538,9 +541,11 @@ func (b *book) accepted(l *line, m *lessorv1.SessionResponse) {
 			b.problem(l, "new sequences begin with %d and %d", m.GetSeq(), a.GetNextSeq())
 		}
 		t = &talk{
-			session: a.GetSessionId(), next: 1, last: 1, acks: map[string]int{}, asked: map[string]*question{}, names: map[string]bool{},
-			refused: map[string]bool{}, wereRefused: map[string]bool{}, said: map[uint64]*lessorv1.SessionResponse{}, dispatched: map[uint64][]*leaseOf{},
-			handed: map[string]bool{},
+			session: a.GetSessionId(), next: 1, last: 1, acks: map[string]int{}, asked: map[string]*question{},
+			names:   map[string]bool{},
+			refused: map[string]bool{}, wereRefused: map[string]bool{}, said: map[uint64]*lessorv1.SessionResponse{},
+			dispatched: map[uint64][]*leaseOf{},
+			handed:     map[string]bool{},
 		}
 		t.state = stateOf(l, t.session)
 		b.talks[t.session] = t
@@ -580,7 +585,8 @@ func (b *book) resumed(l *line, a *lessorv1.Accept, r *lessorv1.Resume, whole bo
 		return // it is kept no more, or has perhaps not entered the engine
 	}
 	if max(seen, 1) >= max(t.acked, t.perhapsAcked) && seen <= t.last && t.last-seen < uint64(maxRetained/2) {
-		b.problem(l, "the sequences begin anew: seen are %d of %d frames, %d are acknowledged; the line was lost at %v", seen, t.last, t.acked, t.lost)
+		b.problem(l, "the sequences begin anew: seen are %d of %d frames, %d are acknowledged; the line was lost at %v",
+			seen, t.last, t.acked, t.lost)
 	}
 }
 
@@ -592,7 +598,8 @@ func (b *book) goesOn(l *line, t *talk, m *lessorv1.SessionResponse) {
 	}
 	// The last frames of a line that ended at their instant may have come too late.
 	if now := time.Now(); next > max(t.next, t.perhaps+1) || next < t.next && !t.over && t.heard.Before(now) && (t.lost.IsZero() || t.heard.Add(b.w.slack).Before(t.lost)) {
-		b.problem(l, "next_seq is %d, and the next frame is %d; the last one came at %v, and the line was lost at %v", next, t.next, t.heard, t.lost)
+		b.problem(l, "next_seq is %d, and the next frame is %d; the last one came at %v, and the line was lost at %v",
+			next, t.next, t.heard, t.lost)
 	}
 	b.mayBeLate(t)
 	t.next = next
@@ -701,7 +708,8 @@ func (b *book) fence(l *line, known *leaseOf, token uint64) {
 	b.fences[known.task][known.attempt] = token
 	for other, before := range b.fences[known.task] {
 		if other < known.attempt && before >= token || other > known.attempt && before <= token {
-			b.problem(l, "A2: attempt %d of %s has the fencing token %d, and attempt %d has %d", known.attempt, known.task, token, other, before)
+			b.problem(l, "A2: attempt %d of %s has the fencing token %d, and attempt %d has %d", known.attempt,
+				known.task, token, other, before)
 		}
 	}
 }
@@ -916,7 +924,8 @@ func (b *book) granted(w *world, instance, leaseID string, t *lease.Task) {
 		return
 	}
 	if unacked := t.Lease.AckedAt == 0 && t.Lease.AckBy != 0; !w.slow && unacked && !now.handed[leaseID] {
-		b.problem(now.line, "attempt %d of %v was granted at %v, and was not handed out", t.Lease.Attempt, t.ID, t.Lease.GrantedAt.Time())
+		b.problem(now.line, "attempt %d of %v was granted at %v, and was not handed out", t.Lease.Attempt, t.ID,
+			t.Lease.GrantedAt.Time())
 	}
 }
 

@@ -176,8 +176,9 @@ func (w *world) dial(ctx context.Context, name string) *line {
 	}
 	w.dialed++
 	l := &line{
-		w: w, name: fmt.Sprintf("%s/%d", name, w.dialed), ended: make(chan struct{}), since: time.Now(), handed: map[string]*leaseOf{},
-		up: newPipe[*lessorv1.SessionRequest](w.seeds.Uint64()), down: newPipe[*lessorv1.SessionResponse](w.seeds.Uint64()),
+		w: w, name: fmt.Sprintf("%s/%d", name, w.dialed), ended: make(chan struct{}), since: time.Now(),
+		handed: map[string]*leaseOf{},
+		up:     newPipe[*lessorv1.SessionRequest](w.seeds.Uint64()), down: newPipe[*lessorv1.SessionResponse](w.seeds.Uint64()),
 	}
 	l.ctx, l.cut = context.WithCancel(ctx)
 	context.AfterFunc(w.over, l.cut)

@@ -146,7 +146,8 @@ func (p *peer) carryOutAll() {
 // registration is what a peer registers; its own queue is named after it.
 func (p *peer) registration(slots uint32) *lessorv1.Register {
 	m := &lessorv1.Register{
-		Queues: []string{"a", "b", p.name}, Capabilities: &lessorv1.Capabilities{Concurrency: &lessorv1.Concurrency{MaxParallel: slots}},
+		Queues:           []string{"a", "b", p.name},
+		Capabilities:     &lessorv1.Capabilities{Concurrency: &lessorv1.Concurrency{MaxParallel: slots}},
 		InstallsPackages: p.installs,
 	}
 	for id, status := range p.packages {

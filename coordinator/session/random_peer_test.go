@@ -80,7 +80,8 @@ func (p *peer) connect(resume *lessorv1.Resume, replaces string) {
 	}
 	p.line, p.since, p.accepted, p.newest, p.gap = l, time.Now(), false, "", false
 	f := p.named(&lessorv1.Handshake{
-		Protocol: Protocol, Worker: &lessorv1.WorkerInfo{Name: p.name, InstanceId: p.instance}, Resume: resume, ReplacesInstanceId: replaces,
+		Protocol: Protocol, Worker: &lessorv1.WorkerInfo{Name: p.name, InstanceId: p.instance}, Resume: resume,
+		ReplacesInstanceId: replaces,
 	})
 	f.Tenant, f.Sender = home.Tenant, &lessorv1.Sender{Role: "worker", Id: p.name}
 	l.sendUp(f)

@@ -121,7 +121,8 @@ type world struct {
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	w := &world{
-		T: t, rng: rand.New(rand.NewPCG(seed, 0)), seeds: rand.New(rand.NewPCG(seed, 1)), seen: map[string]string{}, lines: map[*line]*Server{},
+		T: t, rng: rand.New(rand.NewPCG(seed, 0)), seeds: rand.New(rand.NewPCG(seed, 1)), seen: map[string]string{},
+		lines: map[*line]*Server{},
 		fates: map[fate]int{}, ordering: make(chan bool, 1),
 	}
 	w.book = newBook(w)
@@ -138,7 +139,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 	}
 	for n, name := range []string{"ann", "bob", "cid"} {
 		w.peers = append(w.peers, &peer{
-			w: w, name: name, instance: name + "1", numbered: n < 2 || w.one(2), ended: map[string]bool{}, done: map[string]bool{}, drained: map[string]bool{},
+			w: w, name: name, instance: name + "1", numbered: n < 2 || w.one(2), ended: map[string]bool{},
+			done: map[string]bool{}, drained: map[string]bool{},
 			missed: map[string]bool{}, installs: !w.one(4), packages: map[string]lessorv1.PackageStatus{"p@1": installed},
 		})
 	}
@@ -168,7 +170,8 @@ func (w *world) start() {
 	tokens := convert.Tokens{Signer: tasktoken.New(eng.DeriveKey(tasktoken.Purpose), time.Hour)}
 	assigner := &convert.Assigner{Tokens: tokens}
 	streams := New(Deps{
-		Config: cfg, Limits: lease.DefaultLimits(), Version: "test", Logger: slog.New(slog.DiscardHandler), Engine: eng, Quotas: w.quotas, Tokens: tokens,
+		Config: cfg, Limits: lease.DefaultLimits(), Version: "test", Logger: slog.New(slog.DiscardHandler), Engine: eng,
+		Quotas: w.quotas, Tokens: tokens,
 		Registry: w.open, View: st.View, Stopping: stopping,
 		AuditPackage: func(_ context.Context, worker string, end *lessorv1.PkgEvent, code string, asked bool) {
 			if w.restarted.Load() == starts {
@@ -321,8 +324,9 @@ func (w *world) submits() {
 
 func (w *world) spec(queue string) *lease.Spec {
 	s := &lease.Spec{
-		Queue: queue, Type: "t", Payload: []byte("x"), HeartbeatTimeout: leaseTTL, HeartbeatInterval: leaseTTL / 4, CancelGrace: 3 * time.Second,
-		Retry: lease.RetryPolicy{MaxAttempts: 100, MaxLosses: 100, InitialBackoff: time.Second, MaxBackoff: 5 * time.Second},
+		Queue: queue, Type: "t", Payload: []byte("x"), HeartbeatTimeout: leaseTTL, HeartbeatInterval: leaseTTL / 4,
+		CancelGrace: 3 * time.Second,
+		Retry:       lease.RetryPolicy{MaxAttempts: 100, MaxLosses: 100, InitialBackoff: time.Second, MaxBackoff: 5 * time.Second},
 	}
 	if w.one(6) {
 		s.ConcurrencyKey = "k"
@@ -674,7 +678,8 @@ func (w *world) operates() {
 }
 
 func (w *world) sleeps() {
-	d := pick(w, time.Millisecond, 100*time.Millisecond, 500*time.Millisecond, time.Second, time.Second, 3*time.Second, 6*time.Second, 13*time.Second, 30*time.Second)
+	d := pick(w, time.Millisecond, 100*time.Millisecond, 500*time.Millisecond, time.Second, time.Second, 3*time.Second,
+		6*time.Second, 13*time.Second, 30*time.Second)
 	time.Sleep(d)
 	w.note("sleep %v", d)
 }
@@ -754,7 +759,8 @@ func (w *world) count() {
 			at = at.Add(-4 * time.Second) // so long the coordinator may take to hear of fewer slots
 		}
 		if most := w.book.mostRoom(instance, at); live[instance] > most {
-			w.Errorf("instance %s has %d leases, and at most %d slots since %v; now it is %v", instance, live[instance], most, at, now)
+			w.Errorf("instance %s has %d leases, and at most %d slots since %v; now it is %v", instance, live[instance],
+				most, at, now)
 		}
 	}
 }

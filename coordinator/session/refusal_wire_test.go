@@ -43,7 +43,8 @@ func TestRefusedTaskGoesToAnotherWorker(t *testing.T) {
 		for _, wrong := range []*lessorv1.Assignment{
 			runs, {Task: runs.GetTask(), LeaseId: second.GetLeaseId()}, {Task: second.GetTask(), LeaseId: "forged"},
 		} {
-			other.WantError(refuseTask(other, wrong), refusal.CodeInvalid, "error.lease_id: the session holds no such lease of the task")
+			other.WantError(refuseTask(other, wrong), refusal.CodeInvalid,
+				"error.lease_id: the session holds no such lease of the task")
 		}
 		other.WantNoFrame()
 		refuseTask(other, second)

@@ -18,7 +18,10 @@ func (ss *Session) register(corr string, m *lessorv1.Register, next sessionState
 	f := convert.Fields{Limits: ss.srv.Limits}
 	wants := engine.Wants{
 		Worker: ss.info.GetName(),
-		Space:  engine.Space{Tenant: ss.who.Tenant, Workspace: f.Workspace("register.workspace_id", m.GetWorkspaceId())},
+		Space: engine.Space{
+			Tenant:    ss.who.Tenant,
+			Workspace: f.Workspace("register.workspace_id", m.GetWorkspaceId()),
+		},
 		Queues: f.Queues("register.queues", m.GetQueues()),
 	}
 	convert.ParseCapabilities(&f, "register.capabilities", m.GetCapabilities(), &wants)
@@ -26,7 +29,8 @@ func (ss *Session) register(corr string, m *lessorv1.Register, next sessionState
 	pool := f.ID("register.pool_id", m.GetPoolId())
 	slots := m.GetCapabilities().GetConcurrency().GetMaxParallel()
 	if slots < 1 || slots > convert.MaxParallel {
-		f.Fail("register.capabilities.concurrency.max_parallel", "is %d; the range is 1 to %d", slots, convert.MaxParallel)
+		f.Fail("register.capabilities.concurrency.max_parallel", "is %d; the range is 1 to %d", slots,
+			convert.MaxParallel)
 	}
 	if f.Err != nil {
 		ss.refuse(corr, refusal.CodeInvalid, f.Err.Error(), "correct the field and register again")
@@ -36,7 +40,8 @@ func (ss *Session) register(corr string, m *lessorv1.Register, next sessionState
 	ss.packages.replace(packages)
 	ss.mu.Lock()
 	first := ss.state == handshaking
-	ss.caps, ss.wants, ss.slots, ss.pool, ss.installs = m.GetCapabilities(), wants, int(slots), pool, m.GetInstallsPackages()
+	ss.caps, ss.wants, ss.slots, ss.pool, ss.installs = m.GetCapabilities(), wants, int(slots), pool,
+		m.GetInstallsPackages()
 	ss.state = next
 	ss.mu.Unlock()
 	if first {
@@ -105,7 +110,8 @@ func (ss *Session) joinEngine() {
 	first := ss.srv.resumes.registered(ss.admission)
 	ss.member = &engine.Member{
 		Session: ss.id, Wants: wants, Slots: ss.engineSlots, Redeliver: first,
-		Backlog: &ss.out.backlog, WhyNoSlots: ss.whyNoSlots, Deliver: ss.out.dispatch, Notify: ss.notify, Displaced: ss.displaced,
+		Backlog: &ss.out.backlog, WhyNoSlots: ss.whyNoSlots, Deliver: ss.out.dispatch, Notify: ss.notify,
+		Displaced: ss.displaced,
 	}
 	ss.srv.Engine.Join(ss.member)
 }

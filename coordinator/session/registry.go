@@ -117,8 +117,10 @@ func (ss *Session) matches(f Filter) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	selects := func(want, got string) bool { return want == "" || want == got }
-	return ss.state != handshaking && selects(f.Worker, ss.info.GetName()) && selects(f.Session, ss.id) && selects(f.Workspace, ss.wants.Space.Workspace) &&
-		selects(f.Pool, ss.pool) && (f.Queue == "" || slices.Contains(ss.wants.Queues, f.Queue)) && convert.HasLabels(ss.caps.GetLabels(), f.Labels)
+	return ss.state != handshaking && selects(f.Worker, ss.info.GetName()) && selects(f.Session, ss.id) &&
+		selects(f.Workspace, ss.wants.Space.Workspace) &&
+		selects(f.Pool, ss.pool) && (f.Queue == "" || slices.Contains(ss.wants.Queues, f.Queue)) &&
+		convert.HasLabels(ss.caps.GetLabels(), f.Labels)
 }
 
 // CountOf returns how many sessions of a tenant are open.

@@ -122,7 +122,10 @@ func TestDrainThatIsTakenBackMeanwhile(t *testing.T) {
 	var all []*Session
 	takeBack := sync.OnceFunc(func() { r.Drain(all[1:], nil, "ann") })
 	for i, call := range []func(){takeBack, func() {}} {
-		ss := &Session{id: "instance" + strconv.Itoa(i) + "-1", view: view{info: &lessorv1.WorkerInfo{Name: "w"}, state: handshaking}}
+		ss := &Session{
+			id:   "instance" + strconv.Itoa(i) + "-1",
+			view: view{info: &lessorv1.WorkerInfo{Name: "w"}, state: handshaking},
+		}
 		ss.health.limits = defaultThresholds()
 		ss.log = slog.New(onLog{slog.NewTextHandler(io.Discard, nil), call})
 		r.add(ss)
@@ -139,7 +142,10 @@ func TestDrainThatIsTakenBackMeanwhile(t *testing.T) {
 func TestNamedSessionsAreSorted(t *testing.T) {
 	r := NewRegistry()
 	for i := range 30 {
-		ss := &Session{id: "one-" + strconv.Itoa(i), who: Caller{Identity: auth.Identity{Tenant: "acme"}}, view: view{info: &lessorv1.WorkerInfo{Name: "w"}}}
+		ss := &Session{
+			id: "one-" + strconv.Itoa(i), who: Caller{Identity: auth.Identity{Tenant: "acme"}},
+			view: view{info: &lessorv1.WorkerInfo{Name: "w"}},
+		}
 		switch i % 3 {
 		case 1:
 			ss.who.Tenant = "other"
@@ -219,7 +225,10 @@ func BenchmarkDrain(b *testing.B) {
 			r := NewRegistry()
 			all := make([]*Session, instances)
 			for i := range all {
-				all[i] = &Session{id: fmt.Sprintf("instance%d-1", i), view: view{info: &lessorv1.WorkerInfo{Name: "w"}, state: handshaking}}
+				all[i] = &Session{
+					id:   fmt.Sprintf("instance%d-1", i),
+					view: view{info: &lessorv1.WorkerInfo{Name: "w"}, state: handshaking},
+				}
 				all[i].health.limits = defaultThresholds()
 				all[i].log = slog.New(slog.DiscardHandler)
 				r.add(all[i])

@@ -50,7 +50,9 @@ func (ss *Session) refuseTooMany(corr, field string, n int) (refused bool) {
 	if n <= ss.srv.Limits.MaxFrameItems() {
 		return false
 	}
-	ss.refuse(corr, refusal.CodeInvalid, fmt.Sprintf("%s: has %d items; the limit is %d", field, n, ss.srv.Limits.MaxFrameItems()), "split the frame into smaller ones")
+	ss.refuse(corr, refusal.CodeInvalid,
+		fmt.Sprintf("%s: has %d items; the limit is %d", field, n, ss.srv.Limits.MaxFrameItems()),
+		"split the frame into smaller ones")
 	return true
 }
 
@@ -58,7 +60,9 @@ func (ss *Session) refuseTooMany(corr, field string, n int) (refused bool) {
 // and must not wait for room, so post waits for it: that stops only this stream. after must give
 // the bytes back. If ok is false, the stream is ending, and after is not called. Watchers get the
 // news of those reports that are COMMITTED.
-func (ss *Session) post(reports []*lease.Report, after func(bytes int, answers []lease.Answer, err error), news ...engine.ReportNews) (ok bool) {
+func (ss *Session) post(
+	reports []*lease.Report, after func(bytes int, answers []lease.Answer, err error), news ...engine.ReportNews,
+) (ok bool) {
 	bytes := ss.size + (1+len(reports))*answerSize
 	if !ss.out.reserve(bytes) {
 		return false

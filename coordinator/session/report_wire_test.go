@@ -56,7 +56,8 @@ func TestReportsAreIndependentAndInOrder(t *testing.T) {
 		crossed := wiretest.Started(a[4])
 		crossed.GetStart().TaskId = a[0].GetTask().GetTaskId()
 		reports := []*lessorv1.Report{
-			wiretest.Started(a[0]), wiretest.Completed(a[0], "x"), wiretest.Completed(a[0], "x"), wiretest.Completed(a[0], "y"), wiretest.Started(a[0]),
+			wiretest.Started(a[0]), wiretest.Completed(a[0], "x"), wiretest.Completed(a[0], "x"),
+			wiretest.Completed(a[0], "y"), wiretest.Started(a[0]),
 			{},
 			failed, wiretest.Released(a[2]), badField, tooLarge, unknown, crossed, wiretest.Completed(a[3], ""),
 		}

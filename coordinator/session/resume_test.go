@@ -73,7 +73,8 @@ func TestOlderTokensStayStale(t *testing.T) {
 		for n := range 5 {
 			a, err := resume(gen)
 			if err != nil || a.gen <= gen || a.intact != (n > 0 && !restarts) {
-				t.Fatalf("restarts %v: a token of generation %d got %+v, %v, want a token of a higher generation", restarts, gen, a, err)
+				t.Fatalf("restarts %v: a token of generation %d got %+v, %v, want a token of a higher generation",
+					restarts, gen, a, err)
 			}
 			if n > 0 { // the token that was used before
 				if _, err := resume(gen - 1); !errors.Is(err, errStale) {
@@ -90,7 +91,8 @@ func TestOlderTokensStayStale(t *testing.T) {
 		next, _ := resume(gen) // the worker has not received the accept frame with the token of unused
 		last, _ := resume(next.gen + foreign)
 		if next.gen <= unused.gen || last.gen <= next.gen+foreign {
-			t.Errorf("restarts %v: three resumes got tokens of generations %d, %d and %d", restarts, unused.gen, next.gen, last.gen)
+			t.Errorf("restarts %v: three resumes got tokens of generations %d, %d and %d", restarts, unused.gen,
+				next.gen, last.gen)
 		}
 		gen = last.gen
 		if a := all.begin(&Session{}, "b-1", nil, now); a.gen <= gen {
@@ -115,7 +117,8 @@ func TestKeptSessionsAreBounded(t *testing.T) {
 		}
 		all.mu.Lock()
 		if n := all.kept.Len(); n != 7 || all.bytes > maxKeptBytes || len(all.byID) != n || len(all.newest) != n {
-			t.Errorf("%d sessions of %d bytes are kept and %d are indexed, want 7 of at most %d bytes", n, all.bytes, len(all.byID), maxKeptBytes)
+			t.Errorf("%d sessions of %d bytes are kept and %d are indexed, want 7 of at most %d bytes", n, all.bytes,
+				len(all.byID), maxKeptBytes)
 		}
 		if all.byID["t-1"] == nil || all.byID["a-1"] != nil {
 			t.Error("the newest session is forgotten or the oldest is kept")

@@ -38,7 +38,8 @@ func TestResume(t *testing.T) {
 				work := old.ReceiveAssignments(2)
 				old.SendFrame(numberedFrame(old, 1, &lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Started(work[0])}}))
 				seen := old.NextFrame() // the last frame that the worker says it has received
-				old.SendFrame(numberedFrame(old, 2, &lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Completed(work[0], "")}}))
+				old.SendFrame(numberedFrame(old, 2,
+					&lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Completed(work[0], "")}}))
 				missed := old.NextFrame()
 				r.SubmitAll(t, 1)
 				dispatch := old.NextFrame()
@@ -64,7 +65,8 @@ func TestResume(t *testing.T) {
 				wantAck(worker, worker.SendFrame(numberedFrame(worker, 2, &lessorv1.Capacity{MaxParallel: 1})))
 				wiretest.WantCommitted(t, worker.Report(wiretest.Completed(work[1], ""), wiretest.Completed(again[0], "")))
 				if name == "old stream still open" {
-					wiretest.WantEqual(t, "the reset of the old stream", wiretest.NextPayload[*lessorv1.Reset](old).GetCode(), refusal.CodeStaleBinding)
+					wiretest.WantEqual(t, "the reset of the old stream",
+						wiretest.NextPayload[*lessorv1.Reset](old).GetCode(), refusal.CodeStaleBinding)
 					if err := old.WaitForEnd(); err != nil {
 						t.Errorf("the old stream ended with %v, want OK", err)
 					}
@@ -120,7 +122,8 @@ func TestVerdictFollowsTheSession(t *testing.T) {
 				work := old.ReceiveAssignments(1)
 				synctest.Wait()
 				release := wiretest.BlockCommits(st)
-				corr := old.SendFrame(numberedFrame(old, 1, &lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Completed(work[0], "")}}))
+				corr := old.SendFrame(numberedFrame(old, 1,
+					&lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Completed(work[0], "")}}))
 				synctest.Wait()
 				lose(old)
 				worker := r.OpenStream(t, "w")
@@ -155,7 +158,8 @@ func TestResumeWhileAnswersTakeAllTheRoom(t *testing.T) {
 		work := old.ReceiveAssignments(1)
 		synctest.Wait()
 		release := wiretest.BlockCommits(st)
-		corr := old.SendFrame(numberedFrame(old, 1, &lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Completed(work[0], wiretest.Text(4<<20-1<<10))}}))
+		corr := old.SendFrame(numberedFrame(old, 1,
+			&lessorv1.Reports{Reports: []*lessorv1.Report{wiretest.Completed(work[0], wiretest.Text(4<<20-1<<10))}}))
 		synctest.Wait()
 		old.Cut()
 		synctest.Wait()
@@ -172,7 +176,8 @@ func TestResumeWhileAnswersTakeAllTheRoom(t *testing.T) {
 		release()
 		m := worker.NextFrame()
 		wiretest.WantEqual(t, "corr", m.GetCorr(), corr)
-		wiretest.WantEqual(t, "reason", wiretest.WantPayload[*lessorv1.Verdicts](worker, m).GetVerdicts()[0].GetReason().String(), "REASON_RESULT_TOO_LARGE")
+		wiretest.WantEqual(t, "reason", wiretest.WantPayload[*lessorv1.Verdicts](worker,
+			m).GetVerdicts()[0].GetReason().String(), "REASON_RESULT_TOO_LARGE")
 		wantAck(worker, register.GetId())
 		wiretest.WantCommitted(t, worker.Report(wiretest.Completed(work[0], "")))
 	})
@@ -501,7 +506,8 @@ func TestUnusedNewTokenLeavesTheOldOneValid(t *testing.T) {
 		h = wiretest.HandshakeOf("w")
 		wiretest.ResumeFrom(a, 1)(h)
 		late.Send(h)
-		wiretest.WantEqual(t, "the reset of a third resume", wiretest.NextPayload[*lessorv1.Reset](late).GetCode(), refusal.CodeStaleBinding)
+		wiretest.WantEqual(t, "the reset of a third resume", wiretest.NextPayload[*lessorv1.Reset](late).GetCode(),
+			refusal.CodeStaleBinding)
 		if err := late.WaitForEnd(); err != nil {
 			t.Errorf("the third stream ended with %v, want OK", err)
 		}

@@ -290,7 +290,8 @@ func TestRepeatedHandshake(t *testing.T) {
 		worker.SendFrame(m)
 		wiretest.NextPayload[*lessorv1.Accept](worker)
 		wantAck(worker, worker.SendFrame(m))
-		worker.WantError(worker.Send(wiretest.HandshakeOf("w")), refusal.CodeUnknown, "handshake is not allowed in the state HANDSHAKING")
+		worker.WantError(worker.Send(wiretest.HandshakeOf("w")), refusal.CodeUnknown,
+			"handshake is not allowed in the state HANDSHAKING")
 	})
 }
 
@@ -427,7 +428,8 @@ func TestResends(t *testing.T) {
 			}
 		}
 		if cancels != 1+resendTries || bare != resendTries-4 {
-			t.Errorf("received %d cancels and %d dispatches without payload, want %d and %d", cancels, bare, 1+resendTries, resendTries-4)
+			t.Errorf("received %d cancels and %d dispatches without payload, want %d and %d", cancels, bare,
+				1+resendTries, resendTries-4)
 		}
 		time.Sleep(resendMost)
 		worker.WantNoFrame()
@@ -516,6 +518,7 @@ func TestAcksOfUnknownFramesDoNothing(t *testing.T) {
 			worker.Ack(&lessorv1.SessionResponse{Id: id})
 		}
 		time.Sleep(6 * time.Second)
-		wantLeaseEnded(worker, wiretest.WantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0], lessorv1.Reason_REASON_DISPATCH_UNACKED)
+		wantLeaseEnded(worker, wiretest.WantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0],
+			lessorv1.Reason_REASON_DISPATCH_UNACKED)
 	})
 }

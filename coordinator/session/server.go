@@ -86,7 +86,9 @@ func (s *Server) logUntilOpen(ctx context.Context, who Caller) *slog.Logger {
 
 // Serve serves one worker's stream, from its first frame to its end; the proto describes the
 // frames.
-func (s *Server) Serve(stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse], who Caller) error {
+func (s *Server) Serve(
+	stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse], who Caller,
+) error {
 	leave, err := s.Quotas.Enter(who.quotas(), quota.Sessions, true)
 	if err != nil {
 		return refusal.Status(err)

@@ -154,7 +154,8 @@ func (ss *Session) logEnd(code, reason string, err error) {
 // sendTimedOut ends a session because a frame could not be sent within SendTimeout: the worker does
 // not read.
 func (ss *Session) sendTimedOut() {
-	ss.end(refusal.New(codes.ResourceExhausted, refusal.CodeTimeout, "the worker has read no frame within "+ss.srv.Config.SendTimeout.String(), nil))
+	ss.end(refusal.New(codes.ResourceExhausted, refusal.CodeTimeout,
+		"the worker has read no frame within "+ss.srv.Config.SendTimeout.String(), nil))
 	close(ss.stuck)
 }
 

@@ -11,7 +11,8 @@ import (
 func (ss *Session) ID() string { return ss.id }
 
 var workerStates = map[sessionState]lessorv1.WorkerState{
-	handshaking: lessorv1.WorkerState_WORKER_STATE_HANDSHAKING, registered: lessorv1.WorkerState_WORKER_STATE_REGISTERED,
+	handshaking:  lessorv1.WorkerState_WORKER_STATE_HANDSHAKING,
+	registered:   lessorv1.WorkerState_WORKER_STATE_REGISTERED,
 	heartbeating: lessorv1.WorkerState_WORKER_STATE_HEARTBEATING, draining: lessorv1.WorkerState_WORKER_STATE_DRAINING,
 }
 
@@ -27,7 +28,8 @@ func (ss *Session) Worker() *lessorv1.Worker {
 	return &lessorv1.Worker{
 		WorkerId: ss.info.GetName(), SessionId: ss.id, Info: ss.info, State: workerStates[state], Capabilities: ss.caps,
 		WorkspaceId: ss.wants.Space.Workspace, Queues: ss.wants.Queues, PoolId: ss.pool,
-		ConnectedAt: convert.Stamp(ss.connected), LastSeenAt: convert.Stamp(ss.seen), Healthy: !ss.health.unhealthy, Metrics: ss.health.metrics,
+		ConnectedAt: convert.Stamp(ss.connected), LastSeenAt: convert.Stamp(ss.seen),
+		Healthy: !ss.health.unhealthy, Metrics: ss.health.metrics,
 		Health: health, HealthDetail: why, MissedHeartbeats: uint32(ss.health.missed), Drain: ss.drainAsked,
 		Packages: ss.packages.list(), InstallsPackages: ss.installs,
 	}
@@ -45,7 +47,8 @@ func (ss *Session) currentHealth() lessorv1.WorkerHealth {
 // due yet.
 func (ss *Session) shownHealth() (health lessorv1.WorkerHealth, why string) {
 	if ss.health.takesWork() && ss.awaitsFrame.Load() {
-		return lessorv1.WorkerHealth_WORKER_HEALTH_DEGRADED, "it was silent until one of its leases ended: no new work until it sends a frame"
+		return lessorv1.WorkerHealth_WORKER_HEALTH_DEGRADED,
+			"it was silent until one of its leases ended: no new work until it sends a frame"
 	}
 	health = ss.health.status()
 	return health, ss.health.reason(health)

@@ -47,24 +47,28 @@ var moves = [...]map[frameKind]sessionState{
 	},
 	registered: {
 		frameBare: registered, frameRegister: registered, frameHeartbeat: heartbeating, frameReports: registered,
-		frameFeedback: registered, frameCapacity: registered, frameDrain: draining, frameError: registered, frameGoodbye: closed,
+		frameFeedback: registered, frameCapacity: registered, frameDrain: draining, frameError: registered,
+		frameGoodbye:  closed,
 		framePkgEvent: registered,
 	},
 	heartbeating: {
 		frameBare: heartbeating, frameRegister: heartbeating, frameHeartbeat: heartbeating, frameReports: heartbeating,
-		frameFeedback: heartbeating, frameCapacity: heartbeating, frameDrain: draining, frameError: heartbeating, frameGoodbye: closed,
+		frameFeedback: heartbeating, frameCapacity: heartbeating, frameDrain: draining,
+		frameError: heartbeating, frameGoodbye: closed,
 		framePkgEvent: heartbeating,
 	},
 	draining: {
 		frameBare: draining, frameRegister: draining, frameHeartbeat: draining, frameReports: draining,
-		frameFeedback: draining, frameCapacity: draining, frameDrain: draining, frameError: draining, frameGoodbye: closed,
+		frameFeedback: draining, frameCapacity: draining, frameDrain: draining, frameError: draining,
+		frameGoodbye:  closed,
 		framePkgEvent: draining,
 	},
 	closed: {},
 }
 
 var stateNames = [...]string{
-	opening: "NEW", handshaking: "HANDSHAKING", registered: "REGISTERED", heartbeating: "HEARTBEATING", draining: "DRAINING", closed: "CLOSED",
+	opening: "NEW", handshaking: "HANDSHAKING", registered: "REGISTERED", heartbeating: "HEARTBEATING",
+	draining: "DRAINING", closed: "CLOSED",
 }
 
 // remedies say, for each state, what to do about a frame that the state does not allow.

@@ -39,14 +39,16 @@ func TestEveryFrameInEveryState(t *testing.T) {
 		want    [5]string
 	}{
 		{"nothing", nil, [5]string{
-			unknown + " NONE", unknown + " HANDSHAKING", unknown + " REGISTERED", unknown + " HEARTBEATING", unknown + " DRAINING",
+			unknown + " NONE", unknown + " HANDSHAKING", unknown + " REGISTERED", unknown + " HEARTBEATING",
+			unknown + " DRAINING",
 		}},
 		{"handshake", states[1].enter, [5]string{
 			"accept HANDSHAKING", unknown + " HANDSHAKING", unknown + " REGISTERED", unknown + " HEARTBEATING", unknown + " DRAINING",
 		}},
 		{"register", wiretest.Registration(2), [5]string{unknown + " NONE", "- REGISTERED", "- REGISTERED", "- HEARTBEATING", "- DRAINING"}},
 		{"heartbeat", states[3].enter, [5]string{
-			unknown + " NONE", unknown + " HANDSHAKING", "heartbeat_ack HEARTBEATING", "heartbeat_ack HEARTBEATING", "heartbeat_ack DRAINING",
+			unknown + " NONE", unknown + " HANDSHAKING", "heartbeat_ack HEARTBEATING", "heartbeat_ack HEARTBEATING",
+			"heartbeat_ack DRAINING",
 		}},
 		{"reports", &lessorv1.Reports{}, [5]string{
 			unknown + " NONE", unknown + " HANDSHAKING", "verdicts REGISTERED", "verdicts HEARTBEATING", "verdicts DRAINING",
@@ -162,7 +164,8 @@ func TestRequestedAckComesOnce(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		worker := r.OpenSession(t, "w", 1)
 		for _, payload := range []proto.Message{
-			&lessorv1.Capacity{MaxParallel: 2}, &lessorv1.Capacity{MaxParallel: convert.MaxParallel + 1}, &lessorv1.WorkerHeartbeat{Healthy: true},
+			&lessorv1.Capacity{MaxParallel: 2}, &lessorv1.Capacity{MaxParallel: convert.MaxParallel + 1},
+			&lessorv1.WorkerHeartbeat{Healthy: true},
 			&lessorv1.Reports{}, &lessorv1.Drain{}, states[1].enter, &lessorv1.Goodbye{},
 		} {
 			m := worker.NewFrame(payload)

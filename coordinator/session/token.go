@@ -53,7 +53,8 @@ func (t *tokens) open(tenant, worker, token string) (k ticket, genuine bool) {
 		return ticket{}, false
 	}
 	return ticket{
-		session: string(body[tokenHead:]), gen: binary.BigEndian.Uint64(body[1:]), until: lease.Wall(binary.BigEndian.Uint64(body[9:])),
+		session: string(body[tokenHead:]), gen: binary.BigEndian.Uint64(body[1:]),
+		until: lease.Wall(binary.BigEndian.Uint64(body[9:])),
 	}, true
 }
 

@@ -67,7 +67,10 @@ type Place struct {
 // New returns a limiter with room for size bytes, for messages of at most maxMessage bytes. Nobody
 // waits for room once stopping is closed.
 func New(size, maxMessage int, stopping <-chan struct{}) *Limiter {
-	return &Limiter{size: size, guess: min(maxMessage, size/8), stopping: stopping, free: size, tenants: map[string]*share{}}
+	return &Limiter{
+		size: size, guess: min(maxMessage, size/8), stopping: stopping, free: size,
+		tenants: map[string]*share{},
+	}
 }
 
 // Take waits until there is room for a message of about that many bytes. If ctx ends before, it

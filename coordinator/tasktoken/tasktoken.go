@@ -74,7 +74,9 @@ func CheckTTL(ttl time.Duration) error {
 
 // Issue returns a token for the holder of a live lease that ends at leaseEnds, and when the token
 // ends. For credential see Claims.
-func (s *Signer) Issue(now lease.Now, h lease.Holding, credential string, leaseEnds lease.Instant) (token string, expires lease.Instant) {
+func (s *Signer) Issue(
+	now lease.Now, h lease.Holding, credential string, leaseEnds lease.Instant,
+) (token string, expires lease.Instant) {
 	expires = max(now.Serving.Add(s.ttl), leaseEnds.Add(Margin))
 	p := s.pens.Get().(*pen)
 	defer s.pens.Put(p)

@@ -57,7 +57,8 @@ func (t *Tracer) Submit(ctx context.Context, s *lease.Spec, header string) trace
 	if s.Traceparent != "" && !traceparent.Sampled(s.Traceparent) {
 		return nil
 	}
-	_, span := t.tracer.Start(traceparent.With(ctx, s.Traceparent), "submit "+label(s), trace.WithSpanKind(trace.SpanKindServer),
+	_, span := t.tracer.Start(traceparent.With(ctx, s.Traceparent), "submit "+label(s),
+		trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(attribute.String("lessor.queue", s.Queue), attribute.String("lessor.type", s.Type)))
 	if span.IsRecording() || s.Traceparent == "" {
 		s.Traceparent = traceparent.Format(span.SpanContext())
@@ -135,10 +136,12 @@ func (t *Tracer) taskEnded(parent trace.SpanContext, before, after *lease.Task) 
 		}
 	}
 	span := t.start(parent, taskSpan(task), "task ", begin, task)
-	span.SetAttributes(attribute.Int("lessor.attempts", int(task.Attempt())), attribute.Int("lessor.failures", int(task.Failures)), attribute.Int("lessor.losses", int(task.Losses)))
+	span.SetAttributes(attribute.Int("lessor.attempts", int(task.Attempt())),
+		attribute.Int("lessor.failures", int(task.Failures)), attribute.Int("lessor.losses", int(task.Losses)))
 	for _, e := range events {
 		if e.At >= begin {
-			span.AddEvent(eventName(e.Type), trace.WithTimestamp(e.At.Time()), trace.WithAttributes(attribute.Int("lessor.attempt", int(e.Attempt))))
+			span.AddEvent(eventName(e.Type), trace.WithTimestamp(e.At.Time()),
+				trace.WithAttributes(attribute.Int("lessor.attempt", int(e.Attempt))))
 		}
 	}
 	if after == nil {
@@ -166,13 +169,17 @@ func (t *Tracer) attemptEnded(parent trace.SpanContext, before, after *lease.Tas
 		ended = after.Last
 	case after == nil && before.Lease != nil:
 		l := before.Lease
-		ended = lease.Ended{Attempt: l.Attempt, Cause: lease.Revoked, Nonce: l.Nonce, Worker: l.Worker, GrantedAt: l.GrantedAt, AckedAt: l.AckedAt, StartedAt: l.StartedAt}
+		ended = lease.Ended{
+			Attempt: l.Attempt, Cause: lease.Revoked, Nonce: l.Nonce, Worker: l.Worker,
+			GrantedAt: l.GrantedAt, AckedAt: l.AckedAt, StartedAt: l.StartedAt,
+		}
 	default:
 		return
 	}
 	task := cmp.Or(after, before)
 	span := t.start(parent, attemptSpan(task, ended.Attempt, ended.Nonce), "attempt ", ended.GrantedAt, task)
-	span.SetAttributes(attribute.Int("lessor.attempt", int(ended.Attempt)), attribute.String("lessor.worker", ended.Worker))
+	span.SetAttributes(attribute.Int("lessor.attempt", int(ended.Attempt)),
+		attribute.String("lessor.worker", ended.Worker))
 	if ended.AckedAt != 0 {
 		span.AddEvent(eventName(lease.EventAcknowledged), trace.WithTimestamp(ended.AckedAt.Time()))
 	}
@@ -189,7 +196,8 @@ func (t *Tracer) attemptEnded(parent trace.SpanContext, before, after *lease.Tas
 			span.SetStatus(codes.Error, "")
 		}
 	}
-	span.SetAttributes(attribute.String("lessor.verdict", verdict.String()), attribute.String("lessor.reason", reason.String()))
+	span.SetAttributes(attribute.String("lessor.verdict", verdict.String()),
+		attribute.String("lessor.reason", reason.String()))
 	if ended.At == 0 {
 		span.End()
 		return
@@ -200,7 +208,8 @@ func (t *Tracer) attemptEnded(parent trace.SpanContext, before, after *lease.Tas
 // reportOf returns what kind of report ended an attempt; 0 if the history does not say.
 func reportOf(task *lease.Task, attempt uint32) lease.Kind {
 	kinds := map[lease.EventType]lease.Kind{
-		lease.EventCompleted: lease.KindComplete, lease.EventFailed: lease.KindFail, lease.EventReleased: lease.KindRelease,
+		lease.EventCompleted: lease.KindComplete, lease.EventFailed: lease.KindFail,
+		lease.EventReleased: lease.KindRelease,
 	}
 	for _, e := range slices.Backward(task.History) {
 		if kind := kinds[e.Type]; kind != 0 && e.Attempt == attempt {
@@ -220,22 +229,27 @@ func (t *Tracer) refused(parent trace.SpanContext, before, after *lease.Task) {
 			continue
 		}
 		span := t.start(parent, trace.SpanID{}, "refused ", e.At, after)
-		span.SetAttributes(attribute.Int("lessor.attempt", int(e.Attempt)), attribute.String("lessor.worker", e.Actor), attribute.String("lessor.report", e.Kind.String()),
-			attribute.String("lessor.verdict", e.Reason.Verdict().String()), attribute.String("lessor.reason", e.Reason.String()))
+		span.SetAttributes(attribute.Int("lessor.attempt", int(e.Attempt)),
+			attribute.String("lessor.worker", e.Actor), attribute.String("lessor.report", e.Kind.String()),
+			attribute.String("lessor.verdict", e.Reason.Verdict().String()),
+			attribute.String("lessor.reason", e.Reason.String()))
 		span.SetStatus(codes.Error, e.Reason.String())
 		span.End(trace.WithTimestamp(e.At.Time()))
 	}
 }
 
 // start begins a span of a task; its id is random if id is zero.
-func (t *Tracer) start(parent trace.SpanContext, id trace.SpanID, what string, at lease.Wall, task *lease.Task) trace.Span {
+func (t *Tracer) start(
+	parent trace.SpanContext, id trace.SpanID, what string, at lease.Wall, task *lease.Task,
+) trace.Span {
 	ctx := trace.ContextWithRemoteSpanContext(context.Background(), parent)
 	if id.IsValid() {
 		ctx = context.WithValue(ctx, idKey{}, id)
 	}
 	s := task.Spec
 	attributes := []attribute.KeyValue{
-		attribute.String("lessor.task_id", task.ID.String()), attribute.String("lessor.tenant", task.Tenant), attribute.String("lessor.workspace", task.Workspace),
+		attribute.String("lessor.task_id", task.ID.String()), attribute.String("lessor.tenant", task.Tenant),
+		attribute.String("lessor.workspace", task.Workspace),
 		attribute.String("lessor.queue", s.Queue), attribute.String("lessor.type", s.Type),
 	}
 	if s.RunID != "" {

@@ -45,7 +45,8 @@ func TestCount(t *testing.T) {
 func TestLongLineIsCounted(t *testing.T) {
 	task := countText(t, strings.Repeat("word ", 100_000), count)
 	if string(task.GetOutput()) != "100000" {
-		t.Errorf("the task is %v with output %q, error %v; want output 100000", task.GetState(), task.GetOutput(), task.GetError())
+		t.Errorf("the task is %v with output %q, error %v; want output 100000", task.GetState(), task.GetOutput(),
+			task.GetError())
 	}
 }
 
@@ -100,7 +101,8 @@ func TestHandlerStops(t *testing.T) {
 	text := strings.Repeat("two words\n", 2_500)
 	reached := make(chan struct{})
 	half := func(ctx context.Context, task *worker.Task) ([]byte, error) {
-		n, err := countWords(ctx, task, io.MultiReader(strings.NewReader(text), waitingReader{strings.NewReader(text), ctx, reached}))
+		n, err := countWords(ctx, task, io.MultiReader(strings.NewReader(text),
+			waitingReader{strings.NewReader(text), ctx, reached}))
 		return fmt.Append(nil, n), err
 	}
 	first := c.Worker("text", worker.Config{})
@@ -122,7 +124,8 @@ func TestHandlerStops(t *testing.T) {
 	second.Handle("cancelled", half)
 	c.Run(second)
 	if task := c.Wait(id); string(task.GetOutput()) != "10000" || task.GetFailures() != 0 {
-		t.Errorf("the task is %v with output %q and %d failures, want output 10000", task.GetState(), task.GetOutput(), task.GetFailures())
+		t.Errorf("the task is %v with output %q and %d failures, want output 10000", task.GetState(), task.GetOutput(),
+			task.GetFailures())
 	}
 
 	id = c.Submit(&lessorv1.TaskSpec{Queue: "text", Type: "cancelled"})

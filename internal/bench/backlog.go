@@ -82,7 +82,8 @@ func (r *rig) restart(ctx context.Context) (time.Duration, error) {
 	if err := r.reconnect(); err != nil {
 		return 0, err
 	}
-	_, err := lessorv1.NewAdminServiceClient(r.conn).GetStatus(ctx, &lessorv1.GetStatusRequest{}, grpc.WaitForReady(true))
+	_, err := lessorv1.NewAdminServiceClient(r.conn).GetStatus(ctx, &lessorv1.GetStatusRequest{},
+		grpc.WaitForReady(true))
 	return time.Since(begin), err
 }
 

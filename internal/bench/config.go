@@ -114,7 +114,8 @@ func (c *Config) validatePhases() error {
 	}
 	for _, name := range c.Phases {
 		if !slices.ContainsFunc(known, func(phase string) bool { return matches(phase, name) }) {
-			return &PhaseError{name, known, c.Addr != "" && slices.ContainsFunc(withBacklog(), func(phase string) bool { return matches(name, phase) })}
+			return &PhaseError{name, known, c.Addr != "" &&
+				slices.ContainsFunc(withBacklog(), func(phase string) bool { return matches(name, phase) })}
 		}
 	}
 	return nil

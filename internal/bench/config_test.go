@@ -8,7 +8,10 @@ import (
 )
 
 func smallest() Config {
-	return Config{Producers: []int{1, 1}, Workers: 1, Slots: 1, Payload: 0, Tasks: 1, Backlogs: []int{0, 0}, Repeat: 1, LimitSpan: time.Millisecond}
+	return Config{
+		Producers: []int{1, 1}, Workers: 1, Slots: 1, Payload: 0, Tasks: 1, Backlogs: []int{0, 0}, Repeat: 1,
+		LimitSpan: time.Millisecond,
+	}
 }
 
 // Each number is refused just outside of its range and accepted at both ends of it. The error names

@@ -50,8 +50,14 @@ func (c *Config) start(ctx context.Context, dir string, args ...string) (*coordi
 	if c.Addr != "" {
 		return c.remoteCoordinator(), nil
 	}
-	args = append([]string{"--json", "--data", dir, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-level", "warn"}, args...)
-	s := &coordinator{log: new(bytes.Buffer), dir: dir, disk: flushCounterOf(dir), cmd: exec.CommandContext(ctx, c.Command[0], append(c.Command[1:len(c.Command):len(c.Command)], args...)...)}
+	args = append([]string{
+		"--json", "--data", dir, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
+		"--log-level", "warn",
+	}, args...)
+	s := &coordinator{
+		log: new(bytes.Buffer), dir: dir, disk: flushCounterOf(dir),
+		cmd: exec.CommandContext(ctx, c.Command[0], append(c.Command[1:len(c.Command):len(c.Command)], args...)...),
+	}
 	s.cmd.Args[0] = filepath.Base(os.Args[0])
 	s.cmd.Env = withoutSettings(os.Environ())
 	s.cmd.Stderr = s.log

@@ -80,7 +80,9 @@ func (t *rawTasks) commit(ctx context.Context, first, size int, do step) error {
 
 // rate commits steps for the tasks from first on, size at a time, until span is over or end is
 // reached. It returns tasks per second, and the first task that was not reached.
-func (t *rawTasks) rate(ctx context.Context, size, first, end int, steps ...step) (perSecond float64, next int, err error) {
+func (t *rawTasks) rate(
+	ctx context.Context, size, first, end int, steps ...step,
+) (perSecond float64, next int, err error) {
 	begin := time.Now()
 	for next = first; next < end && (next == first || time.Since(begin) < t.span); next += size {
 		for _, do := range steps {
@@ -133,11 +135,17 @@ func (c *Config) commitLimit(ctx context.Context) (samples, error) {
 // producer waits for its single submits.
 func (c *Config) smallCommits(ctx context.Context, producers int) (samples, error) {
 	found, err := c.storeLimit(ctx, producers)
-	return samples{forProducers("store_submit", producers): found.submits, forProducers("store_life", producers): found.lives}, err
+	return samples{
+		forProducers("store_submit", producers): found.submits,
+		forProducers("store_life", producers):   found.lives,
+	}, err
 }
 
 // largeCommits measures commits of a whole frame of tasks.
 func (c *Config) largeCommits(ctx context.Context) (samples, error) {
 	found, err := c.storeLimit(ctx, frameSize)
-	return samples{"store_submit_500": found.submits, "store_drain_500": found.drains, "store_life_500": found.lives}, err
+	return samples{
+		"store_submit_500": found.submits, "store_drain_500": found.drains,
+		"store_life_500": found.lives,
+	}, err
 }

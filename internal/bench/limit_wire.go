@@ -23,7 +23,9 @@ func (echo) SubmitTask(context.Context, *lessorv1.SubmitTaskRequest) (*lessorv1.
 	return &lessorv1.SubmitTaskResponse{Created: true}, nil
 }
 
-func (echo) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
+func (echo) SubmitStream(
+	stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse],
+) error {
 	for {
 		req, err := stream.Recv()
 		if err != nil {

@@ -14,7 +14,9 @@ import (
 // silent is a coordinator that never answers.
 type silent struct{ lessorv1.TaskServiceClient }
 
-func (silent) BatchDeleteTasks(ctx context.Context, _ *lessorv1.BatchDeleteTasksRequest, _ ...grpc.CallOption) (*lessorv1.BatchDeleteTasksResponse, error) {
+func (silent) BatchDeleteTasks(
+	ctx context.Context, _ *lessorv1.BatchDeleteTasksRequest, _ ...grpc.CallOption,
+) (*lessorv1.BatchDeleteTasksResponse, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }

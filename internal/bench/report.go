@@ -59,10 +59,12 @@ type Figure struct {
 func (c *Config) newReport() *Report {
 	return &Report{
 		Machine: Machine{
-			OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version(), LoadAverage: loadAverage(), Version: c.Version,
+			OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version(),
+			LoadAverage: loadAverage(), Version: c.Version,
 		},
 		Load: Load{
-			Addr: c.Addr, Producers: c.Producers, Workers: c.Workers, Slots: c.Slots, Payload: c.Payload, Tasks: c.Tasks,
+			Addr: c.Addr, Producers: c.Producers, Workers: c.Workers, Slots: c.Slots, Payload: c.Payload,
+			Tasks:    c.Tasks,
 			Backlogs: c.Backlogs, Repeat: c.Repeat,
 		},
 	}

@@ -54,7 +54,8 @@ var errCounts = errors.New("the counts differ")
 // checkWaiting compares how many tasks were acknowledged with how many wait for a worker, or for
 // their time.
 func (r *rig) checkWaiting(ctx context.Context, acknowledged int) error {
-	res, err := lessorv1.NewAdminServiceClient(r.conn).GetQueue(ctx, &lessorv1.GetQueueRequest{WorkspaceId: r.workspace, Name: queue})
+	res, err := lessorv1.NewAdminServiceClient(r.conn).GetQueue(ctx,
+		&lessorv1.GetQueueRequest{WorkspaceId: r.workspace, Name: queue})
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,10 @@ func (k scatteredKind) phase(n int) phase {
 func (k scatteredKind) metrics(n int) []metric {
 	what := fmt.Sprintf("%d tasks with %s", n, k.what)
 	return []metric{
-		{forBacklog(k.name+"_enqueue", n), unitRate, what + ": enqueue of --tasks more, frames of 500", []string{"enqueue_bulk"}},
+		{
+			forBacklog(k.name+"_enqueue", n), unitRate, what + ": enqueue of --tasks more, frames of 500",
+			[]string{"enqueue_bulk"},
+		},
 		{forBacklog(k.name+"_anonymous", n), unitSize, what + ": anonymous memory (Pss_Anon)", nil},
 		{forBacklog(k.name+"_mapped", n), unitSize, what + ": mapped files beside it (Pss_File)", nil},
 		{forBacklog(k.name+"_restart", n), unitTime, what + ": restart after SIGKILL, to the first answer", nil},

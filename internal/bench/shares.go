@@ -20,7 +20,8 @@ func (r *Report) Plot(w io.Writer) error {
 		Title:  "lessor bench",
 		Panels: []chart.Panel{panel},
 		Notes: []string{
-			fmt.Sprintf("%d CPUs, %s; %d workers x %d slots, %d tasks of %d bytes; median of %d", m.CPUs, m.Go, l.Workers, l.Slots, l.Tasks, l.Payload, l.Repeat),
+			fmt.Sprintf("%d CPUs, %s; %d workers x %d slots, %d tasks of %d bytes; median of %d", m.CPUs,
+				m.Go, l.Workers, l.Slots, l.Tasks, l.Payload, l.Repeat),
 			"Thin lines: least and most. Limits: the disk's flushes, bbolt alone, gRPC alone, whichever is met first.",
 		},
 	})
@@ -29,8 +30,9 @@ func (r *Report) Plot(w io.Writer) error {
 // bar returns the bar of a figure with a share.
 func (f *Figure) bar() chart.Bar {
 	return chart.Bar{
-		Label: f.Text, Value: f.Share, Tone: chart.Plain, Text: fmt.Sprintf("%.0f %% (%s %s)", 100*f.Share, amount(f.Median), f.Unit),
-		Low: min(f.shareAt(f.Min), f.shareAt(f.Max)), High: max(f.shareAt(f.Min), f.shareAt(f.Max)),
+		Label: f.Text, Value: f.Share, Tone: chart.Plain,
+		Text: fmt.Sprintf("%.0f %% (%s %s)", 100*f.Share, amount(f.Median), f.Unit),
+		Low:  min(f.shareAt(f.Min), f.shareAt(f.Max)), High: max(f.shareAt(f.Min), f.shareAt(f.Max)),
 	}
 }
 

@@ -68,7 +68,8 @@ func (c *workerGroup) work(ctx, patient context.Context, name string) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	w, err := worker.New(conn, []string{queue}, worker.Config{
 		Tenant: c.rig.Tenant,
-		Name:   name, Workspace: c.rig.workspace, Concurrency: c.rig.Slots, Logger: slog.New(slog.DiscardHandler), Metrics: omitFullness,
+		Name:   name, Workspace: c.rig.workspace, Concurrency: c.rig.Slots,
+		Logger: slog.New(slog.DiscardHandler), Metrics: omitFullness,
 		MaxBackoff: maxBackoff,
 		Hooks: worker.Hooks{
 			OnState: func(s worker.State) {

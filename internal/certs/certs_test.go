@@ -61,7 +61,10 @@ func connectedPair(t *testing.T) (serverConn, clientConn net.Conn) {
 }
 
 func filesIn(dir, name string) Files {
-	return Files{Cert: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+"-key.pem"), CA: filepath.Join(dir, "ca.pem")}
+	return Files{
+		Cert: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+"-key.pem"),
+		CA: filepath.Join(dir, "ca.pem"),
+	}
 }
 
 // handshake does a TLS handshake of the two configurations over a new connection. It returns the
@@ -122,7 +125,8 @@ func TestDevelopmentCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if state, err := handshake(t, server, anonymous); err != nil || len(state.VerifiedChains) != 0 {
-		t.Errorf("a client without a certificate: %d verified chains, error %v, want none and no error", len(state.VerifiedChains), err)
+		t.Errorf("a client without a certificate: %d verified chains, error %v, want none and no error",
+			len(state.VerifiedChains), err)
 	}
 	foreign, err := Client(Files{Cert: filesIn(other, "client").Cert, Key: filesIn(other, "client").Key, CA: filesIn(dir, "").CA})
 	if err != nil {
@@ -304,7 +308,8 @@ func TestClientReadsChangedFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		cfg := &tls.Config{
-			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: pool,
+			ClientAuth: tls.RequireAndVerifyClientCert,
 			NextProtos: []string{"h2"},
 		}
 		serverConn, clientConn := connectedPair(t)
@@ -363,7 +368,8 @@ func TestExpiredCertificate(t *testing.T) {
 	})
 	for file, want := range map[string]int{filesIn(dir, "server").Cert: 1, filesIn(makeCerts(t), "server").Cert: 0} {
 		var log bytes.Buffer
-		_, err := Server(Files{Cert: file, Key: strings.TrimSuffix(file, ".pem") + "-key.pem"}, slog.New(slog.NewTextHandler(&log, nil)))
+		_, err := Server(Files{Cert: file, Key: strings.TrimSuffix(file, ".pem") + "-key.pem"},
+			slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil || strings.Count(log.String(), "has expired") != want {
 			t.Errorf("error %v, log %q, want %d warnings", err, log.String(), want)
 		}
@@ -386,7 +392,8 @@ func TestRemovedAuthorityIsNotTrusted(t *testing.T) {
 	client.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	for i := range 2 {
 		if state, err := handshake(t, server, client); err != nil || state.DidResume != (i == 1) || len(state.VerifiedChains) != 1 {
-			t.Fatalf("connection %d: resumed %t, %d verified chains, error %v, want only the second one resumed", i, state.DidResume,
+			t.Fatalf("connection %d: resumed %t, %d verified chains, error %v, want only the second one resumed", i,
+				state.DidResume,
 				len(state.VerifiedChains), err)
 		}
 	}
@@ -396,7 +403,8 @@ func TestRemovedAuthorityIsNotTrusted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if state, err := handshake(t, server, client); err == nil {
-		t.Errorf("the client of the removed authority got in: resumed %t, %d verified chains, want an error", state.DidResume, len(state.VerifiedChains))
+		t.Errorf("the client of the removed authority got in: resumed %t, %d verified chains, want an error",
+			state.DidResume, len(state.VerifiedChains))
 	}
 }
 

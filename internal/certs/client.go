@@ -64,7 +64,9 @@ type transport struct {
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
-func (t transport) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (t transport) ClientHandshake(
+	ctx context.Context, authority string, conn net.Conn,
+) (net.Conn, credentials.AuthInfo, error) {
 	if cfg, err := Client(t.files); err == nil {
 		t.last.Store(cfg)
 	}

@@ -76,7 +76,10 @@ func parse(name string) (*yaml.Node, error) {
 	}
 	switch {
 	case err == nil:
-		return nil, &Error{File: name, Line: more.Line, Problem: "a second YAML document begins here; the file may have only one"}
+		return nil, &Error{
+			File: name, Line: more.Line,
+			Problem: "a second YAML document begins here; the file may have only one",
+		}
 	case !errors.Is(err, io.EOF):
 		return nil, &Error{File: name, Problem: "not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}
 	case len(doc.Content) == 0:
@@ -211,11 +214,15 @@ func (g grammar) readKey(key, value *yaml.Node, path []string, given values) *Er
 		return g.read(value, path, given)
 	}
 	if flags == nil {
-		return &Error{Line: key.Line, Problem: fmt.Sprintf("unknown key %q", name) + g.meant(path, value.Kind == yaml.MappingNode)}
+		return &Error{Line: key.Line, Problem: fmt.Sprintf("unknown key %q", name) + g.meant(path,
+			value.Kind == yaml.MappingNode)}
 	}
 	for _, flag := range flags {
 		if isTyped(flag) {
-			return &Error{Line: key.Line, Problem: fmt.Sprintf("key %q: --%s is read only from the command line", name, flag.Name)}
+			return &Error{
+				Line:    key.Line,
+				Problem: fmt.Sprintf("key %q: --%s is read only from the command line", name, flag.Name),
+			}
 		}
 		if err := given.set(flag, value); err != nil {
 			return &Error{Line: value.Line, Problem: fmt.Sprintf("key %q: %v", name, err)}

@@ -24,7 +24,8 @@ func environment(ctx context.Context, t *worker.Task) []string {
 // credentials must get them in another way, and must not speak for the worker to a pool that did
 // not start it.
 var withheld = []string{
-	"LESSOR_TOKEN", "LESSOR_TOKEN_FILE", "LESSOR_TLS_CERT", "LESSOR_TLS_KEY", readiness.VarPoolToken, readiness.VarPoolURL,
+	"LESSOR_TOKEN", "LESSOR_TOKEN_FILE", "LESSOR_TLS_CERT", "LESSOR_TLS_KEY", readiness.VarPoolToken,
+	readiness.VarPoolURL,
 	"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
 }
 

@@ -220,7 +220,9 @@ func (c Config) stop(ctx context.Context, t *worker.Task, g group) (told bool) {
 // by itself before. The whole process group gets the time to stop: a shell that runs one program
 // exits at once at a SIGTERM, and the program may have much left to do. limits returns how long
 // that may take, by the cause of ctx, and what cuts it short.
-func stopGroup(ctx context.Context, kill <-chan struct{}, g group, limits func(cause error) (time.Duration, <-chan struct{})) (told bool) {
+func stopGroup(
+	ctx context.Context, kill <-chan struct{}, g group, limits func(cause error) (time.Duration, <-chan struct{}),
+) (told bool) {
 	select {
 	case <-g.Exited():
 	case <-kill:

@@ -125,7 +125,8 @@ func TestVariablesOfTheTask(t *testing.T) {
 	got := make(map[string]string)
 	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	for _, variable := range environment(traceparent.With(t.Context(), trace), &worker.Task{
-		ID: "id", Attempt: 3, AttemptID: "id/3", FencingToken: 7<<32 | 3, Workspace: "w", Queue: "q", Type: "t", RunID: "r", Key: "k", AssetID: "a",
+		ID: "id", Attempt: 3, AttemptID: "id/3", FencingToken: 7<<32 | 3, Workspace: "w", Queue: "q", Type: "t",
+		RunID: "r", Key: "k", AssetID: "a",
 		Deadline: deadline,
 	}) {
 		name, value, _ := strings.Cut(variable, "=")
@@ -195,7 +196,10 @@ func TestMissingProgramIsAConfigurationError(t *testing.T) {
 }
 
 func TestPayloadBecomesAnArgument(t *testing.T) {
-	b := newRig(t, "", Config{Command: Command{"sh", "-c", `cat; printf '%s|' "$@"`, "sh", "<{}>"}, Arguments: true, Placeholder: "{}"}, worker.Config{})
+	b := newRig(t, "", Config{
+		Command: Command{"sh", "-c", `cat; printf '%s|' "$@"`, "sh", "<{}>"}, Arguments: true,
+		Placeholder: "{}",
+	}, worker.Config{})
 	if task := b.Do(b.spec("a  b")); string(task.GetOutput()) != "<a  b>|" {
 		t.Errorf("output %q, want the payload as one argument and no input: %q", task.GetOutput(), "<a  b>|")
 	}
@@ -247,7 +251,8 @@ func TestOutputsOfTwoStoresShareASpool(t *testing.T) {
 	var ids, files, want []string
 	rigs := map[string]*rig{}
 	for _, name := range []string{"dev", "prod"} {
-		rigs[name] = newRig(t, "printf of-"+name+"; echo up > $FIFO; read go < $FIFO; printf :ended", Config{Spool: spool, InlineLimit: 4}, worker.Config{})
+		rigs[name] = newRig(t, "printf of-"+name+"; echo up > $FIFO; read go < $FIFO; printf :ended",
+			Config{Spool: spool, InlineLimit: 4}, worker.Config{})
 		ids = append(ids, rigs[name].Submit(rigs[name].spec("")))
 		rigs[name].readFIFO()
 	}
@@ -303,7 +308,8 @@ func TestOutputThatFillsTheDiskIsNotKept(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("this system has no /dev/full")
 	}
-	b := newRig(t, `mkdir "$SPOOL"; ln -s /dev/full "$SPOOL/$LESSOR_TASK_ID.1.part"; printf 123456789`, Config{InlineLimit: 8, KeepFailed: true}, worker.Config{})
+	b := newRig(t, `mkdir "$SPOOL"; ln -s /dev/full "$SPOOL/$LESSOR_TASK_ID.1.part"; printf 123456789`,
+		Config{InlineLimit: 8, KeepFailed: true}, worker.Config{})
 	t.Setenv("SPOOL", b.spool.dir)
 	task := b.Do(b.spec(""))
 	b.wantState(task, failed)
@@ -363,7 +369,8 @@ func useUpFiles(t *testing.T) (restore func()) {
 // attempt: a failure would end it.
 func TestCommandWaitsForRoomToStart(t *testing.T) {
 	said, restore := "", func() {}
-	b := newRig(t, `echo "$(cat)"`, Config{Stderr: &onFirstWrite{call: func(text string) { said = text; restore() }}}, worker.Config{})
+	b := newRig(t, `echo "$(cat)"`, Config{Stderr: &onFirstWrite{call: func(text string) { said = text; restore() }}},
+		worker.Config{})
 	restore = useUpFiles(t)
 	defer restore()
 	task := b.Do(b.spec("late"))
@@ -397,7 +404,8 @@ func TestCommandIsStartedOnce(t *testing.T) {
 // back, which counts in no budget.
 func TestCommandThatWaitsForRoomIsGivenBackAtAStop(t *testing.T) {
 	stop, restore := make(chan struct{}), func() {}
-	b := newRig(t, "cat", Config{Stop: stop, Stderr: &onFirstWrite{call: func(string) { restore(); close(stop) }}}, worker.Config{})
+	b := newRig(t, "cat", Config{Stop: stop, Stderr: &onFirstWrite{call: func(string) { restore(); close(stop) }}},
+		worker.Config{})
 	restore = useUpFiles(t)
 	defer restore()
 	task := b.Do(b.spec("later")) // the worker of the test goes on, and takes the task again
@@ -482,7 +490,8 @@ func TestLostLeaseStopsTheCommand(t *testing.T) {
 	b := newRig(t, `trap '' TERM; echo up > $FIFO; sleep 1000`, Config{}, worker.Config{})
 	id := b.Submit(b.spec(""))
 	b.readFIFO()
-	_, err := lessorv1.NewTaskServiceClient(b.Conn()).DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: id, Force: true})
+	_, err := lessorv1.NewTaskServiceClient(b.Conn()).DeleteTask(t.Context(),
+		&lessorv1.DeleteTaskRequest{TaskId: id, Force: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -574,7 +583,8 @@ func startGrace(t *testing.T, c Config) (b *rig, id string) {
 func TestLostLeaseEndsTheGrace(t *testing.T) {
 	t.Attr("rules", "K2")
 	b, id := startGrace(t, Config{})
-	_, err := lessorv1.NewTaskServiceClient(b.Conn()).DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: id, Force: true})
+	_, err := lessorv1.NewTaskServiceClient(b.Conn()).DeleteTask(t.Context(),
+		&lessorv1.DeleteTaskRequest{TaskId: id, Force: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -593,7 +603,8 @@ func TestKillEndsTheGrace(t *testing.T) {
 // READY. That counts neither as a failure nor as a loss.
 func TestDrainReleasesTheTask(t *testing.T) {
 	t.Attr("rules", "W10")
-	b := newRig(t, `trap 'exit 1' TERM; sh -c 'echo up > $FIFO; exec sleep 1000' & wait`, Config{}, worker.Config{DrainTimeout: time.Millisecond})
+	b := newRig(t, `trap 'exit 1' TERM; sh -c 'echo up > $FIFO; exec sleep 1000' & wait`, Config{},
+		worker.Config{DrainTimeout: time.Millisecond})
 	id := b.Submit(b.spec(""))
 	b.readFIFO()
 	b.stop()

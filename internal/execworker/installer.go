@@ -45,7 +45,8 @@ func (i Installer) Install(ctx context.Context, p worker.PackageInstall) error {
 
 // Uninstall runs the command to remove a package.
 func (i Installer) Uninstall(ctx context.Context, p worker.PackageUninstall) error {
-	return i.run(ctx, p.Package, packageVariables("uninstall", worker.PackageInstall{Package: p.Package, OperationID: p.OperationID}))
+	return i.run(ctx, p.Package, packageVariables("uninstall",
+		worker.PackageInstall{Package: p.Package, OperationID: p.OperationID}))
 }
 
 // packageVariables returns the variables in which the command finds what it has to do.
@@ -69,7 +70,8 @@ func (i Installer) run(ctx context.Context, pkg worker.Package, variables []stri
 	defer errs.flush()
 	told := false
 	p := &process.Process{
-		Args: i.Command, Env: slices.Concat(ownEnvironment(), variables), Stdout: out, Stderr: io.MultiWriter(last, errs),
+		Args: i.Command, Env: slices.Concat(ownEnvironment(), variables), Stdout: out,
+		Stderr: io.MultiWriter(last, errs),
 		Stops: func(g *process.Group) {
 			told = stopGroup(ctx, i.Kill, g, func(error) (time.Duration, <-chan struct{}) { return stopTimeout, nil })
 		},

@@ -56,15 +56,24 @@ func TestInstallerFails(t *testing.T) {
 		kind error
 		text string
 	}{
-		"echo a >&2; echo b >&2; exit 65":            {worker.ErrPackageInvalid, "exit status 65: a\nb"},
-		"exit 66":                                    {worker.ErrPackageInvalid, "exit status 66"},
-		"echo no >&2; exit 77":                       {worker.ErrPackagePermission, "exit status 77: no"},
-		"echo out; exit 1":                           {nil, "exit status 1"},
-		"kill -KILL $$":                              {nil, "signal: killed"},
-		`printf '%01100d\nabc\n' 1 >&2; exit 2`:      {nil, "exit status 2: abc"},
-		`printf '%01100d' 1 >&2; exit 2`:             {nil, "exit status 2: " + strings.Repeat("0", 1<<10-len("exit status 2: ")-1) + "1"},
-		`printf 'x\n%0504d\n%0504d' 1 1 >&2; exit 2`: {nil, "exit status 2: " + strings.Repeat("0", 503) + "1\n" + strings.Repeat("0", 503) + "1"},
-		`i=0; while [ $i -lt 520 ]; do printf 'é' >&2; i=$((i+1)); done; exit 2`: {nil, "exit status 2: " + strings.Repeat("é", 504)},
+		"echo a >&2; echo b >&2; exit 65":       {worker.ErrPackageInvalid, "exit status 65: a\nb"},
+		"exit 66":                               {worker.ErrPackageInvalid, "exit status 66"},
+		"echo no >&2; exit 77":                  {worker.ErrPackagePermission, "exit status 77: no"},
+		"echo out; exit 1":                      {nil, "exit status 1"},
+		"kill -KILL $$":                         {nil, "signal: killed"},
+		`printf '%01100d\nabc\n' 1 >&2; exit 2`: {nil, "exit status 2: abc"},
+		`printf '%01100d' 1 >&2; exit 2`: {
+			nil,
+			"exit status 2: " + strings.Repeat("0", 1<<10-len("exit status 2: ")-1) + "1",
+		},
+		`printf 'x\n%0504d\n%0504d' 1 1 >&2; exit 2`: {
+			nil,
+			"exit status 2: " + strings.Repeat("0", 503) + "1\n" + strings.Repeat("0", 503) + "1",
+		},
+		`i=0; while [ $i -lt 520 ]; do printf 'é' >&2; i=$((i+1)); done; exit 2`: {
+			nil,
+			"exit status 2: " + strings.Repeat("é", 504),
+		},
 	} {
 		i, _ := installer(script)
 		err := i.Install(t.Context(), worker.PackageInstall{Package: foo})

@@ -25,6 +25,7 @@ const (
 func New(handler http.Handler, log slog.Handler) *http.Server {
 	return &http.Server{
 		Handler: handler, ErrorLog: slog.NewLogLogger(log, slog.LevelWarn),
-		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: ReadTimeout, WriteTimeout: WriteTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: ReadTimeout, WriteTimeout: WriteTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 	}
 }

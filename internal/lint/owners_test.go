@@ -45,7 +45,8 @@ func TestOwnersKeepTheirFields(t *testing.T) {
 				}
 				owner, ok := owners[named(selection.Recv())]
 				if used[owner] = true; ok && !slices.Contains(mayUse, named(selection.Recv())) {
-					t.Errorf("%s uses the field %s of %s: only its methods may, so give it one", p.places.Position(s.Pos()), s.Sel.Name, owner)
+					t.Errorf("%s uses the field %s of %s: only its methods may, so give it one",
+						p.places.Position(s.Pos()), s.Sel.Name, owner)
 				}
 				return true
 			})
@@ -68,7 +69,10 @@ type locally struct {
 
 func checkLocally(t *testing.T, dir string) *locally {
 	t.Helper()
-	p := &locally{places: token.NewFileSet(), info: types.Info{Defs: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}}}
+	p := &locally{
+		places: token.NewFileSet(),
+		info:   types.Info{Defs: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}},
+	}
 	names, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
 	if err != nil {
 		t.Fatal(err)

@@ -36,7 +36,10 @@ func TestOtherPlatforms(t *testing.T) {
 	for _, p := range platforms {
 		t.Run(p.os, func(t *testing.T) {
 			t.Parallel()
-			check := typeCheck{parsed: &parsed, sizes: types.SizesFor("gc", p.arch), checked: map[string]*types.Package{"unsafe": types.Unsafe}}
+			check := typeCheck{
+				parsed: &parsed, sizes: types.SizesFor("gc", p.arch),
+				checked: map[string]*types.Package{"unsafe": types.Unsafe},
+			}
 			for _, pkg := range listFor(t, p.os, p.arch, p.packages) {
 				for _, err := range check.pkg(pkg) {
 					t.Error(err)
@@ -60,7 +63,8 @@ func (l *listed) own() bool { return l.Module != nil && l.Module.Main }
 
 func listFor(t *testing.T, goos, goarch, packages string) (all []*listed) {
 	t.Helper()
-	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-test", "-json=ImportPath,Dir,GoFiles,ImportMap,Module", packages)
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-test",
+		"-json=ImportPath,Dir,GoFiles,ImportMap,Module", packages)
 	list.Dir = root
 	list.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0")
 	list.Stderr = os.Stderr

@@ -56,7 +56,8 @@ func NewProvider(ctx context.Context, service, version string, ids trace.IDGener
 	if err != nil {
 		return nil, err
 	}
-	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", service), attribute.String("service.version", version)),
+	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", service),
+		attribute.String("service.version", version)),
 		resource.WithHost(), resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)

@@ -30,7 +30,9 @@ func newReceiver() *receiver {
 }
 
 // Export implements collector.TraceServiceServer.
-func (r *receiver) Export(_ context.Context, req *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+func (r *receiver) Export(
+	_ context.Context, req *collector.ExportTraceServiceRequest,
+) (*collector.ExportTraceServiceResponse, error) {
 	r.got <- req
 	return &collector.ExportTraceServiceResponse{}, nil
 }

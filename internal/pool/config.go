@@ -160,7 +160,8 @@ func yamlProblem(err error) string {
 	if e, ok := errors.AsType[*yaml.TypeError](err); ok {
 		text = strings.Join(e.Errors, "; ")
 	}
-	text = strings.NewReplacer("!!str", "text", "!!int", "number", "!!seq", "list", "!!map", "table", "!!bool", "yes or no", "!!float", "number").Replace(text)
+	text = strings.NewReplacer("!!str", "text", "!!int", "number", "!!seq", "list", "!!map", "table",
+		"!!bool", "yes or no", "!!float", "number").Replace(text)
 	return strings.TrimPrefix(goType.ReplaceAllStringFunc(text, func(s string) string {
 		switch {
 		case strings.HasSuffix(s, " time.Duration"):

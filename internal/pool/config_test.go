@@ -196,7 +196,8 @@ func TestDefaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := &Config{Listen: "127.0.0.1:9200", Pools: []Entry{{
-			ID: "p", Command: []string{"sh"}, Workers: 1, DrainTimeout: 40 * time.Second, Restart: OnFailure, RestartBackoff: test.backoff, RestartBackoffMax: test.most,
+			ID: "p", Command: []string{"sh"}, Workers: 1, DrainTimeout: 40 * time.Second, Restart: OnFailure,
+			RestartBackoff: test.backoff, RestartBackoffMax: test.most,
 		}}}
 		if !reflect.DeepEqual(c, want) {
 			t.Errorf("%q: got %+v, want %+v", test.file, c, want)
@@ -252,7 +253,8 @@ func TestProgramIsFound(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, file := range []string{
 		"", onePool, slowStart, manyPools(2), onePoolWith("gpus: [0, 1], env: {A: b}"), "pools: &a [*a]", "? [a]\n: b", "<<: {listen: x}", "\xff\xfe", "---\n---\n",
-		onePoolWith("workers: 99999999999999999999"), onePoolWith("ready_timeout: 1e9h"), "pools: !!binary aGk=", "listen: !!set {a, b}", "pools: [~]", "\"\\0\": 1",
+		onePoolWith("workers: 99999999999999999999"), onePoolWith("ready_timeout: 1e9h"), "pools: !!binary aGk=",
+		"listen: !!set {a, b}", "pools: [~]", "\"\\0\": 1",
 	} {
 		f.Add([]byte(file))
 	}

@@ -110,7 +110,10 @@ func (n *readyJSON) request() (*lessorv1.NotifyReadyRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	req := &lessorv1.NotifyReadyRequest{WorkerId: n.WorkerID, PoolId: n.PoolID, Status: said, Endpoint: n.Endpoint, VramUsedBytes: n.VRAMUsedBytes}
+	req := &lessorv1.NotifyReadyRequest{
+		WorkerId: n.WorkerID, PoolId: n.PoolID, Status: said,
+		Endpoint: n.Endpoint, VramUsedBytes: n.VRAMUsedBytes,
+	}
 	if c := n.Capabilities; c != nil {
 		req.Capabilities = &lessorv1.WorkerCapabilities{
 			GpuDevice: c.GPUDevice, SlotsTotal: c.SlotsTotal, ModelRef: c.ModelRef, EngineVersion: c.EngineVersion,

@@ -41,8 +41,9 @@ func (s *Supervisor) serve(l net.Listener, broken func()) *listener {
 	calls := s.grpcServer()
 	pages := s.pages()
 	server := &listener{grpc: calls, served: make(chan error, 1), http: &http.Server{
-		Protocols: protocols, ReadTimeout: callTimeout, WriteTimeout: callTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxBody,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		Protocols: protocols, ReadTimeout: callTimeout, WriteTimeout: callTimeout, IdleTimeout: time.Minute,
+		MaxHeaderBytes: maxBody,
+		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 				calls.ServeHTTP(w, r)
@@ -110,7 +111,8 @@ func (s *Supervisor) authorized(values []string) error {
 			return nil
 		}
 	}
-	return status.Error(codes.Unauthenticated, "the header authorization must be \"Bearer\" and the token of "+readiness.VarPoolToken)
+	return status.Error(codes.Unauthenticated,
+		"the header authorization must be \"Bearer\" and the token of "+readiness.VarPoolToken)
 }
 
 // maxProblem is how much of a problem is logged, in bytes: it may repeat what the caller has sent.

@@ -74,7 +74,10 @@ func newSite(t *testing.T) *site {
 	}
 	log := &locked{}
 	s := &site{T: t, url: "http://" + l.Addr().String(), client: &http.Client{Transport: &http.Transport{}}}
-	s.Supervisor = New(config, Options{Token: testToken, URL: s.url, Output: io.Discard, Log: slog.New(slog.NewJSONHandler(log, nil))})
+	s.Supervisor = New(config, Options{
+		Token: testToken, URL: s.url, Output: io.Discard,
+		Log: slog.New(slog.NewJSONHandler(log, nil)),
+	})
 	s.begin("p-0", "gpu-3")
 	s.get("p-1").noteStopped(ending{})
 	s.grpc, err = grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -286,11 +289,13 @@ func TestTooLargeByHTTP(t *testing.T) {
 		{readyPath, readyBody("") + strings.Repeat(" ", maxBody)},
 		{failedPath, `{"pool_id":"p","message":"` + strings.Repeat("x", maxBody) + `"}`},
 	} {
-		w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, test.path, strings.NewReader(test.body))
+		w, req := httptest.NewRecorder(),
+			httptest.NewRequestWithContext(t.Context(), http.MethodPost, test.path, strings.NewReader(test.body))
 		req.Header.Set("Authorization", "Bearer "+testToken)
 		pages.ServeHTTP(w, req)
 		if w.Code != http.StatusRequestEntityTooLarge || !strings.Contains(w.Body.String(), "body: has more than 65536 bytes") || s.get("p-0").state() != starting {
-			t.Errorf("%s %.100s: %d %s, want %d and the limit", test.path, test.body, w.Code, w.Body, http.StatusRequestEntityTooLarge)
+			t.Errorf("%s %.100s: %d %s, want %d and the limit", test.path, test.body, w.Code, w.Body,
+				http.StatusRequestEntityTooLarge)
 		}
 	}
 }
@@ -314,7 +319,9 @@ func TestBodyThatDoesNotArrive(t *testing.T) {
 		"cut":          {iotest.ErrReader(io.ErrUnexpectedEOF), http.StatusServiceUnavailable, "body: has not arrived"},
 		"wrong chunks": {httputil.NewChunkedReader(strings.NewReader("many\r\n")), http.StatusBadRequest, "body: cannot be read"},
 	} {
-		w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, readyPath, io.MultiReader(strings.NewReader("{"), test.rest))
+		w, req := httptest.NewRecorder(),
+			httptest.NewRequestWithContext(t.Context(), http.MethodPost, readyPath,
+				io.MultiReader(strings.NewReader("{"), test.rest))
 		req.Header.Set("Authorization", "Bearer "+testToken)
 		s.pages().ServeHTTP(w, req)
 		if w.Code != test.code || !strings.Contains(w.Body.String(), test.why) {
@@ -491,12 +498,16 @@ func call[R any, M interface {
 func methods() map[string]proto.Message {
 	return map[string]proto.Message{
 		lessorv1.PoolService_NotifyReady_FullMethodName: &lessorv1.NotifyReadyRequest{
-			WorkerId: "p-0", PoolId: "p", Status: lessorv1.WorkerStatus_WORKER_STATUS_READY, Endpoint: "http://127.0.0.1:1", VramUsedBytes: 5,
+			WorkerId: "p-0", PoolId: "p", Status: lessorv1.WorkerStatus_WORKER_STATUS_READY,
+			Endpoint: "http://127.0.0.1:1", VramUsedBytes: 5,
 			Capabilities: &lessorv1.WorkerCapabilities{SlotsTotal: 4},
 		},
-		lessorv1.PoolService_NotifyFailed_FullMethodName: &lessorv1.NotifyFailedRequest{WorkerId: "gpu-3", PoolId: "gpu", Message: "no memory"},
-		lessorv1.PoolService_ListPools_FullMethodName:    &lessorv1.ListPoolsRequest{},
-		lessorv1.PoolService_GetPool_FullMethodName:      &lessorv1.GetPoolRequest{PoolId: "p"},
+		lessorv1.PoolService_NotifyFailed_FullMethodName: &lessorv1.NotifyFailedRequest{
+			WorkerId: "gpu-3",
+			PoolId:   "gpu", Message: "no memory",
+		},
+		lessorv1.PoolService_ListPools_FullMethodName: &lessorv1.ListPoolsRequest{},
+		lessorv1.PoolService_GetPool_FullMethodName:   &lessorv1.GetPoolRequest{PoolId: "p"},
 	}
 }
 
@@ -521,7 +532,8 @@ func TestMethodsByGRPC(t *testing.T) {
 	reqs := methods()
 	list := func() []*lessorv1.Pool {
 		t.Helper()
-		resp, err := call[lessorv1.ListPoolsResponse](s, lessorv1.PoolService_ListPools_FullMethodName, &lessorv1.ListPoolsRequest{}, bearer)
+		resp, err := call[lessorv1.ListPoolsResponse](s, lessorv1.PoolService_ListPools_FullMethodName,
+			&lessorv1.ListPoolsRequest{}, bearer)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -549,7 +561,8 @@ func TestMethodsByGRPC(t *testing.T) {
 	if p.GetWorkersReady() != 1 || w.GetEndpoint() != "http://127.0.0.1:1" || w.GetVramUsedBytes() != 5 || w.GetCapabilities().GetSlotsTotal() != 4 || w.GetPid() != 7 || w.GetStarts() != 1 {
 		t.Errorf("got %v, want what was notified", p)
 	}
-	one, err := call[lessorv1.GetPoolResponse](s, lessorv1.PoolService_GetPool_FullMethodName, &lessorv1.GetPoolRequest{PoolId: "p"}, bearer)
+	one, err := call[lessorv1.GetPoolResponse](s, lessorv1.PoolService_GetPool_FullMethodName,
+		&lessorv1.GetPoolRequest{PoolId: "p"}, bearer)
 	if err != nil || !proto.Equal(one.GetPool(), p) {
 		t.Errorf("got %v (%v), want the pool as in the list, %v", one, err, p)
 	}
@@ -596,7 +609,8 @@ func TestErrorsByGRPC(t *testing.T) {
 		s.fails(test.method, test.req, test.code, test.problem, bearer)
 	}
 	s.posts(readyPath, readyBody(""), http.StatusOK, "")
-	s.fails(lessorv1.PoolService_NotifyReady_FullMethodName, methods()[lessorv1.PoolService_NotifyReady_FullMethodName], codes.AlreadyExists, "worker_id: ", bearer)
+	s.fails(lessorv1.PoolService_NotifyReady_FullMethodName, methods()[lessorv1.PoolService_NotifyReady_FullMethodName],
+		codes.AlreadyExists, "worker_id: ", bearer)
 }
 
 // A field of a newer caller is refused rather than ignored.
@@ -606,10 +620,12 @@ func TestUnknownFieldsByGRPC(t *testing.T) {
 	for method, req := range methods() {
 		inner := proto.Clone(req)
 		req.ProtoReflect().SetUnknown(newer)
-		s.fails(method, req, codes.InvalidArgument, "request: has a field that this supervisor does not know", "Bearer "+testToken)
+		s.fails(method, req, codes.InvalidArgument, "request: has a field that this supervisor does not know",
+			"Bearer "+testToken)
 		if r, ok := inner.(*lessorv1.NotifyReadyRequest); ok {
 			r.GetCapabilities().ProtoReflect().SetUnknown(newer)
-			s.fails(method, r, codes.InvalidArgument, "request: has a field that this supervisor does not know", "Bearer "+testToken)
+			s.fails(method, r, codes.InvalidArgument, "request: has a field that this supervisor does not know",
+				"Bearer "+testToken)
 		}
 	}
 }
@@ -660,7 +676,8 @@ func TestMetrics(t *testing.T) {
 	s.fails(lessorv1.PoolService_NotifyFailed_FullMethodName, failed, codes.Unauthenticated, "", "Bearer another")
 	s.fails(lessorv1.PoolService_NotifyFailed_FullMethodName, failed, codes.OK, "", "Bearer "+testToken)
 	// no notification
-	s.fails(lessorv1.PoolService_ListPools_FullMethodName, &lessorv1.ListPoolsRequest{}, codes.Unauthenticated, "", "Bearer another")
+	s.fails(lessorv1.PoolService_ListPools_FullMethodName, &lessorv1.ListPoolsRequest{}, codes.Unauthenticated, "",
+		"Bearer another")
 	s.send(http.MethodPost, readyPath, readyBody(""), "Bearer another")
 	code, _, text := s.send(http.MethodGet, "/metrics", "")
 	if code != http.StatusOK {

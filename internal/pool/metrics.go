@@ -22,9 +22,11 @@ func newCounts() *counts {
 	return &counts{
 		starts: counter("lessor_pool_worker_starts_total", "Processes that were started, or could not be."),
 		ready:  counter("lessor_pool_workers_ready_total", "Processes that became ready."),
-		failed: counter("lessor_pool_workers_failed_total", "Processes that failed: they said so, were not ready in time, or ended without success."),
+		failed: counter("lessor_pool_workers_failed_total",
+			"Processes that failed: they said so, were not ready in time, or ended without success."),
 		callbacks: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "lessor_pool_readiness_callback_duration_seconds", Help: "Time to answer a notification, by gRPC code.",
+			Name:    "lessor_pool_readiness_callback_duration_seconds",
+			Help:    "Time to answer a notification, by gRPC code.",
 			Buckets: []float64{0.0001, 0.001, 0.01, 0.1, 1},
 		}, []string{"code"}),
 	}

@@ -21,7 +21,8 @@ const cudaDevices = "CUDA_VISIBLE_DEVICES"
 // ourVariables are what a process is told by its environment (P1), and what no file may set. The
 // token is nowhere else: everybody on the machine can read arguments.
 var ourVariables = []string{
-	readiness.VarPoolID, readiness.VarWorkerID, readiness.VarPoolURL, readiness.VarPoolToken, readiness.VarGPUDevice, cudaDevices,
+	readiness.VarPoolID, readiness.VarWorkerID, readiness.VarPoolURL, readiness.VarPoolToken,
+	readiness.VarGPUDevice, cudaDevices,
 }
 
 // command is what a worker runs.
@@ -100,11 +101,13 @@ func (g group) exited() <-chan struct{} { return g.Exited() }
 // adds, and what the supervisor tells them.
 func environ(base []string, p *Entry, id string, gpu *uint32, url, token string) []string {
 	// of a supervisor around this one
-	env := slices.DeleteFunc(slices.Clone(base), func(v string) bool { return strings.HasPrefix(v, readiness.VarGPUDevice+"=") })
+	env := slices.DeleteFunc(slices.Clone(base),
+		func(v string) bool { return strings.HasPrefix(v, readiness.VarGPUDevice+"=") })
 	for name, value := range p.Env {
 		env = append(env, name+"="+value)
 	}
-	env = append(env, readiness.VarPoolID+"="+p.ID, readiness.VarWorkerID+"="+id, readiness.VarPoolURL+"="+url, readiness.VarPoolToken+"="+token)
+	env = append(env, readiness.VarPoolID+"="+p.ID, readiness.VarWorkerID+"="+id,
+		readiness.VarPoolURL+"="+url, readiness.VarPoolToken+"="+token)
 	if gpu != nil {
 		index := strconv.FormatUint(uint64(*gpu), 10)
 		env = append(env, readiness.VarGPUDevice+"="+index, cudaDevices+"="+index)

@@ -119,7 +119,8 @@ func TestEnvironmentOfAProcess(t *testing.T) {
 		text += "\ntr '\\0' ' ' < /proc/$$/cmdline >&2"
 	}
 	pool, dir := script(t, text)
-	s := newShop(t, "pools:\n- {"+pool+", gpus: [5, 0], env: {ADDED: 2}}\n- {"+strings.Replace(pool, "id: p", "id: q", 1)+", env: {CUDA_VISIBLE_DEVICES: 7}}\n")
+	s := newShop(t, "pools:\n- {"+pool+", gpus: [5, 0], env: {ADDED: 2}}\n- {"+strings.Replace(pool, "id: p", "id: q",
+		1)+", env: {CUDA_VISIBLE_DEVICES: 7}}\n")
 	got := s.ends(nil)
 	slices.Sort(got)
 	url, base := "http://"+s.listener.Addr().String(), filepath.Base(dir)
@@ -272,7 +273,8 @@ func TestProcessNotifies(t *testing.T) {
 		term := make(chan os.Signal, 1)
 		signal.Notify(term, syscall.SIGTERM)
 		body := fmt.Sprintf(`{"worker_id":%q,"pool_id":%q,"status":"ready","vram_used_bytes":5}`, os.Getenv(readiness.VarWorkerID), os.Getenv(readiness.VarPoolID))
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, os.Getenv(readiness.VarPoolURL)+readyPath, strings.NewReader(body))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, os.Getenv(readiness.VarPoolURL)+readyPath,
+			strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,7 +30,9 @@ type service struct {
 var _ lessorv1.PoolServiceServer = service{}
 
 // NotifyReady implements PoolService.
-func (s service) NotifyReady(_ context.Context, req *lessorv1.NotifyReadyRequest) (*lessorv1.NotifyReadyResponse, error) {
+func (s service) NotifyReady(
+	_ context.Context, req *lessorv1.NotifyReadyRequest,
+) (*lessorv1.NotifyReadyResponse, error) {
 	w, err := s.find(req, req.GetPoolId(), req.GetWorkerId())
 	if err != nil {
 		return nil, err
@@ -42,7 +44,9 @@ func (s service) NotifyReady(_ context.Context, req *lessorv1.NotifyReadyRequest
 }
 
 // NotifyFailed implements PoolService.
-func (s service) NotifyFailed(_ context.Context, req *lessorv1.NotifyFailedRequest) (*lessorv1.NotifyFailedResponse, error) {
+func (s service) NotifyFailed(
+	_ context.Context, req *lessorv1.NotifyFailedRequest,
+) (*lessorv1.NotifyFailedResponse, error) {
 	w, err := s.find(req, req.GetPoolId(), req.GetWorkerId())
 	if err != nil {
 		return nil, err
@@ -126,9 +130,11 @@ func checkReady(req *lessorv1.NotifyReadyRequest, w *worker) error {
 	case len(c.GetModelRef()) > maxText:
 		return invalid("capabilities.model_ref", "has %d bytes; at most %d are allowed", len(c.GetModelRef()), maxText)
 	case len(c.GetEngineVersion()) > maxText:
-		return invalid("capabilities.engine_version", "has %d bytes; at most %d are allowed", len(c.GetEngineVersion()), maxText)
+		return invalid("capabilities.engine_version", "has %d bytes; at most %d are allowed",
+			len(c.GetEngineVersion()), maxText)
 	case c != nil && c.GpuDevice != nil && w.gpu != nil && c.GetGpuDevice() != *w.gpu:
-		return invalid("capabilities.gpu_device", "is %d, but the worker was given GPU %d (%s)", c.GetGpuDevice(), *w.gpu, readiness.VarGPUDevice)
+		return invalid("capabilities.gpu_device", "is %d, but the worker was given GPU %d (%s)",
+			c.GetGpuDevice(), *w.gpu, readiness.VarGPUDevice)
 	}
 	return nil
 }

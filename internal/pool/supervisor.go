@@ -63,7 +63,8 @@ func New(c *Config, o Options) *Supervisor {
 				command: command{
 					args: config.Command, dir: config.Dir,
 					env:    environ(environment, config, id, place.gpu, o.URL, o.Token),
-					stdout: &lines{out: out, prefix: prefix}, stderr: &lines{out: out, prefix: prefix}, patience: patience,
+					stdout: &lines{out: out, prefix: prefix}, stderr: &lines{out: out, prefix: prefix},
+					patience: patience,
 				},
 			}
 			w.view.WorkerId, w.view.GpuDevice = id, place.gpu

@@ -253,10 +253,12 @@ func (w *worker) notifyReady(n *lessorv1.NotifyReadyRequest) error {
 		w.log.Info("worker drains")
 		return nil
 	case w.notification != nil:
-		return status.Errorf(codes.AlreadyExists, "worker_id: the process of %q has said something else; another one uses its id", w.id)
+		return status.Errorf(codes.AlreadyExists,
+			"worker_id: the process of %q has said something else; another one uses its id", w.id)
 	}
 	w.notification = n
-	w.view.Endpoint, w.view.VramUsedBytes, w.view.Capabilities = n.GetEndpoint(), n.GetVramUsedBytes(), n.GetCapabilities()
+	w.view.Endpoint, w.view.VramUsedBytes, w.view.Capabilities = n.GetEndpoint(), n.GetVramUsedBytes(),
+		n.GetCapabilities()
 	if state == starting {
 		w.becomeReadyLocked()
 	}

@@ -13,7 +13,9 @@ import (
 // many it has opened. Call it before the worker begins, so that no line is opened that fails only
 // then. left are the lines for which the tenant's quota of tasks has no room yet; Run opens them as
 // tasks end.
-func (j *Job) RetryFailed(ctx context.Context, tasks lessorv1.TaskServiceClient) (opened uint64, left int64, err error) {
+func (j *Job) RetryFailed(
+	ctx context.Context, tasks lessorv1.TaskServiceClient,
+) (opened uint64, left int64, err error) {
 	req := &lessorv1.BatchRetryTasksRequest{Filter: j.failed()}
 	j.before.failed = 0 // they will not have ended any more when Run begins to print
 	for {

@@ -26,7 +26,9 @@ type retryRecorder struct {
 	asked  []*lessorv1.BatchRetryTasksRequest
 }
 
-func (r *retryRecorder) BatchRetryTasks(_ context.Context, req *lessorv1.BatchRetryTasksRequest, _ ...grpc.CallOption) (*lessorv1.BatchRetryTasksResponse, error) {
+func (r *retryRecorder) BatchRetryTasks(
+	_ context.Context, req *lessorv1.BatchRetryTasksRequest, _ ...grpc.CallOption,
+) (*lessorv1.BatchRetryTasksResponse, error) {
 	if len(r.errors) > 0 {
 		err := r.errors[0]
 		r.errors = r.errors[1:]
@@ -85,7 +87,9 @@ func (f *fakeCoordinator) BatchRetryTasks(
 }
 
 // RetryTask opens a task that has failed, if the quota of tasks has room for it.
-func (f *fakeCoordinator) RetryTask(ctx context.Context, req *lessorv1.RetryTaskRequest, _ ...grpc.CallOption) (*lessorv1.RetryTaskResponse, error) {
+func (f *fakeCoordinator) RetryTask(
+	ctx context.Context, req *lessorv1.RetryTaskRequest, _ ...grpc.CallOption,
+) (*lessorv1.RetryTaskResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i, err := f.find(req.GetTaskId())

@@ -17,7 +17,8 @@ type endedBefore struct {
 // RetryFailed and before the worker begins. Without it, the progress bar takes these lines for
 // progress of this process.
 func (j *Job) CountEnded(ctx context.Context, tasks lessorv1.TaskServiceClient) (done, failed int64, err error) {
-	final := j.manifest.filter(lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_FAILED, lessorv1.TaskState_TASK_STATE_CANCELLED)
+	final := j.manifest.filter(lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_FAILED,
+		lessorv1.TaskState_TASK_STATE_CANCELLED)
 	seen := newMarks(j.Lines())
 	j.before = endedBefore{}
 	err = eachTask(ctx, tasks, final, func(task *lessorv1.Task) error {

@@ -22,7 +22,9 @@ type cancelRecorder struct {
 	errors    map[string]error // with which the cancel of a task fails
 }
 
-func (c *cancelRecorder) ListTasks(_ context.Context, req *lessorv1.ListTasksRequest, _ ...grpc.CallOption) (*lessorv1.ListTasksResponse, error) {
+func (c *cancelRecorder) ListTasks(
+	_ context.Context, req *lessorv1.ListTasksRequest, _ ...grpc.CallOption,
+) (*lessorv1.ListTasksResponse, error) {
 	c.filter = req.GetFilter()
 	page := &lessorv1.ListTasksResponse{}
 	for state := lessorv1.TaskState_TASK_STATE_SCHEDULED; lessorv1.TaskState_name[int32(state)] != ""; state++ {
@@ -33,7 +35,9 @@ func (c *cancelRecorder) ListTasks(_ context.Context, req *lessorv1.ListTasksReq
 	return page, nil
 }
 
-func (c *cancelRecorder) CancelTask(_ context.Context, req *lessorv1.CancelTaskRequest, _ ...grpc.CallOption) (*lessorv1.CancelTaskResponse, error) {
+func (c *cancelRecorder) CancelTask(
+	_ context.Context, req *lessorv1.CancelTaskRequest, _ ...grpc.CallOption,
+) (*lessorv1.CancelTaskResponse, error) {
 	c.cancelled = append(c.cancelled, req.GetTaskId())
 	return &lessorv1.CancelTaskResponse{}, c.errors[req.GetTaskId()]
 }
@@ -63,7 +67,10 @@ func TestCancelCancelsTheTasksThatHaveNotEnded(t *testing.T) {
 	}
 }
 
-var openNames = []string{"TASK_STATE_SCHEDULED", "TASK_STATE_READY", "TASK_STATE_LEASED", "TASK_STATE_RUNNING", "TASK_STATE_CANCELLING"}
+var openNames = []string{
+	"TASK_STATE_SCHEDULED", "TASK_STATE_READY", "TASK_STATE_LEASED", "TASK_STATE_RUNNING",
+	"TASK_STATE_CANCELLING",
+}
 
 // Only the tasks of the run that was replaced are cancelled, and only if they are on the
 // coordinator that is asked.
@@ -88,7 +95,8 @@ func TestCancelReplaced(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if (len(c.cancelled) > 0) != tt.cancelled || tt.cancelled && (c.filter.GetRunId() != first.RunID() || c.filter.GetWorkspaceId() != "w") {
-			t.Errorf("%s: %v of %v were cancelled, want those of run %s: %v", name, c.cancelled, c.filter, first.RunID(), tt.cancelled)
+			t.Errorf("%s: %v of %v were cancelled, want those of run %s: %v", name, c.cancelled, c.filter,
+				first.RunID(), tt.cancelled)
 		}
 	}
 }

@@ -80,7 +80,9 @@ func (f *fakeCoordinator) count(call string) error {
 	return nil
 }
 
-func (f *fakeCoordinator) BatchSubmitTasks(_ context.Context, req *lessorv1.BatchSubmitTasksRequest, _ ...grpc.CallOption) (*lessorv1.BatchSubmitTasksResponse, error) {
+func (f *fakeCoordinator) BatchSubmitTasks(
+	_ context.Context, req *lessorv1.BatchSubmitTasksRequest, _ ...grpc.CallOption,
+) (*lessorv1.BatchSubmitTasksResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.count("submit"); err != nil {
@@ -122,7 +124,8 @@ func (f *fakeCoordinator) open() (n int) {
 // errNoRoom is what a coordinator answers if the quota of tasks is used up.
 func errNoRoom() error {
 	st, err := status.New(codes.ResourceExhausted, "too many tasks").WithDetails(
-		&errdetails.ErrorInfo{Reason: "QUOTA_TASKS", Domain: "lessor"}, &errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)})
+		&errdetails.ErrorInfo{Reason: "QUOTA_TASKS", Domain: "lessor"},
+		&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)})
 	if err != nil {
 		return err
 	}
@@ -148,7 +151,9 @@ func (f *fakeCoordinator) find(id string) (int, error) {
 	return n - 1, nil
 }
 
-func (f *fakeCoordinator) GetTask(_ context.Context, req *lessorv1.GetTaskRequest, _ ...grpc.CallOption) (*lessorv1.GetTaskResponse, error) {
+func (f *fakeCoordinator) GetTask(
+	_ context.Context, req *lessorv1.GetTaskRequest, _ ...grpc.CallOption,
+) (*lessorv1.GetTaskResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.count("get"); err != nil {
@@ -162,7 +167,9 @@ func (f *fakeCoordinator) GetTask(_ context.Context, req *lessorv1.GetTaskReques
 }
 
 // ListTasks returns pages of two tasks.
-func (f *fakeCoordinator) ListTasks(_ context.Context, req *lessorv1.ListTasksRequest, _ ...grpc.CallOption) (*lessorv1.ListTasksResponse, error) {
+func (f *fakeCoordinator) ListTasks(
+	_ context.Context, req *lessorv1.ListTasksRequest, _ ...grpc.CallOption,
+) (*lessorv1.ListTasksResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.count("list"); err != nil {
@@ -225,7 +232,9 @@ const testWorkspace = "w"
 
 // WatchTask sends the events of the run after a sequence, or the events of a task from now on. It
 // refuses a sequence that no event has had.
-func (f *fakeCoordinator) WatchTask(ctx context.Context, req *lessorv1.WatchTaskRequest, _ ...grpc.CallOption) (grpc.ServerStreamingClient[lessorv1.WatchTaskResponse], error) {
+func (f *fakeCoordinator) WatchTask(
+	ctx context.Context, req *lessorv1.WatchTaskRequest, _ ...grpc.CallOption,
+) (grpc.ServerStreamingClient[lessorv1.WatchTaskResponse], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.count("watch"); err != nil {
@@ -445,7 +454,8 @@ func TestLinesArePrintedAsTheyEnd(t *testing.T) {
 		}
 		r.finish("<c><a><d><b>")
 		if !r.summary.OK() || r.err != nil || fake.calls["list"] > 0 {
-			t.Errorf("summary %+v, error %v, %d lists of the tasks, want all lines done without a list", r.summary, r.err, fake.calls["list"])
+			t.Errorf("summary %+v, error %v, %d lists of the tasks, want all lines done without a list", r.summary,
+				r.err, fake.calls["list"])
 		}
 	})
 }
@@ -493,7 +503,8 @@ func TestNothingIsPrintedAfterAGap(t *testing.T) {
 			job := mustOpen(t, t.TempDir(), "a\nb\nc\n", Options{Workspace: testWorkspace}, false)
 			ended := make(chan error)
 			go func() {
-				_, err := job.Run(t.Context(), Config{Tasks: fake, Epoch: fake.askEpoch, Screen: NewScreen(out, io.Discard, Apart), KeepOrder: keepOrder})
+				_, err := job.Run(t.Context(),
+					Config{Tasks: fake, Epoch: fake.askEpoch, Screen: NewScreen(out, io.Discard, Apart), KeepOrder: keepOrder})
 				ended <- err
 			}()
 			synctest.Wait()
@@ -576,7 +587,8 @@ func TestResumedRunPrintsAllLines(t *testing.T) {
 				second.finish("<b><d><c><a>")
 			}
 			if fake.calls["submit"] != 1 || second.summary != (Summary{Lines: 5, Done: 4, Failed: 1}) {
-				t.Errorf("%d submits and the summary %+v, want 1 submit, 4 lines done and 1 failed", fake.calls["submit"], second.summary)
+				t.Errorf("%d submits and the summary %+v, want 1 submit, 4 lines done and 1 failed",
+					fake.calls["submit"], second.summary)
 			}
 		})
 	}
@@ -694,7 +706,8 @@ func TestBatchThatIsTooLargeIsSplit(t *testing.T) {
 			r = startRun(t, fake, t.TempDir(), 5, false)
 			r.finish("")
 			if len(fake.tasks) != submitted || r.err == nil || !strings.Contains(r.err.Error(), "line 4: payload: ") {
-				t.Errorf("limit %d: %d tasks, %v; want %d, and an error that names the payload of line 4", limit, len(fake.tasks), r.err, submitted)
+				t.Errorf("limit %d: %d tasks, %v; want %d, and an error that names the payload of line 4", limit,
+					len(fake.tasks), r.err, submitted)
 			}
 		}
 		fake = newFakeCoordinator()
@@ -1053,7 +1066,8 @@ func TestRefusedWatchListsNoTasks(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if n := fake.calls["list"]; n != 1 || fake.refusedWatches != 0 {
-			t.Errorf("the run has listed its tasks %d times, with %d refusals to come, want once after all", n, fake.refusedWatches)
+			t.Errorf("the run has listed its tasks %d times, with %d refusals to come, want once after all", n,
+				fake.refusedWatches)
 		}
 		fake.end(1, completed)
 		fake.end(2, completed)
@@ -1103,7 +1117,8 @@ func TestOnlyCallsForSeveralTasksAreRefusedAtOnce(t *testing.T) {
 		}
 		return detail.Of[*errdetails.RetryInfo](status.Convert(err)) != nil
 	}
-	other, err := status.New(codes.ResourceExhausted, "too many calls").WithDetails(&errdetails.ErrorInfo{Reason: "QUOTA_CALLS"}, &errdetails.RetryInfo{})
+	other, err := status.New(codes.ResourceExhausted,
+		"too many calls").WithDetails(&errdetails.ErrorInfo{Reason: "QUOTA_CALLS"}, &errdetails.RetryInfo{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1146,7 +1161,8 @@ func TestDeletedLineOfAnUnknownEpoch(t *testing.T) {
 			fake.end(2, completed)
 			r.finish("<b>")
 			if r.err != nil || r.summary != (Summary{Lines: 2, Done: 1, Missing: 1}) || len(fake.tasks) != 2 {
-				t.Errorf("summary %+v, error %v, %d tasks, want 1 line done, 1 missing, and 2 tasks", r.summary, r.err, len(fake.tasks))
+				t.Errorf("summary %+v, error %v, %d tasks, want 1 line done, 1 missing, and 2 tasks", r.summary, r.err,
+					len(fake.tasks))
 			}
 		})
 	}
@@ -1283,9 +1299,11 @@ func TestLinesLostByARestoreAreSubmittedAgain(t *testing.T) {
 							t.Errorf("summary %+v, error %v, want all lines done", r.summary, r.err)
 						}
 						if r.job.manifest.Epoch != fake.epoch || !strings.Contains(r.errs.String(), "restored from a backup") {
-							t.Errorf("epoch %d is saved, notes %q; want %d and one of the restore", r.job.manifest.Epoch, r.errs.String(), fake.epoch)
+							t.Errorf("epoch %d is saved, notes %q; want %d and one of the restore",
+								r.job.manifest.Epoch, r.errs.String(), fake.epoch)
 						}
-						again := slices.ContainsFunc(fake.tasks, func(task *lessorv1.Task) bool { return string(task.GetSpec().GetPayload()) == "a" })
+						again := slices.ContainsFunc(fake.tasks,
+							func(task *lessorv1.Task) bool { return string(task.GetSpec().GetPayload()) == "a" })
 						if printed := !resumed; again != (kept > 0 || !printed) {
 							t.Errorf("the first line has a task: %t; it must not run again after its output was printed", again)
 						}
@@ -1481,8 +1499,9 @@ func TestSpecHasTheOptionsOfTheRun(t *testing.T) {
 	}
 	shared := mustOpen(t, t.TempDir(), "", Options{Addr: "h:1"}, false)
 	want = &lessorv1.TaskSpec{
-		Queue: shared.RunID(), Type: TaskType, Payload: []byte("x"), RunId: shared.RunID(), TaskKey: "7", IdempotencyKey: shared.RunID() + "/7",
-		RetryPolicy: &lessorv1.RetryPolicy{MaxLosses: lease.MaxBudget}, Retention: durationpb.New(sharedRetention),
+		Queue: shared.RunID(), Type: TaskType, Payload: []byte("x"), RunId: shared.RunID(), TaskKey: "7",
+		IdempotencyKey: shared.RunID() + "/7",
+		RetryPolicy:    &lessorv1.RetryPolicy{MaxLosses: lease.MaxBudget}, Retention: durationpb.New(sharedRetention),
 		HeartbeatInterval: durationpb.New(sharedHeartbeatInterval), HeartbeatTimeout: durationpb.New(SharedHeartbeatTimeout),
 	}
 	if got := shared.spec(7, []byte("x")); !proto.Equal(got, want) {
@@ -1519,7 +1538,9 @@ type sizeRecorder struct {
 	sizes *[]int
 }
 
-func (s *sizeRecorder) BatchSubmitTasks(_ context.Context, req *lessorv1.BatchSubmitTasksRequest, _ ...grpc.CallOption) (*lessorv1.BatchSubmitTasksResponse, error) {
+func (s *sizeRecorder) BatchSubmitTasks(
+	_ context.Context, req *lessorv1.BatchSubmitTasksRequest, _ ...grpc.CallOption,
+) (*lessorv1.BatchSubmitTasksResponse, error) {
 	*s.sizes = append(*s.sizes, len(req.GetTasks()))
 	return &lessorv1.BatchSubmitTasksResponse{}, nil
 }

@@ -16,7 +16,10 @@ func (m *manifest) filter(states ...lessorv1.TaskState) *lessorv1.TaskFilter {
 
 // eachTask visits the tasks that a filter selects, oldest first: those of a run in the order of the
 // input.
-func eachTask(ctx context.Context, tasks lessorv1.TaskServiceClient, filter *lessorv1.TaskFilter, visit func(*lessorv1.Task) error) error {
+func eachTask(
+	ctx context.Context, tasks lessorv1.TaskServiceClient, filter *lessorv1.TaskFilter,
+	visit func(*lessorv1.Task) error,
+) error {
 	req := &lessorv1.ListTasksRequest{Filter: filter, PageSize: maxPage}
 	for {
 		var page *lessorv1.ListTasksResponse

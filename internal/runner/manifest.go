@@ -90,7 +90,10 @@ func readManifest(path string) (*manifest, error) {
 		return nil, &ManifestError{Path: path, Problem: fmt.Sprintf("is damaged or of a newer version: %v", err)}
 	}
 	if m.Version != manifestVersion {
-		return nil, &ManifestError{Path: path, Problem: fmt.Sprintf("has version %d; this program knows version %d", m.Version, manifestVersion)}
+		return nil, &ManifestError{
+			Path:    path,
+			Problem: fmt.Sprintf("has version %d; this program knows version %d", m.Version, manifestVersion),
+		}
 	}
 	return &m, nil
 }

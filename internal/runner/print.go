@@ -79,7 +79,10 @@ func (p *printer) write(task *lessorv1.Task) error {
 // forget removes the outputs of earlier attempts of a task from the spool, except for one that an
 // operator has adopted.
 func (p *printer) forget(task *lessorv1.Task) error {
-	return p.job.removeOutputs(task, func(attempt uint32) bool { return attempt < task.GetAttempt() && attempt != task.GetAdoptedAttempt() })
+	return p.job.removeOutputs(task, func(attempt uint32) bool {
+		return attempt < task.GetAttempt() &&
+			attempt != task.GetAdoptedAttempt()
+	})
 }
 
 // removeOutputs removes the outputs of some attempts of a task from the spool.
@@ -118,7 +121,8 @@ func (p *printer) success(task *lessorv1.Task) error {
 		}
 		if !found {
 			p.unprinted++
-			p.screen.Note("line %d: its output is not on this machine: %s on worker %q", LineOf(task), artifact.GetResourceId(), artifact.GetWorkerId())
+			p.screen.Note("line %d: its output is not on this machine: %s on worker %q", LineOf(task),
+				artifact.GetResourceId(), artifact.GetWorkerId())
 		}
 	}
 	return p.screen.output(func(w io.Writer) error {

@@ -22,7 +22,8 @@ func (f *fakeCoordinator) fail(line int) {
 	task.Spec.RetryPolicy.MaxAttempts = 5
 	f.sendEvent(&lessorv1.WatchTaskResponse{TaskId: task.GetTaskId(), TaskState: task.GetState(), Event: &lessorv1.WatchTaskResponse_History{
 		History: &lessorv1.HistoryEvent{
-			Type: lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_FAILED, TaskState: task.GetState(), Attempt: task.GetAttempt(), At: timestamppb.New(at),
+			Type: lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_FAILED, TaskState: task.GetState(),
+			Attempt: task.GetAttempt(), At: timestamppb.New(at),
 		},
 	}})
 }
@@ -33,7 +34,8 @@ func (f *fakeCoordinator) submitOther(runID string) (number int) {
 	defer f.mu.Unlock()
 	number = len(f.tasks) + 1
 	f.tasks = append(f.tasks, &lessorv1.Task{
-		TaskId: fmt.Sprint("t", number), Spec: &lessorv1.TaskSpec{RunId: runID, TaskKey: "1", RetryPolicy: &lessorv1.RetryPolicy{}},
+		TaskId: fmt.Sprint("t", number),
+		Spec:   &lessorv1.TaskSpec{RunId: runID, TaskKey: "1", RetryPolicy: &lessorv1.RetryPolicy{}},
 	})
 	return number
 }

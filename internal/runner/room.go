@@ -43,13 +43,17 @@ func awaitRoom(ctx context.Context) error {
 // (see worker.Dial), but there may never be room for several tasks at once while there always is
 // for some of them. So a call for several tasks gets the refusal without the wait that goes with
 // it.
-func RefuseAtOnce(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func RefuseAtOnce(
+	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	opts ...grpc.CallOption,
+) error {
 	err := invoke(ctx, method, req, reply, conn, opts...)
 	if !forSeveral(req) || !detail.NoRoom(err) {
 		return err
 	}
 	refused := status.Convert(err).Proto()
-	refused.Details = slices.DeleteFunc(refused.GetDetails(), func(detail *anypb.Any) bool { return detail.MessageIs(&errdetails.RetryInfo{}) })
+	refused.Details = slices.DeleteFunc(refused.GetDetails(),
+		func(detail *anypb.Any) bool { return detail.MessageIs(&errdetails.RetryInfo{}) })
 	return status.FromProto(refused).Err()
 }
 

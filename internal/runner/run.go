@@ -113,7 +113,10 @@ func (j *Job) newRun(cfg Config) *run {
 	t := newTally(j)
 	ended, eventsMissed := make(chan string), make(chan struct{}, 1)
 	r := &run{submit: newSubmitter(j, cfg), tally: t, cfg: cfg}
-	r.watch = &watcher{job: j, tasks: cfg.Tasks, begun: r.submit.begun, eventsMissed: eventsMissed, tried: j.Resumed, sequence: j.cursor()}
+	r.watch = &watcher{
+		job: j, tasks: cfg.Tasks, begun: r.submit.begun, eventsMissed: eventsMissed,
+		tried: j.Resumed, sequence: j.cursor(),
+	}
 	if cfg.BarWidth != nil {
 		r.watch.tally = t
 	}
@@ -124,7 +127,10 @@ func (j *Job) newRun(cfg Config) *run {
 		r.watch.retries = newRetryNotes(cfg)
 	}
 	r.follow = &follower{
-		printer:      &printer{job: j, tasks: cfg.Tasks, screen: cfg.Screen, tally: t, record: cfg.Record, printed: newMarks(j.Lines())},
+		printer: &printer{
+			job: j, tasks: cfg.Tasks, screen: cfg.Screen, tally: t, record: cfg.Record,
+			printed: newMarks(j.Lines()),
+		},
 		ended:        ended,
 		eventsMissed: eventsMissed,
 		submit:       r.submit,

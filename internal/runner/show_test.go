@@ -71,7 +71,9 @@ type endedTasks struct {
 	tasks []*lessorv1.Task
 }
 
-func (e endedTasks) ListTasks(context.Context, *lessorv1.ListTasksRequest, ...grpc.CallOption) (*lessorv1.ListTasksResponse, error) {
+func (e endedTasks) ListTasks(
+	context.Context, *lessorv1.ListTasksRequest, ...grpc.CallOption,
+) (*lessorv1.ListTasksResponse, error) {
 	return &lessorv1.ListTasksResponse{Tasks: e.tasks}, nil
 }
 
@@ -84,7 +86,8 @@ func TestLinesThatEndedBeforeAreNoSpeed(t *testing.T) {
 		return &lessorv1.Task{Spec: j.spec(line, nil), State: state, Attempt: 2, FinishedAt: timestamppb.New(begin.Add(at))}
 	}
 	before := endedTasks{tasks: []*lessorv1.Task{
-		ended(1, -time.Minute, completed), ended(3, -time.Hour, failed), ended(2, -time.Hour, lessorv1.TaskState_TASK_STATE_CANCELLED), ended(99, -time.Second, completed),
+		ended(1, -time.Minute, completed), ended(3, -time.Hour, failed),
+		ended(2, -time.Hour, lessorv1.TaskState_TASK_STATE_CANCELLED), ended(99, -time.Second, completed),
 	}}
 	if done, failed, err := j.CountEnded(t.Context(), before); done != 1 || failed != 2 || err != nil {
 		t.Errorf("%d done and %d failed, %v; want 1 and 2", done, failed, err)
@@ -103,7 +106,8 @@ func TestLinesThatEndedBeforeAreNoSpeed(t *testing.T) {
 		t.Errorf("after a line: %+v and %v/s, want 2 done and 0.1/s", c, rate)
 	}
 	if _, _, err := j.RetryFailed(t.Context(), &retryRecorder{}); err != nil || newTally(j).mu.heard != (counts{done: 1, retried: 3}) {
-		t.Errorf("with the failed and cancelled lines open again: %+v (%v), want that none counts as failed", newTally(j).mu.heard, err)
+		t.Errorf("with the failed and cancelled lines open again: %+v (%v), want that none counts as failed",
+			newTally(j).mu.heard, err)
 	}
 }
 

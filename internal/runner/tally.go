@@ -69,7 +69,8 @@ func (t *tally) event(e *lessorv1.HistoryEvent) {
 func isRetry(e *lessorv1.HistoryEvent) bool {
 	switch e.GetType() {
 	case lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_FAILED, lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_LEASE_ENDED:
-		return e.GetTaskState() == lessorv1.TaskState_TASK_STATE_READY || e.GetTaskState() == lessorv1.TaskState_TASK_STATE_SCHEDULED
+		return e.GetTaskState() == lessorv1.TaskState_TASK_STATE_READY ||
+			e.GetTaskState() == lessorv1.TaskState_TASK_STATE_SCHEDULED
 	}
 	return false
 }

@@ -106,16 +106,17 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 		`{"concurrencyLimit": -1}`:                      `concurrencyLimit: is -1; it must be a whole number from 0 to 4294967295`,
 		`{"concurrencyLimit": 4294967296}`:              `concurrencyLimit: is 4294967296; it must be a whole number from 0 to 4294967295`,
 		`{"concurrencyLimit": 4294967295, "priority": -2147483648, "retentionMs": 9223372036854775807}`: ``,
-		`{"slots": -1}`:                              `slots: is -1; it must be a whole number from 0 to 64`,
-		`{"slots": 4294967296}`:                      `slots: is 4294967296; it must be a whole number from 0 to 64`,
-		`{"tries": -1}`:                              `tries: is -1; it must be a whole number from 1 to 9, or 0 for the default`,
-		`{"slots": 65}`:                              ``, // whoever takes it refuses it
-		`{"priority": -2147483649}`:                  `priority: is -2147483649; it must be a whole number from -2147483648 to 2147483647`,
-		`{"retentionMs": 1e3}`:                       `retentionMs: is 1e3; it must be a whole number from -9223372036854775808 to 9223372036854775807, without an exponent`,
-		`{"retentionMs": 1.0e3}`:                     `retentionMs: is 1.0e3; it must be a whole number from -9223372036854775808 to 9223372036854775807, without an exponent`,
-		`{"retentionMs": 1000.01}`:                   `retentionMs: is 1000.01; it must be a whole number from -9223372036854775808 to 9223372036854775807`,
-		`{"bytes": ` + strings.Repeat("9", 65) + `}`: `bytes: is ` + strings.Repeat("9", 64) + `...; it must be a whole number from 0 to 18446744073709551615`,
-		`{"requirements": 1}`:                        `requirements: is a number; it must be an object`,
+		`{"slots": -1}`:             `slots: is -1; it must be a whole number from 0 to 64`,
+		`{"slots": 4294967296}`:     `slots: is 4294967296; it must be a whole number from 0 to 64`,
+		`{"tries": -1}`:             `tries: is -1; it must be a whole number from 1 to 9, or 0 for the default`,
+		`{"slots": 65}`:             ``, // whoever takes it refuses it
+		`{"priority": -2147483649}`: `priority: is -2147483649; it must be a whole number from -2147483648 to 2147483647`,
+		`{"retentionMs": 1e3}`:      `retentionMs: is 1e3; it must be a whole number from -9223372036854775808 to 9223372036854775807, without an exponent`,
+		`{"retentionMs": 1.0e3}`:    `retentionMs: is 1.0e3; it must be a whole number from -9223372036854775808 to 9223372036854775807, without an exponent`,
+		`{"retentionMs": 1000.01}`:  `retentionMs: is 1000.01; it must be a whole number from -9223372036854775808 to 9223372036854775807`,
+		`{"bytes": ` + strings.Repeat("9", 65) + `}`: `bytes: is ` + strings.Repeat("9",
+			64) + `...; it must be a whole number from 0 to 18446744073709551615`,
+		`{"requirements": 1}`: `requirements: is a number; it must be an object`,
 		`{"bytes": 18446744073709551615, "device": 4294967295, "share": 0.5}`: ``,
 		`{"bytes": 18446744073709551616}`:                                     `bytes: is 18446744073709551616; it must be a whole number from 0 to 18446744073709551615`,
 		`{"bytes": -1}`:                                                       `bytes: is -1; it must be a whole number from 0 to 18446744073709551615`,
@@ -247,10 +248,12 @@ func TestLenient(t *testing.T) {
 func FuzzUnmarshal(f *testing.F) {
 	for _, body := range []string{
 		`{"queue": "q", "all": true, "payload": {"a": [1, null, "x"]}, "requirements": {"resources": {"cpu": 1e3}, "features": ["a"]}, "bytes": 1.0}`,
-		`{"queue": "a", "queue": "b"}`, `{"Queue": ""}`, `{"priority": NaN}`, `{"queue": "q", "runAt": "2026-01-15", "device": 1, "share": 0.5}`,
+		`{"queue": "a", "queue": "b"}`, `{"Queue": ""}`, `{"priority": NaN}`,
+		`{"queue": "q", "runAt": "2026-01-15", "device": 1, "share": 0.5}`,
 		`{"concurrencyLimit": 1, "runAt": "2026\u002d01-15", "retentionMs": 1500.00}`,
 		strings.Repeat(`{"a":`, 200) + "1" + strings.Repeat("}", 200), `{"references": [{"metadata": {"a": null}}]} {}`,
-		`{"labels": {"queue": "", "states": "\ud83d\ude00"}, "payloadBase64": "eA==", "runAt": null}`, "{\"reason\": \"\xff\"}", `[`, ``,
+		`{"labels": {"queue": "", "states": "\ud83d\ude00"}, "payloadBase64": "eA==", "runAt": null}`,
+		"{\"reason\": \"\xff\"}", `[`, ``,
 	} {
 		f.Add([]byte(body))
 	}

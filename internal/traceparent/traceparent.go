@@ -28,7 +28,10 @@ func Parse(s string) (trace.SpanContext, bool) {
 	if Sampled(s) {
 		flags = trace.FlagsSampled
 	}
-	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: traceID, SpanID: spanID, TraceFlags: flags, Remote: true}), true
+	return trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: traceID, SpanID: spanID, TraceFlags: flags,
+		Remote: true,
+	}), true
 }
 
 // Sampled reports whether a valid trace context asks for spans. It costs next to nothing.

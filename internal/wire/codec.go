@@ -14,7 +14,8 @@ import (
 // Buffers is the pool for messages that are written or read. The default pool of grpc has no size
 // between 32 KiB and 1 MiB: a frame of 33 KiB would take 1 MiB, which is cleared each time, and
 // held for as long as nobody reads the frame.
-var Buffers = mem.NewTieredBufferPool(256, 4<<10, 16<<10, 32<<10, 64<<10, 128<<10, 256<<10, 512<<10, 1<<20, 2<<20, 4<<20)
+var Buffers = mem.NewTieredBufferPool(256, 4<<10, 16<<10, 32<<10, 64<<10, 128<<10, 256<<10, 512<<10, 1<<20,
+	2<<20, 4<<20)
 
 // generated is a message with generated code for encoding.
 type generated interface {

@@ -14,7 +14,8 @@ import (
 func TestWaitsBeforeResends(t *testing.T) {
 	t.Attr("rules", "W6")
 	for tries, least := range []time.Duration{
-		200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, 1600 * time.Millisecond, 3200 * time.Millisecond, 4 * time.Second, 4 * time.Second, 4 * time.Second,
+		200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, 1600 * time.Millisecond,
+		3200 * time.Millisecond, 4 * time.Second, 4 * time.Second, 4 * time.Second,
 	} {
 		for range 100 {
 			if wait := ResendWait(tries); wait < least || wait > least*5/4 {

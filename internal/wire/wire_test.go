@@ -165,7 +165,8 @@ func TestEntries(t *testing.T) {
 			}
 			wantMessages, wantStrings := entriesOf(m.ProtoReflect())
 			if gotMessages, gotStrings := Entries(m, raw); gotMessages != wantMessages || gotStrings != wantStrings {
-				t.Errorf("%T has %d messages and %d strings in lists, want %d and %d", m, gotMessages, gotStrings, wantMessages, wantStrings)
+				t.Errorf("%T has %d messages and %d strings in lists, want %d and %d", m, gotMessages, gotStrings,
+					wantMessages, wantStrings)
 			}
 			messages, strings = messages+wantMessages, strings+wantStrings
 		}
@@ -452,12 +453,14 @@ func reports(n int) *lessorv1.SessionRequest {
 				TaskId: task, LeaseId: leaseID, Attempt: 1, WorkerId: "worker-1", StartedAt: now,
 			}}},
 			&lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: &lessorv1.CompleteRequest{
-				TaskId: task, LeaseId: leaseID, Attempt: 1, WorkerId: "worker-1", ReportId: leaseID, Output: []byte("output"), CompletedAt: now,
+				TaskId: task, LeaseId: leaseID, Attempt: 1, WorkerId: "worker-1", ReportId: leaseID,
+				Output: []byte("output"), CompletedAt: now,
 			}}})
 	}
 	return &lessorv1.SessionRequest{
-		Id: "w12345", Ts: timestamppb.Now(), Tenant: "default", Seq: 12345, Sender: &lessorv1.Sender{Role: "worker", Id: "worker-1"},
-		Ack: &lessorv1.Ack{For: "d12344"}, Payload: &lessorv1.SessionRequest_Reports{Reports: all},
+		Id: "w12345", Ts: timestamppb.Now(), Tenant: "default", Seq: 12345,
+		Sender: &lessorv1.Sender{Role: "worker", Id: "worker-1"},
+		Ack:    &lessorv1.Ack{For: "d12344"}, Payload: &lessorv1.SessionRequest_Reports{Reports: all},
 	}
 }
 

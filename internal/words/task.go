@@ -48,8 +48,10 @@ func StateNames() (names []string) {
 // endReasons are the reasons for which a task can end without an outcome: those of
 // lease.Reason.EndsTasks, the likeliest first.
 var endReasons = []lessorv1.Reason{
-	lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT, lessorv1.Reason_REASON_START_TIMEOUT, lessorv1.Reason_REASON_DEADLINE_EXCEEDED,
-	lessorv1.Reason_REASON_DISPATCH_UNAVAILABLE, lessorv1.Reason_REASON_RESOURCE_GONE, lessorv1.Reason_REASON_CANCEL_TIMEOUT,
+	lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT, lessorv1.Reason_REASON_START_TIMEOUT,
+	lessorv1.Reason_REASON_DEADLINE_EXCEEDED,
+	lessorv1.Reason_REASON_DISPATCH_UNAVAILABLE, lessorv1.Reason_REASON_RESOURCE_GONE,
+	lessorv1.Reason_REASON_CANCEL_TIMEOUT,
 	lessorv1.Reason_REASON_TASK_CANCELLED,
 }
 
@@ -104,7 +106,8 @@ func Open() []lessorv1.TaskState { return slices.DeleteFunc(States(), Final) }
 // Held returns the states in which a task has a lease, in the order of a life.
 func Held() []lessorv1.TaskState {
 	return []lessorv1.TaskState{
-		lessorv1.TaskState_TASK_STATE_LEASED, lessorv1.TaskState_TASK_STATE_RUNNING, lessorv1.TaskState_TASK_STATE_CANCELLING,
+		lessorv1.TaskState_TASK_STATE_LEASED, lessorv1.TaskState_TASK_STATE_RUNNING,
+		lessorv1.TaskState_TASK_STATE_CANCELLING,
 	}
 }
 

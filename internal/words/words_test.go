@@ -93,7 +93,10 @@ func TestSilenceBeginsWithTheLastMessage(t *testing.T) {
 // The error of a task in a list is that of its state. A task that ended at its attempt_timeout has
 // the same reason as one whose deadline passed, and says which.
 func TestErrorOfATaskInAListIsThatOfItsState(t *testing.T) {
-	earlier := &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE, Message: "encoder crashed\nat frame 7"}
+	earlier := &lessorv1.TaskError{
+		Category: lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE,
+		Message:  "encoder crashed\nat frame 7",
+	}
 	at := func(seconds int64) *timestamppb.Timestamp { return &timestamppb.Timestamp{Seconds: seconds} }
 	late := func(deadline *timestamppb.Timestamp) *lessorv1.Task {
 		return &lessorv1.Task{
@@ -168,8 +171,10 @@ func TestRecoveredLeaseNamesTheRestore(t *testing.T) {
 func TestAge(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		-time.Second: "0s", 999 * time.Millisecond: "0s", 59*time.Second + 999*time.Millisecond: "59s", time.Minute: "1m",
-		119*time.Second + 999*time.Millisecond: "1m59s", 2 * time.Minute: "2m", time.Hour - 1: "59m59s", time.Hour: "1h", time.Hour + 59*time.Second: "1h",
-		2*time.Hour - 1: "1h59m", 48*time.Hour - 1: "47h59m", 48 * time.Hour: "2d", 72*time.Hour - 1: "2d23h", 400 * 24 * time.Hour: "400d",
+		119*time.Second + 999*time.Millisecond: "1m59s", 2 * time.Minute: "2m", time.Hour - 1: "59m59s",
+		time.Hour: "1h", time.Hour + 59*time.Second: "1h",
+		2*time.Hour - 1: "1h59m", 48*time.Hour - 1: "47h59m", 48 * time.Hour: "2d", 72*time.Hour - 1: "2d23h",
+		400 * 24 * time.Hour: "400d",
 	} {
 		if got := Age(d); got != want {
 			t.Errorf("%v is %s, want %s", d, got, want)
@@ -181,7 +186,8 @@ func TestAge(t *testing.T) {
 // done is never 100 %.
 func TestPercent(t *testing.T) {
 	for fraction, want := range map[float64]string{
-		0: "0 %", 0.0002: "0.0 %", 0.004: "0.4 %", 0.0996: "10.0 %", 0.1: "10 %", 0.126: "13 %", 0.988: "99 %", 0.996: "99 %", 1 - 1e-15: "99 %", 1: "100 %",
+		0: "0 %", 0.0002: "0.0 %", 0.004: "0.4 %", 0.0996: "10.0 %", 0.1: "10 %", 0.126: "13 %", 0.988: "99 %",
+		0.996: "99 %", 1 - 1e-15: "99 %", 1: "100 %",
 	} {
 		if got := Percent(fraction); got != want {
 			t.Errorf("%v: %q, want %q", fraction, got, want)
@@ -194,7 +200,8 @@ func TestPercent(t *testing.T) {
 func TestOfAttempt(t *testing.T) {
 	held := func(attempt uint32) *lessorv1.LeaseInfo { return &lessorv1.LeaseInfo{Attempt: attempt} }
 	by := func(attempt uint32) *lessorv1.Progress { return &lessorv1.Progress{Attempt: attempt} }
-	const running, ready, failed = lessorv1.TaskState_TASK_STATE_RUNNING, lessorv1.TaskState_TASK_STATE_READY, lessorv1.TaskState_TASK_STATE_FAILED
+	const running, ready, failed = lessorv1.TaskState_TASK_STATE_RUNNING, lessorv1.TaskState_TASK_STATE_READY,
+		lessorv1.TaskState_TASK_STATE_FAILED
 	for name, c := range map[string]struct {
 		task *lessorv1.Task
 		want string
@@ -216,7 +223,8 @@ func TestOfAttempt(t *testing.T) {
 // A gauge is shown as it was reported: no digit is lost, and a person can read it.
 func TestNumber(t *testing.T) {
 	for value, want := range map[float64]string{
-		0: "0", 7: "7", 45000: "45000", 1 << 31: "2147483648", 1 << 53: "9007199254740992", -0.123456789: "-0.123456789", 97.25: "97.25",
+		0: "0", 7: "7", 45000: "45000", 1 << 31: "2147483648", 1 << 53: "9007199254740992",
+		-0.123456789: "-0.123456789", 97.25: "97.25",
 		0.000001: "0.000001", 1e-7: "1e-07", 1e20: "100000000000000000000", -1e21: "-1e+21", math.Inf(1): "+Inf",
 	} {
 		if got := Number(value); got != want {

@@ -34,25 +34,33 @@ func (t *testCase) leftOut(c *check) string {
 // cases are all cases. The first one shows that the worker can be checked at all.
 var cases = []testCase{
 	{
-		name: "work", rules: "A3 K1 K4", expected: "takes tasks, renews their leases, reports each once, and is quiet then", run: work,
+		name: "work", rules: "A3 K1 K4",
+		expected: "takes tasks, renews their leases, reports each once, and is quiet then", run: work,
 	},
 	{
-		name: "failure", rules: "T4 V16", expected: "reports a failure of its task once, with a category", fails: true, run: failure,
+		name: "failure", rules: "T4 V16", expected: "reports a failure of its task once, with a category",
+		fails: true, run: failure,
 	},
 	{
 		name: "waited", rules: "A3", expected: "keeps the lease of a task for which it had waited longer than the lease lives", run: waited,
 	},
 	{
-		name: "grant-lost", rules: "K5 S2", expected: "asks again with the same request id if the answer with work was lost", only: []way{calls, web}, run: grantLost,
+		name: "grant-lost", rules: "K5 S2",
+		expected: "asks again with the same request id if the answer with work was lost",
+		only:     []way{calls, web}, run: grantLost,
 	},
 	{
-		name: "verdict-lost", rules: "K5 V4", expected: "repeats a report whose answer was lost, unchanged", run: verdictLost,
+		name: "verdict-lost", rules: "K5 V4", expected: "repeats a report whose answer was lost, unchanged",
+		run: verdictLost,
 	},
 	{
-		name: "no-verdict", rules: "K5", expected: "repeats a report that nobody heard, unchanged, and waits between tries", run: noVerdict,
+		name: "no-verdict", rules: "K5",
+		expected: "repeats a report that nobody heard, unchanged, and waits between tries", run: noVerdict,
 	},
 	{
-		name: "item-error", rules: "K5 S3", expected: "repeats a report that got an error in place of a verdict, unchanged", only: []way{stream}, run: itemError,
+		name: "item-error", rules: "K5 S3",
+		expected: "repeats a report that got an error in place of a verdict, unchanged",
+		only:     []way{stream}, run: itemError,
 	},
 	{
 		name: "rejected", rules: "K3", expected: "does not repeat a report that is REJECTED, and takes other work", run: rejected,
@@ -65,19 +73,24 @@ var cases = []testCase{
 		expected: "stops within the grace also while it hears nothing, and obeys when it hears that the grace is over",
 	},
 	{
-		name: "cancel-early", rules: "K2 T7", expected: "does not begin what was cancelled before its start, and takes other work", starts: true, run: cancelEarly,
+		name: "cancel-early", rules: "K2 T7",
+		expected: "does not begin what was cancelled before its start, and takes other work",
+		starts:   true, run: cancelEarly,
 	},
 	{
-		name: "lease-lost", rules: "K2 K4", expected: "stops when its lease is lost, reports nothing, and takes other work", run: leaseLost,
+		name: "lease-lost", rules: "K2 K4",
+		expected: "stops when its lease is lost, reports nothing, and takes other work", run: leaseLost,
 	},
 	{
-		name: "result-late", rules: "K2", expected: "does not repeat a result that is CANCELLED, and takes other work", run: resultLate,
+		name: "result-late", rules: "K2",
+		expected: "does not repeat a result that is CANCELLED, and takes other work", run: resultLate,
 	},
 	{
 		name: "frozen", rules: "A3 K2", expected: "obeys when it wakes up after its lease has expired, and does the task anew", run: frozen,
 	},
 	{
-		name: "network-down", rules: "K5 W8", expected: "goes on while the network is away for 1.5 s, and keeps its lease", run: networkDown,
+		name: "network-down", rules: "K5 W8",
+		expected: "goes on while the network is away for 1.5 s, and keeps its lease", run: networkDown,
 	},
 	{
 		name: "stop", rules: "A9 W8", expected: "keeps its lease over a graceful stop and restart of the coordinator", run: stopped,
@@ -92,16 +105,19 @@ var cases = []testCase{
 		name: "busy", rules: "S4 K5", expected: "comes back when the coordinator said, not before", run: busy,
 	},
 	{
-		name: "dispatch-twice", rules: "W6 W7", expected: "executes a task once whose dispatch comes twice", only: []way{stream}, run: dispatchTwice,
+		name: "dispatch-twice", rules: "W6 W7", expected: "executes a task once whose dispatch comes twice",
+		only: []way{stream}, run: dispatchTwice,
 	},
 	{
 		name: "newer", rules: "S4", expected: "ignores fields that it does not know", run: newer,
 	},
 	{
-		name: "clock-ahead", rules: "A8", expected: "counts expires_in; the coordinator's clock may be 10 h ahead", run: clock(10 * time.Hour),
+		name: "clock-ahead", rules: "A8",
+		expected: "counts expires_in; the coordinator's clock may be 10 h ahead", run: clock(10 * time.Hour),
 	},
 	{
-		name: "clock-behind", rules: "A8", expected: "counts expires_in; the coordinator's clock may be 10 h behind", run: clock(-10 * time.Hour),
+		name: "clock-behind", rules: "A8",
+		expected: "counts expires_in; the coordinator's clock may be 10 h behind", run: clock(-10 * time.Hour),
 	},
 	{
 		name: "drain", rules: "W10", expected: "finishes what it runs when an operator drains it, and takes no more", only: []way{stream}, run: drain,
@@ -110,9 +126,12 @@ var cases = []testCase{
 		name: "term-idle", rules: "W10", expected: "ends after SIGTERM", run: termIdle,
 	},
 	{
-		name: "term-busy", rules: "W10", expected: "finishes what it runs, or gives it back, after SIGTERM; takes no more, and ends", run: termBusy,
+		name: "term-busy", rules: "W10",
+		expected: "finishes what it runs, or gives it back, after SIGTERM; takes no more, and ends", run: termBusy,
 	},
 	{
-		name: "term-cut", rules: "W8 W10", expected: "drains after SIGTERM also on a new stream, if it loses the first one", only: []way{stream}, run: termCut,
+		name: "term-cut", rules: "W8 W10",
+		expected: "drains after SIGTERM also on a new stream, if it loses the first one",
+		only:     []way{stream}, run: termCut,
 	},
 }

@@ -38,7 +38,8 @@ func work(r *rig) error {
 		return err
 	}
 	if took := w.at.Sub(a.granted); took < MinLong {
-		return wrong("the long task took %v; the payload for it must be one that takes %v or more", took.Round(10*time.Millisecond), MinLong)
+		return wrong("the long task took %v; the payload for it must be one that takes %v or more",
+			took.Round(10*time.Millisecond), MinLong)
 	}
 	if err := r.quiet(a, r.rec.toldOf(w), "its outcome was COMMITTED"); err != nil {
 		return err

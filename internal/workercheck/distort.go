@@ -35,7 +35,12 @@ func (d *distortion) message(m protoreflect.Message) {
 		switch {
 		case f.IsMap():
 			if f.MapValue().Message() != nil {
-				v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool { d.message(v.Message()); return true })
+				v.Map().Range(func(_ protoreflect.MapKey,
+					v protoreflect.Value,
+				) bool {
+					d.message(v.Message())
+					return true
+				})
 			}
 		case f.Message() == nil:
 		case f.IsList():
@@ -50,7 +55,10 @@ func (d *distortion) message(m protoreflect.Message) {
 }
 
 // times are the fields of the HTTP API with times of the coordinator.
-var times = map[string]bool{"expiresAt": true, "serverTime": true, "tokenExpiresAt": true, "enqueuedAt": true, "deadline": true, "retryAt": true}
+var times = map[string]bool{
+	"expiresAt": true, "serverTime": true, "tokenExpiresAt": true, "enqueuedAt": true,
+	"deadline": true, "retryAt": true,
+}
 
 // opaque are fields with the JSON of users.
 var opaque = map[string]bool{"payload": true, "output": true, "checkpoint": true, "labels": true, "metadata": true}

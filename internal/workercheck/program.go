@@ -57,7 +57,10 @@ func (p *program) obey(g *process.Group) {
 	}
 }
 
-var signalNames = map[syscall.Signal]string{syscall.SIGTERM: "SIGTERM", syscall.SIGSTOP: "SIGSTOP", syscall.SIGCONT: "SIGCONT"}
+var signalNames = map[syscall.Signal]string{
+	syscall.SIGTERM: "SIGTERM", syscall.SIGSTOP: "SIGSTOP",
+	syscall.SIGCONT: "SIGCONT",
+}
 
 // signal sends s to the worker and all that it has started.
 func (p *program) signal(s syscall.Signal) {

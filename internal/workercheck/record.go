@@ -268,7 +268,8 @@ func (a *attempt) lose() {
 // heard reports whether the worker has said a thing of the kind.
 func (r *record) heard(k kind) (is bool) {
 	r.look(func() {
-		is = slices.ContainsFunc(r.attempts, func(a *attempt) bool { return slices.ContainsFunc(a.words, func(w *word) bool { return w.kind == k }) })
+		is = slices.ContainsFunc(r.attempts,
+			func(a *attempt) bool { return slices.ContainsFunc(a.words, func(w *word) bool { return w.kind == k }) })
 	})
 	return is
 }

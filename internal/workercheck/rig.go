@@ -92,7 +92,8 @@ func newRig(ctx context.Context, cfg *Config) (r *rig, err error) {
 	r.atEnd(r.conn.Close)
 	r.tasks, r.workers = lessorv1.NewTaskServiceClient(r.conn), lessorv1.NewAdminServiceClient(r.conn)
 	r.tap = &tap{rec: newRecord(), coordinator: func() *grpc.ClientConn { return r.conn }}
-	near, nearWeb := r.server(), webServer(newWebTap(r.tap, func() (net.Conn, error) { return r.present.Load().http.Dial() }))
+	near, nearWeb := r.server(), webServer(newWebTap(r.tap,
+		func() (net.Conn, error) { return r.present.Load().http.Dial() }))
 	nearWeb.ErrorLog = log.New(io.Discard, "", 0) // connections that are cut on purpose
 	go func() { _ = near.Serve(r.grpc) }()
 	go func() { _ = nearWeb.Serve(r.http) }()
@@ -178,7 +179,8 @@ func lasting(s *lessorv1.TaskSpec) { s.HeartbeatTimeout = durationpb.New(time.Mi
 func (r *rig) submit(payload string, options ...option) (string, error) {
 	spec := &lessorv1.TaskSpec{
 		Queue: r.cfg.Queue, Type: r.cfg.Type, Payload: []byte(payload),
-		HeartbeatInterval: durationpb.New(beat), HeartbeatTimeout: durationpb.New(ttl), CancelGrace: durationpb.New(cancelGrace),
+		HeartbeatInterval: durationpb.New(beat), HeartbeatTimeout: durationpb.New(ttl),
+		CancelGrace: durationpb.New(cancelGrace),
 		RetryPolicy: &lessorv1.RetryPolicy{InitialBackoff: durationpb.New(100 * time.Millisecond)},
 	}
 	for _, o := range options {

@@ -119,7 +119,8 @@ const maxMessage = 64 << 20
 func (t *tap) server() *grpc.Server {
 	// as with a coordinator: docs/workers.md, the channel
 	pings := keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}
-	return grpc.NewServer(grpc.UnknownServiceHandler(uncompressed.Stream(t.carry)), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+	return grpc.NewServer(grpc.UnknownServiceHandler(uncompressed.Stream(t.carry)),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.KeepaliveEnforcementPolicy(pings))
 }
 
@@ -146,7 +147,8 @@ func (t *tap) carry(_ any, near grpc.ServerStream) error {
 	if md, ok := metadata.FromIncomingContext(ctx); ok {
 		ctx = metadata.NewOutgoingContext(ctx, md.Copy())
 	}
-	far, err := t.coordinator().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, name, grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage))
+	far, err := t.coordinator().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
+		name, grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage))
 	if err != nil {
 		return err
 	}
@@ -369,7 +371,8 @@ func describe(m report) (k kind, content, category string) {
 		if e != nil {
 			e.RetryAfter = nil
 		}
-		return fail, digest(&lessorv1.FailRequest{Error: e}), strings.TrimPrefix(m.GetError().GetCategory().String(), "ERROR_CATEGORY_")
+		return fail, digest(&lessorv1.FailRequest{Error: e}),
+			strings.TrimPrefix(m.GetError().GetCategory().String(), "ERROR_CATEGORY_")
 	}
 	return release, "", ""
 }
@@ -478,8 +481,14 @@ func (c *call) tellVerdict(w *word, v verdict) error {
 		return errCut
 	case mask:
 		if item, ok := v.(*lessorv1.ReportVerdict); ok {
-			hidden := &lessorv1.ReportVerdict{TaskId: item.GetTaskId(), LeaseId: item.GetLeaseId(), Kind: item.GetKind(), ReportId: item.GetReportId()}
-			hidden.Error = &lessorv1.ItemError{Code: codeOverloaded, Message: "too much is waiting for the disk", RetryAfter: durationpb.New(beat)}
+			hidden := &lessorv1.ReportVerdict{
+				TaskId: item.GetTaskId(), LeaseId: item.GetLeaseId(),
+				Kind: item.GetKind(), ReportId: item.GetReportId(),
+			}
+			hidden.Error = &lessorv1.ItemError{
+				Code:    codeOverloaded,
+				Message: "too much is waiting for the disk", RetryAfter: durationpb.New(beat),
+			}
 			proto.Reset(item)
 			proto.Merge(item, hidden)
 			c.rec.answer(w, item.GetVerdict(), "", "error "+codeOverloaded)

@@ -233,7 +233,8 @@ func (r *rig) notAgain(a *attempt, was string) error {
 	again := false
 	r.rec.look(func() {
 		all := a.outcomes()
-		again = slices.ContainsFunc(all[1:], func(w *word) bool { return w.kind == all[0].kind && w.content == all[0].content })
+		again = slices.ContainsFunc(all[1:],
+			func(w *word) bool { return w.kind == all[0].kind && w.content == all[0].content })
 	})
 	if again {
 		return wrong("it repeated its report of %v, which %s", a, was)
@@ -248,7 +249,8 @@ func (r *rig) untouched(task, since string) error {
 		return err
 	}
 	if t.GetState() != lessorv1.TaskState_TASK_STATE_READY {
-		return wrong("it took a task after %s; the task is %s", since, strings.TrimPrefix(t.GetState().String(), "TASK_STATE_"))
+		return wrong("it took a task after %s; the task is %s", since,
+			strings.TrimPrefix(t.GetState().String(), "TASK_STATE_"))
 	}
 	return nil
 }

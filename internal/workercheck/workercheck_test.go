@@ -74,7 +74,8 @@ func TestRepeatsInVain(t *testing.T) {
 		{"after the answer", 100, 1000, false, "", true},
 		{"after an answer that was lost", 100, 1000, true, "", false},
 	} {
-		first, second := &word{kind: complete, at: at(1), lost: c.lost}, &word{kind: complete, at: at(1 + c.second), content: c.content}
+		first, second := &word{kind: complete, at: at(1), lost: c.lost},
+			&word{kind: complete, at: at(1 + c.second), content: c.content}
 		if c.told > 0 {
 			first.told = at(1 + c.told)
 		}
@@ -138,7 +139,10 @@ func TestRigEndsWhileItsCoordinatorIsStopped(t *testing.T) {
 // The same report is one with equal kind, output, artifacts and error (V13), by gRPC and by HTTP.
 func TestSameReports(t *testing.T) {
 	report := func(change func(*lessorv1.FailRequest)) report {
-		m := &lessorv1.FailRequest{ReportId: "r", Error: &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE, Message: "m"}}
+		m := &lessorv1.FailRequest{
+			ReportId: "r",
+			Error:    &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE, Message: "m"},
+		}
 		change(m)
 		return m
 	}
@@ -168,7 +172,8 @@ func TestSameReports(t *testing.T) {
 		k, content, category := describeBody(t, of.body)
 		_, was, _ := describeBody(t, `{"outcome": "SUCCEEDED", "output": {"n": 1}}`)
 		if k != of.kind || category != of.category || (content == was) != of.same {
-			t.Errorf("%s: %s %q, the same: %t; want %s %q, %t", of.body, k, category, content == was, of.kind, of.category, of.same)
+			t.Errorf("%s: %s %q, the same: %t; want %s %q, %t", of.body, k, category, content == was, of.kind,
+				of.category, of.same)
 		}
 	}
 }
@@ -188,7 +193,10 @@ func TestDistortion(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	d := &distortion{newer: true, clock: time.Hour}
 	m := &lessorv1.SessionResponse{Ts: timestamppb.New(at), Payload: &lessorv1.SessionResponse_Dispatch{Dispatch: &lessorv1.Dispatch{
-		Assignments: []*lessorv1.Assignment{{ExpiresAt: timestamppb.New(at), ExpiresIn: durationpb.New(time.Second), LeaseId: "l"}},
+		Assignments: []*lessorv1.Assignment{{
+			ExpiresAt: timestamppb.New(at), ExpiresIn: durationpb.New(time.Second),
+			LeaseId: "l",
+		}},
 	}}}
 	d.message(m.ProtoReflect())
 	a := m.GetDispatch().GetAssignments()[0]

@@ -178,7 +178,8 @@ func TestBackgroundCheckDuringCommits(t *testing.T) {
 		for n := range 20 {
 			var b store.Batch
 			for key := range 20 {
-				b.PutSealed(store.Spec, store.AppendSpacePrefix(nil, uint32(key*n)), 1, fmt.Appendf(nil, "%d of round %d", n, round))
+				b.PutSealed(store.Spec, store.AppendSpacePrefix(nil, uint32(key*n)), 1,
+					fmt.Appendf(nil, "%d of round %d", n, round))
 			}
 			b.Delete(store.Spec, store.AppendSpacePrefix(nil, uint32(round*n)))
 			if err := s.Commit(t.Context(), &b); err != nil {

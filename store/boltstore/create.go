@@ -55,7 +55,8 @@ func create(path string, migrations store.Migrations) error {
 // leaves there.
 func refuseLost(path string) error {
 	dir := filepath.Dir(path)
-	left := slices.DeleteFunc([]string{markName, reserveName}, func(name string) bool { return !fileExists(filepath.Join(dir, name)) })
+	left := slices.DeleteFunc([]string{markName, reserveName},
+		func(name string) bool { return !fileExists(filepath.Join(dir, name)) })
 	if len(left) == 0 || fileExists(path) { // looked at last, because another process may be making the store
 		return nil
 	}

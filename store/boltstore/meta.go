@@ -122,7 +122,8 @@ func (m meta) checkOther(file []byte) error {
 		const inTurn = 1
 		switch other, whole := readMeta(fields); {
 		case whole && other.tx+inTurn+page < m.tx:
-			return fmt.Errorf("its meta pages are of commits %d and %d: the disk lost data that was written", other.tx, m.tx)
+			return fmt.Errorf("its meta pages are of commits %d and %d: the disk lost data that was written",
+				other.tx, m.tx)
 		case !whole && !m.torn(fields, sound):
 			return errors.New("one of its meta pages was changed; it may be that of its last commit")
 		}

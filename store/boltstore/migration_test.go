@@ -173,7 +173,8 @@ func (m *migration) checkImage(image []byte) {
 func TestFailedUpgradeIsAnError(t *testing.T) {
 	dir := filledStore(t)
 	broken := errors.New("broken")
-	migrations := append(store.Current(), store.Migration{Name: "fails", Apply: func(store.Reader, *store.Batch) error { return broken }})
+	migrations := append(store.Current(),
+		store.Migration{Name: "fails", Apply: func(store.Reader, *store.Batch) error { return broken }})
 	if s, err := open(dir, Options{}.withDefaults(), migrations); !errors.Is(err, broken) || s != nil {
 		t.Errorf("open = %v, want the error of the migration", err)
 	}

@@ -529,7 +529,8 @@ func TestRoomToGrowDuringASnapshot(t *testing.T) {
 		s := mustOpen(t, dir)
 		const hour = 3600
 		if room := mappedBytes(s) - s.Stats().FileBytes; room < 4<<20*hour {
-			t.Errorf("with a file of %d bytes there is room for %d more, want 4 MiB for each second of an hour", s.Stats().FileBytes, room)
+			t.Errorf("with a file of %d bytes there is room for %d more, want 4 MiB for each second of an hour",
+				s.Stats().FileBytes, room)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)

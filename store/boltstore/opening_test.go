@@ -141,7 +141,8 @@ func TestUpgradeChecksFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.background != nil || !hasMark(dir) {
-		t.Errorf("after the upgrade the store is checked again: %v, and it has a mark: %v; want false and true", s.background != nil, hasMark(dir))
+		t.Errorf("after the upgrade the store is checked again: %v, and it has a mark: %v; want false and true",
+			s.background != nil, hasMark(dir))
 	}
 }
 
@@ -212,7 +213,8 @@ func TestRefusalForTheFormatKeepsTheMark(t *testing.T) {
 		}
 	}
 	if !bytes.Equal(readFile(t, dir), was) || !hasMark(dir) {
-		t.Errorf("the file is unchanged: %v; it has a mark: %v; want true for both", bytes.Equal(readFile(t, dir), was), hasMark(dir))
+		t.Errorf("the file is unchanged: %v; it has a mark: %v; want true for both", bytes.Equal(readFile(t, dir), was),
+			hasMark(dir))
 	}
 	if s, err = open(dir, Options{}.withDefaults(), nextMigrations); err != nil {
 		t.Fatal(err)

@@ -62,7 +62,8 @@ func openBucket(tx *bbolt.Tx, ks store.Keyspace) (*bbolt.Bucket, error) {
 func fillOf(ks store.Keyspace) float64 {
 	switch ks {
 	case store.Spec, store.Task, store.Lease, store.Ready, store.Timer,
-		store.Output, store.Failure, store.Checkpoint, store.Discarded, store.Parked, store.Feedback, store.KeyLog, store.KeySegment, store.TimerLog:
+		store.Output, store.Failure, store.Checkpoint, store.Discarded, store.Parked, store.Feedback,
+		store.KeyLog, store.KeySegment, store.TimerLog:
 		return 1
 	case store.Ledger, store.Run:
 		return 0.7

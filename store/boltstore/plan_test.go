@@ -44,7 +44,8 @@ func TestLedgerTakesLittleSpace(t *testing.T) {
 			for part := range slices.Chunk(order, commit) {
 				var b store.Batch
 				for _, i := range part {
-					b.Put(store.Ledger, store.AppendAttemptKey(nil, lease.TaskID{Space: 1, Seq: uint64(i)}, 1), make([]byte, size))
+					b.Put(store.Ledger, store.AppendAttemptKey(nil, lease.TaskID{Space: 1, Seq: uint64(i)}, 1),
+						make([]byte, size))
 				}
 				if err := s.Commit(t.Context(), &b); err != nil {
 					t.Fatal(err)

@@ -142,7 +142,8 @@ func copyFile(from, to string, owner os.FileInfo, timeout time.Duration) (err er
 // cannotLock reports whether a file could not be locked because its file system has no locks. Then
 // no store is served from there either.
 func cannotLock(err error) bool {
-	return slices.ContainsFunc([]error{errors.ErrUnsupported, syscall.ENOLCK, syscall.EINVAL, syscall.EBADF}, func(cause error) bool { return errors.Is(err, cause) })
+	return slices.ContainsFunc([]error{errors.ErrUnsupported, syscall.ENOLCK, syscall.EINVAL, syscall.EBADF},
+		func(cause error) bool { return errors.Is(err, cause) })
 }
 
 // prepareStore opens the copy at path, upgrades it, calls prepare, and closes it.

@@ -15,7 +15,8 @@ import (
 func watchNames(t *testing.T, dir string) (happened func() []string) {
 	t.Helper()
 	kinds := map[uint32]string{
-		unix.IN_CREATE: "make", unix.IN_DELETE: "remove", unix.IN_MOVED_TO: "move here", unix.IN_MOVED_FROM: "move away", unix.IN_MODIFY: "write",
+		unix.IN_CREATE: "make", unix.IN_DELETE: "remove", unix.IN_MOVED_TO: "move here",
+		unix.IN_MOVED_FROM: "move away", unix.IN_MODIFY: "write",
 	}
 	all := uint32(0)
 	for kind := range kinds {
@@ -74,7 +75,8 @@ func TestReplaceIsOneStep(t *testing.T) {
 		}
 	}
 	if replaced < 0 || removed < replaced {
-		t.Errorf("Replace did: %s; want that it moves %s there, then removes %s, and does nothing else to %[2]s", strings.Join(got, ", "), fileName, copyingName)
+		t.Errorf("Replace did: %s; want that it moves %s there, then removes %s, and does nothing else to %[2]s",
+			strings.Join(got, ", "), fileName, copyingName)
 	}
 }
 
@@ -89,6 +91,7 @@ func TestPromoteRemovesTheMarkerLast(t *testing.T) {
 	}
 	got := happened()
 	if !slices.Contains(got, "write "+fileName) || !slices.Contains(got, "remove "+copyingName) || got[len(got)-1] != "remove "+standbyName {
-		t.Errorf("Promote did: %s; want that it writes to the store, removes %s, and last of all %s", strings.Join(got, ", "), copyingName, standbyName)
+		t.Errorf("Promote did: %s; want that it writes to the store, removes %s, and last of all %s",
+			strings.Join(got, ", "), copyingName, standbyName)
 	}
 }

@@ -158,7 +158,10 @@ func (s *survey) add(rec record) {
 	st := s.of[rec.ks]
 	st.sum += rec.sum
 	if !rec.sound {
-		st.broken = append(st.broken, Broken{Keyspace: rec.ks, Key: rec.key, Gap: Gap{After: st.last}, value: rec.value})
+		st.broken = append(st.broken, Broken{
+			Keyspace: rec.ks, Key: rec.key, Gap: Gap{After: st.last},
+			value: rec.value,
+		})
 		st.open++
 		return
 	}

@@ -147,7 +147,8 @@ func TestTornCommitIsTakenBack(t *testing.T) {
 				t.Errorf("page %d is missing: the records are not those of the commit before", w.at/int64(c.pageSize))
 			}
 			if (logged == "") != (log.String() == "") || !strings.Contains(log.String(), logged) {
-				t.Errorf("the log of the start is %q, want it to contain %q, or to be empty if that is empty", log.String(), logged)
+				t.Errorf("the log of the start is %q, want it to contain %q, or to be empty if that is empty",
+					log.String(), logged)
 			}
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
@@ -401,7 +402,8 @@ func refusedAsNewer(t *testing.T, content []byte) {
 	for _, err := range []error{err, readOnly} {
 		newer := new(store.NewerFormatError)
 		if !errors.As(err, &newer) || newer.Have != nextMigrations.Format() || newer.Want != store.Current().Format() {
-			t.Errorf("the error is %v, want a NewerFormatError of %d and %d", err, nextMigrations.Format(), store.Current().Format())
+			t.Errorf("the error is %v, want a NewerFormatError of %d and %d", err, nextMigrations.Format(),
+				store.Current().Format())
 		}
 	}
 	if !bytes.Equal(readFile(t, dir), content) {
@@ -523,7 +525,8 @@ func TestViewOfAFailedCommitFails(t *testing.T) {
 func TestCommitWithAnUnreadablePageIsTakenBack(t *testing.T) {
 	c := makeLastCommit(t)
 	for _, w := range c.pages() {
-		data, err := syscall.Mmap(-1, 0, len(c.content), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+		data, err := syscall.Mmap(-1, 0, len(c.content), syscall.PROT_READ|syscall.PROT_WRITE,
+			syscall.MAP_PRIVATE|syscall.MAP_ANON)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -110,7 +110,9 @@ func (x *Index) MayHave(hash store.KeyHash) bool {
 
 // Find returns the task that was submitted with an idempotency key and still exists, and the digest
 // of its spec.
-func (x *Index) Find(r store.Reader, space uint32, key string) (id lease.TaskID, d lease.Digest, found bool, err error) {
+func (x *Index) Find(
+	r store.Reader, space uint32, key string,
+) (id lease.TaskID, d lease.Digest, found bool, err error) {
 	hash := store.HashOfKey(space, key)
 	if k := x.inMemory(hash); k != nil {
 		if found, err := records.HasKey(r, k.Task, hash); found || err != nil {

@@ -258,7 +258,8 @@ func TestWrongLengthIsRefused(t *testing.T) {
 			rec.wantCorrupt(t, "a field missing", storetest.Seal(rec.keyspace, rec.key, rec.value[0], payload[:n]))
 		}
 		if open == 0 {
-			rec.wantCorrupt(t, "a byte too many", storetest.Seal(rec.keyspace, rec.key, rec.value[0], append(payload[:len(payload):len(payload)], 0)))
+			rec.wantCorrupt(t, "a byte too many",
+				storetest.Seal(rec.keyspace, rec.key, rec.value[0], append(payload[:len(payload):len(payload)], 0)))
 		}
 	}
 }

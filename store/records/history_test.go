@@ -113,7 +113,8 @@ func (h *history) sortedTasks() []lease.TaskID {
 
 func (h *history) submitRandom() {
 	spec := lease.Spec{
-		Queue: pick(h, "a", "ab"), Type: pick(h, "", "b", "c"), Priority: pick[int32](h, -5, 0, 0, 5), Payload: pick(h, nil, []byte("payload")),
+		Queue: pick(h, "a", "ab"), Type: pick(h, "", "b", "c"), Priority: pick[int32](h, -5, 0, 0, 5),
+		Payload:        pick(h, nil, []byte("payload")),
 		IdempotencyKey: pick(h, "", "key"+strconv.Itoa(h.rnd.IntN(1000))),
 		RunAt:          pick(h, 0, 0, h.now.Wall.Add(time.Second)), Deadline: pick(h, 0, 0, h.now.Wall.Add(2*time.Minute)),
 		StartTimeout: pick(h, 0, 20*time.Second), AttemptTimeout: pick(h, 0, 20*time.Second), HeartbeatTimeout: 5 * time.Second,
@@ -137,7 +138,10 @@ func (h *history) report(id lease.TaskID) {
 		lease.Report{Kind: lease.KindHeartbeat},
 		lease.Report{Kind: lease.KindHeartbeat, Session: "s3", Checkpoint: []byte{byte(h.rnd.Uint32())}},
 		lease.Report{Kind: lease.KindComplete, Result: &lease.Result{Output: []byte{byte(h.rnd.Uint32())}}},
-		lease.Report{Kind: lease.KindFail, Failure: &lease.Failure{Category: lease.Infrastructure, Message: strconv.Itoa(h.rnd.Int())}},
+		lease.Report{
+			Kind:    lease.KindFail,
+			Failure: &lease.Failure{Category: lease.Infrastructure, Message: strconv.Itoa(h.rnd.Int())},
+		},
 		lease.Report{Kind: lease.KindRelease, Delay: pick(h, 0, time.Second)},
 	))
 }
@@ -181,7 +185,8 @@ func (h *history) check(t *testing.T) {
 		logged := map[lease.TaskID]records.KeyEntry{}
 		err := records.KeyLog(r, lease.TaskID{}, func(k records.KeyEntry) bool { logged[k.Task] = k; return true })
 		for name, want := range h.keys {
-			wantEqual(t, err, "idempotency key", records.KeyEntry{Hash: store.HashOfKey(space, name), Task: want.task, Digest: want.digest}, logged[want.task])
+			wantEqual(t, err, "idempotency key",
+				records.KeyEntry{Hash: store.HashOfKey(space, name), Task: want.task, Digest: want.digest}, logged[want.task])
 		}
 		for id, name := range h.logged {
 			has, err := records.HasKey(r, id, store.HashOfKey(space, name))

@@ -43,7 +43,10 @@ func Index(t *lease.Task) (e Entry, ok bool) {
 // place returns the entry of a READY task: in its line, or under its concurrency key if the task is
 // parked.
 func place(t *lease.Task) Entry {
-	key := store.ReadyKey{Space: t.ID.Space, Line: LineID(t.Line()), Priority: t.Spec.Priority, Place: t.Place, Seq: t.ID.Seq}
+	key := store.ReadyKey{
+		Space: t.ID.Space, Line: LineID(t.Line()), Priority: t.Spec.Priority,
+		Place: t.Place, Seq: t.ID.Seq,
+	}
 	if t.Parked {
 		return entry(store.Parked, store.ParkedKey{Key: keyID(t.Spec.ConcurrencyKey), ReadyKey: key})
 	}
@@ -145,7 +148,10 @@ func lineOf(s *lease.Spec) lease.Line { return (&lease.Task{Spec: s}).Line() }
 
 // firstOfEachGroup calls fn with the first task of each group of an index. parse returns the task
 // of a key, and the prefix of all keys of its group.
-func firstOfEachGroup(r store.Reader, ks store.Keyspace, parse func(key []byte) (lease.TaskID, []byte, error), fn func(lease.TaskID, *lease.Spec) error) error {
+func firstOfEachGroup(
+	r store.Reader, ks store.Keyspace, parse func(key []byte) (lease.TaskID, []byte, error),
+	fn func(lease.TaskID, *lease.Spec) error,
+) error {
 	for from := []byte{}; from != nil; {
 		first, err := store.FirstKey(r, ks, from)
 		if err != nil || first == nil {
@@ -195,7 +201,9 @@ func ReadyTask(r store.Reader, at store.ReadyKey) (*lease.Task, error) {
 
 // Ready calls fn with the places of a line that come after the place after, in order, until fn
 // returns false. It ignores Space and Line of after.
-func Ready(r store.Reader, space uint32, l lease.Line, after store.ReadyKey, fn func(store.ReadyKey) (bool, error)) error {
+func Ready(
+	r store.Reader, space uint32, l lease.Line, after store.ReadyKey, fn func(store.ReadyKey) (bool, error),
+) error {
 	after.Space, after.Line = space, LineID(l)
 	from := append(after.Append(nil), 0)
 	to := store.PrefixEnd(store.AppendLinePrefix(nil, space, after.Line))
@@ -211,7 +219,9 @@ func Ready(r store.Reader, space uint32, l lease.Line, after store.ReadyKey, fn 
 // Parked calls fn with the places of the tasks of a line that are parked under a concurrency key
 // and come after the place after, in order, until fn returns false. It ignores Space and Line of
 // after.
-func Parked(r store.Reader, space uint32, key string, l lease.Line, after store.ReadyKey, fn func(store.ReadyKey) bool) error {
+func Parked(
+	r store.Reader, space uint32, key string, l lease.Line, after store.ReadyKey, fn func(store.ReadyKey) bool,
+) error {
 	after.Space, after.Line = space, LineID(l)
 	first := store.ParkedKey{Key: keyID(key), ReadyKey: after}
 	from := append(first.Append(nil), 0)

@@ -119,7 +119,8 @@ func (e entry) String() string { return fmt.Sprintf("%v %x", e.keyspace, e.key) 
 // putReady adds a READY task to its line.
 func putReady(b *store.Batch, at lease.TaskID, l lease.Line, priority int32, place uint64) {
 	records.Put(b, &lease.Change{Row: true, New: &lease.Task{
-		ID: at, Rest: lease.Ready, Place: place, Spec: &lease.Spec{Queue: l.Queue, Type: l.Type, FairnessKey: l.Fairness, Priority: priority},
+		ID: at, Rest: lease.Ready, Place: place,
+		Spec: &lease.Spec{Queue: l.Queue, Type: l.Type, FairnessKey: l.Fairness, Priority: priority},
 	}})
 }
 
@@ -158,7 +159,8 @@ func TestReadyContinuesAfterAPlace(t *testing.T) {
 		}
 		calls := 0
 		stop := func(err error) error {
-			return records.Ready(r, space, line, store.ReadyKey{Priority: math.MaxInt32}, func(store.ReadyKey) (bool, error) { calls++; return false, err })
+			return records.Ready(r, space, line, store.ReadyKey{Priority: math.MaxInt32},
+				func(store.ReadyKey) (bool, error) { calls++; return false, err })
 		}
 		if err := stop(nil); err != nil || calls != 1 {
 			t.Errorf("Ready whose function returned false: error %v after %d calls, want no error after 1 call", err, calls)
@@ -208,7 +210,10 @@ func TestTimersContinuesAfterATimer(t *testing.T) {
 func TestTimerLogRoundTrip(t *testing.T) {
 	s := memstore.New()
 	want := map[uint64][]store.TimerKey{
-		1:   {store.WallTimer(math.MaxInt64, id(3)), store.ServingTimer(-1, id(1)), store.WallTimer(2, lease.TaskID{Space: math.MaxUint32, Seq: math.MaxUint64})},
+		1: {
+			store.WallTimer(math.MaxInt64, id(3)), store.ServingTimer(-1, id(1)),
+			store.WallTimer(2, lease.TaskID{Space: math.MaxUint32, Seq: math.MaxUint64}),
+		},
 		2:   {store.ServingTimer(7, id(2))},
 		256: {store.WallTimer(math.MinInt64, id(4))},
 	}
@@ -286,7 +291,8 @@ func TestWaitingLinesReadsOneKeyOfEach(t *testing.T) {
 		slices.Sort(got)
 		slices.Sort(want)
 		if !slices.Equal(got, want) || counting.keys[store.Ready] != len(want) {
-			t.Errorf("WaitingLines found %q and read %d keys; want %q and %d keys", got, counting.keys[store.Ready], want, len(want))
+			t.Errorf("WaitingLines found %q and read %d keys; want %q and %d keys", got, counting.keys[store.Ready],
+				want, len(want))
 		}
 		return err
 	})

@@ -24,7 +24,8 @@ func HasKey(r store.Reader, id lease.TaskID, hash store.KeyHash) (bool, error) {
 	var space [16]byte
 	var t lease.Task
 	found, err := readSpec(r, store.AppendTaskKey(space[:0], id), &t, withoutPayload)
-	return found && err == nil && t.Spec.IdempotencyKey != "" && store.HashOfKey(id.Space, t.Spec.IdempotencyKey) == hash, err
+	return found && err == nil && t.Spec.IdempotencyKey != "" &&
+		store.HashOfKey(id.Space, t.Spec.IdempotencyKey) == hash, err
 }
 
 // loggedFields are those of a record in KeyLog, whose key has the task.
@@ -106,7 +107,9 @@ func HashesOfSegment(r store.Reader, segment uint32, after store.KeyHash, fn fun
 	return scanSegment(r, segment, after, func(_, _ []byte, hash store.KeyHash) (bool, error) { return fn(hash), nil })
 }
 
-func scanSegment(r store.Reader, segment uint32, after store.KeyHash, fn func(key, value []byte, hash store.KeyHash) (bool, error)) error {
+func scanSegment(
+	r store.Reader, segment uint32, after store.KeyHash, fn func(key, value []byte, hash store.KeyHash) (bool, error),
+) error {
 	from := append(store.SegmentKey{Segment: segment, Hash: after}.Append(nil), 0)
 	return scan(r, store.KeySegment, from, store.PrefixEnd(store.AppendSegmentPrefix(nil, segment)), func(key, value []byte) (bool, error) {
 		at, err := store.ParseSegmentKey(key)

@@ -44,7 +44,8 @@ func tasksOfRunBack(r store.Reader, space uint32, run string, last uint64, fn fu
 		return err
 	}
 	more := true
-	err = tasksOfGroup(r, r.ScanBack, group{store.Run, space, keyID(run)}, older, last, func(t *lease.Task) bool { more = fn(t); return more })
+	err = tasksOfGroup(r, r.ScanBack, group{store.Run, space, keyID(run)}, older, last,
+		func(t *lease.Task) bool { more = fn(t); return more })
 	if err != nil || !more {
 		return err
 	}

@@ -38,7 +38,8 @@ func operations(b *store.Batch) string {
 func TestPutWritesWhatChanged(t *testing.T) {
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))
 	w.submit(lease.Spec{
-		Queue: "q", IdempotencyKey: "key", StartTimeout: time.Hour, Deadline: w.now.Wall.Add(time.Hour), RunAt: w.now.Wall.Add(time.Second),
+		Queue: "q", IdempotencyKey: "key", StartTimeout: time.Hour, Deadline: w.now.Wall.Add(time.Hour),
+		RunAt: w.now.Wall.Add(time.Second),
 	})
 	task := id(1)
 	for _, tt := range []struct {
@@ -95,7 +96,10 @@ func TestEmptyResultIsNotWritten(t *testing.T) {
 		{"an empty result that was adopted", &lease.Result{}, lease.KindAdopt, "+output +spec +timer"},
 	} {
 		task := &lease.Task{ID: id(1), Spec: &lease.Spec{}, Rest: lease.Completed, FinishedAt: 1}
-		task.Outcome = &lease.Committed{Kind: tt.kind, Digest: (&lease.Report{Kind: lease.KindComplete, Result: tt.result}).Digest()}
+		task.Outcome = &lease.Committed{
+			Kind:   tt.kind,
+			Digest: (&lease.Report{Kind: lease.KindComplete, Result: tt.result}).Digest(),
+		}
 		if tt.kind == lease.KindAdopt {
 			task.Outcome.Digest = lease.Digest{}
 		}
@@ -174,12 +178,14 @@ func TestForgetLedger(t *testing.T) {
 		for seq := range uint64(4) {
 			for _, done := range ledger {
 				if got, err := records.Committed(r, id(seq), done.Attempt); (got == nil) != (seq == 2) || err != nil {
-					t.Errorf("task %d, attempt %d: the committed report is %v, error %v; want that it exists: %v", seq, done.Attempt, got, err, seq != 2)
+					t.Errorf("task %d, attempt %d: the committed report is %v, error %v; want that it exists: %v", seq,
+						done.Attempt, got, err, seq != 2)
 				}
 			}
 		}
 		var timers []uint64
-		err := records.Timers(r, store.TimerKey{Due: math.MinInt64}, func(k store.TimerKey) bool { timers = append(timers, k.Task.Seq); return true })
+		err := records.Timers(r, store.TimerKey{Due: math.MinInt64},
+			func(k store.TimerKey) bool { timers = append(timers, k.Task.Seq); return true })
 		wantEqual(t, err, "timers", []uint64{0, 1, 3}, timers)
 		return nil
 	})

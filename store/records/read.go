@@ -38,7 +38,9 @@ func TaskWithoutLease(r store.Reader, id lease.TaskID) (*lease.Task, error) {
 // taskWithoutLease reads a task without its lease; spec is its spec record, or nil if there is
 // none. If the task has a record of its present state, that record replaces the first state, which
 // the spec record contains. taskWithoutLease returns nil if the task does not exist.
-func taskWithoutLease(r store.Reader, id lease.TaskID, key, spec []byte, fields func(*codec, *lease.Task)) (*lease.Task, error) {
+func taskWithoutLease(
+	r store.Reader, id lease.TaskID, key, spec []byte, fields func(*codec, *lease.Task),
+) (*lease.Task, error) {
 	changed := r.Get(store.Task, key)
 	switch {
 	case spec == nil && changed == nil:
@@ -195,7 +197,9 @@ func scanIn(in order, ks store.Keyspace, from, to []byte, fn func(key, value []b
 
 // each calls fn with every record of a keyspace. named sets the fields of a record that are in its
 // key.
-func each[T any](r store.Reader, ks store.Keyspace, fields func(*codec, *T), named func(key []byte, v *T) error, fn func(T) error) error {
+func each[T any](
+	r store.Reader, ks store.Keyspace, fields func(*codec, *T), named func(key []byte, v *T) error, fn func(T) error,
+) error {
 	return scan(r, ks, nil, nil, func(key, value []byte) (bool, error) {
 		var v T
 		if err := decode(ks, key, value, &v, fields); err != nil {

@@ -21,7 +21,10 @@ func TestMakeIndependent(t *testing.T) {
 	now := lease.Wall(1_800_000_000_000_000_000)
 	limited := records.Queue{Space: 1, Name: "limited", CreatedAt: 2, Ready: 3, Bucket: &lease.Bucket{Used: 0.5, At: 7}}
 	plain := records.Queue{Space: 1, Name: "plain", CreatedAt: 2}
-	spaces := []records.Space{{Tenant: "a", Workspace: "x", Number: 1, NextSeq: 10}, {Tenant: "b", Workspace: "y", Number: 2, NextSeq: 1, LostFrom: 3, LostTo: 4}}
+	spaces := []records.Space{
+		{Tenant: "a", Workspace: "x", Number: 1, NextSeq: 10},
+		{Tenant: "b", Workspace: "y", Number: 2, NextSeq: 1, LostFrom: 3, LostTo: 4},
+	}
 	st := memstore.New()
 	commit(t, st, func(b *store.Batch) {
 		records.PutIdentity(b, records.Identity{Epoch: 3, Key: []byte("secret"), KnownFrom: 2})

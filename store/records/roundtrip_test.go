@@ -415,7 +415,10 @@ func TestIdentityThatKnowsNoEarlierEpochHasTheOlderRecord(t *testing.T) {
 // tokens had before this was kept, which ends before it.
 func TestTokenWithoutIssuerHasTheOlderRecord(t *testing.T) {
 	t.Attr("rules", "X1")
-	older := records.Token{Tenant: "acme", ID: "k", Role: "worker", Subject: "w", Key: "y", IssuedAt: 1, IssuedBy: "b", ExpiresAt: 2, RevokedAt: 3, RevokedBy: "r"}
+	older := records.Token{
+		Tenant: "acme", ID: "k", Role: "worker", Subject: "w", Key: "y", IssuedAt: 1, IssuedBy: "b",
+		ExpiresAt: 2, RevokedAt: 3, RevokedBy: "r",
+	}
 	newer := older
 	newer.ID, newer.IssuerID = "l", "i"
 	s := memstore.New()
@@ -533,7 +536,10 @@ func TestTasksContinuesAfterASequence(t *testing.T) {
 	s := memstore.New()
 	commit(t, s, func(b *store.Batch) {
 		for _, at := range []lease.TaskID{{Space: 6, Seq: 9}, id(1), id(256), id(3), id(lease.MaxSeq), {Space: 8, Seq: 1}} {
-			records.Put(b, &lease.Change{New: &lease.Task{ID: at, Spec: &lease.Spec{}, Lease: &lease.Lease{Attempt: 1}}, Row: true})
+			records.Put(b, &lease.Change{
+				New: &lease.Task{ID: at, Spec: &lease.Spec{}, Lease: &lease.Lease{Attempt: 1}},
+				Row: true,
+			})
 		}
 	})
 	for _, tt := range []struct {
@@ -548,7 +554,8 @@ func TestTasksContinuesAfterASequence(t *testing.T) {
 		view(t, s, func(r store.Reader) error {
 			var got, held []uint64
 			err := records.Tasks(r, space, "", tt.after, func(t *lease.Task) bool { got = append(got, t.ID.Seq); return true })
-			err2 := records.LeasedTasksOf(r, space, tt.after, func(t *lease.Task) bool { held = append(held, t.ID.Seq); return true })
+			err2 := records.LeasedTasksOf(r, space, tt.after,
+				func(t *lease.Task) bool { held = append(held, t.ID.Seq); return true })
 			if !slices.Equal(got, tt.want) || !slices.Equal(held, tt.want) {
 				t.Errorf("Tasks after sequence %d = %v, LeasedTasksOf %v, want %v", tt.after, got, held, tt.want)
 			}

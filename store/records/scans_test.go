@@ -21,7 +21,8 @@ type scan struct {
 
 var (
 	parkedTask = &lease.Task{
-		ID: id(1), Rest: lease.Ready, Parked: true, Spec: &lease.Spec{Queue: "q", ConcurrencyKey: "k", RunID: "run", Trace: &lease.Trace{Host: "h"}},
+		ID: id(1), Rest: lease.Ready, Parked: true,
+		Spec: &lease.Spec{Queue: "q", ConcurrencyKey: "k", RunID: "run", Trace: &lease.Trace{Host: "h"}},
 	}
 	allScans = map[string]scan{
 		"Spaces": {store.Space, func(r store.Reader) error { return records.Spaces(r, func(records.Space) error { return nil }) }},
@@ -77,7 +78,8 @@ var (
 			}
 		}},
 		"Ready": {store.Ready, func(r store.Reader) error {
-			return records.Ready(r, space, parkedTask.Line(), store.ReadyKey{}, func(store.ReadyKey) (bool, error) { return true, nil })
+			return records.Ready(r, space, parkedTask.Line(), store.ReadyKey{},
+				func(store.ReadyKey) (bool, error) { return true, nil })
 		}},
 		"Parked": {store.Parked, func(r store.Reader) error {
 			return records.Parked(r, space, "k", parkedTask.Line(), store.ReadyKey{}, func(store.ReadyKey) bool { return true })

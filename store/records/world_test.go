@@ -75,8 +75,9 @@ func newWorld(rnd *rand.Rand) *world {
 		store: memstore.New(),
 		tasks: map[lease.TaskID]*lease.Task{}, keys: map[string]key{}, logged: map[lease.TaskID]string{},
 		ledger: map[attempt]*lease.Committed{}, forget: map[lease.TaskID]lease.Instant{},
-		results: map[lease.TaskID]*lease.Result{}, failures: map[lease.TaskID]*lease.Failure{}, checkpoints: map[lease.TaskID][]byte{},
-		discarded: map[attempt]*lease.Result{}, changed: map[lease.TaskID]bool{},
+		results: map[lease.TaskID]*lease.Result{}, failures: map[lease.TaskID]*lease.Failure{},
+		checkpoints: map[lease.TaskID][]byte{},
+		discarded:   map[attempt]*lease.Result{}, changed: map[lease.TaskID]bool{},
 	}
 }
 
@@ -194,7 +195,8 @@ func (w *world) submit(spec lease.Spec) *lease.Task {
 		panic(err)
 	}
 	out := w.step(lease.Submit{
-		Space: space, Tenant: "acme", Workspace: "main", Specs: []*lease.Spec{&spec}, Digests: []lease.Digest{{byte(len(spec.Payload))}},
+		Space: space, Tenant: "acme", Workspace: "main", Specs: []*lease.Spec{&spec},
+		Digests: []lease.Digest{{byte(len(spec.Payload))}},
 	})
 	if out.Err != nil {
 		panic(out.Err)
@@ -206,7 +208,8 @@ func (w *world) submit(spec lease.Spec) *lease.Task {
 func (w *world) say(id lease.TaskID, r lease.Report) lease.Answer {
 	t := w.tasks[id]
 	r.TaskID = id.String()
-	r.LeaseID = w.rules.Authority.Issue(t.Tenant, lease.Ticket{Epoch: t.Lease.Epoch, Task: id, Attempt: t.Lease.Attempt, Nonce: t.Lease.Nonce})
+	r.LeaseID = w.rules.Authority.Issue(t.Tenant,
+		lease.Ticket{Epoch: t.Lease.Epoch, Task: id, Attempt: t.Lease.Attempt, Nonce: t.Lease.Nonce})
 	return w.step(lease.Judge{Tenant: t.Tenant, Reports: []*lease.Report{&r}}).Answers[0]
 }
 
@@ -223,10 +226,14 @@ func fullWorld(t testing.TB) *world {
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))
 	for i := range 4 {
 		w.submit(lease.Spec{
-			Queue: "mail", Type: "send", Payload: []byte("payload"), IdempotencyKey: "key" + strconv.Itoa(i), Priority: int32(i - 2),
-			Labels: map[string]string{"team": "blue", "of": "acme"}, StartTimeout: time.Hour,
-			Retry:        lease.RetryPolicy{NonRetryable: []lease.Category{lease.Timeout}},
-			Requirements: &lease.Requirements{Runtimes: []string{"go"}, Labels: map[string]string{"a": "b"}, Resources: map[string]float64{"cpu": 2}},
+			Queue: "mail", Type: "send", Payload: []byte("payload"), IdempotencyKey: "key" + strconv.Itoa(i),
+			Priority: int32(i - 2),
+			Labels:   map[string]string{"team": "blue", "of": "acme"}, StartTimeout: time.Hour,
+			Retry: lease.RetryPolicy{NonRetryable: []lease.Category{lease.Timeout}},
+			Requirements: &lease.Requirements{
+				Runtimes: []string{"go"}, Labels: map[string]string{"a": "b"},
+				Resources: map[string]float64{"cpu": 2},
+			},
 			ResourceRefs: []lease.ResourceRef{{ResourceID: "r", Worker: "w1"}}, Affinity: &lease.Affinity{Key: "k"},
 			Trace: &lease.Trace{Host: "h", Chain: []string{"a"}, Index: new(uint32)},
 		})
@@ -256,9 +263,16 @@ func fullWorld(t testing.TB) *world {
 	digest := w.keys["key0"].digest
 	storetest.PutOlderKey(&w.batch, space, "key0", leased.Seq, digest[:])
 	records.PutSigningKey(&w.batch, records.SigningKey{Tenant: "acme", ID: "k", Secret: []byte("secret"), CreatedAt: 1})
-	records.PutToken(&w.batch, records.Token{Tenant: "acme", ID: "t", Role: "worker", Subject: "w", Key: "k", IssuedAt: 1, ExpiresAt: 2})
-	records.PutAudit(&w.batch, &records.Audit{Tenant: "acme", At: 1, Serving: 2, Subject: "ann", Action: "CancelTask", Outcome: records.OutcomeOK, Times: 1})
-	records.PutSettings(&w.batch, space, "mail", &lease.Settings{Paused: true, Rate: lease.Rate{PerSecond: 2.5}, Weights: map[string]float64{"a": 2}})
+	records.PutToken(&w.batch, records.Token{
+		Tenant: "acme", ID: "t", Role: "worker", Subject: "w", Key: "k",
+		IssuedAt: 1, ExpiresAt: 2,
+	})
+	records.PutAudit(&w.batch, &records.Audit{
+		Tenant: "acme", At: 1, Serving: 2, Subject: "ann", Action: "CancelTask",
+		Outcome: records.OutcomeOK, Times: 1,
+	})
+	records.PutSettings(&w.batch, space, "mail",
+		&lease.Settings{Paused: true, Rate: lease.Rate{PerSecond: 2.5}, Weights: map[string]float64{"a": 2}})
 	w.step(lease.Grant{Task: late.ID, Worker: "w3"})
 	ticket := lease.Ticket{Epoch: 1, Task: late.ID, Attempt: 1, Nonce: w.tasks[late.ID].Lease.Nonce}
 	w.pass(time.Second)
@@ -267,7 +281,10 @@ func fullWorld(t testing.TB) *world {
 	}}})
 	records.PutFeedback(&w.batch, leased, &lease.Feedback{
 		Attempt: 1, Fraction: 0.5, Stage: "run", Message: "half", Metrics: map[string]float64{"loss": 0.25},
-		Chunks: []lease.Chunk{{Channel: "out", MIMEType: "image/png", Data: []byte("png"), Metadata: map[string]string{"a": "b"}}, {Text: "line"}},
+		Chunks: []lease.Chunk{{
+			Channel: "out", MIMEType: "image/png", Data: []byte("png"),
+			Metadata: map[string]string{"a": "b"},
+		}, {Text: "line"}},
 	})
 	records.PutIdentity(&w.batch, records.Identity{Epoch: 1, Key: []byte("secret")})
 	records.PutClock(&w.batch, w.now.Serving)

@@ -87,7 +87,10 @@ func (c *condition) set(holds bool) (tell bool) {
 // of the store. The caller holds the lock of the directory. If the disk has no space for the
 // reserve, that is no error: Full then reports true.
 func Open(dir string, size int64, stats func() store.Stats, log *slog.Logger) *Reserve {
-	r := &Reserve{path: filepath.Join(dir, fileName), size: size, stats: stats, log: log, freeBytes: Free, allocate: allocate}
+	r := &Reserve{
+		path: filepath.Join(dir, fileName), size: size, stats: stats, log: log, freeBytes: Free,
+		allocate: allocate,
+	}
 	r.adopt()
 	if free, err := r.freeBytes(dir); err == nil && !r.reserved && r.mayMake(free) {
 		r.make()
@@ -347,9 +350,11 @@ func (r *Reserve) setFullLocked(full bool, free int64) {
 		stats := r.stats()
 		r.log.Warn("the disk is nearly full: new tasks are refused until there is room",
 			"free_bytes", free, "needed_bytes", r.neededLocked(),
-			"free_bytes_in_store", stats.ReusableBytes, "needed_bytes_in_store", r.insideLocked(free), "store_bytes", stats.FileBytes)
+			"free_bytes_in_store", stats.ReusableBytes, "needed_bytes_in_store", r.insideLocked(free),
+			"store_bytes", stats.FileBytes)
 	default:
-		r.log.Info("the disk has room again: new tasks are accepted", "free_bytes", free, "free_bytes_in_store", r.reusable())
+		r.log.Info("the disk has room again: new tasks are accepted", "free_bytes", free,
+			"free_bytes_in_store", r.reusable())
 	}
 }
 
@@ -360,7 +365,8 @@ func (r *Reserve) setSpentLocked(spent bool, free int64) {
 		r.log.Warn("hardly any room is left: no tasks are granted until there is; running tasks continue",
 			"free_bytes", free, "free_bytes_in_store", r.reusable(), "needed_bytes", r.size+r.size/4)
 	default:
-		r.log.Info("there is room for the results of tasks again: tasks are granted", "free_bytes", free, "free_bytes_in_store", r.reusable())
+		r.log.Info("there is room for the results of tasks again: tasks are granted", "free_bytes", free,
+			"free_bytes_in_store", r.reusable())
 	}
 }
 

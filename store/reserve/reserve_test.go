@@ -32,7 +32,10 @@ func open(t *testing.T, space int64) *disk {
 	t.Helper()
 	d := &disk{space: space, file: 100 * size}
 	dir := t.TempDir()
-	d.Reserve = &Reserve{path: filepath.Join(dir, fileName), size: size, log: slog.New(slog.NewTextHandler(&d.log, nil)), allocate: allocate}
+	d.Reserve = &Reserve{
+		path: filepath.Join(dir, fileName), size: size,
+		log: slog.New(slog.NewTextHandler(&d.log, nil)), allocate: allocate,
+	}
 	d.stats = func() store.Stats {
 		return store.Stats{FileBytes: d.file + size, FreeBytes: d.inner + size, ReusableBytes: d.inner}
 	}
@@ -123,7 +126,8 @@ func TestRoom(t *testing.T) {
 		} {
 			d.wantFull(t, c.space, c.full, c.held)
 			if free, needed, inside := d.Room(); free != c.free || needed != c.needed || inside != c.inside {
-				t.Errorf("with %d bytes of space: Room = %d, %d, %d, want %d, %d, %d", c.space, free, needed, inside, c.free, c.needed, c.inside)
+				t.Errorf("with %d bytes of space: Room = %d, %d, %d, want %d, %d, %d", c.space, free, needed, inside,
+					c.free, c.needed, c.inside)
 			}
 		}
 		d.space = 5 * size
@@ -282,7 +286,8 @@ func TestChangesAreLoggedOnceAMinute(t *testing.T) {
 		logged := func(full, room int) {
 			t.Helper()
 			if f, r := strings.Count(d.log.String(), fullText), strings.Count(d.log.String(), roomText); f != full || r != room {
-				t.Errorf("the log says %d times that the disk is full and %d times that it has room, want %d and %d", f, r, full, room)
+				t.Errorf("the log says %d times that the disk is full and %d times that it has room, want %d and %d", f,
+					r, full, room)
 			}
 		}
 		change := func(inner int64, want bool) {
@@ -376,7 +381,8 @@ func TestOpenAndRelease(t *testing.T) {
 		}
 		data, err := os.ReadFile(name)
 		if err != nil || len(data) != size || bytes.HasPrefix(data, mark) != (i == 1) {
-			t.Fatalf("the file has %d bytes and begins with %q (%v), want %d and, after the second Open, %q", len(data), data[:min(len(data), len(mark))], err, size, mark)
+			t.Fatalf("the file has %d bytes and begins with %q (%v), want %d and, after the second Open, %q", len(data),
+				data[:min(len(data), len(mark))], err, size, mark)
 		}
 		if err := os.WriteFile(name, append(mark, data[len(mark):]...), 0o600); err != nil {
 			t.Fatal(err)
@@ -400,7 +406,10 @@ func TestFileThatCannotBeMade(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, fileName, "below"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	r := &Reserve{path: filepath.Join(dir, fileName), size: size, stats: noneInside, log: slog.New(slog.DiscardHandler), allocate: allocate}
+	r := &Reserve{
+		path: filepath.Join(dir, fileName), size: size, stats: noneInside, log: slog.New(slog.DiscardHandler),
+		allocate: allocate,
+	}
 	r.freeBytes = func(string) (int64, error) { return 10 * size, nil }
 	if !r.Full() {
 		t.Error("Full is false although there is no reserve")
@@ -594,7 +603,8 @@ func TestDiskFillsWhileTheFileIsMade(t *testing.T) {
 		began := time.Now()
 		d.Check()
 		if _, err := os.Stat(d.path); err == nil || time.Since(began) != time.Minute {
-			t.Errorf("Check returned after %v, and the file is there: %v; want that it waits for its end", time.Since(began), err == nil)
+			t.Errorf("Check returned after %v, and the file is there: %v; want that it waits for its end",
+				time.Since(began), err == nil)
 		}
 	})
 }

@@ -81,7 +81,10 @@ func (s *salvager) tellUncertain(ks store.Keyspace, key []byte) {
 	if id, ok := store.TaskOf(ks, key); ok {
 		of = id.String()
 	}
-	s.found(Item{Kind: KindRecords, Name: ks.String(), Reason: badSeal + " under the key of " + of + ", which may be that of another one"})
+	s.found(Item{
+		Kind: KindRecords, Name: ks.String(),
+		Reason: badSeal + " under the key of " + of + ", which may be that of another one",
+	})
 }
 
 // addBroken notes what a damaged record costs. The new store does not have it.
@@ -114,17 +117,26 @@ func (s *salvager) addBroken(b boltstore.Broken, problem string) {
 		return
 	case store.SigningKey:
 		if tenant, id, err := store.ParseTenantKey(ks, key); err == nil {
-			s.found(Item{Kind: KindSigningKey, Tenant: tenant, Name: id, Reason: problem + "; tokens that it signed are refused"})
+			s.found(Item{
+				Kind: KindSigningKey, Tenant: tenant, Name: id,
+				Reason: problem + "; tokens that it signed are refused",
+			})
 			return
 		}
 	case store.Token:
 		if tenant, id, err := store.ParseTenantKey(ks, key); err == nil {
-			s.found(Item{Kind: KindToken, Tenant: tenant, Name: id, Reason: problem + "; a token is refused now, but a certificate that was revoked is valid again"})
+			s.found(Item{
+				Kind: KindToken, Tenant: tenant, Name: id,
+				Reason: problem + "; a token is refused now, but a certificate that was revoked is valid again",
+			})
 			return
 		}
 	case store.Audit:
 		if k, err := store.ParseAuditKey(key); err == nil {
-			s.found(Item{Kind: KindAudit, Tenant: k.Tenant, Name: k.At.Time().UTC().Format("2006-01-02T15:04:05Z"), Reason: problem})
+			s.found(Item{
+				Kind: KindAudit, Tenant: k.Tenant,
+				Name: k.At.Time().UTC().Format("2006-01-02T15:04:05Z"), Reason: problem,
+			})
 			return
 		}
 	default: // what is computed anew, or of no use any more; a lost idempotency key is noticed with its task

@@ -173,7 +173,8 @@ func (s *salvager) putQueues() error {
 	})
 	for _, q := range made { // a rate limit without a record counts as used up
 		records.PutQueue(&s.b, *q)
-		s.tell(KindQueue, q.Space, q.Name, "its record is damaged; it was made anew, and when the queue was made is not known exactly")
+		s.tell(KindQueue, q.Space, q.Name,
+			"its record is damaged; it was made anew, and when the queue was made is not known exactly")
 	}
 	return err
 }
@@ -233,7 +234,10 @@ func (s *salvager) tellOf(b boltstore.Broken) {
 	}
 	tenant, workspace, err := store.ParseTenantKey(store.Space, b.Key)
 	if err != nil || !s.wasRebuilt(tenant, workspace) {
-		s.found(Item{Kind: KindWorkspace, Tenant: tenant, Workspace: workspace, Reason: badSeal + ", and it has no tasks that tell its number"})
+		s.found(Item{
+			Kind: KindWorkspace, Tenant: tenant, Workspace: workspace,
+			Reason: badSeal + ", and it has no tasks that tell its number",
+		})
 	}
 }
 
@@ -277,13 +281,19 @@ func (s *salvager) putMeta() error {
 	return s.to.View(func(r store.Reader) error {
 		if r.Get(store.Meta, []byte(store.MetaClock)) == nil {
 			records.PutClock(&s.b, serving)
-			s.found(Item{Kind: KindClock, Reason: "its record is damaged; it goes on from the last time that another record has: retries may wait longer"})
+			s.found(Item{
+				Kind:   KindClock,
+				Reason: "its record is damaged; it goes on from the last time that another record has: retries may wait longer",
+			})
 		}
 		identity, found, err := records.ReadIdentity(r)
 		if !found {
 			identity = records.Identity{Epoch: max(s.seen, 1), Key: make([]byte, 32)}
 			_, _ = rand.Read(identity.Key) // never fails
-			s.found(Item{Kind: KindIdentity, Reason: "its record is damaged; there is a new key, so that reports under earlier leases are REJECTED, INVALID_LEASE"})
+			s.found(Item{
+				Kind:   KindIdentity,
+				Reason: "its record is damaged; there is a new key, so that reports under earlier leases are REJECTED, INVALID_LEASE",
+			})
 		}
 		if s.from.Older() != "" {
 			identity.Epoch++

@@ -25,11 +25,16 @@ const (
 //
 // The error is a *store.DamagedError if no task and no workspace can be read although there may
 // have been some, or one of writing to to. Then to is of no use.
-func Fill(ctx context.Context, from *boltstore.Remains, to store.Store, now lease.Wall, found func(Item)) (Report, error) {
+func Fill(
+	ctx context.Context, from *boltstore.Remains, to store.Store, now lease.Wall, found func(Item),
+) (Report, error) {
 	s := &salvager{
 		ctx: ctx, from: from, to: to, now: now, found: found, report: Report{Tasks: map[lease.State]uint64{}},
-		bad: map[lease.TaskID]string{}, badSpecs: map[lease.TaskID]struct{}{}, parts: map[lease.TaskID][]Item{}, named: map[lease.TaskID]struct{}{}, mentioned: map[lease.TaskID]struct{}{},
-		waiting: map[string]struct{}{}, spaces: map[uint32]*records.Space{}, last: map[uint32]uint64{}, queues: map[queueName]*records.Queue{},
+		bad: map[lease.TaskID]string{}, badSpecs: map[lease.TaskID]struct{}{},
+		parts: map[lease.TaskID][]Item{}, named: map[lease.TaskID]struct{}{},
+		mentioned: map[lease.TaskID]struct{}{},
+		waiting:   map[string]struct{}{}, spaces: map[uint32]*records.Space{}, last: map[uint32]uint64{},
+		queues: map[queueName]*records.Queue{},
 	}
 	for ks := range s.gaps {
 		s.gaps[ks] = slices.Clone(from.Keyspace(store.Keyspace(ks)).Gaps)
@@ -41,7 +46,8 @@ func Fill(ctx context.Context, from *boltstore.Remains, to store.Store, now leas
 	}
 	s.metaLost = len(s.gaps[store.Meta]) > 0
 	for _, step := range []func() error{
-		s.copy, s.judgeBroken, s.loadSpaces, s.loadKeys, s.tasks, s.orphans, s.lateResults, s.nameTheRest, s.ledgers, s.olderKeys, s.putQueues, s.putSpaces, s.putMeta,
+		s.copy, s.judgeBroken, s.loadSpaces, s.loadKeys, s.tasks, s.orphans, s.lateResults, s.nameTheRest,
+		s.ledgers, s.olderKeys, s.putQueues, s.putSpaces, s.putMeta,
 	} {
 		if err := errors.Join(step(), s.commit()); err != nil {
 			return s.report, err
@@ -125,7 +131,8 @@ func (s *salvager) copy() error {
 		if !inOrder {
 			twice, err := s.hasOther(ks, key, value)
 			if twice {
-				s.addBroken(boltstore.Broken{Keyspace: ks, Key: key, KeyCertain: true}, "it is there twice, with different contents")
+				s.addBroken(boltstore.Broken{Keyspace: ks, Key: key, KeyCertain: true},
+					"it is there twice, with different contents")
 				s.b.Delete(ks, key)
 			}
 			if twice || err != nil {

@@ -56,7 +56,9 @@ func (s *salvager) tasks() error {
 
 // judge says why a task is left out. If it is kept, judge returns the version to keep, which lacks
 // the parts that are damaged. unread is why the task cannot be read.
-func (s *salvager) judge(r store.Reader, key []byte, t *lease.Task, unread error) (reason string, kept *lease.Task, err error) {
+func (s *salvager) judge(
+	r store.Reader, key []byte, t *lease.Task, unread error,
+) (reason string, kept *lease.Task, err error) {
 	if corrupt, ok := errors.AsType[*store.CorruptError](unread); ok {
 		return cmp.Or(s.bad[idOf(key)], noun(corrupt.Keyspace)+": "+corrupt.Problem), nil, nil
 	}
@@ -87,7 +89,10 @@ func (s *salvager) judge(r store.Reader, key []byte, t *lease.Task, unread error
 		case !found:
 			// nobody knows the digest; that of no spec keeps the key from making another task
 			records.PutInKeyLog(&s.b, records.EntryOfKey(t, lease.Digest{}))
-			s.found(Item{Kind: KindKey, Task: t.ID, Name: name, Reason: "its record is damaged; the key still leads to the task, but a repeat of the submit is refused with ALREADY_EXISTS"})
+			s.found(Item{
+				Kind: KindKey, Task: t.ID, Name: name,
+				Reason: "its record is damaged; the key still leads to the task, but a repeat of the submit is refused with ALREADY_EXISTS",
+			})
 		}
 	}
 	return "", kept, nil
@@ -192,7 +197,8 @@ func (s *salvager) leaveOut(id lease.TaskID, t *lease.Task, reason string) {
 		item.Tenant, item.Workspace = space.Tenant, space.Workspace
 	}
 	if t != nil {
-		item.State, item.Queue, item.RunID, item.IdempotencyKey = t.State().String(), t.Spec.Queue, t.Spec.RunID, t.Spec.IdempotencyKey
+		item.State, item.Queue, item.RunID, item.IdempotencyKey = t.State().String(), t.Spec.Queue,
+			t.Spec.RunID, t.Spec.IdempotencyKey
 		item.Tenant, item.Workspace = t.Tenant, t.Workspace
 	}
 	s.found(item)

@@ -169,7 +169,8 @@ func (f *filler) fill() {
 	f.ok(f.Delete(f.Context(), lease.Delete{Tenant: home.Tenant, Task: gone}))
 	fed := f.submit(home, func(s *lease.Spec) { s.Queue, s.Retry.MaxAttempts = "fed", 1 })
 	g = f.lease(home, "fed", 1)[0]
-	f.FeedAll(home.Tenant, f.ResolveFeeds(home.Tenant, []engine.Feed{{TaskID: fed.String(), LeaseID: g.LeaseID, Message: "half way"}}), func(bool) {})
+	f.FeedAll(home.Tenant, f.ResolveFeeds(home.Tenant,
+		[]engine.Feed{{TaskID: fed.String(), LeaseID: g.LeaseID, Message: "half way"}}), func(bool) {})
 	synctest.Wait()
 	f.say(g, lease.Report{Kind: lease.KindFail, Failure: &lease.Failure{Message: "broken"}})
 	_, err := f.UpdateQueue(f.Context(), home, "q", func(s *lease.Settings) { s.MaxInflight = 1000 })
@@ -187,7 +188,8 @@ func (f *filler) fill() {
 
 // taskKeyspaces are those whose records are parts of tasks.
 var taskKeyspaces = []store.Keyspace{
-	store.Spec, store.Task, store.Lease, store.Output, store.Failure, store.Feedback, store.Checkpoint, store.Ledger, store.Discarded,
+	store.Spec, store.Task, store.Lease, store.Output, store.Failure, store.Feedback, store.Checkpoint, store.Ledger,
+	store.Discarded,
 }
 
 // contents are the tasks of a store and all of its records.
@@ -325,12 +327,16 @@ func (s *salvaged) has(id lease.TaskID, kinds ...string) bool {
 
 // lacks reports whether records of a keyspace are missing whose tasks nobody can name.
 func (s *salvaged) lacks(ks store.Keyspace) bool {
-	return slices.ContainsFunc(s.items, func(i salvage.Item) bool { return i.Kind == salvage.KindRecords && i.Name == ks.String() })
+	return slices.ContainsFunc(s.items, func(i salvage.Item) bool {
+		return i.Kind == salvage.KindRecords &&
+			i.Name == ks.String()
+	})
 }
 
 // partKinds are the kinds of the items that tell of a part without which a task is kept.
 var partKinds = map[store.Keyspace]string{
-	store.Failure: salvage.KindError, store.Feedback: salvage.KindFeedback, store.Ledger: salvage.KindReport, store.Discarded: salvage.KindLateResult,
+	store.Failure: salvage.KindError, store.Feedback: salvage.KindFeedback, store.Ledger: salvage.KindReport,
+	store.Discarded: salvage.KindLateResult,
 }
 
 // requireTrue checks that every task of the new store is what it was, but for the parts that are

@@ -64,7 +64,10 @@ func TestAnythingMayHappen(t *testing.T) {
 		seed := rand.Uint64()
 		synctest.Test(t, func(t *testing.T) {
 			t.Logf("seed %d", seed)
-			w := &world{T: t, rnd: rand.New(rand.NewPCG(seed, 0)), mem: memstore.New(), history: map[records.Position]string{}, acked: new([]string), ever: map[string]bool{}}
+			w := &world{
+				T: t, rnd: rand.New(rand.NewPCG(seed, 0)), mem: memstore.New(),
+				history: map[records.Position]string{}, acked: new([]string), ever: map[string]bool{},
+			}
 			w.open()
 			for i := range 2 {
 				w.spares = append(w.spares, &spare{name: fmt.Sprint("spare ", i), place: &place{}})
@@ -247,7 +250,8 @@ func (w *world) wantNothingLost(s *spare, old, next store.Store) {
 	defer w.mu.Unlock()
 	for key := range keysOf(old) {
 		if w.ever[key] && !has[key] {
-			w.Errorf("%s had the acknowledged commit %s at %v, and lost it with a new copy at %v", s.name, key, positionIn(old), positionIn(next))
+			w.Errorf("%s had the acknowledged commit %s at %v, and lost it with a new copy at %v", s.name, key,
+				positionIn(old), positionIn(next))
 		}
 	}
 }

@@ -57,11 +57,13 @@ func (e *OtherStoreError) Error() string {
 	case e.Older && e.Got == e.Have:
 		text = "the coordinator serves an older state of its store than the copy has: it has lost commits that were durable"
 	case e.Older && e.Got < e.Have:
-		text = fmt.Sprintf("the coordinator serves an older store (epoch %d) than the copy is of (epoch %d)", e.Got, e.Have)
+		text = fmt.Sprintf("the coordinator serves an older store (epoch %d) than the copy is of (epoch %d)",
+			e.Got, e.Have)
 	case e.Older:
 		text = fmt.Sprintf("the store of the coordinator was promoted or restored (epoch %d) from an older state than the copy has (epoch %d)", e.Got, e.Have)
 	default:
-		text = fmt.Sprintf("the coordinator serves another store (epoch %d) than the copy is of (epoch %d)", e.Got, e.Have)
+		text = fmt.Sprintf("the coordinator serves another store (epoch %d) than the copy is of (epoch %d)",
+			e.Got, e.Have)
 	}
 	if e.Lacks > 0 {
 		text += fmt.Sprintf("; commits of the copy that it lacks: at least %d", e.Lacks)

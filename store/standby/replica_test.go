@@ -30,7 +30,8 @@ func withReplica(t *testing.T, test func(r *replicaRig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &replicaRig{T: t, place: &place{slow: time.Second}, source: memstore.New()}
-		r.Replica = NewReplica(r.place, func(p records.Position, _ lease.Wall) { r.acked = append(r.acked, p.Number) }, func(err error) { r.failed = append(r.failed, err) })
+		r.Replica = NewReplica(r.place, func(p records.Position, _ lease.Wall) { r.acked = append(r.acked, p.Number) },
+			func(err error) { r.failed = append(r.failed, err) })
 		r.begin(true)
 		r.commit(1, true)
 		time.Sleep(time.Minute)
@@ -222,7 +223,12 @@ func TestMarkWaitsForTheStore(t *testing.T) {
 			}
 		}
 		no := errors.New("no")
-		r.place.Complete().(summed).SetHook(func(context.Context, *store.Batch, func()) error { time.Sleep(time.Second); return no })
+		r.place.Complete().(summed).SetHook(func(context.Context, *store.Batch,
+			func(),
+		) error {
+			time.Sleep(time.Second)
+			return no
+		})
 		var err error
 		for range 4 {
 			err = send()

@@ -311,7 +311,8 @@ func TestTooFarBehind(t *testing.T) {
 		r.connect()
 		synctest.Wait()
 		if r.place.Complete() != old || r.place.begun() != 2 {
-			t.Errorf("while the second copy is under way, %d copies were begun, and the first one is still there: %v", r.place.begun(), r.place.Complete() == old)
+			t.Errorf("while the second copy is under way, %d copies were begun, and the first one is still there: %v",
+				r.place.begun(), r.place.Complete() == old)
 		}
 		time.Sleep(time.Minute)
 		r.wantEqual()
@@ -545,7 +546,8 @@ func TestWaitsAreToldWhenAllIsSafe(t *testing.T) {
 	var replicated func() int64
 	inBubble(t, Options{Wait: 10 * time.Second, OnWait: func(waits bool) {
 		if has := replicated(); waits && has < acknowledged.Load() {
-			t.Errorf("when commits are said to wait, the standby has commit %d, and %d was acknowledged", has, acknowledged.Load())
+			t.Errorf("when commits are said to wait, the standby has commit %d, and %d was acknowledged", has,
+				acknowledged.Load())
 		}
 	}}, func(r *rig) {
 		replicated = func() (n int64) {
@@ -637,7 +639,8 @@ func TestStandbyIsMissedAlthoughASlowerOneFollows(t *testing.T) {
 			}
 			time.Sleep(2*time.Second + time.Millisecond)
 			if r.feed.Waits() != acks {
-				r.Errorf("commits are said to wait for a standby: %v, and the one that is left has everything: %v", r.feed.Waits(), acks)
+				r.Errorf("commits are said to wait for a standby: %v, and the one that is left has everything: %v",
+					r.feed.Waits(), acks)
 			}
 		})
 	}

@@ -16,5 +16,6 @@ func Seal(ks store.Keyspace, key []byte, version byte, payload []byte) []byte {
 // PutOlderKey adds an idempotency key, of the task with that sequence, where stores of formats
 // before 9 have them.
 func PutOlderKey(b *store.Batch, space uint32, key string, seq uint64, digest []byte) {
-	b.PutSealed(store.Idempotency, store.AppendNameKey(nil, space, key), 1, append(binary.AppendUvarint(nil, seq), digest...))
+	b.PutSealed(store.Idempotency, store.AppendNameKey(nil, space, key), 1,
+		append(binary.AppendUvarint(nil, seq), digest...))
 }

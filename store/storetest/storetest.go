@@ -124,5 +124,8 @@ func scanInto(t *testing.T, entries *bytes.Buffer, r store.Reader, ks store.Keys
 
 // scans has both kinds of scan of a reader.
 func scans(r store.Reader) map[string]func(ks store.Keyspace, from, to []byte, fn func(key, value []byte) bool) error {
-	return map[string]func(store.Keyspace, []byte, []byte, func(key, value []byte) bool) error{"Scan": r.Scan, "ScanBack": r.ScanBack}
+	return map[string]func(store.Keyspace, []byte, []byte, func(key, value []byte) bool) error{
+		"Scan":     r.Scan,
+		"ScanBack": r.ScanBack,
+	}
 }

@@ -42,7 +42,10 @@ type batch struct {
 }
 
 func newWorld(t *testing.T, seed uint64, size int) *world {
-	w := &world{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), size: size, st: memstore.New(), pending: make([]batch, 1), durable: timerSet{}, has: timerSet{}}
+	w := &world{
+		T: t, Rand: rand.New(rand.NewPCG(seed, 0)), size: size, st: memstore.New(), pending: make([]batch, 1),
+		durable: timerSet{}, has: timerSet{},
+	}
 	w.load()
 	return w
 }
@@ -136,7 +139,8 @@ func (w *world) inStore() (sorted, logged timerSet, n int) {
 	sorted, logged = timerSet{}, timerSet{}
 	err := w.st.View(func(r store.Reader) error {
 		for _, c := range []store.Clock{store.ServingClock, store.WallClock} {
-			err := records.Timers(r, store.TimerKey{Clock: c, Due: math.MinInt64}, func(k store.TimerKey) bool { sorted[k] = true; return true })
+			err := records.Timers(r, store.TimerKey{Clock: c, Due: math.MinInt64},
+				func(k store.TimerKey) bool { sorted[k] = true; return true })
 			if err != nil {
 				return err
 			}
@@ -200,7 +204,8 @@ func (w *world) checkMemory() {
 }
 
 func compare(a, b store.TimerKey) int {
-	return cmp.Or(cmp.Compare(a.Clock, b.Clock), cmp.Compare(a.Due, b.Due), cmp.Compare(a.Task.Space, b.Task.Space), cmp.Compare(a.Task.Seq, b.Task.Seq))
+	return cmp.Or(cmp.Compare(a.Clock, b.Clock), cmp.Compare(a.Due, b.Due), cmp.Compare(a.Task.Space, b.Task.Space),
+		cmp.Compare(a.Task.Seq, b.Task.Seq))
 }
 
 // any returns a timer that a task has.
@@ -363,7 +368,8 @@ func TestDelaysThatAreAllTheSame(t *testing.T) {
 			}
 		}
 		if logged > 3*size/perRecord || w.x.Len() > 2*size {
-			t.Fatalf("after %d timers, TimerLog has %d records of up to %d, and memory %d timers", n, logged, perRecord, w.x.Len())
+			t.Fatalf("after %d timers, TimerLog has %d records of up to %d, and memory %d timers", n, logged, perRecord,
+				w.x.Len())
 		}
 	}
 }

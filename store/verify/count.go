@@ -33,7 +33,8 @@ func (v *verifier) checkCounters() error {
 		delete(v.queues, key)
 		v.require(v.mayBeSpace(q.Space), store.Queue, []byte(key), "its workspace does not exist")
 		compare := func(what string, says, is uint64) {
-			v.require(says >= is && says-is <= v.unread[q.Space], store.Queue, []byte(key), "it counts %d %s tasks, but has %d", says, what, is)
+			v.require(says >= is && says-is <= v.unread[q.Space], store.Queue, []byte(key),
+				"it counts %d %s tasks, but has %d", says, what, is)
 		}
 		compare("READY", q.Ready, is.Ready)
 		compare("SCHEDULED", q.Scheduled, is.Scheduled)
@@ -51,7 +52,8 @@ func (v *verifier) checkCounters() error {
 		return nil
 	})
 	for key, q := range v.queues {
-		v.require(v.has(store.Queue, []byte(key)), store.Queue, []byte(key), "tasks are in queue %q, which does not exist", q.Name)
+		v.require(v.has(store.Queue, []byte(key)), store.Queue, []byte(key),
+			"tasks are in queue %q, which does not exist", q.Name)
 	}
 	if err != nil {
 		return err

@@ -66,7 +66,9 @@ func (v *verifier) checkLedger(l taskLedger) error {
 		v.require(kept, store.Ledger, l.key, "its task does not exist, and no timer will end the ledger (A10)")
 		return nil
 	}
-	v.require(l.last <= t.Attempts, store.Ledger, l.key, "it is of attempt %d, but the task had %d (A2)", l.last, t.Attempts)
-	v.require(l.outcomes < t.Round, store.Ledger, l.key, "%d reports ended rounds, but the task is in round %d (A5)", l.outcomes, t.Round)
+	v.require(l.last <= t.Attempts, store.Ledger, l.key, "it is of attempt %d, but the task had %d (A2)",
+		l.last, t.Attempts)
+	v.require(l.outcomes < t.Round, store.Ledger, l.key,
+		"%d reports ended rounds, but the task is in round %d (A5)", l.outcomes, t.Round)
 	return nil
 }

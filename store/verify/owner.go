@@ -37,9 +37,17 @@ func (v *verifier) task(id lease.TaskID) (*lease.Task, error) { return records.T
 func (v *verifier) checkIndexes() error {
 	v.deleted = map[lease.TaskID]struct{}{}
 	for ks, parse := range map[store.Keyspace]func(key []byte) (lease.TaskID, error){
-		store.Ready:  func(key []byte) (lease.TaskID, error) { k, err := store.ParseReadyKey(key); return k.Task(), err },
-		store.Parked: func(key []byte) (lease.TaskID, error) { k, err := store.ParseParkedKey(key); return k.Task(), err },
-		store.Timer:  func(key []byte) (lease.TaskID, error) { k, err := store.ParseTimerKey(key); return k.Task, err },
+		store.Ready: func(key []byte) (lease.TaskID, error) {
+			k,
+				err := store.ParseReadyKey(key)
+			return k.Task(), err
+		},
+		store.Parked: func(key []byte) (lease.TaskID, error) {
+			k,
+				err := store.ParseParkedKey(key)
+			return k.Task(), err
+		},
+		store.Timer: func(key []byte) (lease.TaskID, error) { k, err := store.ParseTimerKey(key); return k.Task, err },
 	} {
 		err := v.each(ks, func(key []byte) error {
 			id, err := parse(key)
@@ -98,7 +106,8 @@ func (v *verifier) checkRun(key []byte) error {
 		return nil
 	}
 	t, err := v.task(id)
-	v.require(err != nil || t != nil && string(records.RunKey(t)) == string(key), store.Run, key, "task %v is of another run", id)
+	v.require(err != nil || t != nil && string(records.RunKey(t)) == string(key), store.Run, key,
+		"task %v is of another run", id)
 	return ignoreCorrupt(err)
 }
 
@@ -108,7 +117,8 @@ func (v *verifier) checkMounted(key []byte) error {
 		return nil
 	}
 	t, err := v.task(id)
-	v.require(err != nil || t != nil && string(records.MountedKey(t)) == string(key), store.Mounted, key, "task %v is not mounted there", id)
+	v.require(err != nil || t != nil && string(records.MountedKey(t)) == string(key), store.Mounted, key,
+		"task %v is not mounted there", id)
 	return ignoreCorrupt(err)
 }
 
@@ -125,7 +135,8 @@ func (v *verifier) checkOlderKeys() error {
 			return ignoreCorrupt(err)
 		}
 		t, err := v.task(id)
-		v.require(err != nil || t != nil && t.Spec.IdempotencyKey == name, store.Idempotency, key, "key %q leads to task %v, which has another key (T1)", name, id)
+		v.require(err != nil || t != nil && t.Spec.IdempotencyKey == name, store.Idempotency, key,
+			"key %q leads to task %v, which has another key (T1)", name, id)
 		return ignoreCorrupt(err)
 	})
 }

@@ -60,7 +60,8 @@ func (v *verifier) checkState(t *lease.Task, key []byte) {
 	require(final || t.Rest == lease.Ready || t.Rest == lease.Scheduled, "it rests in state %v", t.Rest)
 	require(final == (t.FinishedAt != 0), "it is %v and finished at %d", t.State(), t.FinishedAt)
 	require(t.Lease == nil || t.Rest == lease.Ready, "it has a live lease, but its state without it is %v", t.Rest)
-	require(!t.Parked || t.Rest == lease.Ready && t.Lease == nil && t.Spec.ConcurrencyKey != "", "it is parked, but it is %v with concurrency key %q",
+	require(!t.Parked || t.Rest == lease.Ready && t.Lease == nil && t.Spec.ConcurrencyKey != "",
+		"it is parked, but it is %v with concurrency key %q",
 		t.State(), t.Spec.ConcurrencyKey)
 	require(t.Rest != lease.Scheduled || t.RunAt != 0 || t.RetryAt != 0, "it is SCHEDULED without a time")
 	require(t.Round > 0, "it is in round 0")
@@ -73,25 +74,30 @@ func (v *verifier) checkWorkspace(t *lease.Task, key []byte) {
 		v.require(v.mayBeSpace(t.ID.Space), store.Task, key, "its workspace does not exist")
 		return
 	}
-	v.require(s.Tenant == t.Tenant && s.Workspace == t.Workspace, store.Spec, key, "it says it is of tenant %q, workspace %q; its id is of %q, %q",
+	v.require(s.Tenant == t.Tenant && s.Workspace == t.Workspace, store.Spec, key,
+		"it says it is of tenant %q, workspace %q; its id is of %q, %q",
 		t.Tenant, t.Workspace, s.Tenant, s.Workspace)
 	// If a sequence number were used again, an old lease could act on a new task (A2).
-	v.require(t.ID.Seq < s.NextSeq && t.Place < s.NextSeq, store.Space, store.AppendTenantKey(nil, s.Tenant, s.Workspace),
+	v.require(t.ID.Seq < s.NextSeq && t.Place < s.NextSeq, store.Space,
+		store.AppendTenantKey(nil, s.Tenant, s.Workspace),
 		"the next number is %d, but a task has number %d and place %d (A2)", s.NextSeq, t.ID.Seq, t.Place)
 }
 
 // checkLease checks the live lease and the last one (A1, A2). There is at most one live lease,
 // because its key is the id of the task.
 func (v *verifier) checkLease(t *lease.Task, key []byte) {
-	v.require(t.Last.Attempt == t.Attempts, store.Task, key, "%d attempts have ended, and the last one of them is %d (A2)", t.Attempts, t.Last.Attempt)
+	v.require(t.Last.Attempt == t.Attempts, store.Task, key,
+		"%d attempts have ended, and the last one of them is %d (A2)", t.Attempts, t.Last.Attempt)
 	l := t.Lease
 	if l == nil {
 		return
 	}
 	v.sum.Leases++
-	v.require(l.Attempt == t.Attempts+1, store.Lease, key, "attempt %d is live after %d have ended (A1, A2)", l.Attempt, t.Attempts)
+	v.require(l.Attempt == t.Attempts+1, store.Lease, key, "attempt %d is live after %d have ended (A1, A2)",
+		l.Attempt, t.Attempts)
 	known := v.sum.Epoch > 0 // otherwise v.checkMeta has a finding
-	v.require(l.Epoch > 0 && (l.Epoch <= v.sum.Epoch || !known), store.Lease, key, "it was granted in epoch %d, and the store is in %d (A2)", l.Epoch, v.sum.Epoch)
+	v.require(l.Epoch > 0 && (l.Epoch <= v.sum.Epoch || !known), store.Lease, key,
+		"it was granted in epoch %d, and the store is in %d (A2)", l.Epoch, v.sum.Epoch)
 	v.require(l.ExpiresAt > 0, store.Lease, key, "it never expires (A3)")
 }
 
@@ -101,7 +107,8 @@ func (v *verifier) checkOutcome(t *lease.Task, key []byte) {
 	require(t.Rest != lease.Completed || t.Outcome != nil, "it is COMPLETED without an outcome (A5)")
 	if o := t.Outcome; o != nil {
 		require(o.State == t.Rest && t.Lease == nil, "its outcome says %v, and it is %v (A5)", o.State, t.State())
-		require(o.Attempt > 0 && o.Attempt <= t.Attempts, "its outcome is of attempt %d of %d (A5)", o.Attempt, t.Attempts)
+		require(o.Attempt > 0 && o.Attempt <= t.Attempts, "its outcome is of attempt %d of %d (A5)",
+			o.Attempt, t.Attempts)
 	}
 	v.checkOutput(t, key)
 }
@@ -111,7 +118,8 @@ func (v *verifier) checkOutcome(t *lease.Task, key []byte) {
 func (v *verifier) checkOutput(t *lease.Task, key []byte) {
 	completed, has := t.Rest == lease.Completed, v.has(store.Output, key)
 	empty := t.Outcome != nil && t.Outcome.EmptyComplete()
-	v.require(completed == has || completed && empty, store.Output, key, "the task is %v; there is an output: %t", t.State(), has)
+	v.require(completed == has || completed && empty, store.Output, key,
+		"the task is %v; there is an output: %t", t.State(), has)
 }
 
 // checkHistory checks the order of the events, and that each round has at most one outcome (A2, A5,
@@ -153,33 +161,40 @@ func endsRound(e lease.Event) bool {
 // checkBlobs checks that the checkpoint, the failure and the discarded results exist exactly if the
 // task says so.
 func (v *verifier) checkBlobs(t *lease.Task, key []byte) {
-	v.require(t.HasCheckpoint() == v.has(store.Checkpoint, key), store.Checkpoint, key, "the task says that it has one: %t; one is stored: %t",
+	v.require(t.HasCheckpoint() == v.has(store.Checkpoint, key), store.Checkpoint, key,
+		"the task says that it has one: %t; one is stored: %t",
 		t.HasCheckpoint(), v.has(store.Checkpoint, key))
-	v.require(t.HasFailure() == v.has(store.Failure, key), store.Failure, key, "the task says that it has one: %t; one is stored: %t",
+	v.require(t.HasFailure() == v.has(store.Failure, key), store.Failure, key,
+		"the task says that it has one: %t; one is stored: %t",
 		t.HasFailure(), v.has(store.Failure, key))
 	for i := range t.Discarded {
 		kept := store.AppendAttemptKey(nil, t.ID, t.Discarded[i].Attempt)
-		v.require(v.has(store.Discarded, kept), store.Discarded, kept, "the task keeps this result, but it does not exist (V15)")
+		v.require(v.has(store.Discarded, kept), store.Discarded, kept,
+			"the task keeps this result, but it does not exist (V15)")
 	}
 }
 
 // checkEntries checks that the task is in all indexes in which it has to be.
 func (v *verifier) checkEntries(t *lease.Task, key []byte) {
 	if e, ok := records.Index(t); ok {
-		v.require(v.has(e.Keyspace, e.Key()), store.Task, key, "it is %v, but missing from the index %v under %x", t.State(), e.Keyspace, e.Key())
+		v.require(v.has(e.Keyspace, e.Key()), store.Task, key,
+			"it is %v, but missing from the index %v under %x", t.State(), e.Keyspace, e.Key())
 	}
 	for _, k := range records.WaitingTimers(t) {
 		_, logged := v.logged[k]
 		timer := k.Append(nil)
-		v.require(logged || v.damagedLog || v.has(store.Timer, timer), store.Task, key, "it is %v, but missing from the indexes timer, under %x, and timerlog",
+		v.require(logged || v.damagedLog || v.has(store.Timer, timer), store.Task, key,
+			"it is %v, but missing from the indexes timer, under %x, and timerlog",
 			t.State(), timer)
 	}
 	if host := records.MountedKey(t); host != nil {
-		v.require(v.has(store.Mounted, host), store.Task, key, "it is mounted on %q, but missing from the index mounted", t.Spec.Trace.Host)
+		v.require(v.has(store.Mounted, host), store.Task, key,
+			"it is mounted on %q, but missing from the index mounted", t.Spec.Trace.Host)
 	}
 	if name := t.Spec.IdempotencyKey; name != "" {
 		id, _, found, err := v.byKey.Find(v.r, t.ID.Space, name)
-		v.require(err != nil || found && id == t.ID || !found && v.damagedKeys, store.Task, key, "its idempotency key %q does not lead to it (T1)", name)
+		v.require(err != nil || found && id == t.ID || !found && v.damagedKeys, store.Task, key,
+			"its idempotency key %q does not lead to it (T1)", name)
 	}
 }
 
@@ -194,6 +209,7 @@ func (v *verifier) checkInRun(t *lease.Task, key []byte) error {
 		return ignoreCorrupt(err)
 	}
 	older, err := records.OlderTasks(v.r, t.ID.Space)
-	v.require(err != nil || t.ID.Seq <= older, store.Task, key, "it is of run %q, but missing from the index run", t.Spec.RunID)
+	v.require(err != nil || t.ID.Seq <= older, store.Task, key,
+		"it is of run %q, but missing from the index run", t.Spec.RunID)
 	return ignoreCorrupt(err)
 }

@@ -43,10 +43,12 @@ type Summary struct {
 // means that reading failed; then Store has not checked the rest.
 func Store(r store.Reader, found func(Finding)) (Summary, error) {
 	v := &verifier{
-		r: r, report: found, queues: map[string]*records.Queue{}, spaces: map[uint32]*records.Space{}, unread: map[uint32]uint64{},
+		r: r, report: found, queues: map[string]*records.Queue{}, spaces: map[uint32]*records.Space{},
+		unread: map[uint32]uint64{},
 	}
 	for _, check := range []func() error{
-		v.checkRecords, v.checkMeta, v.loadSpaces, v.loadKeys, v.loadTimers, v.checkTasks, v.checkOwners, v.checkIndexes, v.checkOlderKeys, v.checkLedgers, v.checkCounters,
+		v.checkRecords, v.checkMeta, v.loadSpaces, v.loadKeys, v.loadTimers, v.checkTasks, v.checkOwners,
+		v.checkIndexes, v.checkOlderKeys, v.checkLedgers, v.checkCounters,
 	} {
 		if err := check(); err != nil {
 			return v.sum, err
@@ -133,10 +135,12 @@ func (v *verifier) checkMeta() error {
 	v.sum.Epoch = identity.Epoch
 	served := false
 	err = v.r.Scan(store.Space, nil, nil, func(_, _ []byte) bool { served = true; return false })
-	v.require(named || !served, store.Meta, []byte(store.MetaIdentity), "there are workspaces, but no key that signs their leases")
+	v.require(named || !served, store.Meta, []byte(store.MetaIdentity),
+		"there are workspaces, but no key that signs their leases")
 	// Without it, the clock would begin at 0 again, and every lease would live on for as long as
 	// the coordinator has served (A3).
-	v.require(v.has(store.Meta, []byte(store.MetaClock)) || !served, store.Meta, []byte(store.MetaClock), "there are workspaces, but no serving clock")
+	v.require(v.has(store.Meta, []byte(store.MetaClock)) || !served, store.Meta, []byte(store.MetaClock),
+		"there are workspaces, but no serving clock")
 	v.require(!named || identity.Epoch > 0, store.Meta, []byte(store.MetaIdentity), "the epoch is 0")
 	return err
 }

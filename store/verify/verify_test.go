@@ -56,14 +56,23 @@ func changes() []*lease.Change {
 	l := task(leased)
 	l.Attempts, l.Failures, l.ErrorCategory, l.CheckpointBits = 2, 1, lease.UserCode, 4
 	l.Last = lease.Ended{Attempt: 2, Cause: lease.Reported}
-	l.History = []lease.Event{{Seq: 20, Type: lease.EventGranted, Attempt: 1}, {Seq: 21, Type: lease.EventFailed, Attempt: 1, State: lease.Ready}}
+	l.History = []lease.Event{
+		{Seq: 20, Type: lease.EventGranted, Attempt: 1},
+		{Seq: 21, Type: lease.EventFailed, Attempt: 1, State: lease.Ready},
+	}
 	l.Discarded = []lease.Discarded{{Attempt: 1}}
-	l.Lease = &lease.Lease{Epoch: 3, Attempt: 3, ExpiresAt: 9, Events: []lease.Event{{Seq: 22, Type: lease.EventGranted, Attempt: 3}}}
+	l.Lease = &lease.Lease{
+		Epoch: 3, Attempt: 3, ExpiresAt: 9,
+		Events: []lease.Event{{Seq: 22, Type: lease.EventGranted, Attempt: 3}},
+	}
 
 	d := task(done)
 	d.Rest, d.FinishedAt, d.Attempts, d.Last.Attempt = lease.Completed, 5, 1, 1
 	d.Outcome = &lease.Committed{Attempt: 1, Kind: lease.KindComplete, State: lease.Completed}
-	d.History = []lease.Event{{Seq: 30, Type: lease.EventGranted, Attempt: 1}, {Seq: 31, Type: lease.EventCompleted, Attempt: 1, State: lease.Completed}}
+	d.History = []lease.Event{
+		{Seq: 30, Type: lease.EventGranted, Attempt: 1},
+		{Seq: 31, Type: lease.EventCompleted, Attempt: 1, State: lease.Completed},
+	}
 
 	p := task(parked)
 	p.Spec.ConcurrencyKey, p.Parked = "k", true
@@ -100,7 +109,8 @@ func changes() []*lease.Change {
 	return []*lease.Change{
 		{New: w},
 		{
-			Old: task(leased), New: l, Failure: &lease.Failure{Message: "boom"}, Checkpoint: []byte("half"), Kept: []lease.Kept{{Attempt: 1, Result: &lease.Result{}}},
+			Old: task(leased), New: l, Failure: &lease.Failure{Message: "boom"}, Checkpoint: []byte("half"),
+			Kept:   []lease.Kept{{Attempt: 1, Result: &lease.Result{}}},
 			Ledger: []lease.Committed{{Attempt: 1, Kind: lease.KindFail, State: lease.Ready}},
 		},
 		{Old: task(done), New: d, Result: &lease.Result{Output: []byte("out")}},
@@ -136,12 +146,18 @@ func sound(t *testing.T) *memstore.Store {
 		records.PutIdentity(b, records.Identity{Epoch: 3, Key: []byte("secret")})
 		records.PutClock(b, 8)
 		records.PutSpace(b, records.Space{Tenant: "acme", Workspace: "main", Number: space, NextSeq: nextSeq})
-		records.PutQueue(b, records.Queue{Space: space, Name: "q", Ready: 4, Scheduled: 2, Leased: 1, Parked: 1, Completed: 1, Failed: 1})
+		records.PutQueue(b, records.Queue{
+			Space: space, Name: "q", Ready: 4, Scheduled: 2, Leased: 1, Parked: 1,
+			Completed: 1, Failed: 1,
+		})
 		records.PutSettings(b, space, "q", &lease.Settings{Paused: true})
 		records.PutFeedback(b, id(leased), &lease.Feedback{Attempt: 1})
 		records.PutSigningKey(b, records.SigningKey{Tenant: "acme", ID: "k", Secret: []byte("secret")})
 		records.PutToken(b, records.Token{Tenant: "acme", ID: "t", Key: "k"})
-		records.PutAudit(b, &records.Audit{Tenant: "acme", At: 1, Subject: "ann", Action: "CancelTask", Outcome: records.OutcomeOK})
+		records.PutAudit(b, &records.Audit{
+			Tenant: "acme", At: 1, Subject: "ann", Action: "CancelTask",
+			Outcome: records.OutcomeOK,
+		})
 		store.Current().Stamp(b)
 	})
 }
@@ -284,7 +300,8 @@ func TestBrokenRecordIsFound(t *testing.T) {
 		}
 		s := commit(t, sound(t), func(b *store.Batch) { b.Put(broken.ks, broken.key[:1], broken.value) })
 		if found := findings(t, s); len(found) == 0 {
-			t.Errorf("a copy of record %v %x lies under the first byte of its key, and there is no finding", broken.ks, broken.key)
+			t.Errorf("a copy of record %v %x lies under the first byte of its key, and there is no finding", broken.ks,
+				broken.key)
 		}
 	}
 }
@@ -301,7 +318,8 @@ func TestDamagedRecordHasNoOtherFindings(t *testing.T) {
 		s := commit(t, sound(t), func(b *store.Batch) { b.Put(broken.ks, broken.key, value) })
 		for _, f := range findings(t, s) {
 			if !strings.HasPrefix(f, fmt.Sprintf("%v %x: ", broken.ks, broken.key)) {
-				t.Errorf("record %v %x is damaged; there is the finding %q, want none of another record", broken.ks, broken.key, f)
+				t.Errorf("record %v %x is damaged; there is the finding %q, want none of another record", broken.ks,
+					broken.key, f)
 			}
 		}
 	}
@@ -317,7 +335,8 @@ func TestOlderTasksNeedNotBeInRun(t *testing.T) {
 		}
 	}
 	missing := fmt.Sprintf(`task %x: it is of run "r", but missing from the index run`, key(waiting))
-	beyond := fmt.Sprintf("run %x: the older tasks end at task %v, which has never existed", store.AppendGroupKey(nil, store.OlderTasks, id(nextSeq)), id(nextSeq))
+	beyond := fmt.Sprintf("run %x: the older tasks end at task %v, which has never existed",
+		store.AppendGroupKey(nil, store.OlderTasks, id(nextSeq)), id(nextSeq))
 	for last, want := range map[uint64][]string{waiting: nil, waiting + 1: nil, waiting - 1: {missing}, nextSeq: {beyond}} {
 		if found := findings(t, commit(t, sound(t), older(last))); !slices.Equal(found, want) {
 			t.Errorf("older tasks up to %d, and task %d not in Run: the findings are %q, want %q", last, waiting, found, want)
@@ -516,7 +535,8 @@ func TestStrayRecordsAreFound(t *testing.T) {
 			fmt.Sprintf("its number %d also belongs to another workspace", space),
 		},
 		"A5, a report of another attempt": {
-			copyOf(store.Ledger, store.AppendAttemptKey(nil, id(retried), 1), store.AppendAttemptKey(nil, id(retried), 3)), "it is of attempt 1",
+			copyOf(store.Ledger, store.AppendAttemptKey(nil, id(retried), 1),
+				store.AppendAttemptKey(nil, id(retried), 3)), "it is of attempt 1",
 		},
 		"A10, a ledger that nothing ends": {
 			func(b *store.Batch) { b.Delete(store.Timer, store.ServingTimer(1000, id(deleted)).Append(nil)) },
@@ -538,7 +558,8 @@ func TestStrayRecordsAreFound(t *testing.T) {
 			func(b *store.Batch) { records.DeleteFromTimerLog(b, 8) }, "it is SCHEDULED, but missing from the indexes timer",
 		},
 		"a timer that the task does not have": {
-			func(b *store.Batch) { b.Put(store.Timer, timer(waiting), nil) }, fmt.Sprintf("task %v is READY and has no such entry", id(waiting)),
+			func(b *store.Batch) { b.Put(store.Timer, timer(waiting), nil) },
+			fmt.Sprintf("task %v is READY and has no such entry", id(waiting)),
 		},
 		"a timer of a task that never was": {
 			func(b *store.Batch) { b.Put(store.Timer, timer(nextSeq), nil) }, fmt.Sprintf("task %v does not exist", id(nextSeq)),
@@ -556,7 +577,8 @@ func TestStrayRecordsAreFound(t *testing.T) {
 			fmt.Sprintf("settings %x: its workspace does not exist", store.AppendNameKey(nil, space+1, "q")),
 		},
 		"the identity": {
-			func(b *store.Batch) { b.Delete(store.Meta, []byte(store.MetaIdentity)) }, "there are workspaces, but no key that signs their leases",
+			func(b *store.Batch) { b.Delete(store.Meta, []byte(store.MetaIdentity)) },
+			"there are workspaces, but no key that signs their leases",
 		},
 		"epoch 0": {func(b *store.Batch) { records.PutIdentity(b, records.Identity{Key: []byte("secret")}) }, "the epoch is 0"},
 	} {

@@ -93,10 +93,12 @@ func (got *answers) checkAgainst(task *lessorv1.Task) error {
 	switch task.GetState() {
 	case lessorv1.TaskState_TASK_STATE_COMPLETED:
 		ok = completions == 1 && (refused || accepted) &&
-			got.start.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED && got.complete.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED
+			got.start.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED &&
+			got.complete.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED
 	case lessorv1.TaskState_TASK_STATE_CANCELLED:
 		ok = completions == 0 && accepted &&
-			got.start.GetReason() == lessorv1.Reason_REASON_TASK_CANCELLED && got.complete.GetReason() == lessorv1.Reason_REASON_TASK_CANCELLED
+			got.start.GetReason() == lessorv1.Reason_REASON_TASK_CANCELLED &&
+			got.complete.GetReason() == lessorv1.Reason_REASON_TASK_CANCELLED
 	}
 	if !ok {
 		return fmt.Errorf("T7: the answers contradict the state %v of the task: Start %v, Complete %v, CancelTask %v, %w; history: %v", task.GetState(),

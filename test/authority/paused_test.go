@@ -32,7 +32,8 @@ func TestPausedWorker(t *testing.T) {
 	r.submit(1, spec(pausedQueue, pausedTTL))
 	printed := make(chan string, 1000)
 	p := harness.Start(t, harness.Command{
-		Path: harness.Self(t), Env: []string{workerAddr + "=" + r.c.Addr()}, Stdout: harness.Lines(func(line string) { printed <- line }),
+		Path: harness.Self(t), Env: []string{workerAddr + "=" + r.c.Addr()},
+		Stdout: harness.Lines(func(line string) { printed <- line }),
 	})
 	for range 3 { // until the worker has renewed its lease a few times
 		select {

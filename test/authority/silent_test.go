@@ -94,7 +94,8 @@ func (w *watch) check() (alive int) {
 // and whatever the wall clock says.
 func (w *watch) renewHeldLease() {
 	w.t.Helper()
-	m, err := w.workers().Heartbeat(w.ctx, &lessorv1.HeartbeatRequest{TaskId: w.held.GetTask().GetTaskId(), LeaseId: w.held.GetLeaseId()})
+	m, err := w.workers().Heartbeat(w.ctx,
+		&lessorv1.HeartbeatRequest{TaskId: w.held.GetTask().GetTaskId(), LeaseId: w.held.GetLeaseId()})
 	in := must(w.rig, m, err).GetExpiresIn().AsDuration()
 	if m.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED || in <= 0 || in > 2*w.heldTTL()+time.Second {
 		w.t.Fatalf("A8, A9: Heartbeat of the held lease = %v, want COMMITTED with at most %v left", m, 2*w.heldTTL()+time.Second)

@@ -37,7 +37,8 @@ func (w *watch) startHeartbeats(a *lessorv1.Assignment) *heartbeater {
 		for ; b.err == nil && b.last.GetVerdict() <= lessorv1.Verdict_VERDICT_COMMITTED; time.Sleep(stallTTL / 40) {
 			askedAt := time.Now()
 			b.since.Store(askedAt.UnixNano())
-			b.last, b.err = workers.Heartbeat(w.ctx, &lessorv1.HeartbeatRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
+			b.last, b.err = workers.Heartbeat(w.ctx,
+				&lessorv1.HeartbeatRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
 			b.since.Store(0)
 			b.waited = max(b.waited, time.Since(askedAt))
 			b.beats++

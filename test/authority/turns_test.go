@@ -29,7 +29,8 @@ func TestTurns(t *testing.T) {
 			t.Errorf("T12: round %d: two turns passed before the single task", i)
 		}
 	}
-	t.Logf("%d tasks of another key were waiting; a single task was granted %d times at once, %d times after one other", many, first, rounds-first)
+	t.Logf("%d tasks of another key were waiting; a single task was granted %d times at once, %d times after one other",
+		many, first, rounds-first)
 }
 
 // leaseNext leases one task, and returns its fairness key.

@@ -52,7 +52,8 @@ func TestWallClockJumps(t *testing.T) {
 	if must(w.rig, m, err).GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 		t.Errorf("A8: Complete under the held lease = %v, want COMMITTED", m)
 	}
-	t.Logf("%d jumps, %d silent leases of %v; the longest was seen alive after at least %v of serving time", len(w.silent), w.ended, w.ttl,
+	t.Logf("%d jumps, %d silent leases of %v; the longest was seen alive after at least %v of serving time",
+		len(w.silent), w.ended, w.ttl,
 		w.longest.Round(time.Millisecond))
 }
 

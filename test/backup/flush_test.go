@@ -66,13 +66,17 @@ func TestStoreIsDurableBeforeItsName(t *testing.T) {
 			backup := smallBackup(t)
 			dir := dirFor(t, name, backup)
 			file := filepath.Join(t.TempDir(), "log")
-			under := harness.StraceInto(t, file, "write,pwrite64,ftruncate,copy_file_range,fsync,fdatasync,rename,renameat,renameat2")
+			under := harness.StraceInto(t, file,
+				"write,pwrite64,ftruncate,copy_file_range,fsync,fdatasync,rename,renameat,renameat2")
 			p := harness.Start(t, harness.Command{Args: maker(backup, dir), Under: under, Stdout: new(strings.Builder)})
 			if code := p.Wait(); code != 0 {
 				t.Fatalf("exit code %d\n%s", code, p.Stderr())
 			}
 			calls := makerCalls(dir, string(contentOf(t, file)))
-			want := map[string]string{"restore": `^dd(W+S+)+RDA$`, "compact": `^(W+S+)+RDA$`, "compact-to": `^dd(W+S+)+RDA$`}[name]
+			want := map[string]string{
+				"restore": `^dd(W+S+)+RDA$`, "compact": `^(W+S+)+RDA$`,
+				"compact-to": `^dd(W+S+)+RDA$`,
+			}[name]
 			if !regexp.MustCompile(want).MatchString(calls) {
 				t.Errorf("calls to the system: %s, want %s\n%s", calls, want, contentOf(t, file))
 			}
@@ -116,7 +120,10 @@ func TestFlushOrLockFails(t *testing.T) {
 	backup := smallBackup(t)
 	commands := maps.Clone(makers)
 	commands["create"] = func(_, dir string) []string {
-		return []string{"token", "create", "--data", dir, "--role", "operator", "--subject", "ann", "--out", filepath.Join(t.TempDir(), "token")}
+		return []string{
+			"token", "create", "--data", dir, "--role", "operator", "--subject", "ann", "--out",
+			filepath.Join(t.TempDir(), "token"),
+		}
 	}
 	for name, command := range commands {
 		for call, most := range map[string]int{"fsync": 6, "fdatasync": 3, "flock": 2} {

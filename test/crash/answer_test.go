@@ -115,7 +115,10 @@ func completion(a *attempt, output string) *report {
 func failure(a *attempt, message string, retryable bool) *report {
 	return &report{fail: &lessorv1.FailRequest{
 		TaskId: a.task.id, LeaseId: a.leaseID, Attempt: a.number,
-		Error: &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE, Message: message, Retryable: &retryable},
+		Error: &lessorv1.TaskError{
+			Category: lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE, Message: message,
+			Retryable: &retryable,
+		},
 	}}
 }
 

@@ -98,7 +98,10 @@ func (r *rounds) work(ctx context.Context) {
 		busy.Go(func() { r.repeatUntilKilled(ctx, fmt.Sprintf("producer %d", i), p.step) })
 	}
 	for i := range holders {
-		h := &holder{b: r.b, name: fmt.Sprintf("holder-%d", i), workers: lessorv1.NewWorkerServiceClient(m), rand: r.fork(), from: from}
+		h := &holder{
+			b: r.b, name: fmt.Sprintf("holder-%d", i), workers: lessorv1.NewWorkerServiceClient(m),
+			rand: r.fork(), from: from,
+		}
 		busy.Go(func() { r.repeatUntilKilled(ctx, h.name, h.step) })
 	}
 	select {

@@ -49,7 +49,8 @@ func TestFilesUsedUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err := lessorv1.NewAdminServiceClient(w.c.Follow()).GetStatus(t.Context(), &lessorv1.GetStatusRequest{}, grpc.WaitForReady(true))
+	_, err := lessorv1.NewAdminServiceClient(w.c.Follow()).GetStatus(t.Context(), &lessorv1.GetStatusRequest{},
+		grpc.WaitForReady(true))
 	if err != nil {
 		t.Errorf("a new connection after the others were closed: error %v, want none", err)
 	}

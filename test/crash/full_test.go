@@ -73,7 +73,10 @@ func TestResultsFillTheDisk(t *testing.T) {
 	f.checkNoGrants()
 	for range 2 {
 		_, err := lessorv1.NewTaskServiceClient(c.Conn()).BatchDeleteTasks(t.Context(), &lessorv1.BatchDeleteTasksRequest{
-			Filter: &lessorv1.TaskFilter{Queue: patientQueue, States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_COMPLETED}},
+			Filter: &lessorv1.TaskFilter{
+				Queue:  patientQueue,
+				States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_COMPLETED},
+			},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -101,13 +104,15 @@ func TestStoreFillsItsDisk(t *testing.T) {
 		if free := disk.Free(); free >= 32<<20 {
 			t.Fatalf("%d bytes of the disk are free, want less than the disk reserve", free)
 		}
-		_, err := lessorv1.NewAdminServiceClient(c.Conn()).PurgeQueue(t.Context(), &lessorv1.PurgeQueueRequest{Name: patientQueue})
+		_, err := lessorv1.NewAdminServiceClient(c.Conn()).PurgeQueue(t.Context(),
+			&lessorv1.PurgeQueueRequest{Name: patientQueue})
 		if err != nil {
 			t.Fatal(err)
 		}
 		then()
 		if again := submitUntilFull(t, c, 300<<10); again < first/2 {
-			t.Errorf("%d tasks filled the disk; after they were deleted, %d were accepted, want at least half as many", first, again)
+			t.Errorf("%d tasks filled the disk; after they were deleted, %d were accepted, want at least half as many",
+				first, again)
 		}
 	}
 	c.Stop()
@@ -306,7 +311,8 @@ func (f *fullDisk) workUntilRefused(size int) (completed int, failed bool) {
 // deleteAll deletes the tasks that wait, and those that are done.
 func (f *fullDisk) deleteAll() {
 	f.t.Helper()
-	_, err := lessorv1.NewAdminServiceClient(f.c.Conn()).PurgeQueue(f.t.Context(), &lessorv1.PurgeQueueRequest{Name: patientQueue})
+	_, err := lessorv1.NewAdminServiceClient(f.c.Conn()).PurgeQueue(f.t.Context(),
+		&lessorv1.PurgeQueueRequest{Name: patientQueue})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -325,7 +331,8 @@ func (f *fullDisk) checkNoGrants() {
 	if got := f.ask(patientQueue, 1); len(got) > 0 {
 		f.t.Errorf("with no room left, %v was granted, want nothing", got)
 	}
-	x, err := lessorv1.NewTaskServiceClient(f.c.Conn()).ExplainTask(f.t.Context(), &lessorv1.ExplainTaskRequest{TaskId: f.ids[len(f.ids)-1]})
+	x, err := lessorv1.NewTaskServiceClient(f.c.Conn()).ExplainTask(f.t.Context(),
+		&lessorv1.ExplainTaskRequest{TaskId: f.ids[len(f.ids)-1]})
 	if err != nil || x.GetFindings()[0].GetCode() != lessorv1.FindingCode_FINDING_CODE_DISK_FULL {
 		f.t.Errorf("ExplainTask: %v, error %v, want DISK_FULL", x, err)
 	}
@@ -361,7 +368,8 @@ func (f *fullDisk) awaitStatus(what string, holds func(*lessorv1.GetStatusRespon
 func (f *fullDisk) checkCancel() {
 	f.t.Helper()
 	last := len(f.ids) - 1
-	_, err := lessorv1.NewTaskServiceClient(f.c.Conn()).CancelTask(f.t.Context(), &lessorv1.CancelTaskRequest{TaskId: f.ids[last]})
+	_, err := lessorv1.NewTaskServiceClient(f.c.Conn()).CancelTask(f.t.Context(),
+		&lessorv1.CancelTaskRequest{TaskId: f.ids[last]})
 	if err != nil {
 		f.t.Errorf("a cancel on a full disk: error %v, want none", err)
 	}

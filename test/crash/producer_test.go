@@ -100,7 +100,10 @@ func newSpec(r *rand.Rand) *lessorv1.TaskSpec {
 		Payload:          bytes.Repeat([]byte{byte(r.UintN(256))}, r.IntN(300)),
 		HeartbeatTimeout: durationpb.New(longer),
 		CancelGrace:      durationpb.New(longer),
-		RetryPolicy:      &lessorv1.RetryPolicy{InitialBackoff: durationpb.New(time.Millisecond), MaxBackoff: durationpb.New(10 * time.Millisecond)},
+		RetryPolicy: &lessorv1.RetryPolicy{
+			InitialBackoff: durationpb.New(time.Millisecond),
+			MaxBackoff:     durationpb.New(10 * time.Millisecond),
+		},
 	}
 	switch n := r.IntN(100); {
 	case n < 15:

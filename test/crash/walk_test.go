@@ -119,7 +119,8 @@ func (w *walker) checkAfterRestart() {
 	}
 	for _, report := range w.done {
 		if res, err := workers.Complete(w.t.Context(), report); err != nil || res.GetVerdict() != committed || !res.GetReplayed() {
-			w.t.Errorf("A10: the repeated report on task %s: %v, error %v, want COMMITTED and replayed", report.GetTaskId(), res, err)
+			w.t.Errorf("A10: the repeated report on task %s: %v, error %v, want COMMITTED and replayed",
+				report.GetTaskId(), res, err)
 		}
 	}
 	w.c.Stop()

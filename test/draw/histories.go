@@ -19,9 +19,10 @@ type Histories struct {
 // histories are played unless the flag says otherwise.
 func NewHistories(pkg string, quick int) Histories {
 	return Histories{
-		pkg:  pkg,
-		seed: flag.Uint64("random.seed", 1, "the seed of the first history; the next ones count up from it; 0 draws it"),
-		n:    flag.Int("random.histories", quick, "how many histories to play"),
+		pkg: pkg,
+		seed: flag.Uint64("random.seed", 1,
+			"the seed of the first history; the next ones count up from it; 0 draws it"),
+		n: flag.Int("random.histories", quick, "how many histories to play"),
 	}
 }
 

@@ -93,7 +93,10 @@ func (w *world) addNews(c *lease.Change) {
 	m := message{task: int(c.New.ID.Seq - 1)}
 	if l := c.Lost; l != nil {
 		m.attempt = l.Attempt
-		w.batch = append(w.batch, pendingNews{message: m, ticket: ticketOf(c.New.ID, l), ended: true, answer: lease.Answer{Reason: c.LostCause}})
+		w.batch = append(w.batch, pendingNews{
+			message: m, ticket: ticketOf(c.New.ID, l), ended: true,
+			answer: lease.Answer{Reason: c.LostCause},
+		})
 	}
 	if l := c.New.Lease; l != nil && (c.Old.Lease == nil || c.Old.Lease.Attempt != l.Attempt) {
 		m.attempt = l.Attempt

@@ -55,7 +55,8 @@ func (s *scope) deliveries(w *world, to visit, task int, attempt uint32) {
 		w.try(to, func(n *world) error { return s.deliver(n, m) }, "%v of attempt %d of task %d", kind, attempt, task)
 		if s.began && kind.Closes() {
 			m.began = true
-			w.try(to, func(n *world) error { return s.deliver(n, m) }, "%v of attempt %d of task %d, which had begun", kind, attempt, task)
+			w.try(to, func(n *world) error { return s.deliver(n, m) }, "%v of attempt %d of task %d, which had begun",
+				kind, attempt, task)
 		}
 	}
 }

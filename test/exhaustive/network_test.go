@@ -34,7 +34,10 @@ type pendingNews struct {
 
 // toReport returns the message as the coordinator gets it.
 func (m message) toReport(s *scope, t lease.Ticket) *lease.Report {
-	r := &lease.Report{Kind: m.kind, TaskID: id(m.task).String(), LeaseID: s.rules[t.Epoch].Authority.Issue(tenant, t), Attempt: m.attempt, Started: m.began}
+	r := &lease.Report{
+		Kind: m.kind, TaskID: id(m.task).String(), LeaseID: s.rules[t.Epoch].Authority.Issue(tenant, t),
+		Attempt: m.attempt, Started: m.began,
+	}
 	switch m.kind {
 	case lease.KindComplete:
 		r.Result = &lease.Result{}

@@ -78,7 +78,8 @@ func (e *encoder) world(w *world) {
 		}
 		for j := range slots {
 			t := &w.workerView[task][j]
-			e.num(int(t.ticket.Attempt), int(t.ticket.Nonce), int(t.ticket.Epoch), int(t.reported), int(t.state), int(t.cancelReason))
+			e.num(int(t.ticket.Attempt), int(t.ticket.Nonce), int(t.ticket.Epoch), int(t.reported), int(t.state),
+				int(t.cancelReason))
 			e.at(t.liveUntil)
 		}
 	}
@@ -89,7 +90,8 @@ func (e *encoder) world(w *world) {
 
 func (e *encoder) pendingNews(n *pendingNews) {
 	a := &n.answer
-	e.num(n.task^e.tasks, int(n.attempt), int(n.kind), int(n.ticket.Nonce), int(n.ticket.Epoch), int(a.Verdict), int(a.Reason), int(a.State))
+	e.num(n.task^e.tasks, int(n.attempt), int(n.kind), int(n.ticket.Nonce), int(n.ticket.Epoch), int(a.Verdict),
+		int(a.Reason), int(a.State))
 	e.bit(n.granted, n.ended, a.Replayed)
 	e.at(n.liveUntil)
 }
@@ -104,7 +106,8 @@ func (e *encoder) database(d *database, task int) {
 }
 
 func (e *encoder) task(t *lease.Task) {
-	e.num(int(t.Rest), int(t.Reason), int(t.Attempts), int(t.Failures), int(t.Losses), int(t.Releases), int(t.Unacked), len(t.Discarded))
+	e.num(int(t.Rest), int(t.Reason), int(t.Attempts), int(t.Failures), int(t.Losses), int(t.Releases), int(t.Unacked),
+		len(t.Discarded))
 	e.num(int(t.Last.Attempt), int(t.Last.Nonce), int(t.Last.Cause))
 	e.worker(t.UnackedBy)
 	e.bit(t.Parked, t.Cancel != nil, t.Outcome != nil, t.Lease != nil)

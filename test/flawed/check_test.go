@@ -63,7 +63,10 @@ func show(res workercheck.Result) string {
 func TestGoodWorkerPasses(t *testing.T) {
 	// The one that speaks by the stream does only what these cases need. The SDK, and the examples,
 	// pass all.
-	byStream := []string{"work", "cancel", "cancel-unheard", "no-verdict", "item-error", "network-down", "stop", "crash", "away", "dispatch-twice", "newer", "drain", "term-idle", "term-busy", "term-cut"}
+	byStream := []string{
+		"work", "cancel", "cancel-unheard", "no-verdict", "item-error", "network-down", "stop",
+		"crash", "away", "dispatch-twice", "newer", "drain", "term-idle", "term-busy", "term-cut",
+	}
 	for speaks, cases := range map[string][]string{calls: nil, stream: byStream} {
 		t.Run(speaks, func(t *testing.T) {
 			t.Parallel()

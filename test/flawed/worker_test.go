@@ -58,7 +58,10 @@ func runFlawedWorker(args []string) (code int) {
 	}
 	w.client = lessorv1.NewWorkerServiceClient(conn)
 	if speaks == stream {
-		(&flawedStream{flawedWorker: w, results: map[string]*lessorv1.Report{}, running: map[string]string{}, stops: map[string]chan struct{}{}}).run(queue)
+		(&flawedStream{
+			flawedWorker: w, results: map[string]*lessorv1.Report{}, running: map[string]string{},
+			stops: map[string]chan struct{}{},
+		}).run(queue)
 	} else {
 		var threads sync.WaitGroup
 		threads.Go(func() { w.run(queue) })
@@ -80,7 +83,10 @@ func (w *flawedWorker) run(queue string) {
 		if w.has("deaf") || w.has("greedy") {
 			ctx = context.WithoutCancel(ctx)
 		}
-		request := &lessorv1.LeaseRequest{WorkerId: "flawed", Queues: []string{queue}, RequestId: fmt.Sprintf("%p-%d", &requests, requests)}
+		request := &lessorv1.LeaseRequest{
+			WorkerId: "flawed", Queues: []string{queue},
+			RequestId: fmt.Sprintf("%p-%d", &requests, requests),
+		}
 		if w.has("counts from its request") {
 			request.Wait = durationpb.New(time.Minute)
 		}
@@ -150,7 +156,8 @@ func (w *flawedWorker) execute(a *lessorv1.Assignment) {
 		}
 		if due && !w.has("no heartbeats") {
 			renewed = time.Now()
-			res, err := w.client.Heartbeat(context.Background(), &lessorv1.HeartbeatRequest{TaskId: id, LeaseId: leaseID}, grpc.WaitForReady(true))
+			res, err := w.client.Heartbeat(context.Background(),
+				&lessorv1.HeartbeatRequest{TaskId: id, LeaseId: leaseID}, grpc.WaitForReady(true))
 			if err == nil && res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED && !w.has("ignores loss") {
 				if w.has("works on") {
 					time.Sleep(time.Hour)
@@ -182,7 +189,8 @@ func (w *flawedWorker) execute(a *lessorv1.Assignment) {
 				TaskId: id, LeaseId: leaseID, ReportId: "r", Error: &lessorv1.TaskError{Category: category, Message: "it failed"},
 			}, grpc.WaitForReady(true))
 		} else {
-			v, failed = w.client.Complete(context.Background(), &lessorv1.CompleteRequest{TaskId: id, LeaseId: leaseID, ReportId: "r", Output: output}, grpc.WaitForReady(true))
+			v, failed = w.client.Complete(context.Background(),
+				&lessorv1.CompleteRequest{TaskId: id, LeaseId: leaseID, ReportId: "r", Output: output}, grpc.WaitForReady(true))
 		}
 		if failed == nil && v.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED && w.has("repeats verdicts") && tries < 2 || failed == nil && w.has("repeats all") && tries < 1 {
 			continue
@@ -201,7 +209,8 @@ func (w *flawedWorker) execute(a *lessorv1.Assignment) {
 		var more sync.WaitGroup // at once, so that a busy machine does not slow them down
 		for range 50 {
 			more.Go(func() {
-				_, _ = w.client.Complete(context.Background(), &lessorv1.CompleteRequest{TaskId: id, LeaseId: leaseID, ReportId: "r", Output: output})
+				_, _ = w.client.Complete(context.Background(),
+					&lessorv1.CompleteRequest{TaskId: id, LeaseId: leaseID, ReportId: "r", Output: output})
 			})
 		}
 		more.Wait()
@@ -288,7 +297,10 @@ func (s *flawedStream) beat(out lessorv1.WorkerService_SessionClient, ended <-ch
 		case <-time.After(200 * time.Millisecond):
 		}
 		if s.over() {
-			_ = out.Send(&lessorv1.SessionRequest{Id: "bye", Payload: &lessorv1.SessionRequest_Goodbye{Goodbye: &lessorv1.Goodbye{}}})
+			_ = out.Send(&lessorv1.SessionRequest{
+				Id:      "bye",
+				Payload: &lessorv1.SessionRequest_Goodbye{Goodbye: &lessorv1.Goodbye{}},
+			})
 			continue
 		}
 		s.mu.Lock()

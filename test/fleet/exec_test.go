@@ -44,8 +44,11 @@ func (f *fleet) startExecWorker(name string, slots int, log, work string) *harne
 	f.t.Helper()
 	script := `echo "$LESSOR_TASK_ID $LESSOR_ATTEMPT" >> "$0"; ` + work
 	return harness.Start(f.t, harness.Command{
-		Args: []string{"worker", "run", "--addr", f.c.Addr(), "--queue", queue, "--name", name, "-j", fmt.Sprint(slots), "--", "sh", "-c", script, log},
-		Env:  []string{"HOME=" + f.t.TempDir()},
+		Args: []string{
+			"worker", "run", "--addr", f.c.Addr(), "--queue", queue, "--name", name, "-j", fmt.Sprint(slots),
+			"--", "sh", "-c", script, log,
+		},
+		Env: []string{"HOME=" + f.t.TempDir()},
 	})
 }
 

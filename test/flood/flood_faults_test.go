@@ -62,7 +62,8 @@ func TestFloodOfAnotherTenant(t *testing.T) {
 		accepted, refused := stop()
 		rate = int64(float64(accepted) / time.Since(began).Seconds())
 		t.Logf("%-30s p50 %v, p99 %v; of the flood %d taken (%d/s), %d refused", phase.name,
-			took[len(took)/2].Round(10*time.Microsecond), took[len(took)*99/100].Round(10*time.Microsecond), accepted, rate, refused)
+			took[len(took)/2].Round(10*time.Microsecond), took[len(took)*99/100].Round(10*time.Microsecond), accepted,
+			rate, refused)
 		if phase.callers > 0 && accepted == 0 || phase.quota != (refused > 0) {
 			t.Errorf("%s: %d calls of the flood were accepted and %d refused, want accepted calls, and refused ones only with a quota", phase.name, accepted, refused)
 		}
@@ -81,7 +82,8 @@ func issue(t *testing.T, dir string, tokens map[string]string, tenants ...string
 	}
 	defer func() { _ = st.Close() }()
 	for _, tenant := range tenants {
-		made, err := coordinator.IssueToken(t.Context(), st, "", auth.Request{Tenant: tenant, Role: auth.Producer, Subject: tenant, Life: time.Hour})
+		made, err := coordinator.IssueToken(t.Context(), st, "",
+			auth.Request{Tenant: tenant, Role: auth.Producer, Subject: tenant, Life: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -126,7 +126,8 @@ func (c *Coordinator) call() bool {
 		case <-ctx.Done():
 		}
 	}()
-	_, err := lessorv1.NewAdminServiceClient(c.conn).GetStatus(ctx, &lessorv1.GetStatusRequest{}, grpc.WaitForReady(true))
+	_, err := lessorv1.NewAdminServiceClient(c.conn).GetStatus(ctx, &lessorv1.GetStatusRequest{},
+		grpc.WaitForReady(true))
 	switch {
 	case err == nil:
 		return true
@@ -209,7 +210,10 @@ func (c *Coordinator) dial(target string, opts ...grpc.DialOption) *grpc.ClientC
 	conn, err := grpc.NewClient(target, append(opts,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.5, MaxDelay: 100 * time.Millisecond},
+			Backoff: backoff.Config{
+				BaseDelay: 10 * time.Millisecond, Multiplier: 1.5,
+				MaxDelay: 100 * time.Millisecond,
+			},
 			MinConnectTimeout: time.Second,
 		}))...)
 	if err != nil {

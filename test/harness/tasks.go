@@ -34,7 +34,8 @@ func Resilient(queue string, ttl time.Duration) *lessorv1.TaskSpec {
 	return &lessorv1.TaskSpec{
 		Queue: queue, HeartbeatTimeout: durationpb.New(ttl),
 		RetryPolicy: &lessorv1.RetryPolicy{
-			MaxLosses: 1000, InitialBackoff: durationpb.New(time.Millisecond), MaxBackoff: durationpb.New(time.Millisecond),
+			MaxLosses: 1000, InitialBackoff: durationpb.New(time.Millisecond),
+			MaxBackoff: durationpb.New(time.Millisecond),
 		},
 	}
 }

@@ -220,7 +220,10 @@ var frameAttacks = []attack{
 	{"frames of a wrong length", 4, 20, func(a *attackRun) {
 		turn := 0
 		a.repeatUntilCutOff(func(w *wire) {
-			kinds := []http2.FrameType{http2.FramePing, http2.FrameRSTStream, http2.FrameSettings, http2.FrameWindowUpdate, http2.FramePriority, http2.FrameGoAway}
+			kinds := []http2.FrameType{
+				http2.FramePing, http2.FrameRSTStream, http2.FrameSettings,
+				http2.FrameWindowUpdate, http2.FramePriority, http2.FrameGoAway,
+			}
 			turn++
 			kind := kinds[turn%len(kinds)]
 			stream := uint32(0)
@@ -304,7 +307,8 @@ func (a *attackRun) hold(calls int, begin func(w *wire), settings ...http2.Setti
 
 // zeroWindows requests large answers, and never opens the window for them.
 func zeroWindows(a *attackRun) {
-	m, err := lessorv1.NewTaskServiceClient(a.dialAs(a.h.tokens[evil])).SubmitTask(a.ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "big", Payload: make([]byte, 100<<10)}})
+	m, err := lessorv1.NewTaskServiceClient(a.dialAs(a.h.tokens[evil])).SubmitTask(a.ctx,
+		&lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "big", Payload: make([]byte, 100<<10)}})
 	if err != nil {
 		if !a.ended() {
 			a.t.Errorf("submit: %v", err)
@@ -312,7 +316,8 @@ func zeroWindows(a *attackRun) {
 		return
 	}
 	request, _ := proto.Marshal(&lessorv1.GetTaskRequest{TaskId: m.GetTask().GetTaskId()})
-	a.hold(streamsAtOnce, func(w *wire) { w.callOnce(getCall, a.h.tokens[evil], request) }, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	a.hold(streamsAtOnce, func(w *wire) { w.callOnce(getCall, a.h.tokens[evil], request) },
+		http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 }
 
 // unfinished begins messages and does not end them.

@@ -43,7 +43,8 @@ func (h *host) connectHonest(t *testing.T) *honestClient {
 	t.Helper()
 	token := worker.StaticToken(h.tokens[honest])
 	token.PlainText = true
-	conn, err := grpc.NewClient(h.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithPerRPCCredentials(token))
+	conn, err := grpc.NewClient(h.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithPerRPCCredentials(token))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,8 @@ func (b *honestClient) hold(t *testing.T) {
 			return nil, context.Cause(ctx)
 		}
 	})
-	res, err := b.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "held"}}, grpc.WaitForReady(true))
+	res, err := b.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "held"}},
+		grpc.WaitForReady(true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +110,8 @@ func (b *honestClient) end(t *testing.T) {
 			continue
 		case lessorv1.TaskState_TASK_STATE_COMPLETED:
 			if task.GetAttempt() != 1 || string(task.GetOutput()) != "held" {
-				t.Errorf("the held task was completed by attempt %d with %q, want by attempt 1 with %q", task.GetAttempt(), task.GetOutput(), "held")
+				t.Errorf("the held task was completed by attempt %d with %q, want by attempt 1 with %q",
+					task.GetAttempt(), task.GetOutput(), "held")
 			}
 			return
 		default:
@@ -139,7 +142,8 @@ func (b *honestClient) work(t *testing.T, rounds int) (took []time.Duration) {
 			a  *lessorv1.Assignment
 		)
 		call("a submit", func() error {
-			m, err := b.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q", Payload: []byte(payload)}})
+			m, err := b.tasks.SubmitTask(ctx,
+				&lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q", Payload: []byte(payload)}})
 			id = m.GetTask().GetTaskId()
 			return err
 		})
@@ -154,7 +158,8 @@ func (b *honestClient) work(t *testing.T, rounds int) (took []time.Duration) {
 			t.Fatalf("leased %v, want task %s with payload %s", a, id, payload)
 		}
 		call("a report", func() error {
-			m, err := b.workers.Complete(ctx, &lessorv1.CompleteRequest{TaskId: id, LeaseId: a.GetLeaseId(), Output: []byte(payload)})
+			m, err := b.workers.Complete(ctx,
+				&lessorv1.CompleteRequest{TaskId: id, LeaseId: a.GetLeaseId(), Output: []byte(payload)})
 			if err == nil && m.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 				t.Errorf("the verdict is %v, want COMMITTED", m)
 			}

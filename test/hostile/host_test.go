@@ -41,7 +41,8 @@ func newHost(t *testing.T, mostOfAddress int) *host {
 		t.Fatal(err)
 	}
 	for _, tenant := range []string{honest, evil} {
-		made, err := coordinator.IssueToken(t.Context(), st, "", auth.Request{Tenant: tenant, Role: auth.Operator, Subject: tenant, Life: time.Hour})
+		made, err := coordinator.IssueToken(t.Context(), st, "",
+			auth.Request{Tenant: tenant, Role: auth.Operator, Subject: tenant, Life: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}

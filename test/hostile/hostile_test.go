@@ -72,9 +72,11 @@ func (h *host) runAttack(t *testing.T, b *honestClient, k attack) {
 	cancel()
 	busy.Wait()
 	t.Logf("%-28s landed %7d; p50 %8v, p99 %8v; heap %+4d MiB, peak %4d MiB; %v", k.name, a.hits.Load(),
-		took[len(took)/2].Round(10*time.Microsecond), took[len(took)*99/100].Round(10*time.Microsecond), (during-heap)>>20, h.peak(t)>>20, a.answers())
+		took[len(took)/2].Round(10*time.Microsecond), took[len(took)*99/100].Round(10*time.Microsecond),
+		(during-heap)>>20, h.peak(t)>>20, a.answers())
 	if during-heap > mostHeap {
-		t.Errorf("the coordinator uses %d MiB during the attack, want at most %d MiB more than the %d MiB before", during>>20, mostHeap>>20, heap>>20)
+		t.Errorf("the coordinator uses %d MiB during the attack, want at most %d MiB more than the %d MiB before",
+			during>>20, mostHeap>>20, heap>>20)
 	}
 	h.awaitGoroutines(t, k.name, before)
 }

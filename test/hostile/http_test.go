@@ -25,7 +25,8 @@ var httpAttacks = []attack{
 			"8000\r\n"+strings.Repeat(" ", 0x8000)+"\r\n", "413")
 	}},
 	{"a body without an end, not authenticated", 2, 8, func(a *attackRun) {
-		a.sendUntilAnswered("POST /v1/tasks HTTP/1.1\r\nHost: lessor\r\nTransfer-Encoding: chunked\r\n\r\n", "8000\r\n"+strings.Repeat(" ", 0x8000)+"\r\n", "401")
+		a.sendUntilAnswered("POST /v1/tasks HTTP/1.1\r\nHost: lessor\r\nTransfer-Encoding: chunked\r\n\r\n",
+			"8000\r\n"+strings.Repeat(" ", 0x8000)+"\r\n", "401")
 	}},
 	{"malformed JSON", 2, 22, malformedJSON},
 }
@@ -73,11 +74,14 @@ func ambiguous() []string {
 	return []string{
 		headers("Content-Length: 0", "Content-Length: "+strconv.Itoa(len(hidden))),
 		headers("Content-Length: 0, " + strconv.Itoa(len(hidden))),
-		headers("Content-Length: +0"), headers("Content-Length: -1"), headers("Content-Length: 0x0"), headers("Content-Length: 0 0"),
+		headers("Content-Length: +0"), headers("Content-Length: -1"), headers("Content-Length: 0x0"),
+		headers("Content-Length: 0 0"),
 		headers("Content-Length: 99999999999999999999"),
 		headers("Content-Length : 0"), headers("Transfer-Encoding : chunked") + "0\r\n\r\n",
-		headers("Transfer-Encoding: xchunked"), headers("Transfer-Encoding: chunked, identity"), headers("Transfer-Encoding: identity"),
-		headers("Transfer-Encoding: gzip, chunked") + "0\r\n\r\n", headers("Transfer-Encoding: chunked", "Transfer-Encoding: chunked") + "0\r\n\r\n",
+		headers("Transfer-Encoding: xchunked"), headers("Transfer-Encoding: chunked, identity"),
+		headers("Transfer-Encoding: identity"),
+		headers("Transfer-Encoding: gzip, chunked") + "0\r\n\r\n",
+		headers("Transfer-Encoding: chunked", "Transfer-Encoding: chunked") + "0\r\n\r\n",
 		headers("Transfer-Encoding: \x0bchunked") + "0\r\n\r\n",
 		headers("Transfer-Encoding: chunked") + "0x0\r\n\r\n", headers("Transfer-Encoding: chunked") + "-0\r\n\r\n",
 		headers("Transfer-Encoding: chunked") + "10000000000000000\r\n", headers("Transfer-Encoding: chunked") + "g\r\n",
@@ -149,8 +153,10 @@ func (a *attackRun) sendUntilAnswered(first, more, want string) {
 func malformedJSON(a *attackRun) {
 	compressed := string(gzipped(16 << 20))
 	bodies := []string{
-		strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000), strings.Repeat("[", 1_000_000), "{\"queue\": \"\xff\xfe\"}",
-		`{"queue": "q", "queue": "r"}`, `{"queue": 1e999}`, `{"queue": "` + strings.Repeat(`\u0000`, 1000) + `"}`, compressed, "\xef\xbb\xbf{}",
+		strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000), strings.Repeat("[", 1_000_000),
+		"{\"queue\": \"\xff\xfe\"}",
+		`{"queue": "q", "queue": "r"}`, `{"queue": 1e999}`, `{"queue": "` + strings.Repeat(`\u0000`, 1000) + `"}`,
+		compressed, "\xef\xbb\xbf{}",
 		strings.Repeat(`{"queue":"q"}`, 1000), `{"queue": "q", "payload": ` + strings.Repeat("9", 1_000_000), "",
 	}
 	client := http.Client{Transport: &http.Transport{DialContext: attackerDialer.DialContext, DisableKeepAlives: true}}

@@ -113,7 +113,8 @@ var _ encoding.CodecV2 = rawCodec{}
 func unary(t *testing.T) (all []string) {
 	t.Helper()
 	for _, desc := range []grpc.ServiceDesc{
-		lessorv1.TaskService_ServiceDesc, lessorv1.WorkerService_ServiceDesc, lessorv1.AdminService_ServiceDesc, lessorv1.AuthService_ServiceDesc,
+		lessorv1.TaskService_ServiceDesc, lessorv1.WorkerService_ServiceDesc, lessorv1.AdminService_ServiceDesc,
+		lessorv1.AuthService_ServiceDesc,
 	} {
 		for _, m := range desc.Methods {
 			all = append(all, "/"+desc.ServiceName+"/"+m.MethodName)
@@ -156,7 +157,8 @@ func malformedMessages(a *attackRun) {
 		switch err := conn.Invoke(a.ctx, call, message, &answer, grpc.ForceCodecV2(rawCodec{})); status.Code(err) {
 		case codes.Internal, codes.Unknown, codes.Unavailable, codes.DataLoss, codes.Unauthenticated:
 			if !a.ended() {
-				a.t.Errorf("%s of %x: error %v, want none that blames the coordinator or the credential", call, message[:min(len(message), 32)], err)
+				a.t.Errorf("%s of %x: error %v, want none that blames the coordinator or the credential", call,
+					message[:min(len(message), 32)], err)
 			}
 		default:
 			a.countAnswer(status.Code(err).String())
@@ -178,7 +180,8 @@ func junkTokens(a *attackRun) {
 			"Bearer " + text[:i%6000], "Bearer lsr_" + text[:200], "Bearer " + good[:len(good)-1], "Bearer " + good + "A", "Basic " + good, "bearer", "",
 			"Bearer " + good[:len(good)-10] + text[:10], "Bearer  " + good, strings.Repeat("Bearer ", 500),
 		}[i%10]
-		_, err := lessorv1.NewTaskServiceClient(conn).GetTask(metadata.AppendToOutgoingContext(a.ctx, "authorization", token), &lessorv1.GetTaskRequest{})
+		_, err := lessorv1.NewTaskServiceClient(conn).GetTask(metadata.AppendToOutgoingContext(a.ctx, "authorization",
+			token), &lessorv1.GetTaskRequest{})
 		switch code := status.Code(err); code {
 		case codes.Unauthenticated, codes.ResourceExhausted:
 			a.countAnswer(code.String())

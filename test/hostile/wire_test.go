@@ -137,7 +137,10 @@ func (a *attackRun) connect(settings ...http2.Setting) *wire {
 	if conn == nil {
 		return nil
 	}
-	w := &wire{a: a, conn: conn, out: bufio.NewWriterSize(conn, 32<<10), next: 1, acks: make(chan struct{}, 1<<16), ended: make(chan struct{})}
+	w := &wire{
+		a: a, conn: conn, out: bufio.NewWriterSize(conn, 32<<10), next: 1, acks: make(chan struct{}, 1<<16),
+		ended: make(chan struct{}),
+	}
 	w.Framer = http2.NewFramer(w.out, conn)
 	w.AllowIllegalWrites, w.ReadMetaHeaders = true, hpack.NewDecoder(4<<10, nil)
 	w.enc = hpack.NewEncoder(&w.block)
@@ -253,7 +256,10 @@ func (w *wire) callOnce(call, token string, message []byte) {
 
 // prefixed returns a message with gRPC's prefix of five bytes.
 func prefixed(message []byte) []byte {
-	return append([]byte{0, byte(len(message) >> 24), byte(len(message) >> 16), byte(len(message) >> 8), byte(len(message))}, message...)
+	return append([]byte{
+		0, byte(len(message) >> 24), byte(len(message) >> 16), byte(len(message) >> 8),
+		byte(len(message)),
+	}, message...)
 }
 
 // repeatBursts repeats send on one connection after the other. send writes a burst, and returns how

@@ -51,7 +51,8 @@ func recordWorkload(t *testing.T, rnd *rand.Rand, commits int) (written *recordi
 		l := &workload{t: t, rnd: rnd, rec: record(t, dir)}
 		for done := 0; done < commits || l.untouchedKeyspaces() != ""; done = len(l.rec.recording.commits) {
 			if done > 30*commits {
-				t.Fatalf("after %d commits no record was put, or none deleted, in these keyspaces: %s", done, l.untouchedKeyspaces())
+				t.Fatalf("after %d commits no record was put, or none deleted, in these keyspaces: %s", done,
+					l.untouchedKeyspaces())
 			}
 			l.start()
 			for len(l.rec.recording.commits) < done+100 {
@@ -249,7 +250,8 @@ func (l *workload) drain() {
 		var reports []*lease.Report
 		for _, g := range granted {
 			reports = append(reports, &lease.Report{
-				Kind: lease.KindComplete, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Result: &lease.Result{Output: l.bytes(500)},
+				Kind: lease.KindComplete, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID,
+				Result: &lease.Result{Output: l.bytes(500)},
 			})
 		}
 		_, err = l.Judge(context.Background(), home.Tenant, reports)
@@ -348,5 +350,8 @@ func (l *workload) audit() {
 
 // passTime lets fake time pass: a moment, or enough for leases, backoffs and retentions to end.
 func (l *workload) passTime() {
-	time.Sleep([]time.Duration{100 * time.Millisecond, 300 * time.Millisecond, time.Second, 2 * time.Second, 11 * time.Second, time.Minute}[l.rnd.IntN(6)])
+	time.Sleep([]time.Duration{
+		100 * time.Millisecond, 300 * time.Millisecond, time.Second, 2 * time.Second,
+		11 * time.Second, time.Minute,
+	}[l.rnd.IntN(6)])
 }

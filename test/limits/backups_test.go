@@ -33,7 +33,10 @@ type backup struct {
 func (b *book) beginBackup() *backup {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	k := &backup{began: time.Now(), before: map[string]task{}, closed: map[*leaseRecord]report{}, byKey: maps.Clone(b.byKey), tokens: b.w.tokens()}
+	k := &backup{
+		began: time.Now(), before: map[string]task{}, closed: map[*leaseRecord]report{},
+		byKey: maps.Clone(b.byKey), tokens: b.w.tokens(),
+	}
 	for id, t := range b.tasks {
 		k.before[id] = *t
 	}

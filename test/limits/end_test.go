@@ -121,7 +121,10 @@ func (w *world) heal(tn *tenant, space string) {
 // them, and nothing has happened for a while.
 func (w *world) checkWaiting(tn *tenant, space string) {
 	req := &lessorv1.ListTasksRequest{
-		Filter: &lessorv1.TaskFilter{WorkspaceId: space, States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_READY}}, PageSize: 5,
+		Filter: &lessorv1.TaskFilter{
+			WorkspaceId: space,
+			States:      []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_READY},
+		}, PageSize: 5,
 	}
 	var res *lessorv1.ListTasksResponse
 	w.insist(tn, "ListTasks", func(ctx context.Context, c *client) (err error) {

@@ -84,7 +84,8 @@ func (w *world) workHard(rng *rand.Rand, l *held, by speaker) {
 		if ok && a.verdict == lessorv1.Verdict_VERDICT_CANCELLED {
 			if a.reason == lessorv1.Reason_REASON_LEASE_EXPIRED && expires.Sub(began) >= ttl/2 && starts == w.starts.Load() &&
 				max(crowd, l.tn.calls.Load()) < fewCalls {
-				w.problem("T12: %s: the lease of %s, attempt %d, expires at %v, and a heartbeat of %v was too late", l.tn.name, l.task, l.attempt, expires, began)
+				w.problem("T12: %s: the lease of %s, attempt %d, expires at %v, and a heartbeat of %v was too late",
+					l.tn.name, l.task, l.attempt, expires, began)
 			}
 			return
 		}

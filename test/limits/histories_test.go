@@ -51,7 +51,8 @@ func (b *book) checkHistories(place placeOf, tasks []*lessorv1.Task) {
 			keys[key][e.task] = true
 			for t := range keys[key] {
 				if limit := max(t.GetSpec().GetConcurrencyLimit(), 1); len(keys[key]) > int(limit) {
-					b.w.problem("T11: key %s has %d live leases, one of them of %s with limit %d", key, len(keys[key]), t.GetTaskId(), limit)
+					b.w.problem("T11: key %s has %d live leases, one of them of %s with limit %d", key, len(keys[key]),
+						t.GetTaskId(), limit)
 				}
 			}
 		case lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED, lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_FAILED,
@@ -82,7 +83,10 @@ type grant struct {
 }
 
 func (b *book) grant(t *lessorv1.Task, e *lessorv1.HistoryEvent) *grant {
-	g := &grant{task: t.GetTaskId(), attempt: e.GetAttempt(), at: e.GetAt().AsTime(), session: e.GetDetail(), by: b.sessions[e.GetDetail()]}
+	g := &grant{
+		task: t.GetTaskId(), attempt: e.GetAttempt(), at: e.GetAt().AsTime(), session: e.GetDetail(),
+		by: b.sessions[e.GetDetail()],
+	}
 	epoch := 0
 	for _, began := range b.began {
 		if !g.at.Before(began) {
@@ -106,7 +110,8 @@ func (b *book) checkEpoch(t *lessorv1.Task, e *lessorv1.HistoryEvent, granted ti
 	}
 	for _, began := range b.began {
 		if granted.Before(began) && !e.GetAt().AsTime().Before(began) {
-			b.w.problem("A11: attempt %d of %s was granted at %v, an epoch began at %v, and it has ended so: %v", e.GetAttempt(), t.GetTaskId(), granted, began, e)
+			b.w.problem("A11: attempt %d of %s was granted at %v, an epoch began at %v, and it has ended so: %v",
+				e.GetAttempt(), t.GetTaskId(), granted, began, e)
 		}
 	}
 }

@@ -21,7 +21,9 @@ const kickReason = "kick "
 
 // kicking notes that a call kicks a worker for a reason. answered must be called with its answer;
 // it returns the streams that must end.
-func (b *book) kicking(of workerOf, c *client, requeue bool) (reason string, answered func(*lessorv1.KickWorkerResponse, error) []*line) {
+func (b *book) kicking(
+	of workerOf, c *client, requeue bool,
+) (reason string, answered func(*lessorv1.KickWorkerResponse, error) []*line) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	k := &kick{of: of, requeue: requeue, began: time.Now(), ended: map[*instance]bool{}}
@@ -122,7 +124,8 @@ func (b *book) checkRevoked(tn *tenant, g *grant, e *lessorv1.HistoryEvent) {
 		return
 	}
 	if left := g.by.left; left.IsZero() || left.After(e.GetAt().AsTime()) {
-		b.w.problem("W10: attempt %d of %s was REVOKED, but %v has not left, was not replaced and was not kicked: %v", g.attempt, g.task, g.by, e)
+		b.w.problem("W10: attempt %d of %s was REVOKED, but %v has not left, was not replaced and was not kicked: %v",
+			g.attempt, g.task, g.by, e)
 	}
 }
 
@@ -157,6 +160,7 @@ func (b *book) checkBudgets(t *lessorv1.Task) {
 		}
 	}
 	if t.GetFailures() > failures || t.GetLosses() > losses {
-		b.w.problem("T5: %s counts %d failures and %d losses, and has had %d and %d", t.GetTaskId(), t.GetFailures(), t.GetLosses(), failures, losses)
+		b.w.problem("T5: %s counts %d failures and %d losses, and has had %d and %d", t.GetTaskId(), t.GetFailures(),
+			t.GetLosses(), failures, losses)
 	}
 }

@@ -35,7 +35,8 @@ func (w *world) runOne() {
 	leased, starts := make(chan error, 1), w.starts.Load()
 	w.busy.Go(func() {
 		leased <- w.call(w.modest, "Lease", 30*time.Second, func(ctx context.Context, c *client) error {
-			res, err := c.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "w", Queues: queues, Wait: durationpb.New(30 * time.Second)})
+			res, err := c.workers.Lease(ctx,
+				&lessorv1.LeaseRequest{WorkerId: "w", Queues: queues, Wait: durationpb.New(30 * time.Second)})
 			got, granted = res.GetAssignments(), time.Now()
 			return err
 		})
@@ -103,7 +104,8 @@ func (w *world) checkOwnFlood() {
 	spec := &lessorv1.TaskSpec{WorkspaceId: "default", Queue: "b"}
 	for range submits {
 		w.ask(w.modest, "BatchSubmitTasks", 0, func(ctx context.Context, c *client) error {
-			_, err := c.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: slices.Repeat([]*lessorv1.TaskSpec{spec}, each)})
+			_, err := c.tasks.BatchSubmitTasks(ctx,
+				&lessorv1.BatchSubmitTasksRequest{Tasks: slices.Repeat([]*lessorv1.TaskSpec{spec}, each)})
 			return err
 		})
 	}

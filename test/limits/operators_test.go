@@ -31,7 +31,8 @@ func (w *world) commands(tn *tenant) {
 		})
 	case 3, 4:
 		w.command(tn, "RetryTask", id, func(ctx context.Context, c *client) (err error) {
-			_, err = c.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: id, Deadline: timestamppb.New(time.Now().Add(time.Hour))})
+			_, err = c.tasks.RetryTask(ctx,
+				&lessorv1.RetryTaskRequest{TaskId: id, Deadline: timestamppb.New(time.Now().Add(time.Hour))})
 			return err
 		})
 	case 5:
@@ -83,11 +84,15 @@ func (w *world) governs(tn *tenant) {
 		most := pick[uint32](w.rng, 0, 1, 2, 5)
 		req.MaxInflight = &most
 	case 2:
-		req.RateLimit = pick(w.rng, &lessorv1.RateLimit{}, &lessorv1.RateLimit{PerSecond: 2, Burst: 1}, &lessorv1.RateLimit{PerSecond: 0.5, Burst: 3})
+		req.RateLimit = pick(w.rng, &lessorv1.RateLimit{}, &lessorv1.RateLimit{PerSecond: 2, Burst: 1},
+			&lessorv1.RateLimit{PerSecond: 0.5, Burst: 3})
 	case 3:
 		req.FairnessWeights = map[string]float64{"f1": pick(w.rng, 0.1, 1, 10)}
 	case 4:
-		req.RetryPolicy = &lessorv1.RetryPolicy{MaxAttempts: pick[uint32](w.rng, 1, 3, 0), MaxLosses: pick[uint32](w.rng, 1, 3, 0)}
+		req.RetryPolicy = &lessorv1.RetryPolicy{
+			MaxAttempts: pick[uint32](w.rng, 1, 3, 0),
+			MaxLosses:   pick[uint32](w.rng, 1, 3, 0),
+		}
 	}
 	w.note("%s: %v", tn.name, req)
 	w.ask(tn, "UpdateQueue", 0, func(ctx context.Context, c *client) error { return w.updateQueue(ctx, tn, c, req) })
@@ -204,7 +209,8 @@ func (w *world) checkRevoked(l *life, tn *tenant, peers []*peer, old *credential
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	_, err := l.clients[tn.name].admin.GetStatus(metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+old.token), &lessorv1.GetStatusRequest{})
+	_, err := l.clients[tn.name].admin.GetStatus(metadata.AppendToOutgoingContext(ctx, "authorization",
+		"Bearer "+old.token), &lessorv1.GetStatusRequest{})
 	if code := status.Code(err); code != codes.Unauthenticated && code != codes.Unavailable && code != codes.Canceled && code != codes.ResourceExhausted {
 		w.problem("X3: %s: GetStatus with a revoked credential: %v", tn.name, err)
 	}

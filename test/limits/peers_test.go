@@ -92,7 +92,10 @@ func (w *world) connects(tn *tenant) {
 		l.slow = upTo(w.rng, pick(w.rng, 5*time.Second, 60*time.Second))
 	}
 	l.silent = one(w.rng, 12)
-	hello := &lessorv1.Handshake{Protocol: 1, Worker: &lessorv1.WorkerInfo{Name: p.name, InstanceId: fmt.Sprint(p.name, p.instance)}}
+	hello := &lessorv1.Handshake{
+		Protocol: 1,
+		Worker:   &lessorv1.WorkerInfo{Name: p.name, InstanceId: fmt.Sprint(p.name, p.instance)},
+	}
 	switch w.rng.IntN(4) {
 	case 0:
 		p.instance++
@@ -106,7 +109,8 @@ func (w *world) connects(tn *tenant) {
 	}
 	caps := w.capabilities()
 	caps.Concurrency.MaxParallel = 1 + w.rng.Uint32N(8)
-	w.note("%s: %s connects, slow %v, mute %v, resumes %v, replaces %q", tn.name, hello.GetWorker().GetInstanceId(), l.slow, l.mute, hello.GetResume() != nil, hello.GetReplacesInstanceId())
+	w.note("%s: %s connects, slow %v, mute %v, resumes %v, replaces %q", tn.name, hello.GetWorker().GetInstanceId(),
+		l.slow, l.mute, hello.GetResume() != nil, hello.GetReplacesInstanceId())
 	p.connect(l, hello, &lessorv1.Register{Queues: queues, WorkspaceId: pick(w.rng, tn.spaces...), Capabilities: caps})
 }
 
@@ -227,12 +231,14 @@ func (p *peer) handle(l *line, m *lessorv1.SessionResponse) {
 		p.dispatched(l, payload.Dispatch)
 	case *lessorv1.SessionResponse_Verdicts:
 		for _, v := range payload.Verdicts.GetVerdicts() {
-			p.answered(m.GetCorr(), v.GetError(), answer{v.GetVerdict(), v.GetReason(), v.GetShouldCancel(), v.GetExpiresAt().AsTime()})
+			p.answered(m.GetCorr(), v.GetError(),
+				answer{v.GetVerdict(), v.GetReason(), v.GetShouldCancel(), v.GetExpiresAt().AsTime()})
 		}
 	case *lessorv1.SessionResponse_HeartbeatAck:
 		l.acks.Add(1)
 		for _, v := range payload.HeartbeatAck.GetLeases() {
-			p.answered(m.GetCorr(), v.GetError(), answer{v.GetVerdict(), v.GetReason(), v.GetShouldCancel(), v.GetExpiresAt().AsTime()})
+			p.answered(m.GetCorr(), v.GetError(),
+				answer{v.GetVerdict(), v.GetReason(), v.GetShouldCancel(), v.GetExpiresAt().AsTime()})
 		}
 	case *lessorv1.SessionResponse_Drain:
 		p.w.book.told(l, payload.Drain)
@@ -374,7 +380,8 @@ func (p *peer) refuse(l *line, a *lessorv1.Assignment) {
 func (p *peer) feed(l *held) {
 	line := p.current()
 	p.send(line, &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Feedback{Feedback: &lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{{
-		TaskId: l.task, LeaseId: l.id, Message: "goes on", Chunks: []*lessorv1.FeedbackChunk{{Channel: "out", Body: &lessorv1.FeedbackChunk_Text{Text: "a line of output"}}},
+		TaskId: l.task, LeaseId: l.id, Message: "goes on",
+		Chunks: []*lessorv1.FeedbackChunk{{Channel: "out", Body: &lessorv1.FeedbackChunk_Text{Text: "a line of output"}}},
 	}}}}}, nil)
 }
 
@@ -438,7 +445,10 @@ func (p *peer) leave(l *line, kind int, after time.Duration) {
 		p.w.book.leaves(l.of.worker, l.of.id)
 		p.send(l, &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Goodbye{Goodbye: &lessorv1.Goodbye{}}}, nil)
 	case 1:
-		p.send(l, &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Drain{Drain: &lessorv1.Drain{}}, Ack: &lessorv1.Ack{Request: true}}, nil)
+		p.send(l, &lessorv1.SessionRequest{
+			Payload: &lessorv1.SessionRequest_Drain{Drain: &lessorv1.Drain{}},
+			Ack:     &lessorv1.Ack{Request: true},
+		}, nil)
 		time.Sleep(after)
 	}
 	l.cut()
@@ -448,7 +458,10 @@ func (p *peer) leave(l *line, kind int, after time.Duration) {
 func (p *peer) comesBack(l *line) {
 	<-l.ended
 	p.mu.Lock()
-	hello, newest := &lessorv1.Handshake{Protocol: 1, Worker: &lessorv1.WorkerInfo{Name: p.name, InstanceId: l.of.id}, Resume: p.resume()}, p.line == l
+	hello, newest := &lessorv1.Handshake{
+		Protocol: 1, Worker: &lessorv1.WorkerInfo{Name: p.name, InstanceId: l.of.id},
+		Resume: p.resume(),
+	}, p.line == l
 	p.mu.Unlock()
 	if newest {
 		p.connect(&line{turn: make(chan struct{}, 1), ended: make(chan struct{})}, hello, l.register)
@@ -525,6 +538,9 @@ func (p *peer) generous(space string) {
 		caps.Features = append(caps.Features, fmt.Sprint("gpu", n))
 	}
 	l := &line{turn: make(chan struct{}, 1), ended: make(chan struct{})}
-	p.connect(l, &lessorv1.Handshake{Protocol: 1, Worker: &lessorv1.WorkerInfo{Name: p.name, InstanceId: fmt.Sprint(p.name, p.instance)}},
+	p.connect(l, &lessorv1.Handshake{
+		Protocol: 1,
+		Worker:   &lessorv1.WorkerInfo{Name: p.name, InstanceId: fmt.Sprint(p.name, p.instance)},
+	},
 		&lessorv1.Register{Queues: append(slices.Clone(queues), "hammered"), WorkspaceId: space, Capabilities: caps})
 }

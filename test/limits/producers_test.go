@@ -32,7 +32,8 @@ func (w *world) spec(rng *rand.Rand, space string) *lessorv1.TaskSpec {
 		Payload:          make([]byte, pick(rng, 0, 10, 100, rng.IntN(2000))),
 		HeartbeatTimeout: durationpb.New(pick(rng, 4*time.Second, 10*time.Second)), CancelGrace: durationpb.New(5 * time.Second),
 		RetryPolicy: &lessorv1.RetryPolicy{
-			MaxAttempts: pick[uint32](rng, 0, 2, 50), MaxLosses: pick[uint32](rng, 0, 2, 50), InitialBackoff: durationpb.New(time.Second), MaxBackoff: durationpb.New(5 * time.Second),
+			MaxAttempts: pick[uint32](rng, 0, 2, 50), MaxLosses: pick[uint32](rng, 0, 2, 50),
+			InitialBackoff: durationpb.New(time.Second), MaxBackoff: durationpb.New(5 * time.Second),
 		},
 	}
 	if one(rng, 10) {
@@ -55,7 +56,8 @@ func (w *world) spec(rng *rand.Rand, space string) *lessorv1.TaskSpec {
 		s.ResourceRefs = []*lessorv1.ResourceRef{{ResourceId: "r", WorkerId: fmt.Sprint("w", rng.IntN(3))}}
 	case 1, 2:
 		s.Affinity = &lessorv1.Affinity{
-			Key: pick(rng, "m", "n"), Mode: pick(rng, lessorv1.AffinityMode_AFFINITY_MODE_STICKY, lessorv1.AffinityMode_AFFINITY_MODE_PREFERRED),
+			Key: pick(rng, "m", "n"), Mode: pick(rng, lessorv1.AffinityMode_AFFINITY_MODE_STICKY,
+				lessorv1.AffinityMode_AFFINITY_MODE_PREFERRED),
 			Ttl: durationpb.New(time.Second + upTo(rng, 10*time.Second)),
 		}
 	}
@@ -181,7 +183,10 @@ func (w *world) hammers(tn *tenant) {
 
 func (w *world) hammer(tn *tenant) {
 	callers, until, kind := 5+w.rng.IntN(20), time.Now().Add(upTo(w.rng, time.Second)), w.rng.IntN(5)
-	spec := &lessorv1.TaskSpec{WorkspaceId: "default", Queue: "hammered", IdempotencyKey: "hammer", RunAt: timestamppb.New(w.begun.Add(time.Minute))}
+	spec := &lessorv1.TaskSpec{
+		WorkspaceId: "default", Queue: "hammered", IdempotencyKey: "hammer",
+		RunAt: timestamppb.New(w.begun.Add(time.Minute)),
+	}
 	batch := &lessorv1.BatchSubmitTasksRequest{Tasks: slices.Repeat([]*lessorv1.TaskSpec{spec}, 4)}
 	w.note("%s hammers: %d callers, kind %d", tn.name, callers, kind)
 	if kind == 3 {
@@ -200,9 +205,14 @@ func (w *world) hammer(tn *tenant) {
 					case 2:
 						_, err = c.admin.GetQueue(ctx, &lessorv1.GetQueueRequest{Name: "a"})
 					case 3:
-						_, err = c.admin.UpdateQueue(ctx, &lessorv1.UpdateQueueRequest{WorkspaceId: "default", Name: "hammered", FairnessWeights: map[string]float64{"f": 1}})
+						_, err = c.admin.UpdateQueue(ctx,
+							&lessorv1.UpdateQueueRequest{
+								WorkspaceId: "default", Name: "hammered",
+								FairnessWeights: map[string]float64{"f": 1},
+							})
 					case 4:
-						_, err = c.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: fmt.Sprint("h", n), Queues: []string{"hammered"}})
+						_, err = c.workers.Lease(ctx,
+							&lessorv1.LeaseRequest{WorkerId: fmt.Sprint("h", n), Queues: []string{"hammered"}})
 					}
 					return err
 				})
@@ -323,12 +333,14 @@ func (w *world) bulkCall(kind int, f *lessorv1.TaskFilter) (call bulkCall, name 
 		}, "BatchRetryTasks"
 	case 2:
 		return func(ctx context.Context, c *client, token string) (*lessorv1.BatchResult, error) {
-			res, err := c.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: f, PageToken: token, Force: len(f.GetLabels()) > 0})
+			res, err := c.tasks.BatchDeleteTasks(ctx,
+				&lessorv1.BatchDeleteTasksRequest{Filter: f, PageToken: token, Force: len(f.GetLabels()) > 0})
 			return res.GetResult(), err
 		}, "BatchDeleteTasks"
 	}
 	return func(ctx context.Context, c *client, token string) (*lessorv1.BatchResult, error) {
-		res, err := c.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{WorkspaceId: f.GetWorkspaceId(), Name: f.GetQueue(), PageToken: token})
+		res, err := c.admin.PurgeQueue(ctx,
+			&lessorv1.PurgeQueueRequest{WorkspaceId: f.GetWorkspaceId(), Name: f.GetQueue(), PageToken: token})
 		return res.GetResult(), err
 	}, "PurgeQueue"
 }
@@ -388,7 +400,8 @@ func (w *world) listAll(tn *tenant, space string, size uint32) (ids []string) {
 	seen := map[string]bool{}
 	for token := ""; ; {
 		err := w.call(tn, "ListTasks", 0, func(ctx context.Context, c *client) error {
-			res, err := c.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{WorkspaceId: space}, PageSize: size, PageToken: token})
+			res, err := c.tasks.ListTasks(ctx,
+				&lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{WorkspaceId: space}, PageSize: size, PageToken: token})
 			for _, t := range res.GetTasks() {
 				if id := t.GetTaskId(); seen[id] {
 					w.problem("%s: %s is listed twice", tn.name, id)
@@ -438,7 +451,8 @@ func (w *world) watches(tn *tenant) {
 			var m *lessorv1.WatchTaskResponse
 			if m, err = stream.Recv(); err == nil && m.GetHistory() != nil {
 				if seq := m.GetHistory().GetSequence(); seq <= last[m.GetTaskId()] {
-					w.problem("%s: a watch of %v tells event %d of %s after %d", tn.name, req, seq, m.GetTaskId(), last[m.GetTaskId()])
+					w.problem("%s: a watch of %v tells event %d of %s after %d", tn.name, req, seq, m.GetTaskId(),
+						last[m.GetTaskId()])
 				}
 				last[m.GetTaskId()] = m.GetHistory().GetSequence()
 			}

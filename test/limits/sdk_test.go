@@ -69,12 +69,16 @@ func (n newestToken) GetRequestMetadata(context.Context, ...string) (map[string]
 func (newestToken) RequireTransportSecurity() bool { return false }
 
 func (w *world) newSDK(tn *tenant, name string) *sdkWorker {
-	s := &sdkWorker{w: w, tn: tn, name: name, slots: 1 + w.rng.IntN(4), ended: make(chan error, 1), attempt: map[*worker.Task]*sdkAttempt{}}
+	s := &sdkWorker{
+		w: w, tn: tn, name: name, slots: 1 + w.rng.IntN(4), ended: make(chan error, 1),
+		attempt: map[*worker.Task]*sdkAttempt{},
+	}
 	w.sdks++
 	version := fmt.Sprint("v", w.sdks)
 	s.as = w.book.ofSDK(workerOf{tn, name}, version)
 	sw, err := worker.New(tn.conn, queues, worker.Config{
-		Name: name, Version: version, Tenant: tn.name, Workspace: pick(w.rng, tn.spaces...), Concurrency: s.slots, SingleFlight: one(w.rng, 2), Features: []string{"gpu0", "gpu1"},
+		Name: name, Version: version, Tenant: tn.name, Workspace: pick(w.rng, tn.spaces...), Concurrency: s.slots,
+		SingleFlight: one(w.rng, 2), Features: []string{"gpu0", "gpu1"},
 		MaxBackoff: 2 * time.Second, Logger: slog.New(slog.DiscardHandler),
 		Metrics: func(map[string]float64) map[string]float64 { return nil }, // a history is not about its machine
 		Hooks:   worker.Hooks{OnVerdict: s.verdict},
@@ -156,7 +160,8 @@ func (s *sdkWorker) verdict(t *worker.Task, v *lessorv1.ReportVerdict) {
 		s.w.problem("K1: attempt %d of %s, which the SDK has handled, has verdict %d: %v", t.Attempt, t.ID, a.verdicts, v)
 	}
 	kind := map[lessorv1.ReportKind]string{
-		lessorv1.ReportKind_REPORT_KIND_COMPLETE: "complete", lessorv1.ReportKind_REPORT_KIND_FAIL: "fail", lessorv1.ReportKind_REPORT_KIND_RELEASE: "release",
+		lessorv1.ReportKind_REPORT_KIND_COMPLETE: "complete", lessorv1.ReportKind_REPORT_KIND_FAIL: "fail",
+		lessorv1.ReportKind_REPORT_KIND_RELEASE: "release",
 	}[v.GetKind()]
 	s.w.book.judged(a.leaseRecord, sdkReport(kind, a.said), v.GetVerdict(), v.GetReason(), time.Now())
 }

@@ -36,7 +36,8 @@ func (w *world) leaseOnce(tn *tenant, worker, space string, most uint32, wait ti
 				defer cancel()
 			}
 			res, err := c.workers.Lease(ctx, &lessorv1.LeaseRequest{
-				WorkerId: worker, WorkspaceId: space, Queues: queues, MaxTasks: most, Wait: durationpb.New(wait), RequestId: request, Capabilities: caps,
+				WorkerId: worker, WorkspaceId: space, Queues: queues, MaxTasks: most, Wait: durationpb.New(wait),
+				RequestId: request, Capabilities: caps,
 			})
 			got = res.GetAssignments()
 			if gone && status.Code(err) == codes.DeadlineExceeded {
@@ -103,7 +104,8 @@ func (u unary) beat(l *held, checkpoint []byte) (a answer, ok bool) {
 	began, starts, crowd := time.Now(), u.w.starts.Load(), l.tn.calls.Load()
 	err := u.w.call(l.tn, "Heartbeat", 0, func(ctx context.Context, c *client) error {
 		res, err := c.workers.Heartbeat(ctx, &lessorv1.HeartbeatRequest{
-			TaskId: l.task, LeaseId: l.id, WorkerId: u.worker, Checkpoint: checkpoint, Progress: &lessorv1.Progress{Fraction: 0.5},
+			TaskId: l.task, LeaseId: l.id, WorkerId: u.worker, Checkpoint: checkpoint,
+			Progress: &lessorv1.Progress{Fraction: 0.5},
 		})
 		a = answer{res.GetVerdict(), res.GetReason(), res.GetShouldCancel(), res.GetExpiresAt().AsTime()}
 		return err
@@ -113,7 +115,8 @@ func (u unary) beat(l *held, checkpoint []byte) (a answer, ok bool) {
 	}
 	turns := u.w.turns() * time.Duration(2+max(crowd, l.tn.calls.Load()))
 	if took := time.Since(began); took > turns && !u.w.stalls && !u.w.calm.Load() && starts == u.w.starts.Load() {
-		u.w.problem("T12: a heartbeat of %s, which had %d other calls under way, took %v; its turn comes within %v", l.tn.name, crowd, took, turns)
+		u.w.problem("T12: a heartbeat of %s, which had %d other calls under way, took %v; its turn comes within %v",
+			l.tn.name, crowd, took, turns)
 	}
 	u.w.count("heartbeat", a.verdict.String()+" "+a.reason.String())
 	u.w.book.answered(l.leaseRecord, "heartbeat", a.verdict, a.reason, began)

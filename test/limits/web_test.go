@@ -68,9 +68,11 @@ type webAssignment struct {
 // proto returns the assignment as it comes over gRPC.
 func (a *webAssignment) proto() *lessorv1.Assignment {
 	return &lessorv1.Assignment{
-		Task: &lessorv1.Task{TaskId: a.TaskID}, LeaseId: a.LeaseID, Attempt: a.Attempt, FencingToken: a.FencingToken, TaskToken: a.TaskToken,
-		HeartbeatTimeout: durationpb.New(time.Duration(a.HeartbeatTimeoutMs) * time.Millisecond), ExpiresAt: timestamppb.New(a.ExpiresAt),
-		TokenExpiresAt: timestamppb.New(a.TokenExpiresAt),
+		Task: &lessorv1.Task{TaskId: a.TaskID}, LeaseId: a.LeaseID, Attempt: a.Attempt, FencingToken: a.FencingToken,
+		TaskToken:        a.TaskToken,
+		HeartbeatTimeout: durationpb.New(time.Duration(a.HeartbeatTimeoutMs) * time.Millisecond),
+		ExpiresAt:        timestamppb.New(a.ExpiresAt),
+		TokenExpiresAt:   timestamppb.New(a.TokenExpiresAt),
 	}
 }
 
@@ -107,8 +109,10 @@ func (c *client) request(ctx context.Context, path, token string, body any) (a w
 		return a, nil
 	}
 	code, ok := map[int]codes.Code{
-		http.StatusUnauthorized: codes.Unauthenticated, http.StatusForbidden: codes.PermissionDenied, http.StatusNotFound: codes.NotFound,
-		http.StatusConflict: codes.FailedPrecondition, http.StatusTooManyRequests: codes.ResourceExhausted, http.StatusServiceUnavailable: codes.Unavailable,
+		http.StatusUnauthorized: codes.Unauthenticated, http.StatusForbidden: codes.PermissionDenied,
+		http.StatusNotFound: codes.NotFound,
+		http.StatusConflict: codes.FailedPrecondition, http.StatusTooManyRequests: codes.ResourceExhausted,
+		http.StatusServiceUnavailable:  codes.Unavailable,
 		http.StatusInternalServerError: codes.Internal,
 	}[a.status]
 	if !ok {
@@ -184,7 +188,8 @@ type web struct {
 func (w *world) newWeb(a *lessorv1.Assignment, worker string) *web {
 	w.checkToken(a.GetTask().GetTaskId(), a.GetExpiresAt().AsTime(), a.GetTokenExpiresAt().AsTime())
 	return &web{
-		w: w, worker: worker, rng: w.fate("web " + a.GetLeaseId()), first: a.GetTaskToken(), token: a.GetTaskToken(), expire: a.GetTokenExpiresAt().AsTime(),
+		w: w, worker: worker, rng: w.fate("web " + a.GetLeaseId()), first: a.GetTaskToken(), token: a.GetTaskToken(),
+		expire: a.GetTokenExpiresAt().AsTime(),
 	}
 }
 
@@ -267,7 +272,8 @@ func (b *web) misuse(l *held, verb, token string) {
 			return nil
 		}
 		if a.status != want || a.Verdict != nil {
-			b.w.problem("H1: a token of %s, attempt %d, was misused in way %d: %d %v, %v", l.task, l.attempt, how, a.status, a.Verdict, err)
+			b.w.problem("H1: a token of %s, attempt %d, was misused in way %d: %d %v, %v", l.task, l.attempt, how,
+				a.status, a.Verdict, err)
 		}
 		return nil
 	})
@@ -284,7 +290,8 @@ func (b *web) checkStatus(l *held, a *webAnswer) {
 	case "CANCELLED SUPERSEDED":
 		status, word = http.StatusConflict, "attempt_mismatch"
 		if a.ReceivedAttempt != l.attempt || a.ExpectedAttempt <= l.attempt {
-			b.w.problem("H2: attempt %d of %s is superseded: received %d, expected %d", l.attempt, l.task, a.ReceivedAttempt, a.ExpectedAttempt)
+			b.w.problem("H2: attempt %d of %s is superseded: received %d, expected %d", l.attempt, l.task,
+				a.ReceivedAttempt, a.ExpectedAttempt)
 		}
 	}
 	if a.status != status || a.Error != word {
@@ -311,8 +318,9 @@ func (b *web) renewed(l *held, what string, m *webAnswer, began time.Time) answe
 // answer returns the answer as it comes over gRPC.
 func (a *webAnswer) answer() answer {
 	return answer{
-		verdict: lessorv1.Verdict(lessorv1.Verdict_value["VERDICT_"+*a.Verdict]), reason: lessorv1.Reason(lessorv1.Reason_value["REASON_"+a.Reason]),
-		cancel: a.ShouldCancel, expiresAt: a.ExpiresAt,
+		verdict: lessorv1.Verdict(lessorv1.Verdict_value["VERDICT_"+*a.Verdict]),
+		reason:  lessorv1.Reason(lessorv1.Reason_value["REASON_"+a.Reason]),
+		cancel:  a.ShouldCancel, expiresAt: a.ExpiresAt,
 	}
 }
 
@@ -356,9 +364,15 @@ func completedBody(r report) map[string]any {
 	case "cancelled":
 		return map[string]any{"outcome": "CANCELLED", "reportId": r.kind, "error": map[string]any{"message": "no"}}
 	case "fail":
-		return map[string]any{"outcome": "FAILED", "reportId": r.kind, "error": map[string]any{"category": "USER_CODE", "message": "no"}}
+		return map[string]any{
+			"outcome": "FAILED", "reportId": r.kind,
+			"error": map[string]any{"category": "USER_CODE", "message": "no"},
+		}
 	}
-	return map[string]any{"outcome": "FAILED", "reportId": r.kind, "error": map[string]any{"category": "INFRASTRUCTURE", "message": "given back"}}
+	return map[string]any{
+		"outcome": "FAILED", "reportId": r.kind,
+		"error": map[string]any{"category": "INFRASTRUCTURE", "message": "given back"},
+	}
 }
 
 // inTurn is a worker that speaks now in one way, now in another. To the coordinator these are the
@@ -424,7 +438,10 @@ func (w *world) posts(tn *tenant) {
 func (w *world) readOverHTTP(ctx context.Context, tn *tenant, c *client, id string) error {
 	known := w.book.known(id)
 	a, err := c.request(ctx, "/v1/tasks/"+id, tn.token.Load().token, nil)
-	m := &lessorv1.Task{State: lessorv1.TaskState(lessorv1.TaskState_value["TASK_STATE_"+a.Task.State]), Output: a.Task.OutputBase64}
+	m := &lessorv1.Task{
+		State:  lessorv1.TaskState(lessorv1.TaskState_value["TASK_STATE_"+a.Task.State]),
+		Output: a.Task.OutputBase64,
+	}
 	w.book.read(known, id, m, err)
 	return err
 }

@@ -92,7 +92,8 @@ func newWorld(t *testing.T, seed uint64, rng *rand.Rand) *world {
 	w.commits = pick(rng, 0, 10*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond)
 	w.stalls = w.commits > 0 && one(rng, 4)
 	w.cfg = coordinator.Config{
-		Version: "test", Logger: slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelError})), Auth: &gate.Auth{},
+		Version: "test", Logger: slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelError})),
+		Auth:       &gate.Auth{},
 		HostTenant: "modest", DiskFull: w.full.Load,
 		Sessions: session.Config{
 			HeartbeatInterval: beatEvery, IdleTimeout: 6 * beatEvery, SendTimeout: sendWithin, ResourceWait: resourceWait,
@@ -153,7 +154,8 @@ func smallQuotas(rng *rand.Rand) (l quota.Limits) {
 	if one(rng, 2) {
 		l.Frames = quota.Rate{PerSecond: 10, Burst: uint32(5 + rng.IntN(20))}
 	}
-	l.Sessions, l.Streams, l.Watches, l.Waits, l.Tasks = 2+rng.IntN(3), 2+rng.IntN(4), 1+rng.IntN(2), 1+rng.IntN(6), 5+rng.IntN(60)
+	l.Sessions, l.Streams, l.Watches, l.Waits, l.Tasks = 2+rng.IntN(3), 2+rng.IntN(4), 1+rng.IntN(2), 1+rng.IntN(6),
+		5+rng.IntN(60)
 	return l
 }
 
@@ -188,7 +190,8 @@ func (w *world) start(recovery engine.Recovery) {
 		w.Fatal(err)
 	}
 	l := &life{
-		Coordinator: c, listener: bufconn.Listen(1 << 20), web: bufconn.Listen(32 << 10), served: make(chan error, 1), clients: map[string]*client{},
+		Coordinator: c, listener: bufconn.Listen(1 << 20), web: bufconn.Listen(32 << 10), served: make(chan error, 1),
+		clients: map[string]*client{},
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop

@@ -33,7 +33,8 @@ var contents = []string{"one", "two", final}
 func spec(name string, ttl time.Duration) *lessorv1.TaskSpec {
 	return &lessorv1.TaskSpec{
 		Queue: queue, RunId: runID, IdempotencyKey: name,
-		HeartbeatInterval: durationpb.New(ttl / 2), HeartbeatTimeout: durationpb.New(ttl), CancelGrace: durationpb.New(3 * ttl / 2),
+		HeartbeatInterval: durationpb.New(ttl / 2), HeartbeatTimeout: durationpb.New(ttl),
+		CancelGrace: durationpb.New(3 * ttl / 2),
 		RetryPolicy: &lessorv1.RetryPolicy{
 			MaxAttempts: maxAttempts, MaxLosses: 1000,
 			InitialBackoff: durationpb.New(20 * time.Millisecond), MaxBackoff: durationpb.New(20 * time.Millisecond),
@@ -86,7 +87,8 @@ func cutOff(err error) error {
 }
 
 func (w *caller) lease(ctx context.Context, conn *grpc.ClientConn) (grants []op, err error) {
-	m, err := lessorv1.NewWorkerServiceClient(conn).Lease(ctx, &lessorv1.LeaseRequest{WorkerId: w.name, Queues: []string{queue}, MaxTasks: 1})
+	m, err := lessorv1.NewWorkerServiceClient(conn).Lease(ctx,
+		&lessorv1.LeaseRequest{WorkerId: w.name, Queues: []string{queue}, MaxTasks: 1})
 	for _, a := range m.GetAssignments() {
 		t := knownTask{a.GetTask().GetSpec().GetIdempotencyKey(), a.GetTask().GetTaskId()}
 		w.known.addLease(heldLease{t, a.GetLeaseId(), a.GetAttempt()})

@@ -36,7 +36,8 @@ var falsifications = map[string]func(*op) (answer, bool){
 		return answer{State: waiting}, o.Worker == "test" && o.Answer.Attempt > 0
 	},
 	"COMMITTED for a second report": func(o *op) (answer, bool) {
-		return answer{Verdict: "COMMITTED", Reason: "NONE", State: completed}, o.Kind == complete && o.Answer.Reason == "DUPLICATE_REPORT"
+		return answer{Verdict: "COMMITTED", Reason: "NONE", State: completed}, o.Kind == complete &&
+			o.Answer.Reason == "DUPLICATE_REPORT"
 	},
 	"COMMITTED, not replayed, for a repeat": func(o *op) (answer, bool) {
 		a := o.Answer
@@ -44,7 +45,8 @@ var falsifications = map[string]func(*op) (answer, bool){
 		return a, o.Answer.Replayed
 	},
 	"COMMITTED for a superseded attempt": func(o *op) (answer, bool) {
-		return answer{Verdict: "COMMITTED", Reason: "NONE", State: completed}, o.Kind == complete && o.Answer.Reason == "SUPERSEDED"
+		return answer{Verdict: "COMMITTED", Reason: "NONE", State: completed}, o.Kind == complete &&
+			o.Answer.Reason == "SUPERSEDED"
 	},
 	"another cause than the recorded one": func(o *op) (answer, bool) {
 		a := o.Answer

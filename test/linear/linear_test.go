@@ -52,7 +52,10 @@ func TestHistories(t *testing.T) {
 	counts, states, total := map[string]int{}, map[string]int{}, 0
 	var longest time.Duration
 	for i := range *histories {
-		h := &history{t: t, c: harness.NewCoordinator(t, t.TempDir()), seed: *seed + uint64(i*clients), counts: counts, states: states}
+		h := &history{
+			t: t, c: harness.NewCoordinator(t, t.TempDir()), seed: *seed + uint64(i*clients), counts: counts,
+			states: states,
+		}
 		if i%2 == 1 {
 			h.kills = killsPerCut
 		}
@@ -61,10 +64,12 @@ func TestHistories(t *testing.T) {
 		longest = max(longest, h.check())
 		h.checkTasks()
 		if h.unchecked > len(h.storedTasks)/10 {
-			t.Errorf("%d of %d tasks were not checked, because their histories dropped entries; want at most a tenth", h.unchecked, len(h.storedTasks))
+			t.Errorf("%d of %d tasks were not checked, because their histories dropped entries; want at most a tenth",
+				h.unchecked, len(h.storedTasks))
 		}
 		total += len(h.ops)
-		t.Logf("history %d: %d operations on %d tasks, %d kills, %d open; leases of %v", i, len(h.ops), len(h.storedTasks), h.kills, h.open(), h.ttl.Round(time.Millisecond))
+		t.Logf("history %d: %d operations on %d tasks, %d kills, %d open; leases of %v", i, len(h.ops),
+			len(h.storedTasks), h.kills, h.open(), h.ttl.Round(time.Millisecond))
 	}
 	t.Logf("%d operations; the longest check of a task took %v; answers: %v; tasks: %v", total, longest, counts, states)
 	requireAnswers(t, counts)
@@ -151,7 +156,8 @@ func (h *history) startClient(i int, stdin *os.File, calls chan<- struct{}) *har
 	return harness.Start(h.t, harness.Command{
 		Path: harness.Self(h.t),
 		Env: []string{
-			fmt.Sprintf("%s=client%d", clientName, i), fmt.Sprintf("%s=%d", clientSeed, h.seed+uint64(i)), fmt.Sprintf("%s=%d", clientCalls, callsEach),
+			fmt.Sprintf("%s=client%d", clientName, i), fmt.Sprintf("%s=%d", clientSeed, h.seed+uint64(i)),
+			fmt.Sprintf("%s=%d", clientCalls, callsEach),
 			fmt.Sprintf("%s=%v", clientTTL, h.ttl),
 		},
 		Stdin: stdin,

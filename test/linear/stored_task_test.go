@@ -80,7 +80,8 @@ func (t *storedTask) grantsWithoutAnswer(calls, openLeases []*op) (grants []*op)
 		for _, o := range openLeases { // ordered by the times of the calls
 			if o.Worker == e.GetActor() {
 				grants = append(grants, &op{
-					Kind: granted, Worker: o.Worker, Task: t.read.Task, Attempt: e.GetAttempt(), Call: o.Call, Return: t.read.Return,
+					Kind: granted, Worker: o.Worker, Task: t.read.Task, Attempt: e.GetAttempt(), Call: o.Call,
+					Return: t.read.Return,
 				})
 				break
 			}

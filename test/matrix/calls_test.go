@@ -46,7 +46,10 @@ var calls = map[string]callRow{
 		return &lessorv1.StartRequest{TaskId: n["task"], LeaseId: n["lease"], WorkerId: n["worker"], Traceparent: n["trace"]}
 	}},
 	"Heartbeat": {roles: working, goodRequest: func(n names) proto.Message {
-		return &lessorv1.HeartbeatRequest{TaskId: n["task"], LeaseId: n["lease"], WorkerId: n["worker"], Checkpoint: []byte(checkpointMark)}
+		return &lessorv1.HeartbeatRequest{
+			TaskId: n["task"], LeaseId: n["lease"], WorkerId: n["worker"],
+			Checkpoint: []byte(checkpointMark),
+		}
 	}},
 	"Complete": {roles: working, goodRequest: func(n names) proto.Message { return complete(n) }},
 	"Fail":     {roles: working, goodRequest: func(n names) proto.Message { return fail(n) }},
@@ -95,10 +98,16 @@ var calls = map[string]callRow{
 		return &lessorv1.KickWorkerRequest{WorkerId: n["worker"], Requeue: true}
 	}},
 	"InstallPackage": {roles: operating, changesMemory: true, goodRequest: func(n names) proto.Message {
-		return &lessorv1.InstallPackageRequest{Name: n["package"], Version: "1", Workers: &lessorv1.WorkerFilter{WorkerId: n["worker"]}}
+		return &lessorv1.InstallPackageRequest{
+			Name: n["package"], Version: "1",
+			Workers: &lessorv1.WorkerFilter{WorkerId: n["worker"]},
+		}
 	}},
 	"UninstallPackage": {roles: operating, changesMemory: true, goodRequest: func(n names) proto.Message {
-		return &lessorv1.UninstallPackageRequest{Name: n["package"], Version: "1", Workers: &lessorv1.WorkerFilter{WorkerId: n["worker"]}}
+		return &lessorv1.UninstallPackageRequest{
+			Name: n["package"], Version: "1",
+			Workers: &lessorv1.WorkerFilter{WorkerId: n["worker"]},
+		}
 	}},
 	"ListAuditEvents": {roles: operating, goodRequest: func(names) proto.Message { return &lessorv1.ListAuditEventsRequest{PageSize: 1} }},
 	// neither tenant may read the store of all
@@ -163,7 +172,8 @@ func callPlaces(t *testing.T) (places []*place) {
 		}
 		fields := fieldsOf(t, row.goodRequest(names{}).ProtoReflect())
 		places = append(places, &place{
-			name: name, action: name, roles: row.roles, declaringCredential: operator, unguarded: service == healthService, changesMemory: row.changesMemory,
+			name: name, action: name, roles: row.roles, declaringCredential: operator,
+			unguarded: service == healthService, changesMemory: row.changesMemory,
 			goodRequest: func(n names) request { return message{row.goodRequest(n)} },
 			fields:      fields, together: together(fields, func(field) bool { return true }),
 			send: func(h *host, c credential, r request) answer { return h.call(c, m, r.(message).Message) },

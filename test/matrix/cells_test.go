@@ -203,7 +203,8 @@ func isDistinctive(name string) bool { return len(name) >= len(acme) }
 // A short number is replaced only where it stands alone, not inside a random value.
 func TestReplaceNames(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"after":4}`: `{"after":<sequence>}`, "4": "<sequence>", "1-4": "1-4", `"lst_AQAA-4"`: `"lst_AQAA-4"`, "4-x": "4-x", "14": "14",
+		`{"after":4}`: `{"after":<sequence>}`, "4": "<sequence>", "1-4": "1-4", `"lst_AQAA-4"`: `"lst_AQAA-4"`,
+		"4-x": "4-x", "14": "14",
 	} {
 		if got := replaceNames(text, map[string]kind{"4": "sequence"}); got != want {
 			t.Errorf("without(%q) = %q, want %q", text, got, want)

@@ -57,7 +57,10 @@ func (e *environment) credentials() []credential {
 		{name: stranger, headers: bearer(e.tokens[evil+" operator"]), tenant: evil, role: auth.Operator},
 	}
 	for _, role := range roles {
-		all = append(all, credential{name: role.String(), headers: bearer(e.tokens[acme+" "+role.String()]), tenant: acme, role: role})
+		all = append(all, credential{
+			name: role.String(), headers: bearer(e.tokens[acme+" "+role.String()]),
+			tenant: acme, role: role,
+		})
 	}
 	return all
 }
@@ -109,7 +112,8 @@ func (e *environment) issueAll(t *testing.T, st store.Store) {
 	for _, tenant := range []string{acme, evil} {
 		for _, role := range roles {
 			name := tenant + " " + role.String()
-			e.parties[tenant]["token"] = e.issue(t, st, name, auth.Request{Tenant: tenant, Role: role, Subject: tenant + "-" + role.String()})
+			e.parties[tenant]["token"] = e.issue(t, st, name,
+				auth.Request{Tenant: tenant, Role: role, Subject: tenant + "-" + role.String()})
 		}
 	}
 	bad := auth.Request{Tenant: acme, Role: auth.Operator, Subject: acme + "-bad"}
@@ -134,7 +138,8 @@ func (e *environment) retire(t *testing.T, st *memstore.Store) {
 func (e *environment) revoke(t *testing.T, h *host, name string, use func(ctx context.Context)) {
 	t.Helper()
 	ctx := h.as(e.tokens[acme+" operator"])
-	made := must(h.auth.CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_OPERATOR, Subject: acme + "-bad"}))(t)
+	made := must(h.auth.CreateToken(ctx,
+		&lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_OPERATOR, Subject: acme + "-bad"}))(t)
 	e.tokens[name] = made.GetToken()
 	use(h.as(made.GetToken()))
 	must(h.auth.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: made.GetInfo().GetTokenId()}))(t)

@@ -89,7 +89,8 @@ func (h *host) audit() (all []*records.Audit) {
 	h.t.Helper()
 	for _, tenant := range []string{acme, evil} {
 		err := h.store.View(func(r store.Reader) error {
-			return records.Audits(r, store.AuditKey{Tenant: tenant}, func(a *records.Audit) bool { all = append(all, a); return true })
+			return records.Audits(r, store.AuditKey{Tenant: tenant},
+				func(a *records.Audit) bool { all = append(all, a); return true })
 		})
 		if err != nil {
 			h.t.Fatal(err)
@@ -142,9 +143,11 @@ func (h *host) entry(c cell, a *records.Audit) (summary, text string) {
 		tenant, subject = acme, acme+"-bad"
 	}
 	if a.Tenant != tenant || a.Action != c.action && a.Action != c.within || a.Subject != subject || a.Credential == "" || a.Peer == "" {
-		h.t.Errorf("%v: the entry in the audit is %+v, want tenant %s, action %s, subject %s, a credential and a peer", c, a, tenant, c.action, subject)
+		h.t.Errorf("%v: the entry in the audit is %+v, want tenant %s, action %s, subject %s, a credential and a peer",
+			c, a, tenant, c.action, subject)
 	}
-	text = fmt.Sprintf("audit: workspace %s object %s detail %s corr %s tasks %d", a.Workspace, a.Object, a.Detail, a.Corr, a.Tasks)
+	text = fmt.Sprintf("audit: workspace %s object %s detail %s corr %s tasks %d", a.Workspace, a.Object, a.Detail,
+		a.Corr, a.Tasks)
 	for _, secret := range append(h.secrets, h.environment.secrets...) {
 		if strings.Contains(text, secret) {
 			h.t.Errorf("%v: the audit has the secret %s: %s", c, secret, text)

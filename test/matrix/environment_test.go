@@ -90,8 +90,10 @@ func must[M any](m M, err error) func(*testing.T) M {
 // submit would return an existing task.
 func spec(n names) *lessorv1.TaskSpec {
 	return &lessorv1.TaskSpec{
-		Queue: n["queue"], Type: n["type"], Payload: []byte(payloadMark), RunId: n["run"], TaskKey: n["node"], AssetId: n["asset"],
-		Labels: map[string]string{"label": n["label"]}, ConcurrencyKey: n["concurrency"], ConcurrencyLimit: 100, FairnessKey: n["fairness"],
+		Queue: n["queue"], Type: n["type"], Payload: []byte(payloadMark), RunId: n["run"], TaskKey: n["node"],
+		AssetId: n["asset"],
+		Labels:  map[string]string{"label": n["label"]}, ConcurrencyKey: n["concurrency"], ConcurrencyLimit: 100,
+		FairnessKey:       n["fairness"],
 		HeartbeatInterval: durationpb.New(time.Hour), HeartbeatTimeout: durationpb.New(24 * time.Hour),
 		TraceMeta: &lessorv1.TraceMeta{HostNodeId: n["host"]},
 	}
@@ -170,7 +172,8 @@ func (e *environment) pages(t *testing.T, h *host, tenant string) {
 	n, ctx := e.parties[tenant], h.as(e.tokens[tenant+" operator"])
 	n["page"] = must(h.tasks.ListTasks(ctx, listTasks(n)))(t).GetNextPageToken()
 	n["page/ListQueues"] = must(h.admin.ListQueues(ctx, &lessorv1.ListQueuesRequest{PageSize: 1}))(t).GetNextPageToken()
-	n["page/ListAuditEvents"] = must(h.admin.ListAuditEvents(ctx, &lessorv1.ListAuditEventsRequest{PageSize: 1}))(t).GetNextPageToken()
+	n["page/ListAuditEvents"] = must(h.admin.ListAuditEvents(ctx,
+		&lessorv1.ListAuditEventsRequest{PageSize: 1}))(t).GetNextPageToken()
 	n["page/ListTokens"] = must(h.auth.ListTokens(ctx, &lessorv1.ListTokensRequest{PageSize: 1}))(t).GetNextPageToken()
 	for k, v := range n {
 		if v == "" {

@@ -27,7 +27,10 @@ var frames = map[string]func(n names) *lessorv1.SessionRequest{
 	},
 	"heartbeat": func(n names) *lessorv1.SessionRequest {
 		return &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Heartbeat{Heartbeat: &lessorv1.WorkerHeartbeat{
-			Healthy: true, Leases: []*lessorv1.HeartbeatRequest{{TaskId: n["task"], LeaseId: n["lease"], Checkpoint: []byte(checkpointMark)}},
+			Healthy: true, Leases: []*lessorv1.HeartbeatRequest{{
+				TaskId: n["task"], LeaseId: n["lease"],
+				Checkpoint: []byte(checkpointMark),
+			}},
 		}}}
 	},
 	"reports start": func(n names) *lessorv1.SessionRequest {
@@ -88,7 +91,10 @@ func framePlaces(t *testing.T) (places []*place) {
 			t.Errorf("frame %s: declare in frames a good one", kind)
 			continue
 		}
-		p := &place{name: kind, action: "Session", roles: working, declaringCredential: operator, changesMemory: kind == "handshake", send: (*host).frame}
+		p := &place{
+			name: kind, action: "Session", roles: working, declaringCredential: operator,
+			changesMemory: kind == "handshake", send: (*host).frame,
+		}
 		if kind == "pkg_event" { // the only frame with an entry of its own in the audit
 			p.within = "PkgEvent"
 		}
@@ -98,7 +104,10 @@ func framePlaces(t *testing.T) (places []*place) {
 			return frameRequest{message{m}, n["worker"]}
 		}
 		p.fields = fieldsOf(t, p.goodRequest(names{}).(frameRequest).ProtoReflect())
-		p.together = together(p.fields, func(f field) bool { return len(f.path) > 1 && (f.path[0] != "sender" || kind == "handshake") })
+		p.together = together(p.fields, func(f field) bool {
+			return len(f.path) > 1 &&
+				(f.path[0] != "sender" || kind == "handshake")
+		})
 		places = append(places, p)
 	}
 	if len(places) != len(frames) {
@@ -172,7 +181,8 @@ func (s *stream) answer(from int) (a answer) {
 	}
 	slices.SortFunc(all, func(a, b answer) int { return strings.Compare(a.text, b.text) })
 	for _, one := range all {
-		a.summary, a.text, a.randomValues = append(a.summary, one.summary...), a.text+one.text, append(a.randomValues, one.randomValues...)
+		a.summary, a.text, a.randomValues = append(a.summary, one.summary...), a.text+one.text,
+			append(a.randomValues, one.randomValues...)
 	}
 	if s.ended {
 		a.end(s.err)

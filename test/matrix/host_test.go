@@ -68,7 +68,10 @@ func (e *environment) onHost(t *testing.T, do func(h *host)) {
 
 func (e *environment) openOver(t *testing.T, st *memstore.Store) *host {
 	t.Helper()
-	h := &host{environment: e, t: t, store: st, parties: map[string]names{}, refusalAudited: map[string]bool{}, served: make(chan error, 1)}
+	h := &host{
+		environment: e, t: t, store: st, parties: map[string]names{}, refusalAudited: map[string]bool{},
+		served: make(chan error, 1),
+	}
 	for tenant, n := range e.parties {
 		h.parties[tenant] = maps.Clone(n)
 	}

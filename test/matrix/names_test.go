@@ -26,7 +26,8 @@ func namesOf(tenant string) names {
 	} {
 		n[k] = tenant + "-" + string(k)
 	}
-	n["trace"] = "00-" + strings.Repeat(map[string]string{acme: "a", evil: "e", void: "d", nemo: "b"}[tenant], 32) + "-00f067aa0ba902b7-01"
+	n["trace"] = "00-" + strings.Repeat(map[string]string{acme: "a", evil: "e", void: "d", nemo: "b"}[tenant],
+		32) + "-00f067aa0ba902b7-01"
 	return n
 }
 

@@ -19,7 +19,8 @@ func TestPathsSimilarToCallsAreRefused(t *testing.T) {
 	e.onHost(t, func(h *host) {
 		const path = lessorv1.AuthService_RotateKey_FullMethodName
 		for _, trick := range []string{
-			path + "/", "/" + path, path + "?", path + "#", path + "%00", path + " ", path + ";x", strings.ToLower(path), strings.ToUpper(path),
+			path + "/", "/" + path, path + "?", path + "#", path + "%00", path + " ", path + ";x",
+			strings.ToLower(path), strings.ToUpper(path),
 			strings.Replace(path, "/RotateKey", "//RotateKey", 1), strings.Replace(path, "/RotateKey", "/./RotateKey", 1),
 			strings.Replace(path, "/RotateKey", "%2FRotateKey", 1), strings.Replace(path, "/RotateKey", "/rotateKey", 1),
 			"/grpc.health.v1.Health/.." + path, "/grpc.health.v1.Health/Check" + path, "/AuthService/RotateKey", "/.lessor.v1.AuthService/RotateKey",

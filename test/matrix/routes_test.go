@@ -87,7 +87,10 @@ func routePlaces(t *testing.T, doc document) (places, callbackPlaces []*place) {
 				t.Errorf("%s: declare in routes who may use it, with a good body", name)
 				continue
 			}
-			p := &place{name: name, action: row.call, roles: row.roles, declaringCredential: operator, send: (*host).request, web: true}
+			p := &place{
+				name: name, action: row.call, roles: row.roles, declaringCredential: operator,
+				send: (*host).request, web: true,
+			}
 			p.goodRequest = func(n names) request {
 				r := &webRequest{method: strings.ToUpper(method), path: path, params: map[string]string{"task_id": n["task"]}}
 				if row.body != nil {

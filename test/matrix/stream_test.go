@@ -48,7 +48,8 @@ func (s *stream) send(m *lessorv1.SessionRequest) {
 func (s *stream) open(tenant, worker, instance string) {
 	from := &lessorv1.Sender{Role: "worker", Id: worker}
 	s.send(&lessorv1.SessionRequest{
-		Id: "1", Tenant: tenant, Sender: from, Payload: &lessorv1.SessionRequest_Handshake{Handshake: handshake(worker, instance)},
+		Id: "1", Tenant: tenant, Sender: from,
+		Payload: &lessorv1.SessionRequest_Handshake{Handshake: handshake(worker, instance)},
 	})
 	s.send(&lessorv1.SessionRequest{
 		Id: "2", Tenant: tenant, Sender: from, Payload: &lessorv1.SessionRequest_Register{Register: registration("nothing")},

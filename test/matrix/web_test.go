@@ -41,7 +41,10 @@ func (r *webRequest) set(path []string, value string) {
 // lists has the members that are lists of names or of objects; dictionaries those whose members
 // have free names.
 var (
-	lists        = map[string]bool{"queues": true, "types": true, "middlewareChain": true, "resourceRefs": true, "artifacts": true, "tasks": true}
+	lists = map[string]bool{
+		"queues": true, "types": true, "middlewareChain": true, "resourceRefs": true,
+		"artifacts": true, "tasks": true,
+	}
 	dictionaries = map[string]bool{"labels": true}
 )
 

@@ -31,7 +31,9 @@ type fleet struct {
 	shutDown context.CancelFunc
 }
 
-func startFleet(ctx context.Context, t *testing.T, addr string, n int, handle func(context.Context) error, opts ...grpc.DialOption) *fleet {
+func startFleet(
+	ctx context.Context, t *testing.T, addr string, n int, handle func(context.Context) error, opts ...grpc.DialOption,
+) *fleet {
 	t.Helper()
 	f := &fleet{t: t, handle: handle, seen: witness.New()}
 	ctx, f.shutDown = context.WithCancel(ctx)

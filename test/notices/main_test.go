@@ -44,7 +44,10 @@ func TestNoticesOfParts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a := part{name: "a v1", root: filepath.Join(dir, "a"), dirs: []string{filepath.Join(dir, "a/in/x"), filepath.Join(dir, "a/in")}}
+	a := part{
+		name: "a v1", root: filepath.Join(dir, "a"),
+		dirs: []string{filepath.Join(dir, "a/in/x"), filepath.Join(dir, "a/in")},
+	}
 	b := part{name: "b v2", root: filepath.Join(dir, "b"), dirs: []string{filepath.Join(dir, "b")}}
 	text, err := notices([]part{a, b})
 	if err != nil {

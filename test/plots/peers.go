@@ -30,7 +30,8 @@ type ratio struct {
 // chart draws rates in one panel and costs in another one, on axes of the same length.
 func (c *comparison) chart() chart.Chart {
 	var values []float64
-	rates, costs := chart.Panel{Heading: "lessor / peer, more is better"}, chart.Panel{Heading: "lessor / peer, less is better"}
+	rates, costs := chart.Panel{Heading: "lessor / peer, more is better"},
+		chart.Panel{Heading: "lessor / peer, less is better"}
 	for i := range c.Rows {
 		r := &c.Rows[i]
 		if r.Ratio == nil {
@@ -58,7 +59,8 @@ func (r *ratio) bar() chart.Bar {
 		tone = chart.Bad
 	}
 	return chart.Bar{
-		Label: r.Measure + ": " + r.Peer, Value: r.Ratio.Median, Low: r.Ratio.Min, High: r.Ratio.Max, Mark: r.Asked, Tone: tone,
+		Label: r.Measure + ": " + r.Peer, Value: r.Ratio.Median, Low: r.Ratio.Min, High: r.Ratio.Max,
+		Mark: r.Asked, Tone: tone,
 		Text: fmt.Sprintf("%.2g (%.2g..%.2g)", r.Ratio.Median, r.Ratio.Min, r.Ratio.Max),
 	}
 }

@@ -45,7 +45,8 @@ func TestNewerStore(t *testing.T) {
 	raiseFormat(t, dir)
 	before := read(t, file)
 	known := store.Current().Format()
-	checkRefused(t, harness.Command{Args: serve(dir)}, fmt.Sprintf(`the store has format %d, but this version of Lessor reads only formats up to %d:`, known+1, known))
+	checkRefused(t, harness.Command{Args: serve(dir)},
+		fmt.Sprintf(`the store has format %d, but this version of Lessor reads only formats up to %d:`, known+1, known))
 	if !bytes.Equal(before, read(t, file)) {
 		t.Error("the store was changed")
 	}

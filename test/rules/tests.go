@@ -42,7 +42,10 @@ const attribute = "rules"
 // readTests reads the stream to its end, and prints meanwhile which packages have passed, and what
 // tests have printed that failed.
 func readTests(stream io.Reader, out io.Writer) (*tests, error) {
-	t := &tests{declared: map[string][]string{}, void: map[string]bool{}, passed: map[string]bool{}, output: map[string][]byte{}}
+	t := &tests{
+		declared: map[string][]string{}, void: map[string]bool{}, passed: map[string]bool{},
+		output: map[string][]byte{},
+	}
 	for lines := json.NewDecoder(stream); ; {
 		var e event
 		switch err := lines.Decode(&e); {

@@ -38,7 +38,10 @@ type job struct {
 // Nothing runs yet.
 func newJob(t *testing.T, lines int, script string, args ...string) *job {
 	t.Helper()
-	j := &job{t: t, rand: rand.New(rand.NewPCG(*seed, 0)), dir: t.TempDir(), bell: make(chan struct{}, 1), committed: map[string]int{}}
+	j := &job{
+		t: t, rand: rand.New(rand.NewPCG(*seed, 0)), dir: t.TempDir(), bell: make(chan struct{}, 1),
+		committed: map[string]int{},
+	}
 	for i := range lines {
 		j.lines = append(j.lines, fmt.Sprintf("line-%d", i))
 	}
@@ -235,7 +238,8 @@ func (j *job) finish() {
 	}
 	// Only what was under way at a kill may run again: at most jobs commands for each kill.
 	if again := len(starts) - len(j.lines); again > jobs**kills {
-		j.t.Errorf("%d starts of %d lines, want at most %d more starts than lines: %d kills of %d commands each", len(starts), len(j.lines), jobs**kills, *kills, jobs)
+		j.t.Errorf("%d starts of %d lines, want at most %d more starts than lines: %d kills of %d commands each",
+			len(starts), len(j.lines), jobs**kills, *kills, jobs)
 	}
 }
 

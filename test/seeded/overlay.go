@@ -57,7 +57,10 @@ func (m *mistake) overlay(dir string) (string, error) {
 // fails reports whether the test fails. It is an error if the code does not compile, or the test
 // does not exist.
 func (m *mistake) fails(overlay, pkg, test string) (bool, error) {
-	args := []string{"test", "-vet=off", "-count=1", "-timeout=60s", "-overlay", overlay, "-ldflags=-s -w", "-run", "^" + test + "$", "-v"}
+	args := []string{
+		"test", "-vet=off", "-count=1", "-timeout=60s", "-overlay", overlay, "-ldflags=-s -w",
+		"-run", "^" + test + "$", "-v",
+	}
 	// The packages that are compiled only for this mistake are not optimized, because the test runs
 	// only for a moment.
 	args = append(args, "-gcflags=./"+filepath.Dir(m.file)+"=-N -l", "-gcflags="+m.pkg+"=-N -l", pkg)

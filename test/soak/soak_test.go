@@ -31,7 +31,8 @@ import (
 
 var (
 	soakFor  = flag.Duration("soak.for", 10*time.Minute, "how long the load lasts; at least four minutes")
-	profiles = flag.String("soak.profiles", "", "directory for heap profiles: start.pb.gz, half.pb.gz, end.pb.gz; their differences tell what has grown")
+	profiles = flag.String("soak.profiles", "",
+		"directory for heap profiles: start.pb.gz, half.pb.gz, end.pb.gz; their differences tell what has grown")
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }
@@ -148,10 +149,12 @@ func report(t *testing.T, all []sample) {
 	t.Logf("%8s %10s %10s %6s %12s %12s", "at", "heap KiB", "goroutines", "files", "in use KiB", "store KiB")
 	for i := 0; i < len(all); i += len(all) / 20 {
 		s := all[i]
-		t.Logf("%8s %10.0f %10.0f %6.0f %12.0f %12.0f", s.at.Round(time.Second), s.heap/1024, s.goroutines, s.files, s.storeUse/1024, s.storeAll/1024)
+		t.Logf("%8s %10.0f %10.0f %6.0f %12.0f %12.0f", s.at.Round(time.Second), s.heap/1024, s.goroutines, s.files,
+			s.storeUse/1024, s.storeAll/1024)
 	}
 	for _, m := range measures {
-		t.Logf("%-12s rises by %.0f over the second half, from %.0f", m.name, slope(all[len(all)/2:], m.of), m.of(all[len(all)/2]))
+		t.Logf("%-12s rises by %.0f over the second half, from %.0f", m.name, slope(all[len(all)/2:], m.of),
+			m.of(all[len(all)/2]))
 	}
 }
 
@@ -227,7 +230,10 @@ func get(t *testing.T, c *harness.Coordinator, path string) map[string]float64 {
 func load(t *testing.T, c *harness.Coordinator) (l *loader, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	l = &loader{t: t, ctx: ctx, tasks: lessorv1.NewTaskServiceClient(c.Conn()), workers: lessorv1.NewWorkerServiceClient(c.Conn())}
+	l = &loader{
+		t: t, ctx: ctx, tasks: lessorv1.NewTaskServiceClient(c.Conn()),
+		workers: lessorv1.NewWorkerServiceClient(c.Conn()),
+	}
 	for _, do := range []struct {
 		every time.Duration
 		what  func(i int) error
@@ -289,8 +295,9 @@ func (l *loader) repeat(every time.Duration, do func(i int) error) {
 
 func (l *loader) submit(i int) error {
 	spec := &lessorv1.TaskSpec{
-		Queue: []string{"sdk", "hand"}[i%2], Payload: make([]byte, i*37%2000), Retention: durationpb.New(retention), HeartbeatTimeout: durationpb.New(heartbeatTimeout),
-		RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 2, InitialBackoff: durationpb.New(10 * time.Millisecond)},
+		Queue: []string{"sdk", "hand"}[i%2], Payload: make([]byte, i*37%2000), Retention: durationpb.New(retention),
+		HeartbeatTimeout: durationpb.New(heartbeatTimeout),
+		RetryPolicy:      &lessorv1.RetryPolicy{MaxAttempts: 2, InitialBackoff: durationpb.New(10 * time.Millisecond)},
 	}
 	if i%5 == 0 {
 		spec.ConcurrencyKey, spec.ConcurrencyLimit = fmt.Sprint("k", i%3), 1
@@ -312,7 +319,11 @@ func (l *loader) workByHand(i int) error {
 		if err != nil || i%50 == 7 {
 			break
 		}
-		_, err = l.workers.Complete(l.ctx, &lessorv1.CompleteRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Output: a.GetTask().GetSpec().GetPayload()})
+		_, err = l.workers.Complete(l.ctx,
+			&lessorv1.CompleteRequest{
+				TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(),
+				Output: a.GetTask().GetSpec().GetPayload(),
+			})
 		l.done.Add(1)
 	}
 	return err

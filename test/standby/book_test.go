@@ -86,7 +86,10 @@ func (b *book) produce(ctx context.Context, tasks lessorv1.TaskServiceClient) {
 // work completes tasks until a call gets no answer.
 func (b *book) work(ctx context.Context, t *testing.T, worker string, workers lessorv1.WorkerServiceClient) {
 	for {
-		got, err := workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: worker, Queues: []string{queue}, MaxTasks: 4, Wait: durationpb.New(time.Second)})
+		got, err := workers.Lease(ctx, &lessorv1.LeaseRequest{
+			WorkerId: worker, Queues: []string{queue}, MaxTasks: 4,
+			Wait: durationpb.New(time.Second),
+		})
 		if err != nil {
 			return
 		}
@@ -122,7 +125,8 @@ func (b *book) compare(ctx context.Context, t *testing.T, tasks lessorv1.TaskSer
 		case !bytes.Equal(task.GetSpec().GetPayload(), payload):
 			t.Errorf("task %s has the payload %q, want %q", id, task.GetSpec().GetPayload(), payload)
 		case b.outputs[id] != nil && !bytes.Equal(task.GetOutput(), b.outputs[id]):
-			t.Errorf("task %s was COMMITTED with output %q, and is %v with %q", id, b.outputs[id], task.GetState(), task.GetOutput())
+			t.Errorf("task %s was COMMITTED with output %q, and is %v with %q", id, b.outputs[id], task.GetState(),
+				task.GetOutput())
 			lost++
 		case b.cancelled[id] && task.GetState() != lessorv1.TaskState_TASK_STATE_CANCELLED:
 			t.Errorf("the cancel of task %s was acknowledged, and it is %v", id, task.GetState())

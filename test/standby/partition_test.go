@@ -165,7 +165,8 @@ func (p *pair) suffer(f fault, short bool, random *rand.Rand) {
 	p.begin(f)
 	if short {
 		if f.silent {
-			p.awaitStatus(f.name+": results still wait", func(m *lessorv1.GetStatusResponse) bool { return !m.GetWaitsForStandby() })
+			p.awaitStatus(f.name+": results still wait",
+				func(m *lessorv1.GetStatusResponse) bool { return !m.GetWaitsForStandby() })
 		}
 		p.awaitMore(20)
 	}

@@ -54,7 +54,9 @@ type leaseLife struct {
 
 // Check fails the test if the histories of the tasks do not fit what the workers saw. It calls fate
 // for each lease that was lost, with the process in which its handler began; empty if none did.
-func (w *Witness) Check(t testing.TB, tasks []*lessorv1.Task, fate func(a Attempt, process string, why lessorv1.Reason)) *Sum {
+func (w *Witness) Check(
+	t testing.TB, tasks []*lessorv1.Task, fate func(a Attempt, process string, why lessorv1.Reason),
+) *Sum {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,7 +119,8 @@ func readHistory(t testing.TB, task *lessorv1.Task, lives map[Attempt]*leaseLife
 		}
 	}
 	if completions != 1 || task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED || task.GetHistoryDropped() > 0 {
-		t.Errorf("A5: task %s is %v, and was completed %d times: %v", task.GetTaskId(), task.GetState(), completions, task.GetHistory())
+		t.Errorf("A5: task %s is %v, and was completed %d times: %v", task.GetTaskId(), task.GetState(),
+			completions, task.GetHistory())
 	}
 }
 
@@ -140,7 +143,8 @@ func (s *attemptSeen) check(t testing.TB, a Attempt, l *leaseLife) {
 	}
 	for _, v := range s.verdicts {
 		if (v == lessorv1.Verdict_VERDICT_COMMITTED) != l.committed && len(s.starts) > 0 {
-			t.Errorf("A6, A10: the worker was told %v for attempt %v, but the history says completed: %v", v, a, l.committed)
+			t.Errorf("A6, A10: the worker was told %v for attempt %v, but the history says completed: %v", v,
+				a, l.committed)
 		}
 	}
 }

@@ -82,7 +82,8 @@ func NewWithConfig(conn grpc.ClientConnInterface, cfg Config) *Client {
 	ctx, stop := context.WithCancel(context.Background())
 	tasks, trouble := lessorv1.NewTaskServiceClient(conn), newTrouble(cfg)
 	c := &Client{
-		tasks: tasks, waits: newWaits(tasks, trouble), trouble: trouble, wake: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
+		tasks: tasks, waits: newWaits(tasks, trouble), trouble: trouble, wake: make(chan struct{}, 1),
+		stop: stop, done: make(chan struct{}),
 	}
 	go (&sender{client: c}).run(ctx)
 	return c

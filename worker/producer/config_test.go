@@ -111,7 +111,8 @@ func (h handling) Handle(context.Context, slog.Record) error {
 
 // The end of a connection because of its age, once an hour, is not told.
 func TestLogIsQuietWhenConnectionsAge(t *testing.T) {
-	aged := status.Error(codes.Unavailable, `closing transport due to: connection error: desc = "error reading from server: EOF", received prior goaway: code: NO_ERROR, debug data: "max_age"`)
+	aged := status.Error(codes.Unavailable,
+		`closing transport due to: connection error: desc = "error reading from server: EOF", received prior goaway: code: NO_ERROR, debug data: "max_age"`)
 	withTaskService(t, &scripted{frames: []int{0, 1}, end: aged}, func(t *testing.T, conn *grpc.ClientConn) {
 		var log bytes.Buffer
 		p := producer.NewWithConfig(conn, producer.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})

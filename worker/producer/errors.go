@@ -29,7 +29,8 @@ func contextEnded(ctx context.Context, what string, err error) error {
 	if err == nil {
 		return st.Err()
 	}
-	return status.Errorf(st.Code(), "%s; %s failed: %s", st.Message(), what, connecting.Why(status.Convert(err).Message()))
+	return status.Errorf(st.Code(), "%s; %s failed: %s", st.Message(), what,
+		connecting.Why(status.Convert(err).Message()))
 }
 
 // outcomeUnknown returns the error for calls that were in progress when err came: it is unknown
@@ -39,7 +40,8 @@ func outcomeUnknown(err error) error {
 	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
 		return err
 	}
-	return status.Errorf(codes.Unavailable, "it is unknown whether the task was created: %v", status.Convert(err).Message())
+	return status.Errorf(codes.Unavailable, "it is unknown whether the task was created: %v",
+		status.Convert(err).Message())
 }
 
 // takesNone reports whether err says that the coordinator takes no submits at present, so that no
@@ -106,7 +108,8 @@ func statusOf(e itemError, message, field string, metadata map[string]string) er
 // invalid returns the status with which a coordinator refuses a field.
 func invalid(field, format string, args ...any) error {
 	message := field + ": " + fmt.Sprintf(format, args...)
-	return withDetails(status.New(codes.InvalidArgument, message), detail.ErrorInfo(codeInvalid), violation(message, field))
+	return withDetails(status.New(codes.InvalidArgument, message), detail.ErrorInfo(codeInvalid),
+		violation(message, field))
 }
 
 // codeInvalid is the code of a request with a wrong field.

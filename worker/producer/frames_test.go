@@ -24,7 +24,9 @@ type answering struct {
 	answer func(*lessorv1.SubmitStreamRequest) []*lessorv1.SubmitResult
 }
 
-func (a *answering) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
+func (a *answering) SubmitStream(
+	stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse],
+) error {
 	for {
 		req, err := stream.Recv()
 		if err != nil {
@@ -37,7 +39,10 @@ func (a *answering) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.Submit
 }
 
 // withAnswers runs a test with a producer of such a coordinator, in a bubble of fake time.
-func withAnswers(t *testing.T, answer func(*lessorv1.SubmitStreamRequest) []*lessorv1.SubmitResult, test func(t *testing.T, p *producer.Client)) {
+func withAnswers(
+	t *testing.T, answer func(*lessorv1.SubmitStreamRequest) []*lessorv1.SubmitResult,
+	test func(t *testing.T, p *producer.Client),
+) {
 	t.Helper()
 	withTaskService(t, &answering{answer: answer}, func(t *testing.T, conn *grpc.ClientConn) {
 		p := producer.New(conn)

@@ -32,7 +32,9 @@ type scripted struct {
 	accepts bool  // it sends its headers before it reads a frame
 }
 
-func (s *scripted) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
+func (s *scripted) SubmitStream(
+	stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse],
+) error {
 	frames := s.frames[0]
 	s.frames = s.frames[1:]
 	if s.accepts {
@@ -143,7 +145,9 @@ type renewing struct {
 	after  error
 }
 
-func (s *renewing) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
+func (s *renewing) SubmitStream(
+	stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse],
+) error {
 	if s.expire == 0 && s.after != nil {
 		return s.after
 	}
@@ -271,7 +275,9 @@ type restarting struct {
 	wait           time.Duration
 }
 
-func (s *restarting) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
+func (s *restarting) SubmitStream(
+	stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse],
+) error {
 	if s.streams++; s.streams == 1 {
 		_, _ = stream.Recv()
 		return errAway
@@ -336,7 +342,9 @@ type stopping struct {
 	ends   bool   // the stream
 }
 
-func (s *stopping) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
+func (s *stopping) SubmitStream(
+	stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse],
+) error {
 	for {
 		if _, err := stream.Recv(); err != nil {
 			return nil //nolint:nilerr // the client has gone

@@ -28,7 +28,9 @@ type timed struct {
 	opened  []time.Time
 }
 
-func (c *timed) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c *timed) NewStream(
+	ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	c.opened = append(c.opened, time.Now())
 	if len(c.opened) <= c.refused {
 		return nil, errAway

@@ -35,7 +35,9 @@ type counting struct {
 	frames int
 }
 
-func (c *counting) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c *counting) NewStream(
+	ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	s, err := c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
 	return &countingStream{s, c}, err
 }
@@ -147,9 +149,11 @@ func TestRefusalFailsOnlyItsCall(t *testing.T) {
 					}
 					return
 				}
-				_, err = lessorv1.NewTaskServiceClient(c.Conn()).SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: test.spec})
+				_, err = lessorv1.NewTaskServiceClient(c.Conn()).SubmitTask(t.Context(),
+					&lessorv1.SubmitTaskRequest{Task: test.spec})
 				if want := status.Convert(err); st.Code() != want.Code() || st.Message() != want.Message() || !slices.EqualFunc(st.Details(), want.Details(), equal) {
-					t.Errorf("%s: Submit = %v %v, want what SubmitTask returns: %v %v", name, st, st.Details(), want, want.Details())
+					t.Errorf("%s: Submit = %v %v, want what SubmitTask returns: %v %v", name, st, st.Details(), want,
+						want.Details())
 				}
 			})
 			wg.Go(func() {
@@ -174,7 +178,9 @@ type cutting struct {
 	answers atomic.Int32
 }
 
-func (c *cutting) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c *cutting) NewStream(
+	ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	s, err := c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
 	return &cuttingStream{s, c}, err
 }
@@ -220,7 +226,8 @@ func TestRestartsNeitherLoseNorRepeatTasks(t *testing.T) {
 					keyOf[r.GetTaskId()] = strconv.Itoa(i)
 					mu.Unlock()
 				case key != "" || status.Code(err) != codes.Unavailable:
-					t.Errorf("call %d with idempotency key %q: Submit = %v, want success, or UNAVAILABLE without a key", i, key, err)
+					t.Errorf("call %d with idempotency key %q: Submit = %v, want success, or UNAVAILABLE without a key",
+						i, key, err)
 				}
 			})
 		}
@@ -260,7 +267,9 @@ type slow struct {
 	open chan struct{}
 }
 
-func (c *slow) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c *slow) NewStream(
+	ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	<-c.open
 	return c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
 }
@@ -323,7 +332,9 @@ type hanging struct {
 	letGo chan struct{}
 }
 
-func (h hanging) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (h hanging) NewStream(
+	ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	return h.ClientConnInterface.NewStream(ctx, desc, method, append(opts, grpc.PerRPCCredentials(h))...)
 }
 

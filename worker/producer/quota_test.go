@@ -30,7 +30,8 @@ import (
 func withQuota(t *testing.T, l quota.Limits, test func(t *testing.T, conn *grpc.ClientConn)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		co, err := coordinator.New(memstore.New(), coordinator.Config{Logger: slog.New(slog.DiscardHandler), Quotas: quota.Config{Tenant: l}})
+		co, err := coordinator.New(memstore.New(),
+			coordinator.Config{Logger: slog.New(slog.DiscardHandler), Quotas: quota.Config{Tenant: l}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,7 +19,8 @@ func TestResult(t *testing.T) {
 			TaskId: "t", State: lessorv1.TaskState_TASK_STATE_FAILED, Error: earlier,
 		},
 		"task t is FAILED: DEADLINE_EXCEEDED": {
-			TaskId: "t", State: lessorv1.TaskState_TASK_STATE_FAILED, Reason: lessorv1.Reason_REASON_DEADLINE_EXCEEDED, Error: earlier,
+			TaskId: "t", State: lessorv1.TaskState_TASK_STATE_FAILED, Reason: lessorv1.Reason_REASON_DEADLINE_EXCEEDED,
+			Error: earlier,
 		},
 		"task t is CANCELLED: not needed": {
 			TaskId: "t", State: lessorv1.TaskState_TASK_STATE_CANCELLED, CancelReason: "not needed", Error: earlier,

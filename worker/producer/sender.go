@@ -294,7 +294,8 @@ func (s *stream) answerOldest(results []*lessorv1.SubmitResult) error {
 	}
 	if len(frame) != len(results) {
 		s.misfit = frame
-		return status.Errorf(codes.Internal, "an answer has %d results, but its frame has %d specs", len(results), len(frame))
+		return status.Errorf(codes.Internal, "an answer has %d results, but its frame has %d specs",
+			len(results), len(frame))
 	}
 	if !s.hasAnswer {
 		s.hasAnswer = true

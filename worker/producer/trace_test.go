@@ -24,7 +24,10 @@ func TestSubmitKeepsItsTrace(t *testing.T) {
 	}}, func(t *testing.T, conn *grpc.ClientConn) {
 		p := producer.New(conn)
 		defer func() { _ = p.Close() }()
-		span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
+		span := trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2},
+			TraceFlags: trace.FlagsSampled,
+		})
 		inSpan := trace.ContextWithSpanContext(t.Context(), span)
 		spec := &lessorv1.TaskSpec{Queue: "q", TaskKey: "in a span"}
 		if _, err := p.Submit(inSpan, spec); err != nil {

@@ -155,7 +155,8 @@ func (s *streams) GetTask(context.Context, *lessorv1.GetTaskRequest) (*lessorv1.
 // a credential, a task that somebody has retried. Anything else is its error, and so is a
 // credential that was refused at once. A task that is too large for the stream comes from GetTask.
 func TestWaitTriesAgain(t *testing.T) {
-	full, err := status.New(codes.ResourceExhausted, "full").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Minute)})
+	full, err := status.New(codes.ResourceExhausted,
+		"full").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Minute)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +166,10 @@ func TestWaitTriesAgain(t *testing.T) {
 	}
 	const completed, ready = lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_READY
 	done := &lessorv1.AwaitedTask{State: completed, Task: &lessorv1.Task{State: completed}}
-	noRoom := &lessorv1.AwaitedTask{Error: &lessorv1.AwaitError{Status: int32(codes.ResourceExhausted), Code: "E.QUOTA.WAITS", RetryAfter: durationpb.New(time.Minute)}}
+	noRoom := &lessorv1.AwaitedTask{Error: &lessorv1.AwaitError{
+		Status: int32(codes.ResourceExhausted),
+		Code:   "E.QUOTA.WAITS", RetryAfter: durationpb.New(time.Minute),
+	}}
 	ended := stream{answers: []*lessorv1.AwaitedTask{done}}
 	large := &lessorv1.AwaitedTask{State: completed}
 	for name, test := range map[string]struct {
@@ -184,7 +188,11 @@ func TestWaitTriesAgain(t *testing.T) {
 		"credential has ended":  {list: []stream{{began: true, end: status.Error(codes.Unauthenticated, "expired")}, ended}, calls: 2},
 		"credential is refused": {list: []stream{{end: status.Error(codes.Unauthenticated, "unknown")}, ended}, want: codes.Unauthenticated, calls: 1},
 		"refused again": {
-			list: []stream{{began: true, end: status.Error(codes.Unauthenticated, "expired")}, {end: status.Error(codes.Unauthenticated, "expired")}, ended},
+			list: []stream{
+				{began: true, end: status.Error(codes.Unauthenticated, "expired")},
+				{end: status.Error(codes.Unauthenticated, "expired")},
+				ended,
+			},
 			want: codes.Unauthenticated, calls: 2,
 		},
 		"role is refused":  {list: []stream{{end: status.Error(codes.PermissionDenied, "no")}, ended}, want: codes.PermissionDenied, calls: 1},
@@ -346,7 +354,9 @@ type held struct {
 	goOn chan struct{}
 }
 
-func (c held) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c held) NewStream(
+	ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	<-c.goOn
 	return c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
 }

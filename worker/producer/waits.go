@@ -51,7 +51,10 @@ type answer struct {
 }
 
 func newWaits(tasks lessorv1.TaskServiceClient, trouble *trouble) *waits {
-	return &waits{tasks: tasks, trouble: trouble, wake: make(chan struct{}, 1), of: map[string][]*wait{}, changed: map[string]struct{}{}}
+	return &waits{
+		tasks: tasks, trouble: trouble, wake: make(chan struct{}, 1), of: map[string][]*wait{},
+		changed: map[string]struct{}{},
+	}
 }
 
 // wait returns the answer about a task; the zero answer if ctx ends before.

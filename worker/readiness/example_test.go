@@ -31,7 +31,10 @@ func Example() {
 		_ = pool.Failed(ctx, err.Error()) // the process ends anyway
 		return
 	}
-	err = pool.Ready(ctx, readiness.Ready{Endpoint: "http://127.0.0.1:8001", VRAMUsedBytes: used, SlotsTotal: 4, ModelRef: "llama"})
+	err = pool.Ready(ctx, readiness.Ready{
+		Endpoint: "http://127.0.0.1:8001", VRAMUsedBytes: used, SlotsTotal: 4,
+		ModelRef: "llama",
+	})
 	if err != nil { // "409 Conflict: ...": there is another process of this name, or this one is to stop
 		fmt.Fprintln(os.Stderr, "error:", err)
 		return

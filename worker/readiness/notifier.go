@@ -73,7 +73,10 @@ func (n *Notifier) WorkerID() string { return n.worker }
 func (n *Notifier) Ready(ctx context.Context, r Ready) error {
 	return n.notify(ctx, []string{"ready"}, &notification{
 		Status: "ready", Endpoint: r.Endpoint, VRAMUsedBytes: r.VRAMUsedBytes,
-		Capabilities: &capabilities{GPUDevice: n.gpu, SlotsTotal: r.SlotsTotal, ModelRef: r.ModelRef, EngineVersion: r.EngineVersion},
+		Capabilities: &capabilities{
+			GPUDevice: n.gpu, SlotsTotal: r.SlotsTotal, ModelRef: r.ModelRef,
+			EngineVersion: r.EngineVersion,
+		},
 	})
 }
 
@@ -85,7 +88,8 @@ func (n *Notifier) Draining(ctx context.Context) error {
 // Failed says that the process cannot become ready, or go on. The supervisor stops it, and starts
 // another one after a wait. reason is for people, and cut to 1,024 bytes.
 func (n *Notifier) Failed(ctx context.Context, reason string) error {
-	return n.notify(ctx, []string{url.PathEscape(n.worker), "failed"}, &notification{Status: "failed", Message: clip(reason, maxReason)})
+	return n.notify(ctx, []string{url.PathEscape(n.worker), "failed"},
+		&notification{Status: "failed", Message: clip(reason, maxReason)})
 }
 
 // notify sends a notification of this worker while no other is on its way. The error names the

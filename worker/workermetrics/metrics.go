@@ -42,15 +42,22 @@ func New() *Metrics {
 			// those of the coordinator's lessor_result_latency_seconds
 			Buckets: prometheus.ExponentialBuckets(1e-3, 4, 13),
 		}, []string{"outcome"}),
-		verdicts:   counters("lessor_worker_verdicts_total", "Verdicts on the outcomes of tasks, by kind of outcome, verdict and reason.", "kind", "verdict", "reason"),
+		verdicts: counters("lessor_worker_verdicts_total",
+			"Verdicts on the outcomes of tasks, by kind of outcome, verdict and reason.", "kind", "verdict", "reason"),
 		heartbeats: counter("lessor_worker_heartbeats_sent_total", "Heartbeats that were sent."),
-		degraded:   counter("lessor_worker_heartbeats_degraded_total", "Heartbeats that were sent while the worker drained or got no new work."),
-		errors:     counters("lessor_worker_errors_total", "Errors that concern the operator of the worker, by kind.", "error"),
+		degraded: counter("lessor_worker_heartbeats_degraded_total",
+			"Heartbeats that were sent while the worker drained or got no new work."),
+		errors: counters("lessor_worker_errors_total",
+			"Errors that concern the operator of the worker, by kind.", "error"),
 	}
-	m.slots = prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lessor_worker_slots", Help: "Handlers that may run at once; 0 if the program does not say."},
+	m.slots = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "lessor_worker_slots",
+		Help: "Handlers that may run at once; 0 if the program does not say.",
+	},
 		func() float64 { return float64(m.slotCount.Load()) })
 	m.noNewWork = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "lessor_worker_no_new_work", Help: "1 while the coordinator gives the worker no new work, for example because its memory is nearly full.",
+		Name: "lessor_worker_no_new_work",
+		Help: "1 while the coordinator gives the worker no new work, for example because its memory is nearly full.",
 	}, func() float64 {
 		if m.withheld.Load() {
 			return 1
@@ -82,7 +89,8 @@ func (m *Metrics) begin() {
 		m.errors.WithLabelValues(k)
 	}
 	for _, k := range []lessorv1.ReportKind{
-		lessorv1.ReportKind_REPORT_KIND_COMPLETE, lessorv1.ReportKind_REPORT_KIND_FAIL, lessorv1.ReportKind_REPORT_KIND_RELEASE,
+		lessorv1.ReportKind_REPORT_KIND_COMPLETE, lessorv1.ReportKind_REPORT_KIND_FAIL,
+		lessorv1.ReportKind_REPORT_KIND_RELEASE,
 	} {
 		m.verdict(k, lessorv1.Verdict_VERDICT_COMMITTED, lessorv1.Reason_REASON_NONE)
 	}
@@ -95,7 +103,10 @@ func (m *Metrics) verdict(k lessorv1.ReportKind, v lessorv1.Verdict, r lessorv1.
 }
 
 func (m *Metrics) parts() []prometheus.Collector {
-	return []prometheus.Collector{m.connected, m.noNewWork, m.slots, m.inflight, m.durations, m.verdicts, m.heartbeats, m.degraded, m.errors}
+	return []prometheus.Collector{
+		m.connected, m.noNewWork, m.slots, m.inflight, m.durations, m.verdicts,
+		m.heartbeats, m.degraded, m.errors,
+	}
 }
 
 // Describe implements prometheus.Collector.

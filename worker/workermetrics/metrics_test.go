@@ -30,7 +30,8 @@ func (m *Metrics) page(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	w := httptest.NewRecorder()
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w,
+		httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 	if w.Code != http.StatusOK {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
@@ -85,12 +86,14 @@ func TestMetricsOfASession(t *testing.T) {
 			}
 			return nil, nil
 		})
-		m.want(t, "before", "connected 0", "slots 7", "heartbeats_sent_total 0", `verdicts_total{kind="complete",reason="NONE",verdict="COMMITTED"} 0`,
+		m.want(t, "before", "connected 0", "slots 7", "heartbeats_sent_total 0",
+			`verdicts_total{kind="complete",reason="NONE",verdict="COMMITTED"} 0`,
 			`task_duration_seconds_count{outcome="completed"} 0`, `errors_total{error="undelivered"} 0`)
 		c.Run(w)
 		submit := func(typ string) string {
 			return c.Submit(&lessorv1.TaskSpec{
-				Queue: "q", Type: typ, CancelGrace: durationpb.New(time.Minute), RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 1},
+				Queue: "q", Type: typ, CancelGrace: durationpb.New(time.Minute),
+				RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 1},
 			})
 		}
 		wait := func(id string) {
@@ -100,15 +103,18 @@ func TestMetricsOfASession(t *testing.T) {
 		}
 		id := submit("")
 		time.Sleep(time.Second)
-		m.want(t, "while a handler runs", "connected 1", "no_new_work 0", "tasks_inflight 1", `task_duration_seconds_count{outcome="completed"} 0`)
+		m.want(t, "while a handler runs", "connected 1", "no_new_work 0", "tasks_inflight 1",
+			`task_duration_seconds_count{outcome="completed"} 0`)
 		wait(id)
 		m.want(t, "a task has completed", "tasks_inflight 0", `task_duration_seconds_sum{outcome="completed"} 2`,
 			`verdicts_total{kind="complete",reason="NONE",verdict="COMMITTED"} 1`)
 
 		wait(submit("fails"))
-		m.want(t, "a task has failed", `task_duration_seconds_count{outcome="failed"} 1`, `verdicts_total{kind="fail",reason="NONE",verdict="COMMITTED"} 1`)
+		m.want(t, "a task has failed", `task_duration_seconds_count{outcome="failed"} 1`,
+			`verdicts_total{kind="fail",reason="NONE",verdict="COMMITTED"} 1`)
 		wait(submit("gives back"))
-		m.want(t, "a task was given back", `task_duration_seconds_count{outcome="failed"} 2`, `verdicts_total{kind="release",reason="NONE",verdict="COMMITTED"} 1`)
+		m.want(t, "a task was given back", `task_duration_seconds_count{outcome="failed"} 2`,
+			`verdicts_total{kind="release",reason="NONE",verdict="COMMITTED"} 1`)
 
 		id = submit("stops")
 		time.Sleep(10 * time.Second)
@@ -119,7 +125,8 @@ func TestMetricsOfASession(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		c.LoseLease(id)
 		synctest.Wait()
-		m.want(t, "a lease was lost", `task_duration_seconds_sum{outcome="lost"} 10`, `task_duration_seconds_count{outcome="stopped"} 1`)
+		m.want(t, "a lease was lost", `task_duration_seconds_sum{outcome="lost"} 10`,
+			`task_duration_seconds_count{outcome="stopped"} 1`)
 		wait(id)
 
 		time.Sleep(5 * time.Minute)
@@ -181,7 +188,8 @@ func TestDegradedHeartbeats(t *testing.T) {
 		if step.why != "" {
 			withheld = 1
 		}
-		m.want(t, step.why, fmt.Sprint("no_new_work ", withheld), fmt.Sprint("heartbeats_sent_total ", i+1), fmt.Sprint("heartbeats_degraded_total ", step.degraded))
+		m.want(t, step.why, fmt.Sprint("no_new_work ", withheld), fmt.Sprint("heartbeats_sent_total ", i+1),
+			fmt.Sprint("heartbeats_degraded_total ", step.degraded))
 	}
 }
 

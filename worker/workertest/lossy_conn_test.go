@@ -84,7 +84,9 @@ func (f *fates) addTo(sum map[fate]int) {
 }
 
 // NewStream opens a session on a lossyStream.
-func (l *lossyConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (l *lossyConn) NewStream(
+	ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	ctx, cut := context.WithCancel(ctx)
 	stream, err := l.ClientConnInterface.NewStream(ctx, desc, method, opts...)
 	if err != nil {

@@ -38,8 +38,9 @@ func TestHandlerSeesItsTask(t *testing.T) {
 		})
 		c.Run(w)
 		id := c.Submit(&lessorv1.TaskSpec{
-			Queue: "q", Priority: 7, IdempotencyKey: "key", FairnessKey: "fair", RunId: "run", AttemptTimeout: durationpb.New(time.Hour),
-			RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 2},
+			Queue: "q", Priority: 7, IdempotencyKey: "key", FairnessKey: "fair", RunId: "run",
+			AttemptTimeout: durationpb.New(time.Hour),
+			RetryPolicy:    &lessorv1.RetryPolicy{MaxAttempts: 2},
 		})
 		if state := c.Wait(id).GetState(); state != lessorv1.TaskState_TASK_STATE_FAILED {
 			t.Errorf("state = %v, want FAILED", state)
@@ -76,7 +77,8 @@ func TestRetryAtOnce(t *testing.T) {
 		began := time.Now()
 		task := c.Do(&lessorv1.TaskSpec{Queue: "q"})
 		if took := time.Since(began); task.GetState() != lessorv1.TaskState_TASK_STATE_FAILED || task.GetFailures() != 5 || took > time.Second {
-			t.Errorf("state %v after %d failures and %v, want FAILED after 5 within 1s", task.GetState(), task.GetFailures(), took)
+			t.Errorf("state %v after %d failures and %v, want FAILED after 5 within 1s", task.GetState(),
+				task.GetFailures(), took)
 		}
 	})
 }

@@ -327,8 +327,12 @@ func (c *Coordinator) Submit(spec *lessorv1.TaskSpec) (taskID string) {
 // initial_backoff. It does not shorten what a handler asks for with worker.RetryAfter.
 func (c *Coordinator) RetryAtOnce(queue string) {
 	c.tb.Helper()
-	policy := &lessorv1.RetryPolicy{InitialBackoff: durationpb.New(time.Millisecond), MaxBackoff: durationpb.New(time.Millisecond)}
-	_, err := lessorv1.NewAdminServiceClient(c.inside).UpdateQueue(c.tb.Context(), &lessorv1.UpdateQueueRequest{Name: queue, RetryPolicy: policy})
+	policy := &lessorv1.RetryPolicy{
+		InitialBackoff: durationpb.New(time.Millisecond),
+		MaxBackoff:     durationpb.New(time.Millisecond),
+	}
+	_, err := lessorv1.NewAdminServiceClient(c.inside).UpdateQueue(c.tb.Context(),
+		&lessorv1.UpdateQueueRequest{Name: queue, RetryPolicy: policy})
 	if err != nil {
 		c.tb.Fatalf("workertest: queue %s: %v", queue, err)
 	}
@@ -425,7 +429,8 @@ func (c *Coordinator) LoseLease(taskID string) {
 		c.tb.Fatalf("workertest: task %s has no lease to lose: no worker holds it", taskID)
 	}
 	_, err := lessorv1.NewAdminServiceClient(c.inside).KickWorker(c.tb.Context(), &lessorv1.KickWorkerRequest{
-		WorkerId: l.GetWorkerId(), SessionId: l.GetSessionId(), Requeue: true, RetryAfter: durationpb.New(0), Reason: "LoseLease was called",
+		WorkerId: l.GetWorkerId(), SessionId: l.GetSessionId(), Requeue: true, RetryAfter: durationpb.New(0),
+		Reason: "LoseLease was called",
 	})
 	if err != nil {
 		c.tb.Fatalf("workertest: lose the lease of task %s: %v", taskID, err)
@@ -457,7 +462,9 @@ func (c *Coordinator) ExpireLease(taskID string) {
 }
 
 // wantEvent waits for an event in the history of an attempt, for ExpireLease.
-func (c *Coordinator) wantEvent(taskID string, attempt uint32, want lessorv1.HistoryEventType) (found *lessorv1.HistoryEvent) {
+func (c *Coordinator) wantEvent(
+	taskID string, attempt uint32, want lessorv1.HistoryEventType,
+) (found *lessorv1.HistoryEvent) {
 	c.tb.Helper()
 	err := c.watch(taskID, func(event *lessorv1.WatchTaskResponse) bool {
 		if h := event.GetHistory(); h.GetType() == want && h.GetAttempt() == attempt {

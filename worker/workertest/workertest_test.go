@@ -128,7 +128,8 @@ func TestFailures(t *testing.T) {
 		task := c.Do(spec())
 		wantState(t, task, failed)
 		if task.GetAttempt() != 1 || task.GetError().GetCategory() != worker.Infrastructure || task.GetError().GetMessage() != "no way" {
-			t.Errorf("error = %v after %d attempts, want INFRASTRUCTURE with %q after 1", task.GetError(), task.GetAttempt(), "no way")
+			t.Errorf("error = %v after %d attempts, want INFRASTRUCTURE with %q after 1", task.GetError(),
+				task.GetAttempt(), "no way")
 		}
 		s := spec()
 		s.Type, s.RetryPolicy = "panic", &lessorv1.RetryPolicy{MaxAttempts: 2}
@@ -282,7 +283,8 @@ func TestRestartsUnderLoad(t *testing.T) {
 			task := c.Wait(id)
 			wantState(t, task, completed)
 			if task.GetAttempt() != 1 || task.GetLosses() != 0 {
-				t.Errorf("%d attempts and %d losses, want 1 and 0; history %v", task.GetAttempt(), task.GetLosses(), task.GetHistory())
+				t.Errorf("%d attempts and %d losses, want 1 and 0; history %v", task.GetAttempt(), task.GetLosses(),
+					task.GetHistory())
 			}
 		}
 	})
@@ -359,7 +361,8 @@ func TestRollingRestart(t *testing.T) {
 			task := c.Wait(id)
 			wantState(t, task, completed)
 			if task.GetAttempt() != 1 || task.GetLosses() != 0 {
-				t.Errorf("%d attempts and %d losses, want 1 and 0; history %v", task.GetAttempt(), task.GetLosses(), task.GetHistory())
+				t.Errorf("%d attempts and %d losses, want 1 and 0; history %v", task.GetAttempt(), task.GetLosses(),
+					task.GetHistory())
 			}
 		}
 	})
@@ -382,7 +385,8 @@ func TestLongOutage(t *testing.T) {
 		task := c.Wait(id)
 		wantState(t, task, completed)
 		if cause := <-causes; !errors.Is(cause, worker.ErrLeaseLost) || task.GetAttempt() != 1 || task.GetLosses() != 0 {
-			t.Errorf("the handler was stopped with %v; %d attempts and %d losses, want %v, 1 and 0", cause, task.GetAttempt(), task.GetLosses(), worker.ErrLeaseLost)
+			t.Errorf("the handler was stopped with %v; %d attempts and %d losses, want %v, 1 and 0", cause,
+				task.GetAttempt(), task.GetLosses(), worker.ErrLeaseLost)
 		}
 	})
 }
@@ -395,7 +399,9 @@ type brittleConn struct {
 	cut    context.CancelFunc
 }
 
-func (b *brittleConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (b *brittleConn) NewStream(
+	ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.broken {
@@ -454,7 +460,8 @@ func TestTaskThatKillsItsWorkersAtOnce(t *testing.T) {
 		processes.Wait()
 		wantState(t, task, failed)
 		if task.GetReason() != lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT || !task.GetQuarantined() || task.GetLosses() != 2 {
-			t.Errorf("reason %v, quarantined %v, %d losses; want HEARTBEAT_TIMEOUT, true and 2", task.GetReason(), task.GetQuarantined(), task.GetLosses())
+			t.Errorf("reason %v, quarantined %v, %d losses; want HEARTBEAT_TIMEOUT, true and 2", task.GetReason(),
+				task.GetQuarantined(), task.GetLosses())
 		}
 		if deaths > 3 {
 			t.Errorf("%d workers died, want at most one more than the 2 losses", deaths)
@@ -550,7 +557,8 @@ func TestManyTasks(t *testing.T) {
 			req := &lessorv1.BatchSubmitTasksRequest{}
 			for i := range 1000 {
 				n := batch*1000 + i
-				req.Tasks = append(req.Tasks, &lessorv1.TaskSpec{Queue: "q", Type: "work", RunId: "r", Payload: []byte{byte(n), byte(n >> 8)}})
+				req.Tasks = append(req.Tasks,
+					&lessorv1.TaskSpec{Queue: "q", Type: "work", RunId: "r", Payload: []byte{byte(n), byte(n >> 8)}})
 			}
 			if _, err := client.BatchSubmitTasks(t.Context(), req); err != nil {
 				t.Fatal(err)
@@ -624,7 +632,8 @@ func TestDrainedWorkerIsNoFailure(t *testing.T) {
 				if !stuck {
 					close(release)
 				}
-				_, err := lessorv1.NewAdminServiceClient(c.Conn()).DrainWorker(t.Context(), &lessorv1.DrainWorkerRequest{WorkerId: "w"})
+				_, err := lessorv1.NewAdminServiceClient(c.Conn()).DrainWorker(t.Context(),
+					&lessorv1.DrainWorkerRequest{WorkerId: "w"})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -35,7 +35,8 @@ func (AccessRules) NeedsNoCredential(method string) bool {
 func (b AccessRules) Allows(role auth.Role, method string) bool {
 	_, row, _ := strings.Cut(b.text, "\n| "+role.String()+" | ")
 	row, _, _ = strings.Cut(row, " |\n")
-	return role == auth.Operator || path.Base(method) == "ServerReflectionInfo" || strings.Contains(row, "`"+path.Base(method)+"`")
+	return role == auth.Operator || path.Base(method) == "ServerReflectionInfo" ||
+		strings.Contains(row, "`"+path.Base(method)+"`")
 }
 
 // RouteRule says who may use a route.

@@ -10,7 +10,9 @@ import (
 )
 
 // ReceiveBackup reads a backup to its end.
-func ReceiveBackup(stream lessorv1.AdminService_BackupClient) (begin *lessorv1.BackupBegin, data []byte, end *lessorv1.BackupEnd, err error) {
+func ReceiveBackup(
+	stream lessorv1.AdminService_BackupClient,
+) (begin *lessorv1.BackupBegin, data []byte, end *lessorv1.BackupEnd, err error) {
 	for {
 		m, err := stream.Recv()
 		switch {

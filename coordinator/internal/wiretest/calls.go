@@ -63,7 +63,9 @@ func (r *Rig) streams() map[string]bool {
 }
 
 // AuditEvents returns the entries of the audit that req selects, from all pages.
-func (r *Rig) AuditEvents(ctx context.Context, t *testing.T, req *lessorv1.ListAuditEventsRequest) (all []*lessorv1.AuditEvent) {
+func (r *Rig) AuditEvents(
+	ctx context.Context, t *testing.T, req *lessorv1.ListAuditEventsRequest,
+) (all []*lessorv1.AuditEvent) {
 	t.Helper()
 	for {
 		page, err := r.Admin.ListAuditEvents(ctx, req)
@@ -102,7 +104,8 @@ func (r *Rig) HealthStatus(t *testing.T) healthv1.HealthCheckResponse_ServingSta
 // Cancel cancels the task of a.
 func (r *Rig) Cancel(t *testing.T, a *lessorv1.Assignment) {
 	t.Helper()
-	_, err := r.Tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: a.GetTask().GetTaskId(), Reason: "not needed"})
+	_, err := r.Tasks.CancelTask(t.Context(),
+		&lessorv1.CancelTaskRequest{TaskId: a.GetTask().GetTaskId(), Reason: "not needed"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,8 @@ func (r *Rig) Issue(t *testing.T, tenant string, role auth.Role) (token, id stri
 // IssueFor is like Issue, with this lifetime.
 func (r *Rig) IssueFor(t *testing.T, tenant string, role auth.Role, life time.Duration) (token, id string) {
 	t.Helper()
-	token, made, err := r.Gate.Keyring().Create(t.Context(), auth.Request{Tenant: tenant, Role: role, Subject: tenant + "-" + role.String(), Life: life}, time.Now())
+	token, made, err := r.Gate.Keyring().Create(t.Context(),
+		auth.Request{Tenant: tenant, Role: role, Subject: tenant + "-" + role.String(), Life: life}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,10 @@ func WithCertificates(t *testing.T, test func(t *testing.T, r *Rig, cert *x509.C
 		}
 	})
 	in := func(name string) certs.Files {
-		return certs.Files{Cert: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+"-key.pem"), CA: filepath.Join(dir, "ca.pem")}
+		return certs.Files{
+			Cert: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+"-key.pem"),
+			CA: filepath.Join(dir, "ca.pem"),
+		}
 	}
 	server, err := certs.Server(in("server"), slog.Default())
 	if err != nil {
@@ -139,7 +143,11 @@ func WithCertificates(t *testing.T, test func(t *testing.T, r *Rig, cert *x509.C
 	ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}, TLS: server}, func(t *testing.T, r *Rig) {
 		mine := *r
 		if mine.Conn, err = grpc.NewClient("passthrough:///coordinator",
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.Listener.DialContext(ctx) }),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn,
+				error,
+			) {
+				return r.Listener.DialContext(ctx)
+			}),
 			grpc.WithTransportCredentials(client), grpc.WithAuthority("localhost")); err != nil {
 			t.Fatal(err)
 		}

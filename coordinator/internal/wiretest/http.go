@@ -157,7 +157,8 @@ func (w *HTTPClient) Lease(token, queue string) HTTPLease {
 // follows the attempt in the body.
 func (w *HTTPClient) Callback(verb string, a *lessorv1.Assignment, more string) HTTPResponse {
 	w.T.Helper()
-	return w.PostCallback(verb, a.GetTask().GetTaskId(), a.GetTaskToken(), fmt.Sprintf(`{"attempt": %d%s}`, a.GetAttempt(), more))
+	return w.PostCallback(verb, a.GetTask().GetTaskId(), a.GetTaskToken(),
+		fmt.Sprintf(`{"attempt": %d%s}`, a.GetAttempt(), more))
 }
 
 // PostCallback makes a callback with this body.

@@ -53,7 +53,10 @@ func WantDescribed(t *testing.T, method, path string, status int, body map[strin
 	path, _, _ = strings.Cut(path, "?")
 	for template, methods := range d.Paths {
 		pattern := regexp.MustCompile("^" + strings.ReplaceAll(template, "{task_id}", "[a-z0-9]+") + "$")
-		route, known := methods[map[string]string{http.MethodGet: "get", http.MethodPost: "post", http.MethodDelete: "delete"}[method]]
+		route, known := methods[map[string]string{
+			http.MethodGet: "get", http.MethodPost: "post",
+			http.MethodDelete: "delete",
+		}[method]]
 		if !known || !pattern.MatchString(path) {
 			continue
 		}

@@ -37,7 +37,8 @@ func OpenGate(t testing.TB) *gate.Gate {
 // ContextAfterGate returns the context that a call has after the gate has let it in.
 func ContextAfterGate(ctx context.Context, t testing.TB) (in context.Context) {
 	t.Helper()
-	_, err := OpenGate(t).Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: lessorv1.AdminService_GetStatus_FullMethodName},
+	_, err := OpenGate(t).Unary(ctx, nil,
+		&grpc.UnaryServerInfo{FullMethod: lessorv1.AdminService_GetStatus_FullMethodName},
 		func(ctx context.Context, _ any) (any, error) {
 			in = ctx
 			return nil, nil
@@ -68,7 +69,8 @@ func WantQuotaError(t *testing.T, err error, l quota.Limit, of, value string) ti
 func WantTasksQuota(t *testing.T, err error, most, used, asked int) {
 	t.Helper()
 	wantQuotaError(t, err, map[string]string{
-		"limit": "tasks", "of": "tenant", "value": strconv.Itoa(most), "used": strconv.Itoa(used), "asked": strconv.Itoa(asked),
+		"limit": "tasks", "of": "tenant", "value": strconv.Itoa(most), "used": strconv.Itoa(used),
+		"asked": strconv.Itoa(asked),
 	})
 }
 
@@ -76,7 +78,8 @@ func WantTasksQuota(t *testing.T, err error, most, used, asked int) {
 func wantQuotaError(t *testing.T, err error, want map[string]string) time.Duration {
 	t.Helper()
 	st := status.Convert(err)
-	info, wait := detail.Of[*errdetails.ErrorInfo](st), detail.Of[*errdetails.RetryInfo](st).GetRetryDelay().AsDuration()
+	info, wait := detail.Of[*errdetails.ErrorInfo](st),
+		detail.Of[*errdetails.RetryInfo](st).GetRetryDelay().AsDuration()
 	name := strings.ToUpper(want["limit"])
 	want["code"] = "E.QUOTA." + name
 	if st.Code() != codes.ResourceExhausted || info.GetReason() != "QUOTA_"+name || !maps.Equal(info.GetMetadata(), want) || wait <= 0 {

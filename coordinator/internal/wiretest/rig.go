@@ -168,7 +168,8 @@ func (r *Rig) Lease(t *testing.T) *lessorv1.Assignment {
 // Start reports by a unary call that the task of a begins.
 func (r *Rig) Start(t *testing.T, a *lessorv1.Assignment) {
 	t.Helper()
-	res, err := r.Workers.Start(t.Context(), &lessorv1.StartRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
+	res, err := r.Workers.Start(t.Context(),
+		&lessorv1.StartRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
 	if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 		t.Fatalf("start: %v (%v), want COMMITTED", res, err)
 	}

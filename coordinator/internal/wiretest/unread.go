@@ -23,4 +23,8 @@ func LeaveUnread(conn context.Context) {
 }
 
 // NoCredential limits calls that have shown no credential that could end.
-var NoCredential = sendlimit.Limiter{UntilEnded: func(ctx context.Context) (context.Context, func()) { return ctx, func() {} }}
+var NoCredential = sendlimit.Limiter{UntilEnded: func(ctx context.Context) (context.Context,
+	func(),
+) {
+	return ctx, func() {}
+}}

@@ -14,7 +14,9 @@ import (
 
 // WatchAll returns all events of a watch, and its error. A watch that ends with status OK has no
 // error.
-func WatchAll(ctx context.Context, r *Rig, req *lessorv1.WatchTaskRequest) (all []*lessorv1.WatchTaskResponse, err error) {
+func WatchAll(
+	ctx context.Context, r *Rig, req *lessorv1.WatchTaskRequest,
+) (all []*lessorv1.WatchTaskResponse, err error) {
 	stream, err := r.Tasks.WatchTask(ctx, req)
 	for err == nil {
 		var e *lessorv1.WatchTaskResponse
@@ -51,7 +53,9 @@ func EventNames(events []*lessorv1.WatchTaskResponse) string {
 
 // WatchInBackground starts a watch. stop ends the watch, if it has not ended, and returns its
 // events.
-func WatchInBackground(t *testing.T, r *Rig, req *lessorv1.WatchTaskRequest) (stop func() []*lessorv1.WatchTaskResponse) {
+func WatchInBackground(
+	t *testing.T, r *Rig, req *lessorv1.WatchTaskRequest,
+) (stop func() []*lessorv1.WatchTaskResponse) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan []*lessorv1.WatchTaskResponse, 1)
 	go func() {

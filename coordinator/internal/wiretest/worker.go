@@ -137,7 +137,9 @@ func (c RawBytesCodec) Marshal(v any) (mem.BufferSlice, error) {
 func (worker *Worker) NewFrame(payload proto.Message) *lessorv1.SessionRequest {
 	worker.sentFrames++
 	m := &lessorv1.SessionRequest{
-		Id: worker.Name + "-" + strconv.Itoa(worker.sentFrames), Tenant: cmp.Or(worker.Tenant, gate.DefaultTenant), Sender: &lessorv1.Sender{Role: "worker", Id: worker.Name},
+		Id:     worker.Name + "-" + strconv.Itoa(worker.sentFrames),
+		Tenant: cmp.Or(worker.Tenant, gate.DefaultTenant),
+		Sender: &lessorv1.Sender{Role: "worker", Id: worker.Name},
 	}
 	if payload != nil {
 		SetPayload(m, payload)
@@ -334,7 +336,9 @@ func (worker *Worker) Report(reports ...*lessorv1.Report) []*lessorv1.ReportVerd
 }
 
 // ReportWithAck is like report, and its frame also acknowledges the frame acked.
-func (worker *Worker) ReportWithAck(acked *lessorv1.SessionResponse, reports ...*lessorv1.Report) []*lessorv1.ReportVerdict {
+func (worker *Worker) ReportWithAck(
+	acked *lessorv1.SessionResponse, reports ...*lessorv1.Report,
+) []*lessorv1.ReportVerdict {
 	worker.T.Helper()
 	f := worker.NewFrame(&lessorv1.Reports{Reports: reports})
 	f.Ack = &lessorv1.Ack{For: acked.GetId()}
@@ -378,7 +382,8 @@ func Started(a *lessorv1.Assignment) *lessorv1.Report {
 // Completed returns a Complete report under the lease of a, with this output.
 func Completed(a *lessorv1.Assignment, output string) *lessorv1.Report {
 	return &lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: &lessorv1.CompleteRequest{
-		TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), ReportId: "of " + a.GetTask().GetTaskId(), Output: []byte(output),
+		TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), ReportId: "of " + a.GetTask().GetTaskId(),
+		Output: []byte(output),
 	}}}
 }
 
@@ -464,14 +469,19 @@ func WantContains(t *testing.T, what, got, word string) {
 func Feedback(a *lessorv1.Assignment, stage string, words ...string) *lessorv1.FeedbackItem {
 	m := &lessorv1.FeedbackItem{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Stage: stage, Progress: 0.5}
 	for i, w := range words {
-		m.Chunks = append(m.Chunks, &lessorv1.FeedbackChunk{Channel: "out", Index: uint64(i), Body: &lessorv1.FeedbackChunk_Text{Text: w}})
+		m.Chunks = append(m.Chunks, &lessorv1.FeedbackChunk{
+			Channel: "out", Index: uint64(i),
+			Body: &lessorv1.FeedbackChunk_Text{Text: w},
+		})
 	}
 	return m
 }
 
 // OpenSessionWith opens and registers a session, and returns its worker and its accept. change may
 // change the handshake.
-func (r *Rig) OpenSessionWith(t *testing.T, name string, slots uint32, change func(*lessorv1.Handshake)) (*Worker, *lessorv1.Accept) {
+func (r *Rig) OpenSessionWith(
+	t *testing.T, name string, slots uint32, change func(*lessorv1.Handshake),
+) (*Worker, *lessorv1.Accept) {
 	t.Helper()
 	worker := r.OpenStream(t, name)
 	h := HandshakeOf(name)

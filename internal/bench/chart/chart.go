@@ -170,7 +170,10 @@ func layPanel(panel Panel, y int) panelAt {
 	laid := panelAt{Heading: textAt{panel.Heading, y + rowSize}, Top: y + headSize}
 	laid.Bottom = laid.Top + len(panel.Bars)*rowSize
 	for _, tick := range panel.Axis.Ticks {
-		laid.Ticks = append(laid.Ticks, tickAt{panel.Axis.x(tick.At), float64(laid.Top - 6), tick.Label, tick.At == panel.Axis.Origin})
+		laid.Ticks = append(laid.Ticks, tickAt{
+			panel.Axis.x(tick.At), float64(laid.Top - 6), tick.Label,
+			tick.At == panel.Axis.Origin,
+		})
 	}
 	for i, bar := range panel.Bars {
 		laid.Bars = append(laid.Bars, layBar(panel.Axis, bar, float64(laid.Top+i*rowSize)))
