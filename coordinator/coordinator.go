@@ -101,10 +101,16 @@ func (c *Coordinator) openEngine(st store.Store) (err error) {
 	c.tracer = tracing.New(cfg.TracerProvider)
 	c.unreported = &unreportedLog{log: cfg.Logger}
 	c.engine, err = engine.Open(c.feed, engine.Config{
-		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: c.events(),
-		DiskFull: cfg.DiskFull, DiskSpent: cfg.DiskSpent, StoreGone: cfg.StoreGone,
-		MaxTasks: func(tenant string) int { return c.quotas.Most(tenant, quota.Tasks) },
-		Wall:     cfg.Wall, FakeTime: cfg.fakeTime,
+		Limits:       cfg.Limits,
+		Recovery:     cfg.Recovery,
+		ResourceWait: cfg.Sessions.ResourceWait,
+		Events:       c.events(),
+		DiskFull:     cfg.DiskFull,
+		DiskSpent:    cfg.DiskSpent,
+		StoreGone:    cfg.StoreGone,
+		MaxTasks:     func(tenant string) int { return c.quotas.Most(tenant, quota.Tasks) },
+		Wall:         cfg.Wall,
+		FakeTime:     cfg.fakeTime,
 	})
 	if err != nil {
 		return err
@@ -151,13 +157,29 @@ func (c *Coordinator) newServices() (err error) {
 	c.sessions = session.NewRegistry()
 	c.submitLimiter = submitlimit.New(int(withinMemory(int64(mostSubmitBytes))), cfg.maxMessage(), c.stopping.Done())
 	c.services, err = service.New(service.Deps{
-		Engine: c.engine, Store: c.feed, Gate: c.gate, Quotas: c.quotas, SubmitLimiter: c.submitLimiter,
-		Sessions: c.sessions, Assigner: c.assigner, Feed: c.feed,
-		Limits: cfg.Limits, SessionConfig: cfg.Sessions, MaxMessage: cfg.maxMessage(), Version: cfg.Version,
-		BackupTimeout: cfg.Backup.Timeout, BackupStall: cfg.Backup.Stall, StandbyWait: cfg.Standbys.Wait,
-		Logger:   cfg.Logger,
-		DiskFull: cfg.DiskFull, DiskSpent: cfg.DiskSpent, DiskRoom: cfg.DiskRoom, StoreGone: cfg.StoreGone,
-		ShowBackups: c.metrics.showBackups, Stopping: c.stopping, Following: c.following,
+		Engine:        c.engine,
+		Store:         c.feed,
+		Gate:          c.gate,
+		Quotas:        c.quotas,
+		SubmitLimiter: c.submitLimiter,
+		Sessions:      c.sessions,
+		Assigner:      c.assigner,
+		Feed:          c.feed,
+		Limits:        cfg.Limits,
+		SessionConfig: cfg.Sessions,
+		MaxMessage:    cfg.maxMessage(),
+		Version:       cfg.Version,
+		BackupTimeout: cfg.Backup.Timeout,
+		BackupStall:   cfg.Backup.Stall,
+		StandbyWait:   cfg.Standbys.Wait,
+		Logger:        cfg.Logger,
+		DiskFull:      cfg.DiskFull,
+		DiskSpent:     cfg.DiskSpent,
+		DiskRoom:      cfg.DiskRoom,
+		StoreGone:     cfg.StoreGone,
+		ShowBackups:   c.metrics.showBackups,
+		Stopping:      c.stopping,
+		Following:     c.following,
 	})
 	return err
 }

@@ -63,7 +63,9 @@ func (c *Coordinator) newGRPC(through chain) *grpc.Server {
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.ConnectionTimeout(connectTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			Time: pingAfter, Timeout: pingTimeout, MaxConnectionAge: maxConnectionAge,
+			Time:                  pingAfter,
+			Timeout:               pingTimeout,
+			MaxConnectionAge:      maxConnectionAge,
 			MaxConnectionAgeGrace: connectionGrace,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{

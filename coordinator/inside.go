@@ -10,9 +10,16 @@ func init() {
 	inside.Of = func(coordinator any) inside.Parts {
 		c := coordinator.(*Coordinator)
 		return inside.Parts{
-			Engine: c.engine, Gate: c.gate, Quotas: c.quotas, Services: c.services, Sessions: c.sessions,
-			SubmitLimiter: c.submitLimiter, GRPC: c.grpc, HTTP: c.http,
-			EndCalls: c.stopAll, Idle: c.calls.none,
+			Engine:        c.engine,
+			Gate:          c.gate,
+			Quotas:        c.quotas,
+			Services:      c.services,
+			Sessions:      c.sessions,
+			SubmitLimiter: c.submitLimiter,
+			GRPC:          c.grpc,
+			HTTP:          c.http,
+			EndCalls:      c.stopAll,
+			Idle:          c.calls.none,
 		}
 	}
 }

@@ -46,9 +46,13 @@ func keeper(e *engine.Engine) auth.Keeper {
 func keepAlone(st store.Store, r auth.Request) auth.Keeper {
 	return func(ctx context.Context, tenant, token string, put func(*store.Batch)) error {
 		a := &records.Audit{
-			Tenant: tenant, At: lease.WallOf(time.Now()), Subject: r.IssuedBy, Action: "CreateToken",
-			Object: token, Outcome: records.OutcomeOK,
-			Detail: fmt.Sprintf("role:%v subject:%q", convert.RoleProto(r.Role), r.Subject),
+			Tenant:  tenant,
+			At:      lease.WallOf(time.Now()),
+			Subject: r.IssuedBy,
+			Action:  "CreateToken",
+			Object:  token,
+			Outcome: records.OutcomeOK,
+			Detail:  fmt.Sprintf("role:%v subject:%q", convert.RoleProto(r.Role), r.Subject),
 		}
 		err := st.View(func(rd store.Reader) (err error) {
 			a.Serving, err = records.ServingClock(rd)

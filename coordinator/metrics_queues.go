@@ -121,8 +121,10 @@ func (s shownQueues) Collect(to chan<- prometheus.Metric) {
 	for _, q := range s.queues {
 		of := []string{q.GetWorkspaceId(), q.GetName()}
 		for state, n := range map[string]uint64{
-			"READY": q.GetReady() - q.GetBlocked(), "PARKED": q.GetBlocked(), "SCHEDULED": q.GetScheduled(),
-			"LEASED": q.GetLeased(),
+			"READY":     q.GetReady() - q.GetBlocked(),
+			"PARKED":    q.GetBlocked(),
+			"SCHEDULED": q.GetScheduled(),
+			"LEASED":    q.GetLeased(),
 		} {
 			tell(queueTasksDesc, float64(n), append([]string{state}, of...)...)
 		}

@@ -104,7 +104,8 @@ func (t *Task) lateResultFindings() []Finding {
 	}
 	d := &t.Discarded[n-1]
 	return []Finding{{
-		Code: FoundLateResult, Since: d.At,
+		Code:  FoundLateResult,
+		Since: d.At,
 		Message: fmt.Sprintf("the result of attempt %d (%s) came too late and is kept", d.Attempt,
 			countOf(d.Size, "byte")),
 		Remedy: "an operator adopts that result; the task is then COMPLETED",
@@ -118,7 +119,9 @@ func (t *Task) leasedFinding(now Now) Finding {
 	switch {
 	case t.Cancel != nil:
 		f := Finding{
-			Code: FoundCancelling, Since: t.Cancel.At, Until: now.WallAt(l.CancelBy),
+			Code:    FoundCancelling,
+			Since:   t.Cancel.At,
+			Until:   now.WallAt(l.CancelBy),
 			Message: fmt.Sprintf("a cancel waits for worker %q, which holds attempt %d, to stop", l.Worker, l.Attempt),
 			Remedy:  "its worker stops, or cancel_grace ends and the task is FAILED with CANCEL_TIMEOUT",
 		}
@@ -129,7 +132,9 @@ func (t *Task) leasedFinding(now Now) Finding {
 		return f
 	case l.AwaitsAck():
 		return Finding{
-			Code: FoundUnacknowledged, Since: l.GrantedAt, Until: now.WallAt(min(l.silentBy(), t.ExpiresAt(now))),
+			Code:  FoundUnacknowledged,
+			Since: l.GrantedAt,
+			Until: now.WallAt(min(l.silentBy(), t.ExpiresAt(now))),
 			Message: fmt.Sprintf("attempt %d was offered to worker %q, which has not acknowledged it",
 				l.Attempt, l.Worker),
 			Remedy: "the worker acknowledges it, or the task goes back to its old place in line",
@@ -143,7 +148,9 @@ func (t *Task) leasedFinding(now Now) Finding {
 		word, at = "last heartbeat", l.HeartbeatAt
 	}
 	return Finding{
-		Code: FoundLeased, Since: l.GrantedAt, Until: now.WallAt(t.ExpiresAt(now)),
+		Code:    FoundLeased,
+		Since:   l.GrantedAt,
+		Until:   now.WallAt(t.ExpiresAt(now)),
 		Message: fmt.Sprintf("worker %q holds attempt %d; %s %v ago", l.Worker, l.Attempt, word, ago(now, at)),
 		Remedy:  "its worker reports, or the lease expires because no heartbeat arrives",
 	}
@@ -230,7 +237,8 @@ func (t *Task) queueFindings(now Now, q Queue) (all []Finding) {
 	}
 	if q.usedUp(now.Serving) {
 		all = append(all, Finding{
-			Code: FoundRateLimit, Until: now.WallAt(q.Settings.Rate.Next(q.Bucket, now.Serving)),
+			Code:    FoundRateLimit,
+			Until:   now.WallAt(q.Settings.Rate.Next(q.Bucket, now.Serving)),
 			Message: fmt.Sprintf("the rate limit of queue %q, %s, holds grants back", t.Spec.Queue, q.Settings.Rate),
 			Remedy:  "time passes, or rate_limit is raised",
 		})

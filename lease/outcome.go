@@ -88,8 +88,11 @@ func (s *step) ack() Answer {
 // liveAnswer returns the answer COMMITTED for a lease that stays live.
 func (s *step) liveAnswer() Answer {
 	a := Answer{
-		Verdict: VerdictCommitted, Reason: None, State: s.task.State(), ExpiresAt: s.task.ExpiresAt(s.now),
-		Holding: s.task.Holding(),
+		Verdict:   VerdictCommitted,
+		Reason:    None,
+		State:     s.task.State(),
+		ExpiresAt: s.task.ExpiresAt(s.now),
+		Holding:   s.task.Holding(),
 	}
 	if c := s.task.Cancel; c != nil {
 		a.ShouldCancel, a.CancelReason, a.CancelBy = true, c.Reason, s.task.Lease.CancelBy
@@ -150,8 +153,12 @@ func (s *step) release(r *Report) Answer {
 func (s *step) recordVerdict(r *Report) Answer {
 	t := s.write()
 	done := Committed{
-		Attempt: t.Last.Attempt, Nonce: t.Last.Nonce, Kind: r.Kind, Digest: r.Digest(), State: t.State(),
-		At: s.now.Wall,
+		Attempt: t.Last.Attempt,
+		Nonce:   t.Last.Nonce,
+		Kind:    r.Kind,
+		Digest:  r.Digest(),
+		State:   t.State(),
+		At:      s.now.Wall,
 	}
 	if t.RetryAt != 0 {
 		done.RetryAt = s.now.WallAt(t.RetryAt)

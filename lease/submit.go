@@ -70,9 +70,13 @@ func (s *step) withPolicy(space uint32, spec *Spec) *Spec {
 
 func (s *step) create(c Submit, spec *Spec) *Task {
 	t := &Task{
-		ID:     TaskID{Space: c.Space, Seq: s.view.NextSeq(c.Space)},
-		Tenant: c.Tenant, Workspace: c.Workspace, Spec: spec,
-		Round: 1, CreatedAt: s.now.Wall, Deadline: spec.Deadline,
+		ID:        TaskID{Space: c.Space, Seq: s.view.NextSeq(c.Space)},
+		Tenant:    c.Tenant,
+		Workspace: c.Workspace,
+		Spec:      spec,
+		Round:     1,
+		CreatedAt: s.now.Wall,
+		Deadline:  spec.Deadline,
 	}
 	if spec.RunAt > s.now.Wall {
 		t.Rest, t.RunAt = Scheduled, spec.RunAt

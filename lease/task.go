@@ -235,8 +235,10 @@ func (t *Task) ExpiresAt(now Now) Instant {
 // Holding describes the live lease, which must not be nil.
 func (t *Task) Holding() Holding {
 	return Holding{
-		Tenant: t.Tenant, Workspace: t.Workspace, Run: t.Spec.RunID,
-		Ticket: t.Lease.ticket(t.ID),
+		Tenant:    t.Tenant,
+		Workspace: t.Workspace,
+		Run:       t.Spec.RunID,
+		Ticket:    t.Lease.ticket(t.ID),
 	}
 }
 

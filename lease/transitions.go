@@ -31,8 +31,14 @@ func (s *step) endLease(cause Reason, at Wall) *Lease {
 	t := s.write()
 	l := t.Lease
 	t.Last = Ended{
-		Attempt: l.Attempt, Nonce: l.Nonce, Cause: cause, At: at,
-		Worker: l.Worker, GrantedAt: l.GrantedAt, AckedAt: l.AckedAt, StartedAt: l.StartedAt,
+		Attempt:     l.Attempt,
+		Nonce:       l.Nonce,
+		Cause:       cause,
+		At:          at,
+		Worker:      l.Worker,
+		GrantedAt:   l.GrantedAt,
+		AckedAt:     l.AckedAt,
+		StartedAt:   l.StartedAt,
 		HeartbeatAt: l.HeartbeatAt,
 	}
 	t.Attempts = l.Attempt

@@ -40,12 +40,32 @@ const (
 )
 
 var keyspaceNames = [NumKeyspaces]string{
-	Meta: "meta", Space: "space", Queue: "queue", Line: "line", Spec: "spec", Task: "task", Lease: "lease",
-	Ready: "ready", Timer: "timer", Idempotency: "idempotency", Ledger: "ledger", Output: "output", Failure: "failure",
-	Checkpoint: "checkpoint", Discarded: "discarded", Parked: "parked", Settings: "settings", Mounted: "mounted",
-	Feedback: "feedback", SigningKey: "signingkey", Token: "token", Audit: "audit", Run: "run",
-	KeyLog: "keylog", KeySegment: "keysegment",
-	TimerLog: "timerlog",
+	Meta:        "meta",
+	Space:       "space",
+	Queue:       "queue",
+	Line:        "line",
+	Spec:        "spec",
+	Task:        "task",
+	Lease:       "lease",
+	Ready:       "ready",
+	Timer:       "timer",
+	Idempotency: "idempotency",
+	Ledger:      "ledger",
+	Output:      "output",
+	Failure:     "failure",
+	Checkpoint:  "checkpoint",
+	Discarded:   "discarded",
+	Parked:      "parked",
+	Settings:    "settings",
+	Mounted:     "mounted",
+	Feedback:    "feedback",
+	SigningKey:  "signingkey",
+	Token:       "token",
+	Audit:       "audit",
+	Run:         "run",
+	KeyLog:      "keylog",
+	KeySegment:  "keysegment",
+	TimerLog:    "timerlog",
 }
 
 // String is the name under which a store on disk keeps the keyspace.

@@ -198,10 +198,14 @@ func titleOf(f *lessorv1.TaskFilter) string {
 func filterOf(r *http.Request, now time.Time) (*lessorv1.TaskFilter, error) {
 	query := r.URL.Query()
 	filter := &lessorv1.TaskFilter{
-		WorkspaceId: workspaceOf(r), Queue: query.Get("queue"), Type: query.Get("type"),
-		RunId: query.Get("run"), WorkerId: query.Get("worker"),
-		ConcurrencyKey: query.Get("concurrency_key"), IdempotencyKey: query.Get("idempotency_key"),
-		HostNodeId: query.Get("host_node"),
+		WorkspaceId:    workspaceOf(r),
+		Queue:          query.Get("queue"),
+		Type:           query.Get("type"),
+		RunId:          query.Get("run"),
+		WorkerId:       query.Get("worker"),
+		ConcurrencyKey: query.Get("concurrency_key"),
+		IdempotencyKey: query.Get("idempotency_key"),
+		HostNodeId:     query.Get("host_node"),
 	}
 	var err error
 	if filter.States, err = namedBy(query, "state", words.StateNamed, "there is no state"); err != nil {

@@ -249,7 +249,9 @@ func (w *Worker) cancelLocked(a *attempt, reason string, graceEnds time.Time) {
 		return
 	}
 	a.cancelled = &StopError{
-		Err: ErrCancelled, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, Detail: reason,
+		Err:       ErrCancelled,
+		Reason:    lessorv1.Reason_REASON_TASK_CANCELLED,
+		Detail:    reason,
 		GraceEnds: graceEnds,
 	}
 	a.cancelReason = reason

@@ -29,8 +29,10 @@ var keepaliveParams = keepalive.ClientParameters{
 // races with connection attempts.
 var connectParams = grpc.ConnectParams{
 	Backoff: grpcbackoff.Config{
-		BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
-		MaxDelay: 5 * time.Second,
+		BaseDelay:  200 * time.Millisecond,
+		Multiplier: 1.6,
+		Jitter:     0.2,
+		MaxDelay:   5 * time.Second,
 	},
 	MinConnectTimeout: openTimeout,
 }

@@ -66,8 +66,10 @@ var moves = [...]map[event]State{
 	StateNew:         {opening: StateHandshaking, broken: StateBackoff, ended: StateClosed},
 	StateHandshaking: {accepted: StateRegistered, broken: StateBackoff, ended: StateClosed},
 	StateRegistered: {
-		serving: StateHeartbeating, drainAsked: StateDraining, broken: StateBackoff,
-		ended: StateClosed,
+		serving:    StateHeartbeating,
+		drainAsked: StateDraining,
+		broken:     StateBackoff,
+		ended:      StateClosed,
 	},
 	StateHeartbeating: {drainAsked: StateDraining, broken: StateBackoff, ended: StateClosed},
 	StateDraining:     {broken: StateBackoff, ended: StateClosed},

@@ -134,9 +134,14 @@ func (t *Task) fill(a *attempt, asg *lessorv1.Assignment) {
 		Key:          spec.GetTaskKey(),
 		AssetID:      spec.GetAssetId(),
 
-		Round: task.GetRound(), Failures: task.GetFailures(), Losses: task.GetLosses(),
-		MaxAttempts: spec.GetRetryPolicy().GetMaxAttempts(), MaxLosses: spec.GetRetryPolicy().GetMaxLosses(),
-		RunSeq: asg.GetRunSeq(), IdempotencyKey: spec.GetIdempotencyKey(), Priority: spec.GetPriority(),
+		Round:          task.GetRound(),
+		Failures:       task.GetFailures(),
+		Losses:         task.GetLosses(),
+		MaxAttempts:    spec.GetRetryPolicy().GetMaxAttempts(),
+		MaxLosses:      spec.GetRetryPolicy().GetMaxLosses(),
+		RunSeq:         asg.GetRunSeq(),
+		IdempotencyKey: spec.GetIdempotencyKey(),
+		Priority:       spec.GetPriority(),
 		FairnessKey:    spec.GetFairnessKey(),
 		AttemptTimeout: spec.GetAttemptTimeout().AsDuration(),
 

@@ -35,7 +35,10 @@ Example, for a pool with ready_timeout:
 func (c poolReadyCmd) Run(a *app) error {
 	return notifyPool(a.ctx, func(ctx context.Context, n *readiness.Notifier) error {
 		return n.Ready(ctx, readiness.Ready{
-			Endpoint: c.Endpoint, VRAMUsedBytes: uint64(c.VRAMBytes), SlotsTotal: c.Slots, ModelRef: c.Model,
+			Endpoint:      c.Endpoint,
+			VRAMUsedBytes: uint64(c.VRAMBytes),
+			SlotsTotal:    c.Slots,
+			ModelRef:      c.Model,
 			EngineVersion: c.EngineVersion,
 		})
 	})

@@ -28,10 +28,14 @@ type healthFlags struct {
 func (s sessionFlags) with(h healthFlags) (session.Config, error) {
 	tenants, err := h.tenants()
 	return session.Config{
-		HeartbeatInterval: s.HeartbeatInterval, IdleTimeout: s.IdleTimeout, SendTimeout: s.SendTimeout,
-		ResourceWait: s.ResourceWait,
+		HeartbeatInterval: s.HeartbeatInterval,
+		IdleTimeout:       s.IdleTimeout,
+		SendTimeout:       s.SendTimeout,
+		ResourceWait:      s.ResourceWait,
 		Health: session.Thresholds{
-			MemPct: h.Mem, DiskPct: h.Disk, Missed: h.Missed,
+			MemPct:         h.Mem,
+			DiskPct:        h.Disk,
+			Missed:         h.Missed,
 			SaturatedAfter: h.SaturatedAfter,
 		},
 		TenantHealth: tenants,

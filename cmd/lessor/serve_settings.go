@@ -48,9 +48,11 @@ func (c serveCmd) settings(log *slog.Logger) (cfg coordinator.Config, err error)
 		Backup:   coordinator.Backup(c.Backup),
 		Standbys: standby.Options{Buffer: int64(c.Standby.Buffer), Wait: c.Standby.Wait},
 		Limits: lease.Limits{
-			Payload: int(c.Limit.Payload), Output: int(c.Limit.Output), Checkpoint: int(c.Limit.Checkpoint),
-			Discarded: int(c.Limit.Discarded),
-			Batch:     c.Limit.Batch,
+			Payload:    int(c.Limit.Payload),
+			Output:     int(c.Limit.Output),
+			Checkpoint: int(c.Limit.Checkpoint),
+			Discarded:  int(c.Limit.Discarded),
+			Batch:      c.Limit.Batch,
 		},
 		Connections: c.Max.connections(),
 	}

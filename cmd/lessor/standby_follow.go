@@ -288,8 +288,10 @@ func opsOf(changes []*lessorv1.StoreChange) (ops []store.Op, size int64) {
 	ops = make([]store.Op, len(changes))
 	for i, c := range changes {
 		ops[i] = store.Op{
-			Keyspace: keyspaceOf(c.GetKeyspace()), Key: c.GetKey(), Value: c.GetValue(),
-			Delete: c.GetDelete(),
+			Keyspace: keyspaceOf(c.GetKeyspace()),
+			Key:      c.GetKey(),
+			Value:    c.GetValue(),
+			Delete:   c.GetDelete(),
 		}
 		size += int64(len(c.GetKey()) + len(c.GetValue()))
 	}

@@ -102,7 +102,10 @@ func (c tokenCreateCmd) create(a *app) (made *lessorv1.CreateTokenResponse, err 
 				a.note("there was no store in %s: a new, empty one was made", c.Data)
 			}
 			made, err = coordinator.IssueToken(a.ctx, st, cmp.Or(c.Audience, auth.DefaultAudience), auth.Request{
-				Tenant: cmp.Or(c.Tenant, gate.DefaultTenant), Role: role, Subject: c.Subject, Life: c.TTL,
+				Tenant:   cmp.Or(c.Tenant, gate.DefaultTenant),
+				Role:     role,
+				Subject:  c.Subject,
+				Life:     c.TTL,
 				IssuedBy: "lessor token create --data",
 			})
 			return err

@@ -21,7 +21,9 @@ type versionCmd struct{}
 func (versionCmd) Run(a *app) error {
 	if a.json {
 		return json.NewEncoder(a.out).Encode(map[string]any{
-			"version": buildVersion(), "go": runtime.Version(), "protocol": session.Protocol,
+			"version":      buildVersion(),
+			"go":           runtime.Version(),
+			"protocol":     session.Protocol,
 			"store_format": store.Current().Format(),
 		})
 	}

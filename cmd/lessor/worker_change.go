@@ -75,8 +75,11 @@ func (c workerKickCmd) Run(a *app) error {
 	return c.with(a, func(cl *client) error {
 		return changeEach(a, c.Name, func(ctx context.Context, name string) (proto.Message, string, error) {
 			answer, err := cl.admin.KickWorker(ctx, &lessorv1.KickWorkerRequest{
-				WorkerId: name, SessionId: c.Session, Reason: c.Reason, RetryAfter: span(c.RetryAfter),
-				Requeue: c.Requeue,
+				WorkerId:   name,
+				SessionId:  c.Session,
+				Reason:     c.Reason,
+				RetryAfter: span(c.RetryAfter),
+				Requeue:    c.Requeue,
 			})
 			line := workersLine(name, "KICKED", answer)
 			if c.Requeue {

@@ -37,8 +37,12 @@ func (f workerFilter) selected() (*lessorv1.WorkerFilter, error) {
 		return nil, fail(exitUsage, "select workers by --worker, --session, --queue, --pool or --label, or with --all", "no workers are selected")
 	}
 	return &lessorv1.WorkerFilter{
-		WorkerId: f.Worker, SessionId: f.Session, Queue: f.Queue, WorkspaceId: f.Workspace, PoolId: f.Pool,
-		Labels: f.Label,
+		WorkerId:    f.Worker,
+		SessionId:   f.Session,
+		Queue:       f.Queue,
+		WorkspaceId: f.Workspace,
+		PoolId:      f.Pool,
+		Labels:      f.Label,
 	}, nil
 }
 

@@ -82,8 +82,14 @@ func (k *Keyring) Create(ctx context.Context, r Request, now time.Time) (token s
 		Issued: now.Unix(), Expires: now.Add(cmp.Or(r.Life, DefaultLife)).Unix(),
 	}
 	t = records.Token{
-		Tenant: r.Tenant, ID: c.ID, Role: c.Role, Subject: c.Subject, Key: key.ID,
-		IssuedAt: lease.WallOf(time.Unix(c.Issued, 0)), IssuedBy: r.IssuedBy, IssuerID: r.IssuerID,
+		Tenant:    r.Tenant,
+		ID:        c.ID,
+		Role:      c.Role,
+		Subject:   c.Subject,
+		Key:       key.ID,
+		IssuedAt:  lease.WallOf(time.Unix(c.Issued, 0)),
+		IssuedBy:  r.IssuedBy,
+		IssuerID:  r.IssuerID,
 		ExpiresAt: lease.WallOf(c.expires()),
 	}
 	err = k.commit(ctx, change{tenant: r.Tenant, about: t.ID, tokens: []records.Token{t}, forget: old, keys: fresh})

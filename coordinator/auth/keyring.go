@@ -56,9 +56,14 @@ type Keyring struct {
 // force.
 func Open(st store.Store, audience string, keep Keeper, ended func(tenant string)) (*Keyring, error) {
 	k := &Keyring{
-		audience: cmp.Or(audience, DefaultAudience), keep: keep, ended: ended,
-		changing: newChanges(), keys: map[string]records.SigningKey{}, tokens: map[string]map[string]records.Token{},
-		shown: map[string]Identity{}, forgetAt: fewShown,
+		audience: cmp.Or(audience, DefaultAudience),
+		keep:     keep,
+		ended:    ended,
+		changing: newChanges(),
+		keys:     map[string]records.SigningKey{},
+		tokens:   map[string]map[string]records.Token{},
+		shown:    map[string]Identity{},
+		forgetAt: fewShown,
 	}
 	err := st.View(func(r store.Reader) error {
 		err := records.SigningKeys(r, func(key records.SigningKey) error { k.keys[key.ID] = key; return nil })

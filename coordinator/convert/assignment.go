@@ -83,13 +83,22 @@ func (a *Assigner) assignment(
 	}
 	token, tokenEnds := tokens.Of(at, t.Holding(), until)
 	m.whole = lessorv1.Assignment{
-		Task: &m.task, Attempt: l.Attempt, AttemptId: lease.AttemptID(t.ID, l.Attempt), LeaseId: g.LeaseID,
-		FencingToken: g.Token,
-		ExpiresAt:    at.StampAt(until), ExpiresIn: at.Left(until),
-		HeartbeatInterval: at.Span(t.Spec.HeartbeatInterval), HeartbeatTimeout: at.Span(t.Spec.HeartbeatTimeout),
-		CancelGrace: at.Span(t.Spec.CancelGrace), Traceparent: a.Tracer.Traceparent(t),
-		Checkpoint: checkpoint, RunSeq: runSeq(t),
-		TaskToken: token, TokenExpiresAt: tokenEnds, CallbackBaseUrl: a.CallbackURL,
+		Task:              &m.task,
+		Attempt:           l.Attempt,
+		AttemptId:         lease.AttemptID(t.ID, l.Attempt),
+		LeaseId:           g.LeaseID,
+		FencingToken:      g.Token,
+		ExpiresAt:         at.StampAt(until),
+		ExpiresIn:         at.Left(until),
+		HeartbeatInterval: at.Span(t.Spec.HeartbeatInterval),
+		HeartbeatTimeout:  at.Span(t.Spec.HeartbeatTimeout),
+		CancelGrace:       at.Span(t.Spec.CancelGrace),
+		Traceparent:       a.Tracer.Traceparent(t),
+		Checkpoint:        checkpoint,
+		RunSeq:            runSeq(t),
+		TaskToken:         token,
+		TokenExpiresAt:    tokenEnds,
+		CallbackBaseUrl:   a.CallbackURL,
 	}
 	m.task.TaskId, _, _ = strings.Cut(m.whole.GetAttemptId(), "-") // an attempt id begins with the id of its task
 	return &m.whole, nil
@@ -114,12 +123,23 @@ func showWork(m *assigned, at *Times, t *lease.Task) {
 	}
 	m.retry = lessorv1.RetryPolicy{MaxAttempts: s.Retry.MaxAttempts, MaxLosses: s.Retry.MaxLosses}
 	m.spec = lessorv1.TaskSpec{
-		RetryPolicy: &m.retry,
-		WorkspaceId: t.Workspace, Queue: s.Queue, Type: s.Type, RunId: s.RunID, TaskKey: s.TaskKey, AssetId: s.AssetID,
-		IdempotencyKey: s.IdempotencyKey, Priority: s.Priority, Deadline: at.Stamp(t.Deadline),
+		RetryPolicy:    &m.retry,
+		WorkspaceId:    t.Workspace,
+		Queue:          s.Queue,
+		Type:           s.Type,
+		RunId:          s.RunID,
+		TaskKey:        s.TaskKey,
+		AssetId:        s.AssetID,
+		IdempotencyKey: s.IdempotencyKey,
+		Priority:       s.Priority,
+		Deadline:       at.Stamp(t.Deadline),
 		AttemptTimeout: at.Span(s.AttemptTimeout),
-		Labels:         s.Labels, ConcurrencyKey: s.ConcurrencyKey, FairnessKey: s.FairnessKey,
-		Requirements: requirementsProto(s.Requirements), ResourceRefs: refsProto(s.ResourceRefs),
-		Affinity: affinityProto(s.Affinity), TraceMeta: traceProto(s.Trace),
+		Labels:         s.Labels,
+		ConcurrencyKey: s.ConcurrencyKey,
+		FairnessKey:    s.FairnessKey,
+		Requirements:   requirementsProto(s.Requirements),
+		ResourceRefs:   refsProto(s.ResourceRefs),
+		Affinity:       affinityProto(s.Affinity),
+		TraceMeta:      traceProto(s.Trace),
 	}
 }

@@ -28,16 +28,26 @@ func ParseRole(m lessorv1.Role) auth.Role {
 func TokenProto(t records.Token) *lessorv1.TokenInfo {
 	role, _ := auth.ParseRole(t.Role)
 	return &lessorv1.TokenInfo{
-		TokenId: t.ID, Role: roleProtos[role], Subject: t.Subject, KeyId: t.Key, IssuedAt: Stamp(t.IssuedAt),
+		TokenId:   t.ID,
+		Role:      roleProtos[role],
+		Subject:   t.Subject,
+		KeyId:     t.Key,
+		IssuedAt:  Stamp(t.IssuedAt),
 		IssuedBy:  t.IssuedBy,
-		ExpiresAt: Stamp(t.ExpiresAt), RevokedAt: Stamp(t.RevokedAt), RevokedBy: t.RevokedBy, IssuerId: t.IssuerID,
+		ExpiresAt: Stamp(t.ExpiresAt),
+		RevokedAt: Stamp(t.RevokedAt),
+		RevokedBy: t.RevokedBy,
+		IssuerId:  t.IssuerID,
 	}
 }
 
 // KeyProto converts a key, without its secret.
 func KeyProto(k records.SigningKey, tokens uint32) *lessorv1.SigningKey {
 	return &lessorv1.SigningKey{
-		KeyId: k.ID, CreatedAt: Stamp(k.CreatedAt), Signing: k.RetiresAt == 0, RetiresAt: Stamp(k.RetiresAt),
-		Tokens: tokens,
+		KeyId:     k.ID,
+		CreatedAt: Stamp(k.CreatedAt),
+		Signing:   k.RetiresAt == 0,
+		RetiresAt: Stamp(k.RetiresAt),
+		Tokens:    tokens,
 	}
 }

@@ -8,8 +8,11 @@ import (
 // ProgressProto converts the newest progress of a running attempt.
 func ProgressProto(f *lease.Feedback) *lessorv1.Progress {
 	return &lessorv1.Progress{
-		Fraction: f.Fraction, Message: f.Message, Stage: f.Stage, Metrics: f.Metrics,
-		Attempt: f.Attempt,
+		Fraction: f.Fraction,
+		Message:  f.Message,
+		Stage:    f.Stage,
+		Metrics:  f.Metrics,
+		Attempt:  f.Attempt,
 	}
 }
 

@@ -19,8 +19,10 @@ const (
 func ParseFeedback(m *lessorv1.FeedbackItem, l lease.Limits) (engine.Feed, *lease.FieldError) {
 	f := Fields{Limits: l}
 	feed := engine.Feed{
-		TaskID: f.Required("task_id", m.GetTaskId()), LeaseID: f.Required("lease_id", m.GetLeaseId()),
-		Stage: f.ID("stage", m.GetStage()), Message: f.Text("message", m.GetMessage(), l.Stack),
+		TaskID:  f.Required("task_id", m.GetTaskId()),
+		LeaseID: f.Required("lease_id", m.GetLeaseId()),
+		Stage:   f.ID("stage", m.GetStage()),
+		Message: f.Text("message", m.GetMessage(), l.Stack),
 		Metrics: ParseMetrics(&f, m.GetMetrics()),
 	}
 	parseFraction(&f, "progress", m.GetProgress())
@@ -43,9 +45,12 @@ func parseChunk(f *Fields, path string, m *lessorv1.FeedbackChunk) lease.Chunk {
 	}
 	checkMetadata(f, path+"metadata", m.GetMetadata())
 	return lease.Chunk{
-		Channel: f.ID(path+"channel", m.GetChannel()), Index: m.GetIndex(),
+		Channel:  f.ID(path+"channel", m.GetChannel()),
+		Index:    m.GetIndex(),
 		MIMEType: f.ID(path+"mime_type", m.GetMimeType()),
-		Text:     m.GetText(), Data: m.GetData(), Metadata: m.GetMetadata(),
+		Text:     m.GetText(),
+		Data:     m.GetData(),
+		Metadata: m.GetMetadata(),
 	}
 }
 

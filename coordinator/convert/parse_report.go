@@ -96,8 +96,10 @@ func ParseFail(m *lessorv1.FailRequest, in *Intake) *lease.Report {
 	r.ID = f.ID("report_id", m.GetReportId())
 	if e := m.GetError(); e != nil {
 		r.Failure = &lease.Failure{
-			Category: cmp.Or(enum(&f, "error.category", e.GetCategory(), lease.CategoryCancelled), lease.UserCode),
-			Message:  e.GetMessage(), Stack: e.GetStackTrace(), Retryable: e.Retryable,
+			Category:   cmp.Or(enum(&f, "error.category", e.GetCategory(), lease.CategoryCancelled), lease.UserCode),
+			Message:    e.GetMessage(),
+			Stack:      e.GetStackTrace(),
+			Retryable:  e.Retryable,
 			RetryAfter: f.Span("error.retry_after", e.GetRetryAfter()),
 			Phase:      f.ID("cancelled_during_phase", m.GetCancelledDuringPhase()),
 			Partial:    m.GetPartialProgress(),

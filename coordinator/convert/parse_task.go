@@ -15,8 +15,14 @@ import (
 func ParseSpec(m *lessorv1.TaskSpec, l lease.Limits) (*lease.Spec, error) {
 	f := Fields{Limits: l}
 	s := &lease.Spec{
-		Queue: m.GetQueue(), Type: m.GetType(), Payload: m.GetPayload(), RunID: m.GetRunId(), TaskKey: m.GetTaskKey(),
-		AssetID: m.GetAssetId(), IdempotencyKey: m.GetIdempotencyKey(), Priority: m.GetPriority(),
+		Queue:             m.GetQueue(),
+		Type:              m.GetType(),
+		Payload:           m.GetPayload(),
+		RunID:             m.GetRunId(),
+		TaskKey:           m.GetTaskKey(),
+		AssetID:           m.GetAssetId(),
+		IdempotencyKey:    m.GetIdempotencyKey(),
+		Priority:          m.GetPriority(),
 		Labels:            m.GetLabels(),
 		RunAt:             f.Wall("run_at", m.GetRunAt()),
 		Deadline:          f.Wall("deadline", m.GetDeadline()),
@@ -27,13 +33,14 @@ func ParseSpec(m *lessorv1.TaskSpec, l lease.Limits) (*lease.Spec, error) {
 		HeartbeatTimeout:  f.Span("heartbeat_timeout", m.GetHeartbeatTimeout()),
 		CancelGrace:       f.Span("cancel_grace", m.GetCancelGrace()),
 		Retention:         f.Span("retention", m.GetRetention()),
-		ConcurrencyKey:    m.GetConcurrencyKey(), ConcurrencyLimit: m.GetConcurrencyLimit(),
-		FairnessKey:  m.GetFairnessKey(),
-		Requirements: parseRequirements(m.GetRequirements()),
-		ResourceRefs: parseRefs(&f, m.GetResourceRefs()),
-		Affinity:     parseAffinity(&f, m.GetAffinity()),
-		Trace:        parseTrace(m.GetTraceMeta()),
-		Traceparent:  f.Traceparent("traceparent", m.GetTraceparent()),
+		ConcurrencyKey:    m.GetConcurrencyKey(),
+		ConcurrencyLimit:  m.GetConcurrencyLimit(),
+		FairnessKey:       m.GetFairnessKey(),
+		Requirements:      parseRequirements(m.GetRequirements()),
+		ResourceRefs:      parseRefs(&f, m.GetResourceRefs()),
+		Affinity:          parseAffinity(&f, m.GetAffinity()),
+		Trace:             parseTrace(m.GetTraceMeta()),
+		Traceparent:       f.Traceparent("traceparent", m.GetTraceparent()),
 	}
 	if f.Err != nil {
 		return nil, f.Err

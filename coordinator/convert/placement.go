@@ -52,9 +52,12 @@ func parseRefs(f *Fields, sent []*lessorv1.ResourceRef) []lease.ResourceRef {
 	var all []lease.ResourceRef
 	for i, m := range sent[:min(len(sent), lease.MaxResourceRefs)] {
 		all = append(all, lease.ResourceRef{
-			ResourceID: m.GetResourceId(), Worker: m.GetWorkerId(), Type: m.GetType(), Scope: m.GetScope(),
-			ExpiresAt: f.Wall(fmt.Sprintf("resource_refs[%d].expires_at", i), m.GetExpiresAt()),
-			Metadata:  m.GetMetadata(),
+			ResourceID: m.GetResourceId(),
+			Worker:     m.GetWorkerId(),
+			Type:       m.GetType(),
+			Scope:      m.GetScope(),
+			ExpiresAt:  f.Wall(fmt.Sprintf("resource_refs[%d].expires_at", i), m.GetExpiresAt()),
+			Metadata:   m.GetMetadata(),
 		})
 	}
 	return all

@@ -32,12 +32,20 @@ func left(now lease.Now, i lease.Instant) *durationpb.Duration { return (&Times{
 // TaskProto returns a task as it is listed: without payload, output, checkpoint and history.
 func TaskProto(now lease.Now, t *lease.Task) *lessorv1.Task {
 	m := &lessorv1.Task{
-		TaskId: t.ID.String(), TenantId: t.Tenant, Spec: specProto(t.Workspace, t.Spec),
-		State: lessorv1.TaskState(t.State()), Reason: lessorv1.Reason(t.Reason),
-		Round: t.Round, Attempt: t.Attempt(), Failures: t.Failures, Losses: t.Losses,
+		TaskId:      t.ID.String(),
+		TenantId:    t.Tenant,
+		Spec:        specProto(t.Workspace, t.Spec),
+		State:       lessorv1.TaskState(t.State()),
+		Reason:      lessorv1.Reason(t.Reason),
+		Round:       t.Round,
+		Attempt:     t.Attempt(),
+		Failures:    t.Failures,
+		Losses:      t.Losses,
 		Quarantined: t.State() == lease.Failed && t.Reason == lease.HeartbeatTimeout,
-		CreatedAt:   Stamp(t.CreatedAt), FinishedAt: Stamp(t.FinishedAt), RetryAt: readyAt(now, t),
-		Lease: leaseProto(now, t),
+		CreatedAt:   Stamp(t.CreatedAt),
+		FinishedAt:  Stamp(t.FinishedAt),
+		RetryAt:     readyAt(now, t),
+		Lease:       leaseProto(now, t),
 	}
 	if t.Outcome != nil && t.Outcome.Kind == lease.KindAdopt {
 		m.AdoptedAttempt = t.Outcome.Attempt
@@ -65,15 +73,32 @@ func readyAt(now lease.Now, t *lease.Task) *timestamppb.Timestamp {
 
 func specProto(workspace string, s *lease.Spec) *lessorv1.TaskSpec {
 	return &lessorv1.TaskSpec{
-		WorkspaceId: workspace, Queue: s.Queue, Type: s.Type, RunId: s.RunID, TaskKey: s.TaskKey, AssetId: s.AssetID,
-		IdempotencyKey: s.IdempotencyKey, Priority: s.Priority, RunAt: Stamp(s.RunAt), Deadline: Stamp(s.Deadline),
-		AttemptTimeout: Span(s.AttemptTimeout), StartTimeout: Span(s.StartTimeout),
+		WorkspaceId:       workspace,
+		Queue:             s.Queue,
+		Type:              s.Type,
+		RunId:             s.RunID,
+		TaskKey:           s.TaskKey,
+		AssetId:           s.AssetID,
+		IdempotencyKey:    s.IdempotencyKey,
+		Priority:          s.Priority,
+		RunAt:             Stamp(s.RunAt),
+		Deadline:          Stamp(s.Deadline),
+		AttemptTimeout:    Span(s.AttemptTimeout),
+		StartTimeout:      Span(s.StartTimeout),
 		RetryPolicy:       RetryPolicyProto(&s.Retry),
-		HeartbeatInterval: Span(s.HeartbeatInterval), HeartbeatTimeout: Span(s.HeartbeatTimeout),
-		CancelGrace: Span(s.CancelGrace), Labels: s.Labels, Retention: Span(s.Retention),
-		ConcurrencyKey: s.ConcurrencyKey, ConcurrencyLimit: s.ConcurrencyLimit, FairnessKey: s.FairnessKey,
-		Requirements: requirementsProto(s.Requirements), ResourceRefs: refsProto(s.ResourceRefs),
-		Affinity: affinityProto(s.Affinity), TraceMeta: traceProto(s.Trace), Traceparent: tracing.Submitted(s),
+		HeartbeatInterval: Span(s.HeartbeatInterval),
+		HeartbeatTimeout:  Span(s.HeartbeatTimeout),
+		CancelGrace:       Span(s.CancelGrace),
+		Labels:            s.Labels,
+		Retention:         Span(s.Retention),
+		ConcurrencyKey:    s.ConcurrencyKey,
+		ConcurrencyLimit:  s.ConcurrencyLimit,
+		FairnessKey:       s.FairnessKey,
+		Requirements:      requirementsProto(s.Requirements),
+		ResourceRefs:      refsProto(s.ResourceRefs),
+		Affinity:          affinityProto(s.Affinity),
+		TraceMeta:         traceProto(s.Trace),
+		Traceparent:       tracing.Submitted(s),
 	}
 }
 
@@ -95,18 +120,25 @@ func leaseProto(now lease.Now, t *lease.Task) *lessorv1.LeaseInfo {
 		return nil
 	}
 	return &lessorv1.LeaseInfo{
-		Attempt: l.Attempt, WorkerId: l.Worker, SessionId: l.Session,
+		Attempt:      l.Attempt,
+		WorkerId:     l.Worker,
+		SessionId:    l.Session,
 		FencingToken: lease.FencingToken(l.Epoch, l.Attempt),
-		GrantedAt:    Stamp(l.GrantedAt), AckedAt: Stamp(l.AckedAt), StartedAt: Stamp(l.StartedAt),
-		HeartbeatAt: Stamp(l.HeartbeatAt),
-		ExpiresAt:   stampAt(now, t.ExpiresAt(now)),
+		GrantedAt:    Stamp(l.GrantedAt),
+		AckedAt:      Stamp(l.AckedAt),
+		StartedAt:    Stamp(l.StartedAt),
+		HeartbeatAt:  Stamp(l.HeartbeatAt),
+		ExpiresAt:    stampAt(now, t.ExpiresAt(now)),
 	}
 }
 
 // discardedProto describes a kept result, without its content.
 func discardedProto(d *lease.Discarded) *lessorv1.DiscardedResult {
 	return &lessorv1.DiscardedResult{
-		Attempt: d.Attempt, WorkerId: d.Worker, At: Stamp(d.At), Reason: lessorv1.Reason(d.Reason),
+		Attempt:   d.Attempt,
+		WorkerId:  d.Worker,
+		At:        Stamp(d.At),
+		Reason:    lessorv1.Reason(d.Reason),
 		SizeBytes: int64(d.Size),
 	}
 }

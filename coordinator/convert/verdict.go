@@ -12,20 +12,34 @@ import (
 // StartResponse returns the verdict on a Start.
 func StartResponse(now lease.Now, a *lease.Answer) *lessorv1.StartResponse {
 	return &lessorv1.StartResponse{
-		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
-		TaskState: lessorv1.TaskState(a.State), ShouldCancel: a.ShouldCancel, CancelReason: a.CancelReason,
-		ExpiresAt: stampAt(now, a.ExpiresAt), ExpiresIn: left(now, a.ExpiresAt), CancelGraceLeft: left(now, a.CancelBy),
-		CurrentAttempt: a.CurrentAttempt, ServerTime: Stamp(now.Wall),
+		Verdict:         lessorv1.Verdict(a.Verdict),
+		Reason:          lessorv1.Reason(a.Reason),
+		Detail:          a.Detail,
+		TaskState:       lessorv1.TaskState(a.State),
+		ShouldCancel:    a.ShouldCancel,
+		CancelReason:    a.CancelReason,
+		ExpiresAt:       stampAt(now, a.ExpiresAt),
+		ExpiresIn:       left(now, a.ExpiresAt),
+		CancelGraceLeft: left(now, a.CancelBy),
+		CurrentAttempt:  a.CurrentAttempt,
+		ServerTime:      Stamp(now.Wall),
 	}
 }
 
 // HeartbeatResponse returns the verdict on a Heartbeat.
 func HeartbeatResponse(now lease.Now, a *lease.Answer) *lessorv1.HeartbeatResponse {
 	return &lessorv1.HeartbeatResponse{
-		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
-		TaskState: lessorv1.TaskState(a.State), ShouldCancel: a.ShouldCancel, CancelReason: a.CancelReason,
-		ExpiresAt: stampAt(now, a.ExpiresAt), ExpiresIn: left(now, a.ExpiresAt), CancelGraceLeft: left(now, a.CancelBy),
-		CurrentAttempt: a.CurrentAttempt, ServerTime: Stamp(now.Wall),
+		Verdict:         lessorv1.Verdict(a.Verdict),
+		Reason:          lessorv1.Reason(a.Reason),
+		Detail:          a.Detail,
+		TaskState:       lessorv1.TaskState(a.State),
+		ShouldCancel:    a.ShouldCancel,
+		CancelReason:    a.CancelReason,
+		ExpiresAt:       stampAt(now, a.ExpiresAt),
+		ExpiresIn:       left(now, a.ExpiresAt),
+		CancelGraceLeft: left(now, a.CancelBy),
+		CurrentAttempt:  a.CurrentAttempt,
+		ServerTime:      Stamp(now.Wall),
 	}
 }
 
@@ -33,37 +47,58 @@ func HeartbeatResponse(now lease.Now, a *lease.Answer) *lessorv1.HeartbeatRespon
 // it.
 func leaseAck(m *lessorv1.LeaseAck, at *Times, a *lease.Answer) {
 	*m = lessorv1.LeaseAck{
-		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
-		TaskState: lessorv1.TaskState(a.State), ShouldCancel: a.ShouldCancel, CancelReason: a.CancelReason,
-		ExpiresAt: at.StampAt(a.ExpiresAt), ExpiresIn: at.Left(a.ExpiresAt), CancelGraceLeft: at.Left(a.CancelBy),
-		CurrentAttempt: a.CurrentAttempt,
+		Verdict:         lessorv1.Verdict(a.Verdict),
+		Reason:          lessorv1.Reason(a.Reason),
+		Detail:          a.Detail,
+		TaskState:       lessorv1.TaskState(a.State),
+		ShouldCancel:    a.ShouldCancel,
+		CancelReason:    a.CancelReason,
+		ExpiresAt:       at.StampAt(a.ExpiresAt),
+		ExpiresIn:       at.Left(a.ExpiresAt),
+		CancelGraceLeft: at.Left(a.CancelBy),
+		CurrentAttempt:  a.CurrentAttempt,
 	}
 }
 
 // CompleteResponse returns the verdict on a Complete.
 func CompleteResponse(now lease.Now, a *lease.Answer) *lessorv1.CompleteResponse {
 	return &lessorv1.CompleteResponse{
-		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
-		TaskState: lessorv1.TaskState(a.State), CurrentAttempt: a.CurrentAttempt, RetryAt: Stamp(a.RetryAt),
-		Replayed: a.Replayed, ServerTime: Stamp(now.Wall),
+		Verdict:        lessorv1.Verdict(a.Verdict),
+		Reason:         lessorv1.Reason(a.Reason),
+		Detail:         a.Detail,
+		TaskState:      lessorv1.TaskState(a.State),
+		CurrentAttempt: a.CurrentAttempt,
+		RetryAt:        Stamp(a.RetryAt),
+		Replayed:       a.Replayed,
+		ServerTime:     Stamp(now.Wall),
 	}
 }
 
 // FailResponse returns the verdict on a Fail.
 func FailResponse(now lease.Now, a *lease.Answer) *lessorv1.FailResponse {
 	return &lessorv1.FailResponse{
-		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
-		TaskState: lessorv1.TaskState(a.State), CurrentAttempt: a.CurrentAttempt, RetryAt: Stamp(a.RetryAt),
-		Replayed: a.Replayed, ServerTime: Stamp(now.Wall),
+		Verdict:        lessorv1.Verdict(a.Verdict),
+		Reason:         lessorv1.Reason(a.Reason),
+		Detail:         a.Detail,
+		TaskState:      lessorv1.TaskState(a.State),
+		CurrentAttempt: a.CurrentAttempt,
+		RetryAt:        Stamp(a.RetryAt),
+		Replayed:       a.Replayed,
+		ServerTime:     Stamp(now.Wall),
 	}
 }
 
 // ReleaseResponse returns the verdict on a Release.
 func ReleaseResponse(now lease.Now, a *lease.Answer) *lessorv1.ReleaseResponse {
 	return &lessorv1.ReleaseResponse{
-		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
-		TaskState: lessorv1.TaskState(a.State), CurrentAttempt: a.CurrentAttempt, RetryAt: Stamp(a.RetryAt),
-		Replayed: a.Replayed, ServerTime: Stamp(now.Wall),
+		Verdict:        lessorv1.Verdict(a.Verdict),
+		Reason:         lessorv1.Reason(a.Reason),
+		Detail:         a.Detail,
+		TaskState:      lessorv1.TaskState(a.State),
+		CurrentAttempt: a.CurrentAttempt,
+		RetryAt:        Stamp(a.RetryAt),
+		Replayed:       a.Replayed,
+		ServerTime:     Stamp(now.Wall),
 	}
 }
 
@@ -71,9 +106,17 @@ func ReleaseResponse(now lease.Now, a *lease.Answer) *lessorv1.ReleaseResponse {
 // holds it.
 func reportVerdict(m *lessorv1.ReportVerdict, at *Times, a *lease.Answer) {
 	*m = lessorv1.ReportVerdict{
-		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
-		TaskState: lessorv1.TaskState(a.State), ShouldCancel: a.ShouldCancel, CancelReason: a.CancelReason,
-		ExpiresAt: at.StampAt(a.ExpiresAt), ExpiresIn: at.Left(a.ExpiresAt), CancelGraceLeft: at.Left(a.CancelBy),
-		CurrentAttempt: a.CurrentAttempt, RetryAt: at.Stamp(a.RetryAt), Replayed: a.Replayed,
+		Verdict:         lessorv1.Verdict(a.Verdict),
+		Reason:          lessorv1.Reason(a.Reason),
+		Detail:          a.Detail,
+		TaskState:       lessorv1.TaskState(a.State),
+		ShouldCancel:    a.ShouldCancel,
+		CancelReason:    a.CancelReason,
+		ExpiresAt:       at.StampAt(a.ExpiresAt),
+		ExpiresIn:       at.Left(a.ExpiresAt),
+		CancelGraceLeft: at.Left(a.CancelBy),
+		CurrentAttempt:  a.CurrentAttempt,
+		RetryAt:         at.Stamp(a.RetryAt),
+		Replayed:        a.Replayed,
 	}
 }

@@ -278,8 +278,12 @@ func (b *batch) seal(now lease.Instant) {
 	b.serving = now
 	for _, s := range b.spaces {
 		b.spaceRecords = append(b.spaceRecords, records.Space{
-			Number: s.number, Tenant: s.name.Tenant, Workspace: s.name.Workspace, NextSeq: s.nextSeq,
-			LostFrom: s.lost.from, LostTo: s.lost.to,
+			Number:      s.number,
+			Tenant:      s.name.Tenant,
+			Workspace:   s.name.Workspace,
+			NextSeq:     s.nextSeq,
+			LostFrom:    s.lost.from,
+			LostTo:      s.lost.to,
 			CountedFrom: s.countedFrom,
 		})
 	}

@@ -62,9 +62,15 @@ type commit struct {
 
 func newCommitter(st store.Store, h *hub, ev *Events) *committer {
 	c := &committer{
-		st: st, hub: h, events: ev, asks: make(chan struct{}, 1), batches: make(chan *batch, 1),
-		done: make(chan []*batch, 2), failed: make(chan struct{}),
-		baton: make(chan struct{}, 1), last: newCommit(nil),
+		st:      st,
+		hub:     h,
+		events:  ev,
+		asks:    make(chan struct{}, 1),
+		batches: make(chan *batch, 1),
+		done:    make(chan []*batch, 2),
+		failed:  make(chan struct{}),
+		baton:   make(chan struct{}, 1),
+		last:    newCommit(nil),
 	}
 	c.baton <- struct{}{}
 	close(c.last.durable)
@@ -74,8 +80,10 @@ func newCommitter(st store.Store, h *hub, ev *Events) *committer {
 
 func newCommit(before *commit) *commit {
 	return &commit{
-		mostChanges: maxBatchChanges, before: before, durable: make(chan struct{}),
-		announced: make(chan struct{}),
+		mostChanges: maxBatchChanges,
+		before:      before,
+		durable:     make(chan struct{}),
+		announced:   make(chan struct{}),
 	}
 }
 

@@ -82,7 +82,9 @@ func newEngine(st store.Store, cfg Config, identity records.Identity) *Engine {
 	authority := lease.NewAuthority(identity.Epoch, identity.Key)
 	authority.KnownFrom = identity.KnownFrom
 	e.rules = &lease.Rules{
-		Authority: authority, Limits: cfg.Limits, Entropy: entropy(),
+		Authority: authority,
+		Limits:    cfg.Limits,
+		Entropy:   entropy(),
 		AckWithin: lease.DefaultAckWithin,
 	}
 	e.clocks, e.stalls, e.effort = &clocks{}, &stalls{}, &effort{}
@@ -102,8 +104,12 @@ func newEngine(st store.Store, cfg Config, identity records.Identity) *Engine {
 	e.parking = newParking(e.spaces, e.set, e.pipeline, e.workers)
 	e.bindings = &bindings{spaces: e.spaces, alarms: e.alarms, lines: e.lines}
 	e.search = &search{
-		clocks: e.clocks, set: e.set, workers: e.workers, lines: e.lines, parking: e.parking,
-		effort: e.effort,
+		clocks:  e.clocks,
+		set:     e.set,
+		workers: e.workers,
+		lines:   e.lines,
+		parking: e.parking,
+		effort:  e.effort,
 	}
 	return e
 }

@@ -38,7 +38,9 @@ type pools struct {
 
 func newPools() pools {
 	return pools{
-		plain: map[string]*pool{}, demanding: map[poolKey]*pool{}, tied: map[string]map[poolKey]*pool{},
+		plain:     map[string]*pool{},
+		demanding: map[poolKey]*pool{},
+		tied:      map[string]map[poolKey]*pool{},
 		preferred: map[string]map[poolKey]*pool{},
 	}
 }

@@ -68,11 +68,17 @@ func (q *queue) hasTaskInLine() bool { return q.counts[countReady] > q.parked }
 // record returns the record of the queue in the store.
 func (q *queue) record() records.Queue {
 	r := records.Queue{
-		Space: q.space.number, Name: q.name, CreatedAt: q.createdAt,
-		Ready: q.counts[countReady], Scheduled: q.counts[countScheduled], Leased: q.counts[countLeased],
+		Space:     q.space.number,
+		Name:      q.name,
+		CreatedAt: q.createdAt,
+		Ready:     q.counts[countReady],
+		Scheduled: q.counts[countScheduled],
+		Leased:    q.counts[countLeased],
 		Parked:    q.parked,
-		Completed: q.counts[countCompleted], Failed: q.counts[countFailed],
-		Cancelled: q.counts[countCancelled], Older: q.counts[countOlder],
+		Completed: q.counts[countCompleted],
+		Failed:    q.counts[countFailed],
+		Cancelled: q.counts[countCancelled],
+		Older:     q.counts[countOlder],
 	}
 	if q.settings.Rate.PerSecond != 0 {
 		bucket := q.bucket

@@ -60,10 +60,17 @@ func (s *space) show(lines int, queues ...*queue) []QueueInfo {
 
 func (q *queue) info() QueueInfo {
 	return QueueInfo{
-		Name: q.name, CreatedAt: q.createdAt, Settings: *q.settings, Takers: q.attending,
-		Ready: q.counts[countReady], Scheduled: q.counts[countScheduled], Leased: q.counts[countLeased],
+		Name:      q.name,
+		CreatedAt: q.createdAt,
+		Settings:  *q.settings,
+		Takers:    q.attending,
+		Ready:     q.counts[countReady],
+		Scheduled: q.counts[countScheduled],
+		Leased:    q.counts[countLeased],
 		Parked:    q.parked,
-		Completed: q.counts[countCompleted], Failed: q.counts[countFailed], Cancelled: q.counts[countCancelled],
+		Completed: q.counts[countCompleted],
+		Failed:    q.counts[countFailed],
+		Cancelled: q.counts[countCancelled],
 	}
 }
 

@@ -40,11 +40,17 @@ type span struct{ from, to uint64 }
 
 func newSpace(name Space, tenant *tenantTally, number uint32, nextSeq uint64, lost span) *space {
 	return &space{
-		name: name, tenant: tenant, number: number, nextSeq: nextSeq, lost: lost, queues: map[string]*queue{},
-		keys:     map[string]*concurrencyKey{},
-		bindings: map[string]*binding{}, affinityLines: map[string]map[*line]struct{}{},
-		byQueueName: ordered.NewSet(func(a, b *queue) bool { return a.name < b.name }),
-		blockers:    ordered.NewSet(blockerLess),
+		name:          name,
+		tenant:        tenant,
+		number:        number,
+		nextSeq:       nextSeq,
+		lost:          lost,
+		queues:        map[string]*queue{},
+		keys:          map[string]*concurrencyKey{},
+		bindings:      map[string]*binding{},
+		affinityLines: map[string]map[*line]struct{}{},
+		byQueueName:   ordered.NewSet(func(a, b *queue) bool { return a.name < b.name }),
+		blockers:      ordered.NewSet(blockerLess),
 	}
 }
 

@@ -40,7 +40,9 @@ type unaryCall struct {
 
 func newTaker(w Wants, slots int) *taker {
 	return &taker{
-		wants: w.sorted(), slots: slots, leases: map[lease.TaskID]uint32{},
+		wants:   w.sorted(),
+		slots:   slots,
+		leases:  map[lease.TaskID]uint32{},
 		placeIn: map[*queue]*list.Element{},
 	}
 }
@@ -168,8 +170,10 @@ func (e *Engine) handOver(t *taker, g Granted) {
 
 func (e *Engine) newGranted(t *lease.Task) Granted {
 	return Granted{
-		Task: t, LeaseID: e.leaseID(t), Token: lease.FencingToken(t.Lease.Epoch, t.Lease.Attempt),
-		Bytes: assignmentSize(t),
+		Task:    t,
+		LeaseID: e.leaseID(t),
+		Token:   lease.FencingToken(t.Lease.Epoch, t.Lease.Attempt),
+		Bytes:   assignmentSize(t),
 	}
 }
 

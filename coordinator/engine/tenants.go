@@ -39,9 +39,14 @@ func (all *spaces) tenantsAfter(name string, limit int) (found []TenantCounts) {
 
 func (n *tenantTally) shown(name string) TenantCounts {
 	return TenantCounts{
-		Name: name, Workspaces: n.spaces,
-		Ready: n.counts[countReady], Scheduled: n.counts[countScheduled], Leased: n.counts[countLeased],
-		Parked:    n.parked,
-		Completed: n.counts[countCompleted], Failed: n.counts[countFailed], Cancelled: n.counts[countCancelled],
+		Name:       name,
+		Workspaces: n.spaces,
+		Ready:      n.counts[countReady],
+		Scheduled:  n.counts[countScheduled],
+		Leased:     n.counts[countLeased],
+		Parked:     n.parked,
+		Completed:  n.counts[countCompleted],
+		Failed:     n.counts[countFailed],
+		Cancelled:  n.counts[countCancelled],
 	}
 }

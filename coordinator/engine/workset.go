@@ -72,8 +72,10 @@ type uncommitted[V any] struct {
 
 func newWorkset(st store.Store) *workset {
 	return &workset{
-		st: st, tasks: map[lease.TaskID]*taskEntry{},
-		ledger: map[ledgerKey]uncommitted[lease.Committed]{}, keys: map[keyKey]uncommitted[keyTask]{},
+		st:       st,
+		tasks:    map[lease.TaskID]*taskEntry{},
+		ledger:   map[ledgerKey]uncommitted[lease.Committed]{},
+		keys:     map[keyKey]uncommitted[keyTask]{},
 		discards: map[ledgerKey]uncommitted[*lease.Result]{},
 	}
 }

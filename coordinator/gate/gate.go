@@ -67,9 +67,13 @@ type Gate struct {
 // New returns a gate. If Deps.Auth is set, it reads the issued credentials from the store.
 func New(d Deps) (*Gate, error) {
 	g := &Gate{
-		host: d.Host, openToken: d.OpenToken, attempts: preauth.NewAttempts(), refused: newRefused(),
-		refusals: quota.NewRejects(),
-		trail:    d.Trail, quotas: d.Quotas,
+		host:      d.Host,
+		openToken: d.OpenToken,
+		attempts:  preauth.NewAttempts(),
+		refused:   newRefused(),
+		refusals:  quota.NewRejects(),
+		trail:     d.Trail,
+		quotas:    d.Quotas,
 	}
 	g.calls = newActiveCalls(g.recheck)
 	if d.Auth == nil {

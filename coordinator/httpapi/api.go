@@ -86,9 +86,12 @@ type handler func(w http.ResponseWriter, r *http.Request) *problem
 // mux included.
 func New(cfg Config, mux *http.ServeMux) http.Handler {
 	a := &api{
-		Config: cfg, mux: mux, ofTask: map[string]handler{},
-		tasks: lessorv1.NewTaskServiceClient(cfg.Calls), workers: lessorv1.NewWorkerServiceClient(cfg.Calls),
-		long: turn.NewPlaces(),
+		Config:  cfg,
+		mux:     mux,
+		ofTask:  map[string]handler{},
+		tasks:   lessorv1.NewTaskServiceClient(cfg.Calls),
+		workers: lessorv1.NewWorkerServiceClient(cfg.Calls),
+		long:    turn.NewPlaces(),
 	}
 	for route, handle := range a.routes() {
 		if _, verb, ok := strings.Cut(route, taskPath); ok && !strings.Contains(verb, "/") {

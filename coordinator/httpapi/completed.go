@@ -101,10 +101,17 @@ func (a *api) succeeded(w http.ResponseWriter, r *http.Request, h Holder, m *com
 		return rejected(p, lease.KindComplete)
 	}
 	return report(w, r, h, a.workers.Complete, &lessorv1.CompleteRequest{
-		TaskId: h.Ticket.Task.String(), LeaseId: h.LeaseID, Attempt: h.Ticket.Attempt, WorkerId: m.WorkerID,
+		TaskId:      h.Ticket.Task.String(),
+		LeaseId:     h.LeaseID,
+		Attempt:     h.Ticket.Attempt,
+		WorkerId:    m.WorkerID,
 		Traceparent: m.Traceparent,
-		ReportId:    m.ReportID, Output: output, Artifacts: artifactProtos(m.Artifacts), Metrics: m.Metrics,
-		StartedAt: stamp(m.StartedAt), CompletedAt: stamp(m.CompletedAt),
+		ReportId:    m.ReportID,
+		Output:      output,
+		Artifacts:   artifactProtos(m.Artifacts),
+		Metrics:     m.Metrics,
+		StartedAt:   stamp(m.StartedAt),
+		CompletedAt: stamp(m.CompletedAt),
 	}, func(v *lessorv1.CompleteResponse) any { return m.accepted(v) })
 }
 
@@ -127,11 +134,18 @@ func (a *api) failedOrCancelled(w http.ResponseWriter, r *http.Request, h Holder
 		return rejected(p, lease.KindFail)
 	}
 	return report(w, r, h, a.workers.Fail, &lessorv1.FailRequest{
-		TaskId: h.Ticket.Task.String(), LeaseId: h.LeaseID, Attempt: h.Ticket.Attempt, WorkerId: m.WorkerID,
-		Traceparent: m.Traceparent,
-		ReportId:    m.ReportID, Error: problem, Metrics: m.Metrics, StartedAt: stamp(m.StartedAt),
+		TaskId:               h.Ticket.Task.String(),
+		LeaseId:              h.LeaseID,
+		Attempt:              h.Ticket.Attempt,
+		WorkerId:             m.WorkerID,
+		Traceparent:          m.Traceparent,
+		ReportId:             m.ReportID,
+		Error:                problem,
+		Metrics:              m.Metrics,
+		StartedAt:            stamp(m.StartedAt),
 		CompletedAt:          stamp(m.CompletedAt),
-		CancelledDuringPhase: m.CancelledDuringPhase, PartialProgress: partial,
+		CancelledDuringPhase: m.CancelledDuringPhase,
+		PartialProgress:      partial,
 	}, func(v *lessorv1.FailResponse) any { return m.accepted(v) })
 }
 

@@ -144,9 +144,15 @@ func (s *eventStream) tellAll(ctx context.Context, watch grpc.ServerStreamingCli
 func (s *eventStream) tell(m *lessorv1.WatchTaskResponse) error {
 	if c := m.GetChunk(); c != nil {
 		return s.send(eventDelta, 0, deltaEvent{
-			TaskID: m.GetTaskId(), State: stateName(m.GetTaskState()), Attempt: m.GetAttempt(),
-			Channel: c.GetChannel(), Index: c.GetIndex(),
-			MIMEType: c.GetMimeType(), Text: c.GetText(), Data: c.GetData(), Metadata: c.GetMetadata(),
+			TaskID:   m.GetTaskId(),
+			State:    stateName(m.GetTaskState()),
+			Attempt:  m.GetAttempt(),
+			Channel:  c.GetChannel(),
+			Index:    c.GetIndex(),
+			MIMEType: c.GetMimeType(),
+			Text:     c.GetText(),
+			Data:     c.GetData(),
+			Metadata: c.GetMetadata(),
 		})
 	}
 	e := stateEvent{

@@ -34,9 +34,15 @@ func (a *api) heartbeat(w http.ResponseWriter, r *http.Request, h Holder) *probl
 		return rejected(p, lease.KindHeartbeat)
 	}
 	return report(w, r, h, a.workers.Heartbeat, &lessorv1.HeartbeatRequest{
-		TaskId: h.Ticket.Task.String(), LeaseId: h.LeaseID, Attempt: h.Ticket.Attempt, WorkerId: m.WorkerID,
+		TaskId:      h.Ticket.Task.String(),
+		LeaseId:     h.LeaseID,
+		Attempt:     h.Ticket.Attempt,
+		WorkerId:    m.WorkerID,
 		Traceparent: m.Traceparent,
-		HeartbeatAt: stamp(m.HeartbeatAt), Progress: m.progress(), Metrics: m.Metrics, Checkpoint: checkpoint,
+		HeartbeatAt: stamp(m.HeartbeatAt),
+		Progress:    m.progress(),
+		Metrics:     m.Metrics,
+		Checkpoint:  checkpoint,
 	}, func(v *lessorv1.HeartbeatResponse) any { return aliveOf(v) })
 }
 

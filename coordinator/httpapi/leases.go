@@ -81,9 +81,14 @@ func (a *api) lease(w http.ResponseWriter, r *http.Request) *problem {
 	}
 	hurry := patient(w)
 	granted, err := a.workers.Lease(r.Context(), &lessorv1.LeaseRequest{
-		WorkerId: m.WorkerID, WorkspaceId: m.WorkspaceID, Queues: m.Queues, MaxTasks: uint32(m.MaxTasks),
+		WorkerId:     m.WorkerID,
+		WorkspaceId:  m.WorkspaceID,
+		Queues:       m.Queues,
+		MaxTasks:     uint32(m.MaxTasks),
 		Wait:         m.WaitMs.span(),
-		Capabilities: m.Capabilities.proto(), RequestId: m.RequestID, Packages: m.Packages,
+		Capabilities: m.Capabilities.proto(),
+		RequestId:    m.RequestID,
+		Packages:     m.Packages,
 	})
 	hurry()
 	if err != nil {
@@ -110,20 +115,36 @@ func (c *capabilities) proto() *lessorv1.Capabilities {
 func assignmentOf(m *lessorv1.Assignment) assignment {
 	t := specOf(m.GetTask().GetSpec())
 	g := assignment{
-		TaskID: m.GetTask().GetTaskId(), RunID: t.RunID, AssetID: t.AssetID, TaskKey: t.TaskKey,
-		TenantID:    m.GetTask().GetTenantId(),
-		WorkspaceID: t.WorkspaceID, Attempt: m.GetAttempt(), Resources: map[string]float64{},
-		EnqueuedAt: instantOf(m.GetTask().GetCreatedAt()), CallbackBaseURL: m.GetCallbackBaseUrl(),
-		TaskToken: m.GetTaskToken(), TokenExpiresAt: instantOf(m.GetTokenExpiresAt()),
-		HeartbeatIntervalMs: millisOf(m.GetHeartbeatInterval()), HeartbeatTimeoutMs: millisOf(m.GetHeartbeatTimeout()),
+		TaskID:              m.GetTask().GetTaskId(),
+		RunID:               t.RunID,
+		AssetID:             t.AssetID,
+		TaskKey:             t.TaskKey,
+		TenantID:            m.GetTask().GetTenantId(),
+		WorkspaceID:         t.WorkspaceID,
+		Attempt:             m.GetAttempt(),
+		Resources:           map[string]float64{},
+		EnqueuedAt:          instantOf(m.GetTask().GetCreatedAt()),
+		CallbackBaseURL:     m.GetCallbackBaseUrl(),
+		TaskToken:           m.GetTaskToken(),
+		TokenExpiresAt:      instantOf(m.GetTokenExpiresAt()),
+		HeartbeatIntervalMs: millisOf(m.GetHeartbeatInterval()),
+		HeartbeatTimeoutMs:  millisOf(m.GetHeartbeatTimeout()),
 		CancelGracePeriodMs: millisOf(m.GetCancelGrace()),
-		AttemptID:           m.GetAttemptId(), LeaseID: m.GetLeaseId(), FencingToken: m.GetFencingToken(),
-		RunSeq:    m.GetRunSeq(),
-		ExpiresAt: instantOf(m.GetExpiresAt()), ExpiresInMs: millisOf(m.GetExpiresIn()),
-		ServerTime: instantOf(m.GetServerTime()),
-		Queue:      t.Queue, Type: t.Type, Payload: t.Payload, PayloadBase64: t.PayloadBase64,
-		Traceparent: m.GetTraceparent(),
-		Labels:      t.Labels, ResourceRefs: t.ResourceRefs, TraceMeta: t.TraceMeta,
+		AttemptID:           m.GetAttemptId(),
+		LeaseID:             m.GetLeaseId(),
+		FencingToken:        m.GetFencingToken(),
+		RunSeq:              m.GetRunSeq(),
+		ExpiresAt:           instantOf(m.GetExpiresAt()),
+		ExpiresInMs:         millisOf(m.GetExpiresIn()),
+		ServerTime:          instantOf(m.GetServerTime()),
+		Queue:               t.Queue,
+		Type:                t.Type,
+		Payload:             t.Payload,
+		PayloadBase64:       t.PayloadBase64,
+		Traceparent:         m.GetTraceparent(),
+		Labels:              t.Labels,
+		ResourceRefs:        t.ResourceRefs,
+		TraceMeta:           t.TraceMeta,
 	}
 	if !t.Deadline.IsZero() {
 		g.Deadline = &t.Deadline

@@ -11,13 +11,21 @@ import (
 
 // exceptions are the fields whose names in this API are not their proto names in camelCase.
 var exceptions = map[string]string{
-	"attempt_timeout": "attemptTimeoutMs", "start_timeout": "startTimeoutMs", "retention": "retentionMs",
-	"ttl": "ttlMs", "wait": "waitMs",
-	"heartbeat_interval": "heartbeatIntervalMs", "heartbeat_timeout": "heartbeatTimeoutMs",
-	"cancel_grace":    "cancelGracePeriodMs",
-	"initial_backoff": "initialBackoffMs", "max_backoff": "maxBackoffMs", "retry_after": "retryAfterMs",
-	"fraction":       "progressPct",
-	"after_sequence": "Last-Event-ID", "expires_in": "expiresInMs", "cancel_grace_left": "cancelGraceLeftMs",
+	"attempt_timeout":    "attemptTimeoutMs",
+	"start_timeout":      "startTimeoutMs",
+	"retention":          "retentionMs",
+	"ttl":                "ttlMs",
+	"wait":               "waitMs",
+	"heartbeat_interval": "heartbeatIntervalMs",
+	"heartbeat_timeout":  "heartbeatTimeoutMs",
+	"cancel_grace":       "cancelGracePeriodMs",
+	"initial_backoff":    "initialBackoffMs",
+	"max_backoff":        "maxBackoffMs",
+	"retry_after":        "retryAfterMs",
+	"fraction":           "progressPct",
+	"after_sequence":     "Last-Event-ID",
+	"expires_in":         "expiresInMs",
+	"cancel_grace_left":  "cancelGraceLeftMs",
 }
 
 // jsonPath returns the path of a proto field as this API names it: task.retry_policy.max_backoff

@@ -86,10 +86,14 @@ var (
 
 // kinds are those of the errors of calls, by HTTP status.
 var kinds = map[int]kind{
-	kindInvalid.status: kindInvalid, kindUnknown.status: kindUnknown, kindForbidden.status: kindForbidden,
-	kindNotFound.status: kindNotFound,
-	kindConflict.status: kindConflict, kindTooMany.status: kindTooMany,
-	kindUnavailable.status: kindUnavailable, kindInternal.status: kindInternal,
+	kindInvalid.status:     kindInvalid,
+	kindUnknown.status:     kindUnknown,
+	kindForbidden.status:   kindForbidden,
+	kindNotFound.status:    kindNotFound,
+	kindConflict.status:    kindConflict,
+	kindTooMany.status:     kindTooMany,
+	kindUnavailable.status: kindUnavailable,
+	kindInternal.status:    kindInternal,
 }
 
 // Problems without a field.
@@ -106,8 +110,10 @@ var (
 
 func newProblem(k kind, code, message string) *problem {
 	return &problem{status: k.status, body: problemBody{
-		Error: k.word, Code: code, Message: message,
-		Reason: detail.Reason(code),
+		Error:   k.word,
+		Code:    code,
+		Message: message,
+		Reason:  detail.Reason(code),
 	}}
 }
 

@@ -27,7 +27,10 @@ func (e *taskError) proto() (*lessorv1.TaskError, *problem) {
 		return nil, unknownCategory("error.category", e.Category)
 	}
 	return &lessorv1.TaskError{
-		Category: category, Message: e.Message, StackTrace: e.StackTrace, Retryable: e.Retryable,
+		Category:   category,
+		Message:    e.Message,
+		StackTrace: e.StackTrace,
+		Retryable:  e.Retryable,
 		RetryAfter: e.RetryAfterMs.span(),
 	}, nil
 }
@@ -37,8 +40,10 @@ func taskErrorOf(m *lessorv1.TaskError) *taskError {
 		return nil
 	}
 	return &taskError{
-		Category: enum(m.GetCategory(), "ERROR_CATEGORY_"), Message: m.GetMessage(),
-		StackTrace: m.GetStackTrace(), Retryable: m.Retryable,
+		Category:     enum(m.GetCategory(), "ERROR_CATEGORY_"),
+		Message:      m.GetMessage(),
+		StackTrace:   m.GetStackTrace(),
+		Retryable:    m.Retryable,
 		RetryAfterMs: millisOf(m.GetRetryAfter()),
 	}
 }
@@ -63,9 +68,13 @@ func artifactProtos(sent []artifact) []*lessorv1.Artifact {
 	all := make([]*lessorv1.Artifact, len(sent))
 	for i, a := range sent {
 		all[i] = &lessorv1.Artifact{
-			ResourceId: a.ResourceID, WorkerId: a.WorkerID, Type: a.Type, SizeBytes: a.SizeBytes,
-			ExpiresAt: stamp(a.ExpiresAt),
-			Inline:    a.Inline, Metadata: a.Metadata,
+			ResourceId: a.ResourceID,
+			WorkerId:   a.WorkerID,
+			Type:       a.Type,
+			SizeBytes:  a.SizeBytes,
+			ExpiresAt:  stamp(a.ExpiresAt),
+			Inline:     a.Inline,
+			Metadata:   a.Metadata,
 		}
 	}
 	return all

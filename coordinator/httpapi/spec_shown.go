@@ -7,17 +7,27 @@ import (
 // specOf converts the spec of a task, in which defaults are filled in.
 func specOf(m *lessorv1.TaskSpec) spec {
 	s := spec{
-		WorkspaceID: m.GetWorkspaceId(), Queue: m.GetQueue(), Type: m.GetType(), RunID: m.GetRunId(),
-		TaskKey: m.GetTaskKey(),
-		AssetID: m.GetAssetId(), Priority: m.GetPriority(),
-		RunAt: instantOf(m.GetRunAt()), Deadline: instantOf(m.GetDeadline()),
-		AttemptTimeoutMs: millisOf(m.GetAttemptTimeout()), StartTimeoutMs: millisOf(m.GetStartTimeout()),
+		WorkspaceID:         m.GetWorkspaceId(),
+		Queue:               m.GetQueue(),
+		Type:                m.GetType(),
+		RunID:               m.GetRunId(),
+		TaskKey:             m.GetTaskKey(),
+		AssetID:             m.GetAssetId(),
+		Priority:            m.GetPriority(),
+		RunAt:               instantOf(m.GetRunAt()),
+		Deadline:            instantOf(m.GetDeadline()),
+		AttemptTimeoutMs:    millisOf(m.GetAttemptTimeout()),
+		StartTimeoutMs:      millisOf(m.GetStartTimeout()),
 		RetryPolicy:         retryPolicyOf(m.GetRetryPolicy()),
-		HeartbeatIntervalMs: millisOf(m.GetHeartbeatInterval()), HeartbeatTimeoutMs: millisOf(m.GetHeartbeatTimeout()),
-		CancelGracePeriodMs: millisOf(m.GetCancelGrace()), RetentionMs: millisOf(m.GetRetention()),
-		Labels: m.GetLabels(), ConcurrencyKey: m.GetConcurrencyKey(),
-		ConcurrencyLimit: concurrencyLimit(m.GetConcurrencyLimit()),
-		FairnessKey:      m.GetFairnessKey(), Traceparent: m.GetTraceparent(),
+		HeartbeatIntervalMs: millisOf(m.GetHeartbeatInterval()),
+		HeartbeatTimeoutMs:  millisOf(m.GetHeartbeatTimeout()),
+		CancelGracePeriodMs: millisOf(m.GetCancelGrace()),
+		RetentionMs:         millisOf(m.GetRetention()),
+		Labels:              m.GetLabels(),
+		ConcurrencyKey:      m.GetConcurrencyKey(),
+		ConcurrencyLimit:    concurrencyLimit(m.GetConcurrencyLimit()),
+		FairnessKey:         m.GetFairnessKey(),
+		Traceparent:         m.GetTraceparent(),
 	}
 	if key := m.GetIdempotencyKey(); key != "" {
 		s.IdempotencyKey = &key
@@ -52,9 +62,11 @@ func retryPolicyOf(m *lessorv1.RetryPolicy) *retryPolicy {
 		return nil
 	}
 	r := &retryPolicy{
-		MaxAttempts: budget(m.GetMaxAttempts()), MaxLosses: budget(m.GetMaxLosses()),
+		MaxAttempts:       budget(m.GetMaxAttempts()),
+		MaxLosses:         budget(m.GetMaxLosses()),
 		InitialBackoffMs:  millisOf(m.GetInitialBackoff()),
-		BackoffMultiplier: m.GetBackoffMultiplier(), MaxBackoffMs: millisOf(m.GetMaxBackoff()),
+		BackoffMultiplier: m.GetBackoffMultiplier(),
+		MaxBackoffMs:      millisOf(m.GetMaxBackoff()),
 	}
 	for _, c := range m.GetNonRetryableCategories() {
 		r.NonRetryableCategories = append(r.NonRetryableCategories, enum(c, "ERROR_CATEGORY_"))

@@ -20,7 +20,10 @@ func (a *api) started(w http.ResponseWriter, r *http.Request, h Holder) *problem
 		return p
 	}
 	return report(w, r, h, a.workers.Start, &lessorv1.StartRequest{
-		TaskId: h.Ticket.Task.String(), LeaseId: h.LeaseID, Attempt: h.Ticket.Attempt, WorkerId: m.WorkerID,
+		TaskId:      h.Ticket.Task.String(),
+		LeaseId:     h.LeaseID,
+		Attempt:     h.Ticket.Attempt,
+		WorkerId:    m.WorkerID,
 		Traceparent: m.Traceparent,
 		StartedAt:   stamp(m.StartedAt),
 	}, func(v *lessorv1.StartResponse) any { return aliveOf(v) })

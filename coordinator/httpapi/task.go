@@ -91,16 +91,29 @@ type discardedResult struct {
 
 func taskOf(m *lessorv1.Task) task {
 	t := task{
-		TaskID: m.GetTaskId(), TenantID: m.GetTenantId(), Spec: specOf(m.GetSpec()), State: stateName(m.GetState()),
-		Reason: enum(m.GetReason(), "REASON_"), Round: m.GetRound(), Attempt: m.GetAttempt(),
-		Failures: m.GetFailures(), Losses: m.GetLosses(),
-		Quarantined: m.GetQuarantined(), CreatedAt: instantOf(m.GetCreatedAt()), RetryAt: instantOf(m.GetRetryAt()),
-		FinishedAt: instantOf(m.GetFinishedAt()), Lease: leaseInfoOf(m.GetLease()),
-		Progress:     progressOf(m.GetProgress()),
-		CancelReason: m.GetCancelReason(), CancelRequestedAt: instantOf(m.GetCancelRequestedAt()),
-		Artifacts: artifactsOf(m.GetArtifacts()), Error: taskErrorOf(m.GetError()), Metrics: gauges(m.GetMetrics()),
-		CancelledDuringPhase: m.GetCancelledDuringPhase(), AdoptedAttempt: m.GetAdoptedAttempt(),
-		HistoryDropped: m.GetHistoryDropped(),
+		TaskID:               m.GetTaskId(),
+		TenantID:             m.GetTenantId(),
+		Spec:                 specOf(m.GetSpec()),
+		State:                stateName(m.GetState()),
+		Reason:               enum(m.GetReason(), "REASON_"),
+		Round:                m.GetRound(),
+		Attempt:              m.GetAttempt(),
+		Failures:             m.GetFailures(),
+		Losses:               m.GetLosses(),
+		Quarantined:          m.GetQuarantined(),
+		CreatedAt:            instantOf(m.GetCreatedAt()),
+		RetryAt:              instantOf(m.GetRetryAt()),
+		FinishedAt:           instantOf(m.GetFinishedAt()),
+		Lease:                leaseInfoOf(m.GetLease()),
+		Progress:             progressOf(m.GetProgress()),
+		CancelReason:         m.GetCancelReason(),
+		CancelRequestedAt:    instantOf(m.GetCancelRequestedAt()),
+		Artifacts:            artifactsOf(m.GetArtifacts()),
+		Error:                taskErrorOf(m.GetError()),
+		Metrics:              gauges(m.GetMetrics()),
+		CancelledDuringPhase: m.GetCancelledDuringPhase(),
+		AdoptedAttempt:       m.GetAdoptedAttempt(),
+		HistoryDropped:       m.GetHistoryDropped(),
 	}
 	t.Output, t.OutputBase64 = shown(m.GetOutput())
 	t.Checkpoint, t.CheckpointBase64 = shown(m.GetCheckpoint())
@@ -119,11 +132,15 @@ func leaseInfoOf(m *lessorv1.LeaseInfo) *leaseInfo {
 		return nil
 	}
 	return &leaseInfo{
-		Attempt: m.GetAttempt(), WorkerID: m.GetWorkerId(), SessionID: m.GetSessionId(),
+		Attempt:      m.GetAttempt(),
+		WorkerID:     m.GetWorkerId(),
+		SessionID:    m.GetSessionId(),
 		FencingToken: m.GetFencingToken(),
-		GrantedAt:    instantOf(m.GetGrantedAt()), AckedAt: instantOf(m.GetAckedAt()),
-		StartedAt:   instantOf(m.GetStartedAt()),
-		HeartbeatAt: instantOf(m.GetHeartbeatAt()), ExpiresAt: instantOf(m.GetExpiresAt()),
+		GrantedAt:    instantOf(m.GetGrantedAt()),
+		AckedAt:      instantOf(m.GetAckedAt()),
+		StartedAt:    instantOf(m.GetStartedAt()),
+		HeartbeatAt:  instantOf(m.GetHeartbeatAt()),
+		ExpiresAt:    instantOf(m.GetExpiresAt()),
 	}
 }
 
@@ -139,18 +156,26 @@ func progressOf(m *lessorv1.Progress) *progress {
 
 func historyEventOf(m *lessorv1.HistoryEvent) historyEvent {
 	return historyEvent{
-		Sequence: m.GetSequence(), Type: enum(m.GetType(), "HISTORY_EVENT_TYPE_"), At: instantOf(m.GetAt()),
-		Attempt: m.GetAttempt(),
-		Actor:   m.GetActor(), Reason: enum(m.GetReason(), "REASON_"), Detail: m.GetDetail(),
-		TaskState:   stateName(m.GetTaskState()),
-		RefusedKind: enum(m.GetRefusedKind(), "REFUSED_KIND_"), RefusedVerdict: enum(m.GetRefusedVerdict(), "VERDICT_"),
+		Sequence:       m.GetSequence(),
+		Type:           enum(m.GetType(), "HISTORY_EVENT_TYPE_"),
+		At:             instantOf(m.GetAt()),
+		Attempt:        m.GetAttempt(),
+		Actor:          m.GetActor(),
+		Reason:         enum(m.GetReason(), "REASON_"),
+		Detail:         m.GetDetail(),
+		TaskState:      stateName(m.GetTaskState()),
+		RefusedKind:    enum(m.GetRefusedKind(), "REFUSED_KIND_"),
+		RefusedVerdict: enum(m.GetRefusedVerdict(), "VERDICT_"),
 	}
 }
 
 func discardedResultOf(m *lessorv1.DiscardedResult) discardedResult {
 	d := discardedResult{
-		Attempt: m.GetAttempt(), WorkerID: m.GetWorkerId(), At: instantOf(m.GetAt()),
-		Reason: enum(m.GetReason(), "REASON_"), SizeBytes: m.GetSizeBytes(),
+		Attempt:   m.GetAttempt(),
+		WorkerID:  m.GetWorkerId(),
+		At:        instantOf(m.GetAt()),
+		Reason:    enum(m.GetReason(), "REASON_"),
+		SizeBytes: m.GetSizeBytes(),
 		Artifacts: artifactsOf(m.GetArtifacts()),
 	}
 	d.Output, d.OutputBase64 = shown(m.GetOutput())

@@ -38,11 +38,18 @@ type conditions struct {
 // proto converts the conditions. The gRPC call checks their content.
 func (m *conditions) proto() (*lessorv1.TaskFilter, *problem) {
 	f := &lessorv1.TaskFilter{
-		WorkspaceId: m.WorkspaceID, Queue: m.Queue, RunId: m.RunID, Type: m.Type, HostNodeId: m.HostNodeID,
+		WorkspaceId:    m.WorkspaceID,
+		Queue:          m.Queue,
+		RunId:          m.RunID,
+		Type:           m.Type,
+		HostNodeId:     m.HostNodeID,
 		ConcurrencyKey: m.ConcurrencyKey,
-		IdempotencyKey: m.IdempotencyKey, WorkerId: m.WorkerID, CreatedAfter: timeLimit(m.CreatedAfter),
-		CreatedBefore: timeLimit(m.CreatedBefore),
-		FinishedAfter: timeLimit(m.FinishedAfter), FinishedBefore: timeLimit(m.FinishedBefore),
+		IdempotencyKey: m.IdempotencyKey,
+		WorkerId:       m.WorkerID,
+		CreatedAfter:   timeLimit(m.CreatedAfter),
+		CreatedBefore:  timeLimit(m.CreatedBefore),
+		FinishedAfter:  timeLimit(m.FinishedAfter),
+		FinishedBefore: timeLimit(m.FinishedBefore),
 	}
 	for i, name := range m.States {
 		state, known := words.StateNamed(name)

@@ -32,8 +32,11 @@ type committed struct {
 
 func committedOf(v verdict) committed {
 	return committed{
-		Acknowledged: true, Verdict: verdictName(v), Reason: reasonName(v), TaskState: stateName(v.GetTaskState()),
-		ServerTime: instantOf(v.GetServerTime()),
+		Acknowledged: true,
+		Verdict:      verdictName(v),
+		Reason:       reasonName(v),
+		TaskState:    stateName(v.GetTaskState()),
+		ServerTime:   instantOf(v.GetServerTime()),
 	}
 }
 
@@ -63,9 +66,13 @@ type alive struct {
 
 func aliveOf(v renewal) alive {
 	a := alive{
-		committed: committedOf(v), ShouldCancel: v.GetShouldCancel(), CancelReason: v.GetCancelReason(),
-		ExpiresAt: instantOf(v.GetExpiresAt()), ExpiresInMs: millisOf(v.GetExpiresIn()),
-		TaskToken: v.GetTaskToken(), TokenExpiresAt: instantOf(v.GetTokenExpiresAt()),
+		committed:      committedOf(v),
+		ShouldCancel:   v.GetShouldCancel(),
+		CancelReason:   v.GetCancelReason(),
+		ExpiresAt:      instantOf(v.GetExpiresAt()),
+		ExpiresInMs:    millisOf(v.GetExpiresIn()),
+		TaskToken:      v.GetTaskToken(),
+		TokenExpiresAt: instantOf(v.GetTokenExpiresAt()),
 	}
 	if left := v.GetCancelGraceLeft(); left != nil {
 		a.CancelGraceLeftMs = new(millisOf(left))
@@ -121,7 +128,9 @@ func kindOf(reason lessorv1.Reason) kind {
 
 // verdictCodes are the codes of verdicts that are errors of the worker, by reason.
 var verdictCodes = map[string]string{
-	"INVALID_REQUEST": codeInvalid, "UNKNOWN_TASK": codeInvalid, "INVALID_LEASE": codeInvalid,
+	"INVALID_REQUEST":  codeInvalid,
+	"UNKNOWN_TASK":     codeInvalid,
+	"INVALID_LEASE":    codeInvalid,
 	"RESULT_TOO_LARGE": codeTooLarge,
 	"DUPLICATE_REPORT": codeDuplicate,
 }

@@ -92,9 +92,15 @@ func NewConnLimiter(c Connections, credentials bool, log *slog.Logger) *ConnLimi
 	}
 	paced := newPacedLog(log)
 	return &ConnLimiter{
-		Connections: c, credentials: credentials, refused: turnedAway, evicted: evicted,
-		failures: newTLSFailures(paced), log: log, paced: paced,
-		ofPeer: map[string]int{}, handshakes: map[string]int{},
+		Connections: c,
+		credentials: credentials,
+		refused:     turnedAway,
+		evicted:     evicted,
+		failures:    newTLSFailures(paced),
+		log:         log,
+		paced:       paced,
+		ofPeer:      map[string]int{},
+		handshakes:  map[string]int{},
 	}
 }
 

@@ -42,12 +42,18 @@ func (c *Config) Validate() error {
 
 var (
 	tenantDefaults = Limits{
-		Sessions: defaultSessions, Streams: defaultStreams, Watches: defaultWatches, Waits: defaultWaits,
-		Tasks: Unlimited,
+		Sessions: defaultSessions,
+		Streams:  defaultStreams,
+		Watches:  defaultWatches,
+		Waits:    defaultWaits,
+		Tasks:    Unlimited,
 	}
 	credentialDefaults = Limits{
-		Sessions: Unlimited, Streams: Unlimited, Watches: Unlimited, Waits: Unlimited,
-		Tasks: Unlimited,
+		Sessions: Unlimited,
+		Streams:  Unlimited,
+		Watches:  Unlimited,
+		Waits:    Unlimited,
+		Tasks:    Unlimited,
 	}
 )
 

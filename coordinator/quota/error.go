@@ -20,9 +20,14 @@ type Error struct {
 }
 
 var words = [numLimits]string{
-	Calls: "calls", Submits: "submitted tasks", Frames: "frames of sessions", Sessions: "open sessions",
-	Streams: "open streams",
-	Watches: "open watches", Waits: "tasks that are waited for", Tasks: "tasks that have not ended",
+	Calls:    "calls",
+	Submits:  "submitted tasks",
+	Frames:   "frames of sessions",
+	Sessions: "open sessions",
+	Streams:  "open streams",
+	Watches:  "open watches",
+	Waits:    "tasks that are waited for",
+	Tasks:    "tasks that have not ended",
 }
 
 func (e *Error) Error() string {

@@ -27,9 +27,14 @@ const (
 )
 
 var names = [numLimits]string{
-	Calls: "calls", Submits: "submits", Frames: "frames", Sessions: "sessions", Streams: "streams",
-	Watches: "watches", Waits: "waits",
-	Tasks: "tasks",
+	Calls:    "calls",
+	Submits:  "submits",
+	Frames:   "frames",
+	Sessions: "sessions",
+	Streams:  "streams",
+	Watches:  "watches",
+	Waits:    "waits",
+	Tasks:    "tasks",
 }
 
 // String returns the name of the limit in settings, errors and metrics.
@@ -102,11 +107,14 @@ func (l *Limits) text(which Limit) string {
 // or returns l with its zero fields taken from others.
 func (l *Limits) or(others *Limits) *Limits {
 	return &Limits{
-		Calls: cmp.Or(l.Calls, others.Calls), Submits: cmp.Or(l.Submits, others.Submits),
+		Calls:    cmp.Or(l.Calls, others.Calls),
+		Submits:  cmp.Or(l.Submits, others.Submits),
 		Frames:   cmp.Or(l.Frames, others.Frames),
-		Sessions: cmp.Or(l.Sessions, others.Sessions), Streams: cmp.Or(l.Streams, others.Streams),
-		Watches: cmp.Or(l.Watches, others.Watches), Waits: cmp.Or(l.Waits, others.Waits),
-		Tasks: cmp.Or(l.Tasks, others.Tasks),
+		Sessions: cmp.Or(l.Sessions, others.Sessions),
+		Streams:  cmp.Or(l.Streams, others.Streams),
+		Watches:  cmp.Or(l.Watches, others.Watches),
+		Waits:    cmp.Or(l.Waits, others.Waits),
+		Tasks:    cmp.Or(l.Tasks, others.Tasks),
 	}
 }
 

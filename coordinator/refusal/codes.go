@@ -52,10 +52,14 @@ const (
 )
 
 var quotaCodes = [...]string{
-	quota.Calls: CodeQuotaCalls, quota.Submits: CodeQuotaSubmits, quota.Frames: CodeQuotaFrames,
+	quota.Calls:    CodeQuotaCalls,
+	quota.Submits:  CodeQuotaSubmits,
+	quota.Frames:   CodeQuotaFrames,
 	quota.Sessions: CodeQuotaSessions,
-	quota.Streams:  CodeQuotaStreams, quota.Watches: CodeQuotaWatches, quota.Waits: CodeQuotaWaits,
-	quota.Tasks: CodeQuotaTasks,
+	quota.Streams:  CodeQuotaStreams,
+	quota.Watches:  CodeQuotaWatches,
+	quota.Waits:    CodeQuotaWaits,
+	quota.Tasks:    CodeQuotaTasks,
 }
 
 // QuotaCode returns the code for a limit that is used up.

@@ -41,7 +41,9 @@ func SubmitError(err error) *lessorv1.SubmitError {
 func AwaitError(err error) *lessorv1.AwaitError {
 	st := status.Convert(Status(err))
 	return &lessorv1.AwaitError{
-		Status: int32(st.Code()), Code: CodeOf(st.Err()), Message: st.Message(),
+		Status:     int32(st.Code()),
+		Code:       CodeOf(st.Err()),
+		Message:    st.Message(),
 		RetryAfter: WaitOf(st.Err()),
 	}
 }

@@ -32,11 +32,17 @@ func (s *adminService) GetStatus(
 		return nil, refusal.Status(err)
 	}
 	m := &lessorv1.GetStatusResponse{
-		Version: s.Version, Epoch: s.Engine.Epoch(), StartedAt: convert.Stamp(s.started),
-		ServerTime: convert.Stamp(s.Engine.Now().Wall),
-		Leases:     has.Leased, Sessions: uint32(s.Sessions.CountOf(tenant)),
-		Quotas:   quotasProto(s.Quotas.Usage(who.Caller()), has.Unended()),
-		DiskFull: s.DiskFull(), GrantsStopped: s.DiskSpent(), StoreGone: s.StoreGone(), Open: s.Gate.Open(),
+		Version:       s.Version,
+		Epoch:         s.Engine.Epoch(),
+		StartedAt:     convert.Stamp(s.started),
+		ServerTime:    convert.Stamp(s.Engine.Now().Wall),
+		Leases:        has.Leased,
+		Sessions:      uint32(s.Sessions.CountOf(tenant)),
+		Quotas:        quotasProto(s.Quotas.Usage(who.Caller()), has.Unended()),
+		DiskFull:      s.DiskFull(),
+		GrantsStopped: s.DiskSpent(),
+		StoreGone:     s.StoreGone(),
+		Open:          s.Gate.Open(),
 	}
 	if !who.Until.IsZero() {
 		m.CredentialEndsAt = convert.Stamp(lease.WallOf(who.Until))

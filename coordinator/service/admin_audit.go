@@ -25,9 +25,11 @@ func (s *adminService) ListAuditEvents(
 ) (*lessorv1.ListAuditEventsResponse, error) {
 	f, tenant := s.fields(), gate.Identify(ctx).Tenant
 	want := &lessorv1.ListAuditEventsRequest{
-		Subject: f.ID("subject", req.GetSubject()), Action: f.ID("action", req.GetAction()),
+		Subject: f.ID("subject", req.GetSubject()),
+		Action:  f.ID("action", req.GetAction()),
 		Outcome: f.ID("outcome", req.GetOutcome()),
-		Since:   req.GetSince(), Until: req.GetUntil(),
+		Since:   req.GetSince(),
+		Until:   req.GetUntil(),
 	}
 	// else the answer would be empty, as if nobody had done it
 	if wrong := gate.UnknownAction(want.GetAction()); wrong != "" {
@@ -99,10 +101,19 @@ func (p *auditPage) matches(a *records.Audit) bool {
 // protobuf would fail to send the whole page with it.
 func auditProto(a *records.Audit) *lessorv1.AuditEvent {
 	return &lessorv1.AuditEvent{
-		At: convert.Stamp(a.At), Tenant: a.Tenant, Subject: a.Subject, CredentialId: a.Credential,
-		Role: a.Role, Peer: a.Peer,
-		Action: a.Action, WorkspaceId: a.Workspace, Object: strings.ToValidUTF8(a.Object, "\uFFFD"),
-		Detail: a.Detail, RequestId: a.Corr,
-		Outcome: a.Outcome, Tasks: a.Tasks, Times: a.Times,
+		At:           convert.Stamp(a.At),
+		Tenant:       a.Tenant,
+		Subject:      a.Subject,
+		CredentialId: a.Credential,
+		Role:         a.Role,
+		Peer:         a.Peer,
+		Action:       a.Action,
+		WorkspaceId:  a.Workspace,
+		Object:       strings.ToValidUTF8(a.Object, "\uFFFD"),
+		Detail:       a.Detail,
+		RequestId:    a.Corr,
+		Outcome:      a.Outcome,
+		Tasks:        a.Tasks,
+		Times:        a.Times,
 	}
 }

@@ -152,9 +152,11 @@ func parseWorkerFilter(f *convert.Fields, m *lessorv1.WorkerFilter) session.Filt
 	}
 	f.Count("workers.labels", len(m.GetLabels()), lease.MaxRequired)
 	return session.Filter{
-		Worker:  f.ID("workers.worker_id", m.GetWorkerId()),
-		Session: f.ID("workers.session_id", m.GetSessionId()), Queue: f.ID("workers.queue", m.GetQueue()),
+		Worker:    f.ID("workers.worker_id", m.GetWorkerId()),
+		Session:   f.ID("workers.session_id", m.GetSessionId()),
+		Queue:     f.ID("workers.queue", m.GetQueue()),
 		Workspace: f.ID("workers.workspace_id", m.GetWorkspaceId()),
-		Pool:      f.ID("workers.pool_id", m.GetPoolId()), Labels: m.GetLabels(),
+		Pool:      f.ID("workers.pool_id", m.GetPoolId()),
+		Labels:    m.GetLabels(),
 	}
 }

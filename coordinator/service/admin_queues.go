@@ -180,11 +180,21 @@ func (s *adminService) PurgeQueue(
 func queueProto(workspace string, q *engine.QueueInfo) *lessorv1.Queue {
 	s := &q.Settings
 	m := &lessorv1.Queue{
-		Name: q.Name, WorkspaceId: workspace, Ready: q.Ready, Scheduled: q.Scheduled, Leased: q.Leased,
-		Blocked:   q.Parked,
-		Completed: q.Completed, Failed: q.Failed, Cancelled: q.Cancelled,
-		CreatedAt: convert.Stamp(q.CreatedAt), Takers: uint32(q.Takers),
-		Paused: s.Paused, PausedAt: convert.Stamp(s.PausedAt), MaxInflight: s.MaxInflight, FairnessWeights: s.Weights,
+		Name:            q.Name,
+		WorkspaceId:     workspace,
+		Ready:           q.Ready,
+		Scheduled:       q.Scheduled,
+		Leased:          q.Leased,
+		Blocked:         q.Parked,
+		Completed:       q.Completed,
+		Failed:          q.Failed,
+		Cancelled:       q.Cancelled,
+		CreatedAt:       convert.Stamp(q.CreatedAt),
+		Takers:          uint32(q.Takers),
+		Paused:          s.Paused,
+		PausedAt:        convert.Stamp(s.PausedAt),
+		MaxInflight:     s.MaxInflight,
+		FairnessWeights: s.Weights,
 	}
 	if s.Rate.PerSecond != 0 {
 		m.RateLimit = &lessorv1.RateLimit{PerSecond: s.Rate.PerSecond, Burst: s.Rate.Burst}

@@ -82,10 +82,17 @@ func withOthers(counted []engine.TenantCounts, others []string, after string, li
 // tenantProto converts what the engine has counted of a tenant, with what other parts know of it.
 func (s *adminService) tenantProto(n *engine.TenantCounts, sessions int) *lessorv1.Tenant {
 	m := &lessorv1.Tenant{
-		Name: n.Name, Ready: n.Ready, Scheduled: n.Scheduled, Leased: n.Leased, Blocked: n.Parked,
-		Completed: n.Completed, Failed: n.Failed, Cancelled: n.Cancelled,
-		Workspaces: uint32(n.Workspaces), Sessions: uint32(sessions),
-		Quotas: quotasProto(s.Quotas.Usage(quota.Caller{Tenant: n.Name}), n.Unended()),
+		Name:       n.Name,
+		Ready:      n.Ready,
+		Scheduled:  n.Scheduled,
+		Leased:     n.Leased,
+		Blocked:    n.Parked,
+		Completed:  n.Completed,
+		Failed:     n.Failed,
+		Cancelled:  n.Cancelled,
+		Workspaces: uint32(n.Workspaces),
+		Sessions:   uint32(sessions),
+		Quotas:     quotasProto(s.Quotas.Usage(quota.Caller{Tenant: n.Name}), n.Unended()),
 	}
 	if keyring := s.Gate.Keyring(); keyring != nil {
 		m.Tokens = uint32(keyring.Valid(n.Name, time.Now()))

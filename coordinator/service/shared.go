@@ -115,10 +115,18 @@ func (sh *shared) sweep(ctx context.Context, list listing, sw engine.Sweep) (*le
 // streams returns the server of the workers' sessions.
 func (sh *shared) streams() *session.Server {
 	return session.New(session.Deps{
-		Config: sh.SessionConfig, Limits: sh.Limits, Version: sh.Version, Logger: sh.Logger,
-		Engine: sh.Engine, Quotas: sh.Quotas,
-		Tokens: sh.Assigner.Tokens, Registry: sh.Sessions, View: sh.view, Assign: sh.assignments,
+		Config:       sh.SessionConfig,
+		Limits:       sh.Limits,
+		Version:      sh.Version,
+		Logger:       sh.Logger,
+		Engine:       sh.Engine,
+		Quotas:       sh.Quotas,
+		Tokens:       sh.Assigner.Tokens,
+		Registry:     sh.Sessions,
+		View:         sh.view,
+		Assign:       sh.assignments,
 		AuditPackage: sh.Gate.AuditPackage,
-		Stopping:     sh.Stopping, MaxMessage: sh.MaxMessage,
+		Stopping:     sh.Stopping,
+		MaxMessage:   sh.MaxMessage,
 	})
 }

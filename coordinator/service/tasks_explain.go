@@ -40,11 +40,16 @@ func explanationProto(x *lease.Explanation) *lessorv1.ExplainTaskResponse {
 	}
 	if last := &x.Task.Last; last.Attempt != 0 {
 		m.LastLease = &lessorv1.LeaseStory{
-			Attempt: last.Attempt, WorkerId: last.Worker, GrantedAt: convert.Stamp(last.GrantedAt),
-			AckedAt:   convert.Stamp(last.AckedAt),
-			StartedAt: convert.Stamp(last.StartedAt), HeartbeatAt: convert.Stamp(last.HeartbeatAt),
-			EndedAt: convert.Stamp(last.At),
-			Cause:   lessorv1.Reason(last.Cause), Message: x.Story, Detail: x.Detail,
+			Attempt:     last.Attempt,
+			WorkerId:    last.Worker,
+			GrantedAt:   convert.Stamp(last.GrantedAt),
+			AckedAt:     convert.Stamp(last.AckedAt),
+			StartedAt:   convert.Stamp(last.StartedAt),
+			HeartbeatAt: convert.Stamp(last.HeartbeatAt),
+			EndedAt:     convert.Stamp(last.At),
+			Cause:       lessorv1.Reason(last.Cause),
+			Message:     x.Story,
+			Detail:      x.Detail,
 		}
 	}
 	for i := range x.Refusals {
@@ -55,8 +60,13 @@ func explanationProto(x *lease.Explanation) *lessorv1.ExplainTaskResponse {
 
 func refusalProto(r *lease.Refusal) *lessorv1.Refusal {
 	return &lessorv1.Refusal{
-		At: convert.Stamp(r.At), Attempt: r.Attempt, WorkerId: r.Actor, Kind: lessorv1.RefusedKind(r.Kind),
-		Verdict: lessorv1.Verdict(r.Reason.Verdict()), Reason: lessorv1.Reason(r.Reason), Detail: r.Detail,
-		LateBy: convert.Span(r.LateBy),
+		At:       convert.Stamp(r.At),
+		Attempt:  r.Attempt,
+		WorkerId: r.Actor,
+		Kind:     lessorv1.RefusedKind(r.Kind),
+		Verdict:  lessorv1.Verdict(r.Reason.Verdict()),
+		Reason:   lessorv1.Reason(r.Reason),
+		Detail:   r.Detail,
+		LateBy:   convert.Span(r.LateBy),
 	}
 }

@@ -18,8 +18,10 @@ func middlewares(r store.Reader, host *lease.Task) (all []*lessorv1.Middleware, 
 	find := func(node string) error {
 		return records.Mounted(r, host.ID.Space, host.Spec.RunID, node, func(t *lease.Task) bool {
 			all = append(all, &lessorv1.Middleware{
-				TaskId: t.ID.String(), TaskKey: t.Spec.TaskKey, ChainIndex: t.Spec.Trace.Index,
-				State: lessorv1.TaskState(t.State()),
+				TaskId:     t.ID.String(),
+				TaskKey:    t.Spec.TaskKey,
+				ChainIndex: t.Spec.Trace.Index,
+				State:      lessorv1.TaskState(t.State()),
 			})
 			return len(all) < lease.MaxMiddlewares
 		})

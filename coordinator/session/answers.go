@@ -107,8 +107,10 @@ func (o *outbox) cancelLate(reports []*lease.Report, answers []lease.Answer) {
 	for i, a := range answers {
 		if a.Verdict == lease.VerdictCancelled && a.Reason != lease.AlreadyReported {
 			o.cancel(&lessorv1.Cancel{
-				TaskId: reports[i].TaskID, LeaseId: reports[i].LeaseID, Reason: lessorv1.Reason(a.Reason),
-				Detail: a.Detail,
+				TaskId:  reports[i].TaskID,
+				LeaseId: reports[i].LeaseID,
+				Reason:  lessorv1.Reason(a.Reason),
+				Detail:  a.Detail,
 			}, 0)
 		}
 	}

@@ -114,10 +114,14 @@ func (ss *Session) accept(m *lessorv1.SessionRequest, a admission, w *lessorv1.W
 	accepted := &lessorv1.SessionResponse{
 		Id: "c1", Seq: a.lastSeen, Corr: m.GetId(), Ack: ackOf(m),
 		Payload: &lessorv1.SessionResponse_Accept{Accept: &lessorv1.Accept{
-			SessionId: ss.id, HeartbeatInterval: durationpb.New(cfg.HeartbeatInterval),
-			IdleTimeout: durationpb.New(cfg.IdleTimeout),
-			ServerTime:  convert.Stamp(now), CoordinatorVersion: ss.srv.Version, Resumed: a.resumed,
-			NextSeq: a.nextSeq, ExpiresAt: convert.Stamp(until),
+			SessionId:          ss.id,
+			HeartbeatInterval:  durationpb.New(cfg.HeartbeatInterval),
+			IdleTimeout:        durationpb.New(cfg.IdleTimeout),
+			ServerTime:         convert.Stamp(now),
+			CoordinatorVersion: ss.srv.Version,
+			Resumed:            a.resumed,
+			NextSeq:            a.nextSeq,
+			ExpiresAt:          convert.Stamp(until),
 			SessionToken: ss.srv.sessionTokens.issue(ss.who.Tenant, w.GetName(),
 				ticket{session: ss.id, gen: a.gen, until: until}),
 			MaxMessageBytes: uint64(ss.srv.MaxMessage),

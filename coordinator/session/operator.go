@@ -102,7 +102,9 @@ func (ss *Session) Kick(reason string, away time.Duration, ended bool, by string
 		why += ": " + reason
 	}
 	ss.resetWith(&lessorv1.Reset{
-		Code: refusal.CodeKicked, Reason: why, RetryAfter: convert.Span(away),
+		Code:        refusal.CodeKicked,
+		Reason:      why,
+		RetryAfter:  convert.Span(away),
 		LeasesEnded: ended,
 	})
 }

@@ -61,7 +61,9 @@ func (ss *Session) spendFeedback(corr string) bool {
 func quotaError(err error, remedy string) *lessorv1.Error {
 	st := refusal.Status(err)
 	return &lessorv1.Error{
-		Code: refusal.CodeOf(st), Message: err.Error(), Remediation: remedy,
-		RetryAfter: refusal.WaitOf(st),
+		Code:        refusal.CodeOf(st),
+		Message:     err.Error(),
+		Remediation: remedy,
+		RetryAfter:  refusal.WaitOf(st),
 	}
 }

@@ -109,9 +109,15 @@ func (ss *Session) joinEngine() {
 	}
 	first := ss.srv.resumes.registered(ss.admission)
 	ss.member = &engine.Member{
-		Session: ss.id, Wants: wants, Slots: ss.engineSlots, Redeliver: first,
-		Backlog: &ss.out.backlog, WhyNoSlots: ss.whyNoSlots, Deliver: ss.out.dispatch, Notify: ss.notify,
-		Displaced: ss.displaced,
+		Session:    ss.id,
+		Wants:      wants,
+		Slots:      ss.engineSlots,
+		Redeliver:  first,
+		Backlog:    &ss.out.backlog,
+		WhyNoSlots: ss.whyNoSlots,
+		Deliver:    ss.out.dispatch,
+		Notify:     ss.notify,
+		Displaced:  ss.displaced,
 	}
 	ss.srv.Engine.Join(ss.member)
 }

@@ -13,7 +13,8 @@ func (ss *Session) ID() string { return ss.id }
 var workerStates = map[sessionState]lessorv1.WorkerState{
 	handshaking:  lessorv1.WorkerState_WORKER_STATE_HANDSHAKING,
 	registered:   lessorv1.WorkerState_WORKER_STATE_REGISTERED,
-	heartbeating: lessorv1.WorkerState_WORKER_STATE_HEARTBEATING, draining: lessorv1.WorkerState_WORKER_STATE_DRAINING,
+	heartbeating: lessorv1.WorkerState_WORKER_STATE_HEARTBEATING,
+	draining:     lessorv1.WorkerState_WORKER_STATE_DRAINING,
 }
 
 // Worker returns what operators see of the session.
@@ -26,12 +27,24 @@ func (ss *Session) Worker() *lessorv1.Worker {
 	}
 	health, why := ss.shownHealth()
 	return &lessorv1.Worker{
-		WorkerId: ss.info.GetName(), SessionId: ss.id, Info: ss.info, State: workerStates[state], Capabilities: ss.caps,
-		WorkspaceId: ss.wants.Space.Workspace, Queues: ss.wants.Queues, PoolId: ss.pool,
-		ConnectedAt: convert.Stamp(ss.connected), LastSeenAt: convert.Stamp(ss.seen),
-		Healthy: !ss.health.unhealthy, Metrics: ss.health.metrics,
-		Health: health, HealthDetail: why, MissedHeartbeats: uint32(ss.health.missed), Drain: ss.drainAsked,
-		Packages: ss.packages.list(), InstallsPackages: ss.installs,
+		WorkerId:         ss.info.GetName(),
+		SessionId:        ss.id,
+		Info:             ss.info,
+		State:            workerStates[state],
+		Capabilities:     ss.caps,
+		WorkspaceId:      ss.wants.Space.Workspace,
+		Queues:           ss.wants.Queues,
+		PoolId:           ss.pool,
+		ConnectedAt:      convert.Stamp(ss.connected),
+		LastSeenAt:       convert.Stamp(ss.seen),
+		Healthy:          !ss.health.unhealthy,
+		Metrics:          ss.health.metrics,
+		Health:           health,
+		HealthDetail:     why,
+		MissedHeartbeats: uint32(ss.health.missed),
+		Drain:            ss.drainAsked,
+		Packages:         ss.packages.list(),
+		InstallsPackages: ss.installs,
 	}
 }
 

@@ -68,8 +68,11 @@ type Place struct {
 // waits for room once stopping is closed.
 func New(size, maxMessage int, stopping <-chan struct{}) *Limiter {
 	return &Limiter{
-		size: size, guess: min(maxMessage, size/8), stopping: stopping, free: size,
-		tenants: map[string]*share{},
+		size:     size,
+		guess:    min(maxMessage, size/8),
+		stopping: stopping,
+		free:     size,
+		tenants:  map[string]*share{},
 	}
 }
 

@@ -20,7 +20,8 @@ func idleLatency(ctx context.Context, r *rig) (samples, error) {
 	alone.Workers, r.Config = 1, &alone
 	started, judged := make(chan time.Time, 1), make(chan time.Time, 1)
 	c := workerGroup{
-		rig: r, target: int64(n),
+		rig:       r,
+		target:    int64(n),
 		onStart:   func() { started <- time.Now() },
 		onVerdict: func() { judged <- time.Now() },
 	}
@@ -82,8 +83,11 @@ func (l *latencies) await(ctx context.Context, begin time.Time, event <-chan tim
 
 func (l *latencies) samples() samples {
 	return samples{
-		"latency_ack_p50": percentile(l.ack, 50), "latency_ack_p99": percentile(l.ack, 99),
-		"latency_start_p50": percentile(l.start, 50), "latency_start_p99": percentile(l.start, 99),
-		"latency_verdict_p50": percentile(l.verdict, 50), "latency_verdict_p99": percentile(l.verdict, 99),
+		"latency_ack_p50":     percentile(l.ack, 50),
+		"latency_ack_p99":     percentile(l.ack, 99),
+		"latency_start_p50":   percentile(l.start, 50),
+		"latency_start_p99":   percentile(l.start, 99),
+		"latency_verdict_p50": percentile(l.verdict, 50),
+		"latency_verdict_p99": percentile(l.verdict, 99),
 	}
 }

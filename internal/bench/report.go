@@ -63,9 +63,14 @@ func (c *Config) newReport() *Report {
 			LoadAverage: loadAverage(), Version: c.Version,
 		},
 		Load: Load{
-			Addr: c.Addr, Producers: c.Producers, Workers: c.Workers, Slots: c.Slots, Payload: c.Payload,
-			Tasks:    c.Tasks,
-			Backlogs: c.Backlogs, Repeat: c.Repeat,
+			Addr:      c.Addr,
+			Producers: c.Producers,
+			Workers:   c.Workers,
+			Slots:     c.Slots,
+			Payload:   c.Payload,
+			Tasks:     c.Tasks,
+			Backlogs:  c.Backlogs,
+			Repeat:    c.Repeat,
 		},
 	}
 }

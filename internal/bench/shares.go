@@ -30,9 +30,12 @@ func (r *Report) Plot(w io.Writer) error {
 // bar returns the bar of a figure with a share.
 func (f *Figure) bar() chart.Bar {
 	return chart.Bar{
-		Label: f.Text, Value: f.Share, Tone: chart.Plain,
-		Text: fmt.Sprintf("%.0f %% (%s %s)", 100*f.Share, amount(f.Median), f.Unit),
-		Low:  min(f.shareAt(f.Min), f.shareAt(f.Max)), High: max(f.shareAt(f.Min), f.shareAt(f.Max)),
+		Label: f.Text,
+		Value: f.Share,
+		Tone:  chart.Plain,
+		Text:  fmt.Sprintf("%.0f %% (%s %s)", 100*f.Share, amount(f.Median), f.Unit),
+		Low:   min(f.shareAt(f.Min), f.shareAt(f.Max)),
+		High:  max(f.shareAt(f.Min), f.shareAt(f.Max)),
 	}
 }
 

@@ -67,10 +67,13 @@ func (c *workerGroup) work(ctx, patient context.Context, name string) error {
 	defer context.AfterFunc(patient, func() { _ = conn.Close() })()
 	ctx, fail := context.WithCancelCause(ctx)
 	w, err := worker.New(conn, []string{queue}, worker.Config{
-		Tenant: c.rig.Tenant,
-		Name:   name, Workspace: c.rig.workspace, Concurrency: c.rig.Slots,
-		Logger: slog.New(slog.DiscardHandler), Metrics: omitFullness,
-		MaxBackoff: maxBackoff,
+		Tenant:      c.rig.Tenant,
+		Name:        name,
+		Workspace:   c.rig.workspace,
+		Concurrency: c.rig.Slots,
+		Logger:      slog.New(slog.DiscardHandler),
+		Metrics:     omitFullness,
+		MaxBackoff:  maxBackoff,
 		Hooks: worker.Hooks{
 			OnState: func(s worker.State) {
 				if s >= worker.StateRegistered {

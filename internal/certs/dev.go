@@ -86,9 +86,11 @@ func newTemplate(name string) (*x509.Certificate, error) {
 	}
 	now := time.Now()
 	return &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-devSkew),
-		NotAfter: now.Add(devLife),
-		KeyUsage: x509.KeyUsageDigitalSignature,
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: name},
+		NotBefore:    now.Add(-devSkew),
+		NotAfter:     now.Add(devLife),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
 	}, nil
 }
 

@@ -70,7 +70,9 @@ func (i Installer) run(ctx context.Context, pkg worker.Package, variables []stri
 	defer errs.flush()
 	told := false
 	p := &process.Process{
-		Args: i.Command, Env: slices.Concat(ownEnvironment(), variables), Stdout: out,
+		Args:   i.Command,
+		Env:    slices.Concat(ownEnvironment(), variables),
+		Stdout: out,
 		Stderr: io.MultiWriter(last, errs),
 		Stops: func(g *process.Group) {
 			told = stopGroup(ctx, i.Kill, g, func(error) (time.Duration, <-chan struct{}) { return stopTimeout, nil })

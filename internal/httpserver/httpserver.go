@@ -24,8 +24,12 @@ const (
 // New returns a server for the handler. It logs panics and failed TLS handshakes as warnings.
 func New(handler http.Handler, log slog.Handler) *http.Server {
 	return &http.Server{
-		Handler: handler, ErrorLog: slog.NewLogLogger(log, slog.LevelWarn),
-		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: ReadTimeout, WriteTimeout: WriteTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		Handler:           handler,
+		ErrorLog:          slog.NewLogLogger(log, slog.LevelWarn),
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       ReadTimeout,
+		WriteTimeout:      WriteTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
 	}
 }

@@ -41,7 +41,10 @@ func (s *Supervisor) serve(l net.Listener, broken func()) *listener {
 	calls := s.grpcServer()
 	pages := s.pages()
 	server := &listener{grpc: calls, served: make(chan error, 1), http: &http.Server{
-		Protocols: protocols, ReadTimeout: callTimeout, WriteTimeout: callTimeout, IdleTimeout: time.Minute,
+		Protocols:      protocols,
+		ReadTimeout:    callTimeout,
+		WriteTimeout:   callTimeout,
+		IdleTimeout:    time.Minute,
 		MaxHeaderBytes: maxBody,
 		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

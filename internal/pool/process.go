@@ -62,7 +62,11 @@ func runProcess(c command, started func(pid int), supervise func(running)) endin
 	defer noLonger()
 	c.stdout.late, c.stderr.late = late.Done(), late.Done()
 	p := &process.Process{
-		Args: c.args, Dir: c.dir, Env: c.env, Stdout: c.stdout, Stderr: c.stderr,
+		Args:    c.args,
+		Dir:     c.dir,
+		Env:     c.env,
+		Stdout:  c.stdout,
+		Stderr:  c.stderr,
 		Started: started,
 		Stops: func(g *process.Group) {
 			supervise(group{g})

@@ -57,13 +57,19 @@ func New(c *Config, o Options) *Supervisor {
 			id := fmt.Sprintf("%s-%d", config.ID, place.number)
 			prefix := "[" + id + "] "
 			w := &worker{
-				id: id, gpu: place.gpu, config: config, launch: runProcess, counts: s.counts,
+				id:      id,
+				gpu:     place.gpu,
+				config:  config,
+				launch:  runProcess,
+				counts:  s.counts,
 				log:     o.Log.With("pool_id", config.ID, "worker_id", id),
 				failure: make(chan struct{}, 1),
 				command: command{
-					args: config.Command, dir: config.Dir,
-					env:    environ(environment, config, id, place.gpu, o.URL, o.Token),
-					stdout: &lines{out: out, prefix: prefix}, stderr: &lines{out: out, prefix: prefix},
+					args:     config.Command,
+					dir:      config.Dir,
+					env:      environ(environment, config, id, place.gpu, o.URL, o.Token),
+					stdout:   &lines{out: out, prefix: prefix},
+					stderr:   &lines{out: out, prefix: prefix},
 					patience: patience,
 				},
 			}

@@ -128,7 +128,11 @@ func (j *Job) newRun(cfg Config) *run {
 	}
 	r.follow = &follower{
 		printer: &printer{
-			job: j, tasks: cfg.Tasks, screen: cfg.Screen, tally: t, record: cfg.Record,
+			job:     j,
+			tasks:   cfg.Tasks,
+			screen:  cfg.Screen,
+			tally:   t,
+			record:  cfg.Record,
 			printed: newMarks(j.Lines()),
 		},
 		ended:        ended,

@@ -29,8 +29,10 @@ func Parse(s string) (trace.SpanContext, bool) {
 		flags = trace.FlagsSampled
 	}
 	return trace.NewSpanContext(trace.SpanContextConfig{
-		TraceID: traceID, SpanID: spanID, TraceFlags: flags,
-		Remote: true,
+		TraceID:    traceID,
+		SpanID:     spanID,
+		TraceFlags: flags,
+		Remote:     true,
 	}), true
 }
 

@@ -32,7 +32,10 @@ func busyStatus(wait time.Duration) error {
 // busyReset refuses a session for some time.
 func busyReset(handshake *lessorv1.SessionRequest, wait time.Duration) *lessorv1.SessionResponse {
 	return &lessorv1.SessionResponse{
-		Id: "busy", Ts: timestamppb.Now(), Corr: handshake.GetId(), Tenant: handshake.GetTenant(),
+		Id:     "busy",
+		Ts:     timestamppb.Now(),
+		Corr:   handshake.GetId(),
+		Tenant: handshake.GetTenant(),
 		Sender: &lessorv1.Sender{Role: "coordinator", Id: "coordinator"},
 		Payload: &lessorv1.SessionResponse_Reset_{Reset_: &lessorv1.Reset{
 			Code: codeSession, Reason: "come back later", RetryAfter: durationpb.New(wait),

@@ -45,22 +45,28 @@ var cases = []testCase{
 		name: "waited", rules: "A3", expected: "keeps the lease of a task for which it had waited longer than the lease lives", run: waited,
 	},
 	{
-		name: "grant-lost", rules: "K5 S2",
+		name:     "grant-lost",
+		rules:    "K5 S2",
 		expected: "asks again with the same request id if the answer with work was lost",
-		only:     []way{calls, web}, run: grantLost,
+		only:     []way{calls, web},
+		run:      grantLost,
 	},
 	{
-		name: "verdict-lost", rules: "K5 V4", expected: "repeats a report whose answer was lost, unchanged",
-		run: verdictLost,
+		name:     "verdict-lost",
+		rules:    "K5 V4",
+		expected: "repeats a report whose answer was lost, unchanged",
+		run:      verdictLost,
 	},
 	{
 		name: "no-verdict", rules: "K5",
 		expected: "repeats a report that nobody heard, unchanged, and waits between tries", run: noVerdict,
 	},
 	{
-		name: "item-error", rules: "K5 S3",
+		name:     "item-error",
+		rules:    "K5 S3",
 		expected: "repeats a report that got an error in place of a verdict, unchanged",
-		only:     []way{stream}, run: itemError,
+		only:     []way{stream},
+		run:      itemError,
 	},
 	{
 		name: "rejected", rules: "K3", expected: "does not repeat a report that is REJECTED, and takes other work", run: rejected,
@@ -73,9 +79,11 @@ var cases = []testCase{
 		expected: "stops within the grace also while it hears nothing, and obeys when it hears that the grace is over",
 	},
 	{
-		name: "cancel-early", rules: "K2 T7",
+		name:     "cancel-early",
+		rules:    "K2 T7",
 		expected: "does not begin what was cancelled before its start, and takes other work",
-		starts:   true, run: cancelEarly,
+		starts:   true,
+		run:      cancelEarly,
 	},
 	{
 		name: "lease-lost", rules: "K2 K4",
@@ -130,8 +138,10 @@ var cases = []testCase{
 		expected: "finishes what it runs, or gives it back, after SIGTERM; takes no more, and ends", run: termBusy,
 	},
 	{
-		name: "term-cut", rules: "W8 W10",
+		name:     "term-cut",
+		rules:    "W8 W10",
 		expected: "drains after SIGTERM also on a new stream, if it loses the first one",
-		only:     []way{stream}, run: termCut,
+		only:     []way{stream},
+		run:      termCut,
 	},
 }

@@ -178,10 +178,13 @@ func lasting(s *lessorv1.TaskSpec) { s.HeartbeatTimeout = durationpb.New(time.Mi
 // submit submits a task with the payload, and returns its id.
 func (r *rig) submit(payload string, options ...option) (string, error) {
 	spec := &lessorv1.TaskSpec{
-		Queue: r.cfg.Queue, Type: r.cfg.Type, Payload: []byte(payload),
-		HeartbeatInterval: durationpb.New(beat), HeartbeatTimeout: durationpb.New(ttl),
-		CancelGrace: durationpb.New(cancelGrace),
-		RetryPolicy: &lessorv1.RetryPolicy{InitialBackoff: durationpb.New(100 * time.Millisecond)},
+		Queue:             r.cfg.Queue,
+		Type:              r.cfg.Type,
+		Payload:           []byte(payload),
+		HeartbeatInterval: durationpb.New(beat),
+		HeartbeatTimeout:  durationpb.New(ttl),
+		CancelGrace:       durationpb.New(cancelGrace),
+		RetryPolicy:       &lessorv1.RetryPolicy{InitialBackoff: durationpb.New(100 * time.Millisecond)},
 	}
 	for _, o := range options {
 		o(spec)

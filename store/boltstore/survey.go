@@ -159,8 +159,10 @@ func (s *survey) add(rec record) {
 	st.sum += rec.sum
 	if !rec.sound {
 		st.broken = append(st.broken, Broken{
-			Keyspace: rec.ks, Key: rec.key, Gap: Gap{After: st.last},
-			value: rec.value,
+			Keyspace: rec.ks,
+			Key:      rec.key,
+			Gap:      Gap{After: st.last},
+			value:    rec.value,
 		})
 		st.open++
 		return

@@ -88,8 +88,12 @@ func (c *condition) set(holds bool) (tell bool) {
 // reserve, that is no error: Full then reports true.
 func Open(dir string, size int64, stats func() store.Stats, log *slog.Logger) *Reserve {
 	r := &Reserve{
-		path: filepath.Join(dir, fileName), size: size, stats: stats, log: log, freeBytes: Free,
-		allocate: allocate,
+		path:      filepath.Join(dir, fileName),
+		size:      size,
+		stats:     stats,
+		log:       log,
+		freeBytes: Free,
+		allocate:  allocate,
 	}
 	r.adopt()
 	if free, err := r.freeBytes(dir); err == nil && !r.reserved && r.mayMake(free) {

@@ -29,12 +29,21 @@ func Fill(
 	ctx context.Context, from *boltstore.Remains, to store.Store, now lease.Wall, found func(Item),
 ) (Report, error) {
 	s := &salvager{
-		ctx: ctx, from: from, to: to, now: now, found: found, report: Report{Tasks: map[lease.State]uint64{}},
-		bad: map[lease.TaskID]string{}, badSpecs: map[lease.TaskID]struct{}{},
-		parts: map[lease.TaskID][]Item{}, named: map[lease.TaskID]struct{}{},
+		ctx:       ctx,
+		from:      from,
+		to:        to,
+		now:       now,
+		found:     found,
+		report:    Report{Tasks: map[lease.State]uint64{}},
+		bad:       map[lease.TaskID]string{},
+		badSpecs:  map[lease.TaskID]struct{}{},
+		parts:     map[lease.TaskID][]Item{},
+		named:     map[lease.TaskID]struct{}{},
 		mentioned: map[lease.TaskID]struct{}{},
-		waiting:   map[string]struct{}{}, spaces: map[uint32]*records.Space{}, last: map[uint32]uint64{},
-		queues: map[queueName]*records.Queue{},
+		waiting:   map[string]struct{}{},
+		spaces:    map[uint32]*records.Space{},
+		last:      map[uint32]uint64{},
+		queues:    map[queueName]*records.Queue{},
 	}
 	for ks := range s.gaps {
 		s.gaps[ks] = slices.Clone(from.Keyspace(store.Keyspace(ks)).Gaps)

@@ -43,7 +43,10 @@ type Summary struct {
 // means that reading failed; then Store has not checked the rest.
 func Store(r store.Reader, found func(Finding)) (Summary, error) {
 	v := &verifier{
-		r: r, report: found, queues: map[string]*records.Queue{}, spaces: map[uint32]*records.Space{},
+		r:      r,
+		report: found,
+		queues: map[string]*records.Queue{},
+		spaces: map[uint32]*records.Space{},
 		unread: map[uint32]uint64{},
 	}
 	for _, check := range []func() error{

@@ -52,7 +52,10 @@ type answer struct {
 
 func newWaits(tasks lessorv1.TaskServiceClient, trouble *trouble) *waits {
 	return &waits{
-		tasks: tasks, trouble: trouble, wake: make(chan struct{}, 1), of: map[string][]*wait{},
+		tasks:   tasks,
+		trouble: trouble,
+		wake:    make(chan struct{}, 1),
+		of:      map[string][]*wait{},
 		changed: map[string]struct{}{},
 	}
 }

@@ -54,8 +54,12 @@ func FromEnv() (*Notifier, error) {
 		return nil, err
 	}
 	return &Notifier{
-		base: base, token: &token, worker: os.Getenv(VarWorkerID), pool: os.Getenv(VarPoolID), gpu: gpu,
-		turn: make(chan struct{}, 1),
+		base:   base,
+		token:  &token,
+		worker: os.Getenv(VarWorkerID),
+		pool:   os.Getenv(VarPoolID),
+		gpu:    gpu,
+		turn:   make(chan struct{}, 1),
 		client: &http.Client{
 			// The supervisor is on this machine: a proxy would only get to see the token. Calls are
 			// rare, so no connection is kept.

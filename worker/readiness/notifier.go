@@ -74,7 +74,9 @@ func (n *Notifier) Ready(ctx context.Context, r Ready) error {
 	return n.notify(ctx, []string{"ready"}, &notification{
 		Status: "ready", Endpoint: r.Endpoint, VRAMUsedBytes: r.VRAMUsedBytes,
 		Capabilities: &capabilities{
-			GPUDevice: n.gpu, SlotsTotal: r.SlotsTotal, ModelRef: r.ModelRef,
+			GPUDevice:     n.gpu,
+			SlotsTotal:    r.SlotsTotal,
+			ModelRef:      r.ModelRef,
 			EngineVersion: r.EngineVersion,
 		},
 	})

@@ -429,8 +429,11 @@ func (c *Coordinator) LoseLease(taskID string) {
 		c.tb.Fatalf("workertest: task %s has no lease to lose: no worker holds it", taskID)
 	}
 	_, err := lessorv1.NewAdminServiceClient(c.inside).KickWorker(c.tb.Context(), &lessorv1.KickWorkerRequest{
-		WorkerId: l.GetWorkerId(), SessionId: l.GetSessionId(), Requeue: true, RetryAfter: durationpb.New(0),
-		Reason: "LoseLease was called",
+		WorkerId:   l.GetWorkerId(),
+		SessionId:  l.GetSessionId(),
+		Requeue:    true,
+		RetryAfter: durationpb.New(0),
+		Reason:     "LoseLease was called",
 	})
 	if err != nil {
 		c.tb.Fatalf("workertest: lose the lease of task %s: %v", taskID, err)

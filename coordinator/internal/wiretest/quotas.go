@@ -69,7 +69,10 @@ func WantQuotaError(t *testing.T, err error, l quota.Limit, of, value string) ti
 func WantTasksQuota(t *testing.T, err error, most, used, asked int) {
 	t.Helper()
 	wantQuotaError(t, err, map[string]string{
-		"limit": "tasks", "of": "tenant", "value": strconv.Itoa(most), "used": strconv.Itoa(used),
+		"limit": "tasks",
+		"of":    "tenant",
+		"value": strconv.Itoa(most),
+		"used":  strconv.Itoa(used),
 		"asked": strconv.Itoa(asked),
 	})
 }

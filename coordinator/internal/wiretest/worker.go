@@ -382,8 +382,10 @@ func Started(a *lessorv1.Assignment) *lessorv1.Report {
 // Completed returns a Complete report under the lease of a, with this output.
 func Completed(a *lessorv1.Assignment, output string) *lessorv1.Report {
 	return &lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: &lessorv1.CompleteRequest{
-		TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), ReportId: "of " + a.GetTask().GetTaskId(),
-		Output: []byte(output),
+		TaskId:   a.GetTask().GetTaskId(),
+		LeaseId:  a.GetLeaseId(),
+		ReportId: "of " + a.GetTask().GetTaskId(),
+		Output:   []byte(output),
 	}}}
 }
 
