@@ -240,8 +240,8 @@ func TestAuditedCallsLeaveAnEntry(t *testing.T) {
 					}
 					d.check(t, events[n-1], want, began)
 					if with := st.lastChanged(); d.changes == store.Meta && len(with) > 0 || d.changes != store.Meta && !with[d.changes] {
-						t.Errorf("%s: its entry was committed with changes of %v, want %v", d.method,
-							slices.Collect(maps.Keys(with)), d.changes)
+						t.Errorf("%s: its entry was committed with changes of %v, want %v",
+							d.method, slices.Collect(maps.Keys(with)), d.changes)
 					}
 				}
 			})
@@ -264,8 +264,8 @@ func (d auditedCall) check(t *testing.T, e, who *lessorv1.AuditEvent, at time.Ti
 	}
 	fresh := d.object == "" && (d.changes == store.Token || d.changes == store.SigningKey)
 	if fresh && len(e.GetObject()) != 17 || !fresh && e.GetObject() != d.object {
-		t.Errorf("%s: the object of the entry is %q, want %q, or the id of a token or key: %v", d.method, e.GetObject(),
-			d.object, fresh)
+		t.Errorf("%s: the object of the entry is %q, want %q, or the id of a token or key: %v",
+			d.method, e.GetObject(), d.object, fresh)
 	}
 	if strings.Contains(d.method, "TaskService") && e.GetRequestId() != "corr" || strings.Contains(d.method, "Queue") && e.GetWorkspaceId() != "ws" {
 		t.Errorf("%s: the entry is %v, want its request_id or its workspace", d.method, e)

@@ -153,8 +153,8 @@ func validateLimits(l lease.Limits) error {
 		{"batch", "tasks", l.Batch, 1, 10_000},
 	} {
 		if f.value < f.low || f.value > f.high {
-			errs = append(errs, fmt.Errorf("the %s limit is %d %s; the range is %d to %d", f.name, f.value,
-				f.unit, f.low, f.high))
+			errs = append(errs, fmt.Errorf("the %s limit is %d %s; the range is %d to %d",
+				f.name, f.value, f.unit, f.low, f.high))
 		}
 	}
 	return errors.Join(errs...)

@@ -265,8 +265,8 @@ func TestSubmitStreamIsAnsweredWhenItsCredentialExpires(t *testing.T) {
 					t.Errorf("the frames %v were answered, want only the one that was taken: %v", answers, answered)
 				}
 				if wiretest.ProblemOf(err) != string(auth.Expired) || detail.Untaken(err) != answered {
-					t.Errorf("the stream ended with %v; it says that all is answered: %v, want %v", err,
-						detail.Untaken(err), answered)
+					t.Errorf("the stream ended with %v; it says that all is answered: %v, want %v",
+						err, detail.Untaken(err), answered)
 				}
 				if took := time.Since(expired); took > 500*time.Millisecond {
 					t.Errorf("the stream ended after %v, want at most 500ms", took)

@@ -82,8 +82,8 @@ func TestSpentDiskIsShown(t *testing.T) {
 			}
 			s, err := r.Admin.GetStatus(t.Context(), &lessorv1.GetStatusRequest{})
 			if err != nil || s.GetDiskFull() != c.full || s.GetGrantsStopped() != c.spent {
-				t.Errorf("GetStatus: disk_full %v, grants_stopped %v (%v), want %v and %v", s.GetDiskFull(),
-					s.GetGrantsStopped(), err, c.full, c.spent)
+				t.Errorf("GetStatus: disk_full %v, grants_stopped %v (%v), want %v and %v",
+					s.GetDiskFull(), s.GetGrantsStopped(), err, c.full, c.spent)
 			}
 			if got := r.HealthStatus(t); got != healthv1.HealthCheckResponse_SERVING {
 				t.Errorf("health is %v, want SERVING", got)

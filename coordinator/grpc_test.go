@@ -21,8 +21,8 @@ func TestEachListenerHasItsProtocol(t *testing.T) {
 			for _, protocol := range []string{"h2", "http/1.1"} {
 				own := withProtocol(shared, protocol)
 				if !slices.Equal(own.NextProtos, []string{protocol}) || shared.NextProtos != nil {
-					t.Errorf("the listener of %s negotiates %q, and the shared configuration has %q", protocol,
-						own.NextProtos, shared.NextProtos)
+					t.Errorf("the listener of %s negotiates %q, and the shared configuration has %q",
+						protocol, own.NextProtos, shared.NextProtos)
 				}
 				if shared.GetConfigForClient == nil {
 					if own.GetConfigForClient != nil {

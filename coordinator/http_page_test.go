@@ -74,21 +74,21 @@ func TestWhoMaySeeThePage(t *testing.T) {
 			foreign, absent := openPage(t, r, path, stranger),
 				openPage(t, r, strings.NewReplacer(task, "t000020000000000z", "letters", "nothing").Replace(path), stranger)
 			if told := strings.NewReplacer("t000020000000000z", task, "nothing", "letters").Replace(absent.Body.String()); foreign.Code != absent.Code || foreign.Body.String() != told {
-				t.Errorf("%s for another tenant: status %d, want what is not there, %d:\n%s", path, foreign.Code,
-					absent.Code, foreign.Body)
+				t.Errorf("%s for another tenant: status %d, want what is not there, %d:\n%s",
+					path, foreign.Code, absent.Code, foreign.Body)
 			}
 			for _, token := range []string{"", "nonsense"} {
 				w := openPage(t, r, path, token)
 				if w.Code != http.StatusUnauthorized || !strings.HasPrefix(w.Header().Get("WWW-Authenticate"), "Basic ") || strings.Contains(w.Body.String(), "letters") {
-					t.Errorf("%s with the password %q: status %d, challenge %q, want 401 and Basic", path, token,
-						w.Code, w.Header().Get("WWW-Authenticate"))
+					t.Errorf("%s with the password %q: status %d, challenge %q, want 401 and Basic",
+						path, token, w.Code, w.Header().Get("WWW-Authenticate"))
 				}
 				w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
 				req.SetBasicAuth("anybody", token)
 				req.Header.Set("Lessor-Reload", "1")
 				if r.HTTP.Handler.ServeHTTP(w, req); w.Code != http.StatusUnauthorized || w.Header().Get("WWW-Authenticate") != "Bearer" {
-					t.Errorf("%s, reloaded with the password %q: status %d, challenge %q, want 401 and Bearer", path,
-						token, w.Code, w.Header().Get("WWW-Authenticate"))
+					t.Errorf("%s, reloaded with the password %q: status %d, challenge %q, want 401 and Bearer",
+						path, token, w.Code, w.Header().Get("WWW-Authenticate"))
 				}
 			}
 		}
@@ -130,8 +130,8 @@ func TestPagesOfAQueueAndARun(t *testing.T) {
 		want("/ui/queue?name=q", "READY the longest: <a class=\"id\" href=\"/ui/tasks/"+oldest.GetTaskId(),
 			"queue &#34;q&#34; is paused", "Changes when the queue is resumed",
 			"Has kept others of its concurrency key back the longest, for ", "<a class=\"id\" href=\"/ui/tasks/"+holder.GetTaskId())
-		want("/ui/run?id=r", "0 of 3 tasks have ended", "state=LEASED&amp;workspace=default\">1<",
-			"state=READY&amp;workspace=default\">2<")
+		want("/ui/run?id=r", "0 of 3 tasks have ended",
+			"state=LEASED&amp;workspace=default\">1<", "state=READY&amp;workspace=default\">2<")
 		want("/ui/", "/ui/tasks/"+oldest.GetTaskId())
 	})
 }
@@ -161,8 +161,8 @@ func TestOtherSitesSpendNoCalls(t *testing.T) {
 			req.Header.Set("Sec-Fetch-Mode", "no-cors")
 			r.HTTP.Handler.ServeHTTP(w, req)
 			if w.Code != http.StatusForbidden || w.Header().Get("WWW-Authenticate") != "" {
-				t.Errorf("an image of another site: status %d, challenge %q, want 403 and none", w.Code,
-					w.Header().Get("WWW-Authenticate"))
+				t.Errorf("an image of another site: status %d, challenge %q, want 403 and none",
+					w.Code, w.Header().Get("WWW-Authenticate"))
 			}
 			if w := openPage(t, r, "/ui/nothing", ""); w.Code != http.StatusNotFound || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
 				t.Errorf("no page: status %d, %s, want 404 and a page", w.Code, w.Header().Get("Content-Type"))

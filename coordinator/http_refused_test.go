@@ -21,8 +21,8 @@ func TestOnlyABadCredentialIsAskedFor(t *testing.T) {
 		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ui/", nil)
 		check.turnAway(t.Context(), w, r, "/ui/", "GET /ui/", status.Error(code, "because"))
 		if w.Code != want || w.Body.String() != "because\n" || (w.Header().Get("WWW-Authenticate") != "") != (want == 401) {
-			t.Errorf("%v: status %d, body %q, challenge %q; want %d, and a challenge only with 401", code, w.Code,
-				w.Body, w.Header().Get("WWW-Authenticate"), want)
+			t.Errorf("%v: status %d, body %q, challenge %q; want %d, and a challenge only with 401",
+				code, w.Code, w.Body, w.Header().Get("WWW-Authenticate"), want)
 		}
 	}
 }

@@ -52,8 +52,8 @@ func TestWhoMayReadMetricsAndProfiles(t *testing.T) {
 				}
 				r.HTTP.Handler.ServeHTTP(w, req)
 				if w.Code != want || (w.Code == http.StatusUnauthorized) != (w.Header().Get("WWW-Authenticate") == "Bearer") {
-					t.Errorf("%s for %s: status %d, want %d; WWW-Authenticate is %q", path, who, w.Code, want,
-						w.Header().Get("WWW-Authenticate"))
+					t.Errorf("%s for %s: status %d, want %d; WWW-Authenticate is %q",
+						path, who, w.Code, want, w.Header().Get("WWW-Authenticate"))
 				}
 			}
 		}
@@ -95,8 +95,8 @@ func TestHostTenantAloneReadsWhatIsAboutAll(t *testing.T) {
 			req.Header.Set("Authorization", "Bearer "+token)
 			r.HTTP.Handler.ServeHTTP(w, req)
 			if w.Code != tt.want || !strings.Contains(w.Body.String(), tt.says) {
-				t.Errorf("%s for a %v of tenant %q: status %d, want %d with %q:\n%.300s", tt.path, tt.role, tt.tenant,
-					w.Code, tt.want, tt.says, w.Body)
+				t.Errorf("%s for a %v of tenant %q: status %d, want %d with %q:\n%.300s",
+					tt.path, tt.role, tt.tenant, w.Code, tt.want, tt.says, w.Body)
 			}
 		}
 	})

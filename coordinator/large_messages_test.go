@@ -153,8 +153,8 @@ func TestManyEntriesAreRead(t *testing.T) {
 	var m lessorv1.BatchSubmitTasksRequest
 	data := mem.BufferSlice{mem.SliceBuffer(emptyEntries(1, reqcodec.MaxEntries)), mem.SliceBuffer("\x12\x01r")}
 	if err := coordinator.NewCodec().Unmarshal(data, &m); err != nil || len(m.GetTasks()) != reqcodec.MaxEntries || m.GetRequestId() != "r" {
-		t.Errorf("error %v, %d tasks, request_id %q, want %d tasks and r", err, len(m.GetTasks()), m.GetRequestId(),
-			reqcodec.MaxEntries)
+		t.Errorf("error %v, %d tasks, request_id %q, want %d tasks and r",
+			err, len(m.GetTasks()), m.GetRequestId(), reqcodec.MaxEntries)
 	}
 }
 

@@ -44,8 +44,8 @@ func TestFloodsDoNotFillTheLog(t *testing.T) {
 				}
 				got := linesWith(t, log, message)
 				if len(got) != want {
-					t.Errorf("%q: after %d times, the log at level %v has %d lines, want %d", message, flood, level,
-						len(got), want)
+					t.Errorf("%q: after %d times, the log at level %v has %d lines, want %d",
+						message, flood, level, len(got), want)
 				}
 				if level == slog.LevelDebug {
 					return

@@ -59,8 +59,8 @@ func warnOfLoss(log *slog.Logger, t *lease.Task) {
 	log = log.With("tenant", t.Tenant, "task_id", t.ID.String(), "queue", t.Spec.Queue)
 	switch t.Reason {
 	case lease.HeartbeatTimeout:
-		log.Warn("a task is quarantined: too many workers were lost with it", "worker", t.Last.Worker,
-			"losses", t.Losses, "cause", t.Last.Cause.String())
+		log.Warn("a task is quarantined: too many workers were lost with it",
+			"worker", t.Last.Worker, "losses", t.Losses, "cause", t.Last.Cause.String())
 	case lease.DispatchUnavailable:
 		log.Warn("a task has failed: no worker acknowledged it", "worker", t.Last.Worker, "grants", t.Unacked)
 	case lease.ResourceGone:

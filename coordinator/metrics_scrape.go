@@ -57,8 +57,8 @@ func (c *Coordinator) watchDisk() {
 	m, cfg := c.metrics, c.cfg
 	m.gauge("lessor_store_bytes", "Size of the store's file.",
 		func() float64 { return float64(c.feed.Stats().FileBytes) })
-	m.gauge("lessor_store_free_bytes", "Free space inside the store's file.",
-		func() float64 { return float64(c.feed.Stats().FreeBytes) })
+	m.gauge("lessor_store_free_bytes",
+		"Free space inside the store's file.", func() float64 { return float64(c.feed.Stats().FreeBytes) })
 	m.gauge("lessor_store_gone", "1 while the store's file is not where it was opened.", while(cfg.StoreGone))
 	m.gauge("lessor_commit_pending_seconds",
 		"How long the commit under way has lasted, without its wait for a standby; 0 while there is none.",
@@ -72,8 +72,8 @@ func (c *Coordinator) watchDisk() {
 		f, n, _ := cfg.DiskRoom()
 		return float64(f), float64(n)
 	}
-	m.gauge("lessor_disk_free_bytes", "Free space of the disk of the store; NaN if it is unknown.",
-		func() float64 { free, _ := room(); return free })
+	m.gauge("lessor_disk_free_bytes",
+		"Free space of the disk of the store; NaN if it is unknown.", func() float64 { free, _ := room(); return free })
 	m.gauge("lessor_disk_needed_bytes", "With less free space, new tasks are refused, unless there is room inside the store's file; NaN if it is unknown.",
 		func() float64 { _, needed := room(); return needed })
 }

@@ -134,8 +134,8 @@ func TestUnauthenticatedCallsAreBounded(t *testing.T) {
 				}
 				time.Sleep(maxCallTime)
 				if n := countEnds(all); n[codes.DeadlineExceeded] != maxCallsOfPeer-tt.lasting {
-					t.Errorf("calls that ended after %v: %v, want %d with DEADLINE_EXCEEDED", maxCallTime, n,
-						maxCallsOfPeer-tt.lasting)
+					t.Errorf("calls that ended after %v: %v, want %d with DEADLINE_EXCEEDED",
+						maxCallTime, n, maxCallsOfPeer-tt.lasting)
 				}
 				if n := countEnds(good); len(n) != 0 {
 					t.Errorf("good calls have ended: %v", n)

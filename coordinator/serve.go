@@ -73,8 +73,8 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	case err := <-ended: // a part that ends before ctx has failed
 		errs = append(errs, err)
 	}
-	c.cfg.Logger.Info("stopping: new calls are refused, calls under way are answered", "cause",
-		cmp.Or(errors.Join(errs...), context.Cause(ctx)))
+	c.cfg.Logger.Info("stopping: new calls are refused, calls under way are answered",
+		"cause", cmp.Or(errors.Join(errs...), context.Cause(ctx)))
 	c.setReady(false)
 	c.stopAll()
 	defer time.AfterFunc(lastCommits, c.feed.GiveUp).Stop() // answers need not wait longer for a standby

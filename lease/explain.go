@@ -106,8 +106,8 @@ func (t *Task) lateResultFindings() []Finding {
 	return []Finding{{
 		Code:  FoundLateResult,
 		Since: d.At,
-		Message: fmt.Sprintf("the result of attempt %d (%s) came too late and is kept", d.Attempt,
-			countOf(d.Size, "byte")),
+		Message: fmt.Sprintf("the result of attempt %d (%s) came too late and is kept",
+			d.Attempt, countOf(d.Size, "byte")),
 		Remedy: "an operator adopts that result; the task is then COMPLETED",
 	}}
 }
@@ -171,8 +171,8 @@ func (t *Task) scheduledFinding(now Now) Finding {
 	}
 	return Finding{
 		Code: FoundBackoff, Since: t.Last.At, Until: now.WallAt(t.RetryAt),
-		Message: fmt.Sprintf("it waits before the next attempt because %s; so far %s", t.describeLastEnd(),
-			t.budgets()),
+		Message: fmt.Sprintf("it waits before the next attempt because %s; so far %s",
+			t.describeLastEnd(), t.budgets()),
 	}
 }
 
@@ -230,8 +230,8 @@ func (t *Task) queueFindings(now Now, q Queue) (all []Finding) {
 	if q.full() {
 		all = append(all, Finding{
 			Code: FoundMaxInflight,
-			Message: fmt.Sprintf("queue %q has %s, and its max_inflight is %d", t.Spec.Queue,
-				countOf(int(q.Leased), "live lease"), q.Settings.MaxInflight),
+			Message: fmt.Sprintf("queue %q has %s, and its max_inflight is %d",
+				t.Spec.Queue, countOf(int(q.Leased), "live lease"), q.Settings.MaxInflight),
 			Remedy: "one of these leases ends, or max_inflight is raised",
 		})
 	}
@@ -301,8 +301,8 @@ func (t *Task) whyFailed() string {
 	p := &t.Spec.Retry
 	switch t.Reason {
 	case HeartbeatTimeout:
-		return fmt.Sprintf("%s, and that was loss %d of at most %d; it is quarantined", t.describeLastEnd(),
-			t.Losses, p.MaxLosses)
+		return fmt.Sprintf("%s, and that was loss %d of at most %d; it is quarantined",
+			t.describeLastEnd(), t.Losses, p.MaxLosses)
 	case StartTimeout:
 		return fmt.Sprintf("no worker took it within its start_timeout of %v", t.Spec.StartTimeout)
 	case DeadlineExceeded:
@@ -363,8 +363,8 @@ func (t *Task) timeLimitFindings(now Now) (all []Finding) {
 
 // story says in words what the holder of a lease did, and how the lease ended.
 func (e *Ended) story() string {
-	s := fmt.Sprintf("attempt %d was offered to worker %q at %s", e.Attempt, e.Worker,
-		e.GrantedAt.Time().Format(clockTime))
+	s := fmt.Sprintf("attempt %d was offered to worker %q at %s",
+		e.Attempt, e.Worker, e.GrantedAt.Time().Format(clockTime))
 	last := e.GrantedAt
 	add := func(at Wall, words string) {
 		if at != 0 {

@@ -203,8 +203,8 @@ func (w *watcher) checkOutcome(t *lease.Task) error {
 	case !t.State().Final():
 		return fmt.Errorf("A5: the task has an outcome and is %v, want a final state", t.State())
 	case had && first != roundOutcome{*t.Outcome, t.State()}:
-		return fmt.Errorf("A5: the outcome of round %d changed from %+v to %+v", t.Round, first,
-			roundOutcome{*t.Outcome, t.State()})
+		return fmt.Errorf("A5: the outcome of round %d changed from %+v to %+v",
+			t.Round, first, roundOutcome{*t.Outcome, t.State()})
 	case !had:
 		w.newOutcomes = append(w.newOutcomes, key)
 	}
@@ -235,8 +235,8 @@ func checkHistory(before, after *lease.Task, thorough bool) error {
 		return fmt.Errorf("T10: the history has %d events, want at most %d", kept, lease.MaxHistory)
 	}
 	if before != nil && eventCount(after) < eventCount(before) {
-		return fmt.Errorf("T10: the task had %d events, those dropped included, and now has %d", eventCount(before),
-			eventCount(after))
+		return fmt.Errorf("T10: the task had %d events, those dropped included, and now has %d",
+			eventCount(before), eventCount(after))
 	}
 	if !thorough {
 		return nil

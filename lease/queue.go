@@ -42,8 +42,8 @@ func (s *Settings) check(l Limits) *FieldError {
 	case r.PerSecond == 0 && r.Burst != 0:
 		return bad("rate_limit.per_second", "is missing; rate_limit.burst needs it")
 	case r.PerSecond != 0 && !(r.PerSecond >= MinRate && r.PerSecond <= MaxRate): // also catches NaN
-		return bad("rate_limit.per_second", "is %v grants a second; the range is %.3g (one a day) to %d",
-			r.PerSecond, MinRate, MaxRate)
+		return bad("rate_limit.per_second",
+			"is %v grants a second; the range is %.3g (one a day) to %d", r.PerSecond, MinRate, MaxRate)
 	case r.Burst > MaxRate:
 		return bad("rate_limit.burst", "is %d; the limit is %d", r.Burst, MaxRate)
 	case len(s.Weights) > MaxWeights:

@@ -44,8 +44,8 @@ func TestLeaseIDInMemoryAndFromStoreAreJudgedAlike(t *testing.T) {
 		}
 		for _, other := range others {
 			if got := judge(task.Tenant, other); got != lease.InvalidLease {
-				t.Errorf("%s: a complete under %q, while the lease is %q, is answered %v, want INVALID_LEASE", name,
-					other, id, got)
+				t.Errorf("%s: a complete under %q, while the lease is %q, is answered %v, want INVALID_LEASE",
+					name, other, id, got)
 			}
 		}
 	}

@@ -73,8 +73,8 @@ func TestEmptyComplete(t *testing.T) {
 	} {
 		c := Committed{Kind: tt.kind, Digest: tt.report.Digest()}
 		if c.EmptyComplete() != tt.want {
-			t.Errorf("EmptyComplete of %+v as an outcome of kind %v is %t, want %t", tt.report, tt.kind,
-				c.EmptyComplete(), tt.want)
+			t.Errorf("EmptyComplete of %+v as an outcome of kind %v is %t, want %t",
+				tt.report, tt.kind, c.EmptyComplete(), tt.want)
 		}
 	}
 }
@@ -155,8 +155,8 @@ func TestDigestsNeverChange(t *testing.T) {
 		{fail(Failure{Category: DataQuality, Message: "no disk", Retryable: no()}), "36dd41d656a665d9837f34d4dd0e2af1"},
 	} {
 		if got := fmt.Sprintf("%x", c.report.Digest()); got != c.want {
-			t.Errorf("%v, result %+v, failure %+v: the digest is %s, want %s", c.report.Kind, c.report.Result,
-				c.report.Failure, got, c.want)
+			t.Errorf("%v, result %+v, failure %+v: the digest is %s, want %s",
+				c.report.Kind, c.report.Result, c.report.Failure, got, c.want)
 		}
 	}
 }

@@ -44,8 +44,8 @@ func (w *world) drain() error {
 			}
 		}
 		if took := w.model.now.Serving.Sub(began); took > drainWithin {
-			return fmt.Errorf("%v after the last fault these tasks have not ended, want all ended within %v:\n%s", took,
-				drainWithin, w.unfinishedTasks())
+			return fmt.Errorf("%v after the last fault these tasks have not ended, want all ended within %v:\n%s",
+				took, drainWithin, w.unfinishedTasks())
 		}
 	}
 	w.coverage.longestDrain = max(w.coverage.longestDrain, w.model.now.Serving-began)

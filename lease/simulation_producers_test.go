@@ -61,8 +61,8 @@ func (w *world) submitted(c lease.Submit, i int, result lease.Submitted) error {
 	}
 	if existing != nil {
 		if existing.id != result.Task.ID.String() {
-			return fmt.Errorf("T1: spec %d got task %v, want the task that its key made before, %s", i, result.Task.ID,
-				existing.id)
+			return fmt.Errorf("T1: spec %d got task %v, want the task that its key made before, %s",
+				i, result.Task.ID, existing.id)
 		}
 		return nil
 	}

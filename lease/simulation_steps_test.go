@@ -108,8 +108,8 @@ func checkStored(reports []*lease.Report, out lease.Step) error {
 	}
 	switch {
 	case (change.Result != nil) != (want.Result != nil):
-		return fmt.Errorf("V12: a result was committed: %v; a result is stored: %v; want the same", want.Result != nil,
-			change.Result != nil)
+		return fmt.Errorf("V12: a result was committed: %v; a result is stored: %v; want the same",
+			want.Result != nil, change.Result != nil)
 	case want.Failure != nil && change.Failure != want.Failure:
 		return fmt.Errorf("V12: a failure was committed, but it is not the one that is stored")
 	case !bytes.Equal(change.Checkpoint, want.Checkpoint):

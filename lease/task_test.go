@@ -147,13 +147,13 @@ func TestGrantStopsAtTheLastAttempt(t *testing.T) {
 	n.run("grant t1 w1")
 	task := n.store.Task(id)
 	if task.State() != lease.Failed || task.Reason != lease.DispatchUnavailable {
-		t.Errorf("after %d attempts the task is %v, %v; want FAILED, DISPATCH_UNAVAILABLE", task.Attempts, task.State(),
-			task.Reason)
+		t.Errorf("after %d attempts the task is %v, %v; want FAILED, DISPATCH_UNAVAILABLE",
+			task.Attempts, task.State(), task.Reason)
 	}
 	events := task.Events()
 	if last := events[len(events)-1]; last.Type != lease.EventEnded || last.At != n.now.Wall || task.FinishedAt != n.now.Wall {
-		t.Errorf("the task finished at %d and the newest event is %+v, want that it ended now, at %d", task.FinishedAt,
-			last, n.now.Wall)
+		t.Errorf("the task finished at %d and the newest event is %+v, want that it ended now, at %d",
+			task.FinishedAt, last, n.now.Wall)
 	}
 	if x := lease.Explain(n.now, n.store, task); x.Findings[0].Message != "no attempt number is left" {
 		t.Errorf("the finding is %q, want that no attempt number is left", x.Findings[0].Message)

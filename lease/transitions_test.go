@@ -93,8 +93,8 @@ func TestWhichFailuresAreRetried(t *testing.T) {
 	} {
 		p := RetryPolicy{NonRetryable: c.never}
 		if got := p.retries(&Failure{Category: c.category, Retryable: c.retryable}); got != c.want {
-			t.Errorf("category %v, retryable %v, non_retryable_categories %v: retries = %v, want %v", c.category,
-				said(c.retryable), c.never, got, c.want)
+			t.Errorf("category %v, retryable %v, non_retryable_categories %v: retries = %v, want %v",
+				c.category, said(c.retryable), c.never, got, c.want)
 		}
 	}
 }

@@ -81,8 +81,8 @@ func (e *InUseError) Error() string {
 	if e.PID == 0 {
 		return fmt.Sprintf("store %s is in use by another process", e.Dir)
 	}
-	return fmt.Sprintf("store %s is in use by pid %d (host %s, since %s)", e.Dir, e.PID, e.Host,
-		e.Since.Format(time.RFC3339))
+	return fmt.Sprintf("store %s is in use by pid %d (host %s, since %s)",
+		e.Dir, e.PID, e.Host, e.Since.Format(time.RFC3339))
 }
 
 // UnfinishedError means that a restore, a compaction, or a salvage into the directory was
@@ -98,8 +98,8 @@ func (e *UnfinishedError) Error() string {
 	if e.Store != "" {
 		beside = ", beside the store " + e.Store
 	}
-	return fmt.Sprintf("a restore, compaction or salvage into %s did not finish: %s is still there%s", e.Dir,
-		e.Name, beside)
+	return fmt.Sprintf("a restore, compaction or salvage into %s did not finish: %s is still there%s",
+		e.Dir, e.Name, beside)
 }
 
 // LostError means that a directory had a store, whose file was moved or removed since. To make an
@@ -111,8 +111,8 @@ type LostError struct {
 }
 
 func (e *LostError) Error() string {
-	return fmt.Sprintf("the store in %s is missing: there is %s, but no %s", e.Dir,
-		strings.Join(e.Left, " and "), e.File)
+	return fmt.Sprintf("the store in %s is missing: there is %s, but no %s",
+		e.Dir, strings.Join(e.Left, " and "), e.File)
 }
 
 // StandbyError refuses the directory of a standby. Until the standby is promoted, its store may

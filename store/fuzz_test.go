@@ -20,8 +20,8 @@ func FuzzSeal(f *testing.F) {
 			t.Errorf("payload %x is read back as %x, error %v", payload, got, err)
 		}
 		if _, got, err := store.Open(store.Task, key, noise); err == nil && !bytes.Equal(storetest.Seal(store.Task, key, noise[0], got), noise) {
-			t.Errorf("Open accepts %x as the sealed payload %x, but a Batch writes %x", noise, got,
-				storetest.Seal(store.Task, key, noise[0], got))
+			t.Errorf("Open accepts %x as the sealed payload %x, but a Batch writes %x",
+				noise, got, storetest.Seal(store.Task, key, noise[0], got))
 		}
 	})
 }

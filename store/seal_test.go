@@ -54,8 +54,8 @@ func TestOpenRefusesDamage(t *testing.T) {
 	wantCorrupt("absent", store.Task, key, nil)
 	wantCorrupt("other keyspace", store.Lease, key, value)
 	wantCorrupt("other key", store.Task, []byte("kez"), value)
-	wantCorrupt("bytes moved from the key to the payload", store.Task, []byte("ke"),
-		append(value[:store.SealSize:store.SealSize], "ypayload"...))
+	wantCorrupt("bytes moved from the key to the payload",
+		store.Task, []byte("ke"), append(value[:store.SealSize:store.SealSize], "ypayload"...))
 }
 
 // A batch that is reset and used again allocates nothing, and neither does Open.

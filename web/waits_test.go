@@ -79,8 +79,8 @@ func TestWhyAQueueWaits(t *testing.T) {
 		}
 		const oldestReady = `<a href="/ui/tasks?order=oldest&amp;state=READY">`
 		if unknown := c.queue.Ready > 0 && c.want == nil; strings.Contains(body, "is not known") != unknown || strings.Contains(body, oldestReady) != unknown {
-			t.Errorf("%s: the page says that it is not known why the queue waits: %v, want %v:\n%s", name, !unknown,
-				unknown, body)
+			t.Errorf("%s: the page says that it is not known why the queue waits: %v, want %v:\n%s",
+				name, !unknown, unknown, body)
 		}
 		if c.queue.OldestBlocker != nil && !strings.Contains(body, "the longest, for 3h") {
 			t.Errorf("%s: the page does not say for how long others are kept back:\n%s", name, body)

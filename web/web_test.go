@@ -164,8 +164,8 @@ func TestUnknownPaths(t *testing.T) {
 		w := get(t, a, path)
 		body := w.Body.String()
 		if w.Code != http.StatusNotFound || w.Header().Get("Content-Type") != "text/html; charset=utf-8" || !strings.Contains(body, "there is no such page") || a.asked != nil {
-			t.Errorf("%s: status %d, %s, a call %v:\n%s\nwant 404, a page, and no call", path, w.Code,
-				w.Header().Get("Content-Type"), a.asked, body)
+			t.Errorf("%s: status %d, %s, a call %v:\n%s\nwant 404, a page, and no call",
+				path, w.Code, w.Header().Get("Content-Type"), a.asked, body)
 		}
 		if w.Header().Get("Content-Security-Policy") == "" {
 			t.Errorf("%s: the page has no policy", path)
@@ -223,8 +223,8 @@ func TestPages(t *testing.T) {
 		for _, path := range all {
 			w := get(t, whole, path)
 			if w.Code != http.StatusOK || strings.Contains(w.Body.String(), "<b id=") || !strings.HasSuffix(w.Body.String(), "</html>\n") {
-				t.Errorf("%s: status %d, want 200 and a whole page in which no text of a task is markup:\n%s", path,
-					w.Code, w.Body)
+				t.Errorf("%s: status %d, want 200 and a whole page in which no text of a task is markup:\n%s",
+					path, w.Code, w.Body)
 			}
 			if policy := w.Header().Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
 				t.Errorf("%s: the policy is %q", path, policy)
@@ -430,8 +430,8 @@ func TestQueuesOfOnePage(t *testing.T) {
 		}
 		body := get(t, a, "/ui/"+c.query).Body.String()
 		if above, _, _ := strings.Cut(body, "<table"); strings.Contains(above, "not all queues") != (c.want != "") || !strings.Contains(above, c.want) {
-			t.Errorf("/ui/%s, with %d queues and the token %q: want %q above the table:\n%s", c.query, len(c.queues),
-				c.token, c.want, body)
+			t.Errorf("/ui/%s, with %d queues and the token %q: want %q above the table:\n%s",
+				c.query, len(c.queues), c.token, c.want, body)
 		}
 	}
 }
@@ -1004,8 +1004,8 @@ func TestCommands(t *testing.T) {
 	wantCommands("/ui/queue?name=-q&workspace=-w", "lessor queue pause --workspace=-w -- -q", update)
 	queue.Paused = true
 	wantCommands("/ui/queue?name=-q&workspace=-w", "lessor queue resume --workspace=-w -- -q", update)
-	wantCommands("/ui/run?id=-r&workspace=-w", "lessor task count --workspace=-w --run-id=-r",
-		"lessor task watch --workspace=-w --run-id=-r")
+	wantCommands("/ui/run?id=-r&workspace=-w",
+		"lessor task count --workspace=-w --run-id=-r", "lessor task watch --workspace=-w --run-id=-r")
 	a.by[lessorv1.AdminService_GetWorker_FullMethodName] = &lessorv1.GetWorkerResponse{Workers: []*lessorv1.Worker{{}}}
 	wantCommands("/ui/worker?name=-w%201", "lessor worker drain -- '-w 1'", "lessor worker kick -- '-w 1'")
 	wantCommands("/ui/worker?name=w", "lessor worker drain w", "lessor worker kick w")
@@ -1124,8 +1124,8 @@ func TestWhoIsNotAdmitted(t *testing.T) {
 			body := w.Body.String()
 			if w.Code != code || !strings.Contains(body, `<p id="why">because &lt;b&gt;</p>`) || strings.Contains(body, "data-live") ||
 				strings.Contains(body, "close all its windows") != helps || w.Header().Get("Content-Security-Policy") == "" {
-				t.Errorf("%s, refused with %d: status %d, want a page that says why, and what to do: %v:\n%s", path,
-					code, w.Code, helps, body)
+				t.Errorf("%s, refused with %d: status %d, want a page that says why, and what to do: %v:\n%s",
+					path, code, w.Code, helps, body)
 			}
 		}
 	}

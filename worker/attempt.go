@@ -172,8 +172,8 @@ func (w *Worker) handleAnswerLocked(a *attempt, asked time.Time, ans answer) err
 // of the lease, because the coordinator checks the request before it (V1); but it was not renewed.
 func (w *Worker) handleRejectedLocked(a *attempt, ans answer) error {
 	w.deferLocked(func() {
-		a.log().Error("the coordinator rejected a start or a heartbeat", "reason", ans.GetReason().String(),
-			"detail", ans.GetDetail())
+		a.log().Error("the coordinator rejected a start or a heartbeat",
+			"reason", ans.GetReason().String(), "detail", ans.GetDetail())
 	})
 	if ans.GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST {
 		w.loseLocked(a, &StopError{Err: ErrLeaseLost, Reason: ans.GetReason(), Detail: ans.GetDetail()})

@@ -411,8 +411,8 @@ func TestSingleFlightEndsWithTheHandler(t *testing.T) {
 			s.send(keyed(fmt.Sprint("t", i), "k"))
 			f := s.next("outcome or refusal", func(m *lessorv1.SessionRequest) bool { return isOutcome(m) || isError(m) })
 			if e := f.GetError(); e != nil || time.Since(begun) >= time.Second {
-				t.Fatalf("task %d is refused after %v: %v, want its outcome before the log has the one before", i,
-					time.Since(begun), e)
+				t.Fatalf("task %d is refused after %v: %v, want its outcome before the log has the one before",
+					i, time.Since(begun), e)
 			}
 			s.commit(f)
 		}

@@ -183,8 +183,8 @@ func TestStuckHandlerIsLeftBehind(t *testing.T) {
 		r.stop()
 		s.next("goodbye", isGoodbye)
 		if err := r.done(); !errors.Is(err, worker.ErrStuck) || !r.gotError(worker.ErrStuck) || time.Since(begun) != 13*time.Second {
-			t.Errorf("Run = %v after %v, and OnError got %v; want %v after 13s from both", err, time.Since(begun),
-				r.errors, worker.ErrStuck)
+			t.Errorf("Run = %v after %v, and OnError got %v; want %v after 13s from both",
+				err, time.Since(begun), r.errors, worker.ErrStuck)
 		}
 		close(release)
 	})
@@ -240,8 +240,8 @@ func TestReportIsGivenUpDuringADrain(t *testing.T) {
 			})
 		}
 		if err := r.done(); !errors.Is(err, worker.ErrUndelivered) || !r.gotError(worker.ErrUndelivered) || time.Since(begun) > 10*time.Second {
-			t.Errorf("Run = %v after %v, and OnError got %v; want %v from both at once", err, time.Since(begun),
-				r.errors, worker.ErrUndelivered)
+			t.Errorf("Run = %v after %v, and OnError got %v; want %v from both at once",
+				err, time.Since(begun), r.errors, worker.ErrUndelivered)
 		}
 	})
 }

@@ -155,8 +155,8 @@ func TestGaugesThatComeLate(t *testing.T) {
 		}{{time.Second, false}, {interval / 2, true}, {interval + time.Second, false}, {interval * 3 / 2, true}} {
 			f := s.next("heartbeat", func(f *lessorv1.SessionRequest) bool { return f.GetHeartbeat() != nil })
 			if at, gauges := time.Since(begun), len(f.GetHeartbeat().GetMetrics()) > 0; at.Round(lull) != want.after || gauges != want.gauges {
-				t.Errorf("a heartbeat after %v, with gauges: %t; want it after %v, with gauges: %t", at, gauges,
-					want.after, want.gauges)
+				t.Errorf("a heartbeat after %v, with gauges: %t; want it after %v, with gauges: %t",
+					at, gauges, want.after, want.gauges)
 			}
 		}
 		r.shutdown()

@@ -51,8 +51,8 @@ func TestGoexitInHooks(t *testing.T) {
 				for i := range 2 {
 					task := c.Do(&lessorv1.TaskSpec{Queue: "q", Type: "work", Deadline: in(time.Minute)})
 					if task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED || task.GetLosses() != 0 {
-						t.Errorf("task %d is %v with %d losses and error %v, want COMPLETED with none", i,
-							task.GetState(), task.GetLosses(), task.GetError())
+						t.Errorf("task %d is %v with %d losses and error %v, want COMPLETED with none",
+							i, task.GetState(), task.GetLosses(), task.GetError())
 					}
 				}
 				stop()

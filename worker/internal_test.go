@@ -88,8 +88,8 @@ func TestUntilBeat(t *testing.T) {
 	for age := time.Duration(0); age < interval; age += 77 * time.Millisecond {
 		wait := untilBeat(age, interval)
 		if wait > interval || wait <= interval-interval/beatsPerInterval {
-			t.Fatalf("at age %v the next heartbeat is in %v, want more than %v and at most %v", age, wait,
-				interval-interval/beatsPerInterval, interval)
+			t.Fatalf("at age %v the next heartbeat is in %v, want more than %v and at most %v",
+				age, wait, interval-interval/beatsPerInterval, interval)
 		}
 		instants[age+wait] = true
 	}
@@ -137,8 +137,8 @@ func TestTakeUntilFull(t *testing.T) {
 		var used []int
 		takeUntilFull(&queue, test.budget, func(n int) int { return n }, func(n int) { used = append(used, n) })
 		if len(used) != test.want || !slices.Equal(append(used, queue...), test.sizes) {
-			t.Errorf("sizes %.20v with budget %d: used %d items %.20v and left %.20v, want %d used", test.sizes,
-				test.budget, len(used), used, queue, test.want)
+			t.Errorf("sizes %.20v with budget %d: used %d items %.20v and left %.20v, want %d used",
+				test.sizes, test.budget, len(used), used, queue, test.want)
 		}
 	}
 }
@@ -162,8 +162,8 @@ func TestFeedbackBound(t *testing.T) {
 	}
 	for i, c := range item.GetChunks() {
 		if c.GetIndex() != last+uint64(i) || !utf8.ValidString(c.GetText()) || c.GetText() == "" {
-			t.Errorf("chunk %d has index %d and text %.20q, want index %d and valid UTF-8", i, c.GetIndex(),
-				c.GetText(), last+uint64(i))
+			t.Errorf("chunk %d has index %d and text %.20q, want index %d and valid UTF-8",
+				i, c.GetIndex(), c.GetText(), last+uint64(i))
 		}
 		kept.WriteString(c.GetText())
 	}
@@ -236,16 +236,16 @@ func TestFeedbackLines(t *testing.T) {
 		for _, item := range f.take(false) {
 			for _, c := range item.GetChunks() {
 				if text := c.GetText(); !strings.HasSuffix(text, "\n") || len(text) > maxChunk {
-					t.Errorf("%s: chunk %d has %d bytes and ends with %q, want a whole line within %d", name,
-						c.GetIndex(), len(text), text[max(0, len(text)-9):], maxChunk)
+					t.Errorf("%s: chunk %d has %d bytes and ends with %q, want a whole line within %d",
+						name, c.GetIndex(), len(text), text[max(0, len(text)-9):], maxChunk)
 				}
 				got.WriteString(c.GetText())
 				chunks++
 			}
 		}
 		if want := len(all)/maxChunk + 3; got.String() != all || chunks > want {
-			t.Errorf("%s: %d chunks with %d bytes, want at most %d chunks with all %d bytes", name, chunks, got.Len(),
-				want, len(all))
+			t.Errorf("%s: %d chunks with %d bytes, want at most %d chunks with all %d bytes",
+				name, chunks, got.Len(), want, len(all))
 		}
 		f.close()
 	}
@@ -566,8 +566,8 @@ func TestAcknowledgementWaitsForTheTasksOfItsDispatch(t *testing.T) {
 		s.link.classify(dispatch, now)
 		w.mu.ready = make([]*attempt, test.ready)
 		if got := ackOf(now.Add(test.after)); got != test.want {
-			t.Errorf("with %d tasks that wait, a frame %v after the dispatch acknowledges %q, want %q", test.ready,
-				test.after, got, test.want)
+			t.Errorf("with %d tasks that wait, a frame %v after the dispatch acknowledges %q, want %q",
+				test.ready, test.after, got, test.want)
 		}
 		if wakes := !w.mu.outbox.lullEnds.IsZero(); wakes != (test.want == "") {
 			t.Errorf("with %d tasks that wait, %v after the dispatch: the writer wakes again for the acknowledgement: %t", test.ready, test.after, wakes)
@@ -833,8 +833,8 @@ func TestOlderCheckpointIsNotSent(t *testing.T) {
 			waiters: []waiter{{make(chan error, 1), number}},
 		}}
 		if r := rs.take(); string(r.checkpoint) != want || len(r.waiters) != 1 || rs.checkpointSent != (want != "") {
-			t.Errorf("after checkpoint 3 was saved, number %d is sent as %q with %d waiters, want %q", number,
-				r.checkpoint, len(r.waiters), want)
+			t.Errorf("after checkpoint 3 was saved, number %d is sent as %q with %d waiters, want %q",
+				number, r.checkpoint, len(r.waiters), want)
 		}
 	}
 }

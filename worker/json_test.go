@@ -51,15 +51,15 @@ func TestJSON(t *testing.T) {
 		called = 0
 		task := c.Do(&lessorv1.TaskSpec{Queue: "reports", Type: cmp.Or(test.taskType, "render"), Payload: []byte(test.payload)})
 		if failed := task.GetState() == lessorv1.TaskState_TASK_STATE_FAILED; failed != (test.message != "") || string(task.GetOutput()) != test.output {
-			t.Errorf("payload %q: %s with output %q, want output %q", test.payload, task.GetState(), task.GetOutput(),
-				test.output)
+			t.Errorf("payload %q: %s with output %q, want output %q",
+				test.payload, task.GetState(), task.GetOutput(), test.output)
 		}
 		if got := task.GetError(); got.GetCategory() != test.category || !strings.HasPrefix(got.GetMessage(), test.message) {
 			t.Errorf("payload %q: error = %v, want %s: %s", test.payload, got, test.category, test.message)
 		}
 		if called != test.calls || task.GetAttempt() != 1 {
-			t.Errorf("payload %q: the handler was called %d times in %d attempts, want %d in 1", test.payload, called,
-				task.GetAttempt(), test.calls)
+			t.Errorf("payload %q: the handler was called %d times in %d attempts, want %d in 1",
+				test.payload, called, task.GetAttempt(), test.calls)
 		}
 	}
 }

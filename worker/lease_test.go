@@ -445,8 +445,8 @@ func cancelWithGrace(t *testing.T, reason lessorv1.Reason) {
 		task.Progress(0.1, "", "uploading")
 		<-ctx.Done()
 		if cause := context.Cause(ctx); !errors.Is(cause, worker.ErrCancelled) || task.CancelReason() != "because" {
-			t.Errorf("cause = %v with reason %q, want %v with reason %q", cause, task.CancelReason(),
-				worker.ErrCancelled, "because")
+			t.Errorf("cause = %v with reason %q, want %v with reason %q",
+				cause, task.CancelReason(), worker.ErrCancelled, "because")
 		}
 		time.Sleep(grace - time.Second) // cleans up
 		return nil, worker.WithPartialProgress([]byte("7 of 9"), ctx.Err())

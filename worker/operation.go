@@ -244,8 +244,8 @@ func (w *Worker) operationEnded(op *operation, code, detail string) {
 // failOperationLocked ends an operation that has not begun.
 func (w *Worker) failOperationLocked(op *operation, code, detail string) {
 	w.deferLocked(func() {
-		w.log.Warn("package operation refused", "action", op.action(), "package", op.pkg.String(),
-			"operation", op.id, "code", code, "detail", detail)
+		w.log.Warn("package operation refused",
+			"action", op.action(), "package", op.pkg.String(), "operation", op.id, "code", code, "detail", detail)
 	})
 	w.endOperationLocked(op, op.event(packageFailed, code, clip(detail, maxPackageDetail)))
 	w.restateLocked(op.pkg, packageFailed)

@@ -300,8 +300,8 @@ func TestOperationComesAgainAfterAnother(t *testing.T) {
 		s := c.accept()
 		s.send(installFrame("op1", "foo", "1"))
 		s.send(installFrame("op2", "foo", "1"))
-		s.wantEvents("op1: foo@1 INSTALLING", "op1: foo@1 INSTALLED", "op2: foo@1 INSTALLING",
-			"op2: foo@1 FAILED E.INTERNAL because")
+		s.wantEvents("op1: foo@1 INSTALLING", "op1: foo@1 INSTALLED",
+			"op2: foo@1 INSTALLING", "op2: foo@1 FAILED E.INTERNAL because")
 		s.send(installFrame("op1", "foo", "1"))
 		s.wantEvents("op1: foo@1 INSTALLED", ": foo@1 FAILED  because")
 		r.shutdown()
@@ -355,8 +355,8 @@ func TestNoInstaller(t *testing.T) {
 		s := c.accept()
 		s.send(uninstallFrame("op1", "foo", "1"))
 		s.send(installFrame("op2", "bar", "1"))
-		s.wantEvents("op1: foo@1 FAILED E.PKG.PERMISSION the worker installs no packages", ": foo@1 INSTALLED",
-			"op2: bar@1 FAILED E.PKG.PERMISSION the worker installs no packages")
+		s.wantEvents("op1: foo@1 FAILED E.PKG.PERMISSION the worker installs no packages",
+			": foo@1 INSTALLED", "op2: bar@1 FAILED E.PKG.PERMISSION the worker installs no packages")
 		r.shutdown()
 	})
 }

@@ -42,8 +42,8 @@ func TestBackoffGrows(t *testing.T) {
 		}
 		r.shutdown()
 		if !slices.Contains(r.states, worker.StateBackoff) || !r.gotError(errBroken) {
-			t.Errorf("states = %v, errors = %v, want %v among the states and %v among the errors", r.states, r.errors,
-				worker.StateBackoff, errBroken)
+			t.Errorf("states = %v, errors = %v, want %v among the states and %v among the errors",
+				r.states, r.errors, worker.StateBackoff, errBroken)
 		}
 	})
 }

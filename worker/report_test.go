@@ -126,8 +126,8 @@ func TestVerdictsAreFinal(t *testing.T) {
 				r.shutdown()
 				synctest.Wait()
 				if len(r.verdicts) != 2 || r.verdicts[0].GetReason() != test.judge(nil).GetReason() {
-					t.Errorf("OnVerdict got %v, want two verdicts, the first with reason %v", r.verdicts,
-						test.judge(nil).GetReason())
+					t.Errorf("OnVerdict got %v, want two verdicts, the first with reason %v",
+						r.verdicts, test.judge(nil).GetReason())
 				}
 				if n := strings.Count(log.String(), `level=ERROR msg="outcome rejected"`); n != test.logged {
 					t.Errorf("%d rejections logged, want %d:\n%s", n, test.logged, log.String())

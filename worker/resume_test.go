@@ -129,8 +129,8 @@ func TestResumeAfterLostReport(t *testing.T) {
 					t.Errorf("report = %v, want the report of %v in a new frame", f, first)
 				}
 				if s.register.GetSeq() != next || f.GetSeq() != next+1 {
-					t.Errorf("register has seq %d and the report %d, want %d and %d", s.register.GetSeq(), f.GetSeq(),
-						next, next+1)
+					t.Errorf("register has seq %d and the report %d, want %d and %d",
+						s.register.GetSeq(), f.GetSeq(), next, next+1)
 				}
 				s.commit(f)
 				r.shutdown()

@@ -130,8 +130,8 @@ func (w *Worker) pause(cause error, wait time.Duration) {
 		w.log.Info("connection closed by the coordinator because of its age, reconnecting", "wait", wait)
 	case reset != nil && reset.frame.GetCode() == codeInvalidToken:
 		// if there is no new one, the next session is refused, and that is told
-		w.log.Info("the credential of the session has ended, reconnecting with the present one", "why",
-			reset.frame.GetReason(), "wait", wait)
+		w.log.Info("the credential of the session has ended, reconnecting with the present one",
+			"why", reset.frame.GetReason(), "wait", wait)
 	default:
 		what := "session ended, reconnecting"
 		if errors.Is(cause, ErrNoConnection) {

@@ -59,8 +59,8 @@ func TestInvalidTokenIsNotSent(t *testing.T) {
 		for name, token := range map[string]*Token{"file": TokenFile(file), "static": StaticToken(text)} {
 			_, err := token.GetRequestMetadata(t.Context())
 			if status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), errInvalidToken.Error()) || strings.Contains(err.Error(), text) {
-				t.Errorf("%s %q: %v, want UNAUTHENTICATED with %q and without the text of the token", name, text, err,
-					errInvalidToken)
+				t.Errorf("%s %q: %v, want UNAUTHENTICATED with %q and without the text of the token",
+					name, text, err, errInvalidToken)
 			}
 		}
 	}

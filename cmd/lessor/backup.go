@@ -68,8 +68,8 @@ func (c backupCmd) Run(a *app) (err error) {
 	return c.with(a, func(cl *client) error {
 		err := c.take(a.ctx, cl.admin, file, &t)
 		if told := t.confirm(a.ctx, cl.admin, err); told != nil && err == nil {
-			a.note("warning: %s is good, but the coordinator does not count it as a backup: %s", c.File,
-				explain(told).text)
+			a.note("warning: %s is good, but the coordinator does not count it as a backup: %s",
+				c.File, explain(told).text)
 		}
 		if err != nil {
 			return err

@@ -53,8 +53,8 @@ func (c credentials) options(addr string) ([]grpc.DialOption, error) {
 		if c.TokenFile != "" {
 			flag, text = "--token-file", strings.TrimPrefix(text, "token file")
 		}
-		return nil, fail(exitUsage, `"lessor token create --out FILE" writes one`, "%s: %s", flag,
-			strings.TrimLeft(text, ": "))
+		return nil, fail(exitUsage, `"lessor token create --out FILE" writes one`,
+			"%s: %s", flag, strings.TrimLeft(text, ": "))
 	}
 	token.PlainText = c.InsecureToken || onThisMachine(addr)
 	if !c.overTLS() && !token.PlainText {

@@ -31,6 +31,6 @@ func warnExposed(log *slog.Logger, flag, file string) {
 	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o004 == 0 {
 		return
 	}
-	log.Warn("every user of this machine may read a secret file", "flag", flag, "file", file, "mode",
-		fmt.Sprintf("%04o", info.Mode().Perm()), "want", "0600 or 0640")
+	log.Warn("every user of this machine may read a secret file",
+		"flag", flag, "file", file, "mode", fmt.Sprintf("%04o", info.Mode().Perm()), "want", "0600 or 0640")
 }

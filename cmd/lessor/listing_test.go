@@ -89,8 +89,8 @@ func TestCountReadsAllPages(t *testing.T) {
 	}
 	n, err := countTasks(&app{ctx: t.Context()}, &client{tasks: p}, &lessorv1.TaskFilter{})
 	if got := n.String(); err != nil || got != "500 COMPLETED, 2000 FAILED" || n.total() != 2500 || len(n) != len(words.States()) || p.calls != 3 {
-		t.Errorf("counted %s of %d tasks in %d states and %d calls (%v), want all in 3 calls", got, n.total(), len(n),
-			p.calls, err)
+		t.Errorf("counted %s of %d tasks in %d states and %d calls (%v), want all in 3 calls",
+			got, n.total(), len(n), p.calls, err)
 	}
 }
 

@@ -202,8 +202,8 @@ func startLessor(t *testing.T, out, err *os.File, args ...string) *exec.Cmd {
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Args[0] = "lessor"
-	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "LESSOR_HEALTH_MEM=101", "LESSOR_HEALTH_DISK=101",
-		"HOME="+t.TempDir())
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "LESSOR_HEALTH_MEM=101",
+		"LESSOR_HEALTH_DISK=101", "HOME="+t.TempDir())
 	cmd.Stdout, cmd.Stderr = out, err
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -353,8 +353,8 @@ func TestRunWhoseLogNobodyTakes(t *testing.T) {
 	}
 	said, err := io.ReadAll(read)
 	if summary := "\n3 lines: 3 done, 0 failed, 0 retried, in "; err != nil || !strings.Contains(string(said), summary) {
-		t.Errorf("what the run says ends with %q (%v), want a line that begins with %q", said[max(0, len(said)-200):],
-			err, summary)
+		t.Errorf("what the run says ends with %q (%v), want a line that begins with %q",
+			said[max(0, len(said)-200):], err, summary)
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)

@@ -44,6 +44,6 @@ func (c queuePurgeCmd) ask(a *app, cl *client) error {
 		return withID(c.Name, err)
 	}
 	q := answer.GetQueue()
-	return fail(exitUsage, "add --yes to delete them", "queue %q has %d ready and %d scheduled tasks", c.Name,
-		q.GetReady(), q.GetScheduled())
+	return fail(exitUsage, "add --yes to delete them", "queue %q has %d ready and %d scheduled tasks",
+		c.Name, q.GetReady(), q.GetScheduled())
 }

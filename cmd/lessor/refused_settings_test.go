@@ -62,8 +62,8 @@ func TestRefusedSettingsNameTheirFlags(t *testing.T) {
 	} {
 		err := errorOfSettings(t, test.command, strings.Fields(test.flags)...)
 		if f, ok := errors.AsType[*failure](err); !ok || f.code != exitUsage || f.text != test.want {
-			t.Errorf("%s %s: the error is %v, want %q with the exit code of wrong arguments", test.command, test.flags,
-				err, test.want)
+			t.Errorf("%s %s: the error is %v, want %q with the exit code of wrong arguments",
+				test.command, test.flags, err, test.want)
 		}
 		named[test.want[:strings.IndexAny(test.want, " [")]] = true
 	}

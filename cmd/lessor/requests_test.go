@@ -126,8 +126,8 @@ func TestAllPagesAreRead(t *testing.T) {
 		var out, stderr bytes.Buffer
 		code := run(append(strings.Fields(command), "--json", "--addr", addr), streams{out: &out, err: &stderr})
 		if code != 0 || strings.Count(out.String(), "\n") != lines || !slices.Equal(tokens, []string{"", "next"}) {
-			t.Errorf("%s: exit code %d, page tokens %q; it said\n%s%s\nwant %d lines with both pages", command, code,
-				tokens, &out, &stderr, lines)
+			t.Errorf("%s: exit code %d, page tokens %q; it said\n%s%s\nwant %d lines with both pages",
+				command, code, tokens, &out, &stderr, lines)
 		}
 		if lines == 1 && !strings.Contains(out.String(), `"changed":"2"`) {
 			t.Errorf("%s: it said\n%s\nwant the sum of both pages", command, &out)

@@ -76,8 +76,8 @@ func (c restoreCmd) Run(a *app) error {
 	done := restored{Data: c.Data}
 	err := boltstore.Restore(c.File, c.Data, boltstore.Options{}, done.prepare(a))
 	if f, broken := brokenStore(err); broken {
-		return fail(exitFailed, "lessor verify tells more; try an older backup", "%s cannot be restored: %s",
-			c.File, f.Problem)
+		return fail(exitFailed, "lessor verify tells more; try an older backup",
+			"%s cannot be restored: %s", c.File, f.Problem)
 	}
 	if inUse, ok := errors.AsType[*store.InUseError](err); ok && inUse.Dir == filepath.Dir(c.File) {
 		return fail(exitCannotStart, "name a file that lessor backup wrote",

@@ -141,8 +141,8 @@ func (c runCmd) check() error {
 		return fail(exitUsage, "", "--max-attempts: is %d; the limit is %d", c.MaxAttempts, lease.MaxBudget)
 	}
 	if c.Timeout != 0 && (c.Timeout < lease.MinTimeout || c.Timeout > lease.MaxTimeout) {
-		return fail(exitUsage, "", "--timeout: is %v; the range is %v to %v", c.Timeout, lease.MinTimeout,
-			lease.MaxTimeout)
+		return fail(exitUsage, "", "--timeout: is %v; the range is %v to %v",
+			c.Timeout, lease.MinTimeout, lease.MaxTimeout)
 	}
 	return nil
 }

@@ -159,8 +159,8 @@ func (r *runWork) resume(alive context.Context, cl *client) error {
 	if err != nil {
 		return cmp.Or(context.Cause(ctx), err)
 	}
-	text := fmt.Sprintf("resuming %s of %s: %d done, %d failed", r.job.RunID(),
-		runner.CountLines(r.job.Lines()), done, failed)
+	text := fmt.Sprintf("resuming %s of %s: %d done, %d failed",
+		r.job.RunID(), runner.CountLines(r.job.Lines()), done, failed)
 	if done+failed < r.job.Lines() {
 		text += r.resumeWait()
 	}

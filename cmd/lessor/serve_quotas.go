@@ -60,8 +60,8 @@ func (f maxFlags) warnFewFiles(log *slog.Logger, files int) {
 	switch {
 	case files == 0:
 	case f.Connections > room:
-		log.Warn("--max-connections is more than this process has files for; "+raise, "max_connections",
-			f.Connections, "files", files, "room_for", room)
+		log.Warn("--max-connections is more than this process has files for; "+raise,
+			"max_connections", f.Connections, "files", files, "room_for", room)
 	case f.Connections == 0 && files < 2*keptBack:
 		log.Warn("few connections may be open, because this process may open few files; "+raise,
 			"max_connections", room, "files", files)

@@ -125,8 +125,8 @@ func TestSettingsOfAWorkerOfAPool(t *testing.T) {
 		t.Setenv("LESSOR_POOL_URL", test.url)
 		got := parsed(t, "worker", "run", "--queue=q", test.flag, "--", "true").Worker.Run.config(nil)
 		if got.Name != test.name || got.PoolID != test.pool {
-			t.Errorf("at %q with %s: name %q and pool %q, want %q and %q", test.url, test.flag, got.Name, got.PoolID,
-				test.name, test.pool)
+			t.Errorf("at %q with %s: name %q and pool %q, want %q and %q",
+				test.url, test.flag, got.Name, got.PoolID, test.name, test.pool)
 		}
 	}
 }

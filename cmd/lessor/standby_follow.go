@@ -140,8 +140,8 @@ func (f *follower) note(err error) {
 		return
 	}
 	if told.text != f.problem {
-		f.log.Warn("the standby does not follow now; it tries again until it does", "error", told.text,
-			"hint", told.hint)
+		f.log.Warn("the standby does not follow now; it tries again until it does",
+			"error", told.text, "hint", told.hint)
 		f.problem = told.text
 	}
 }

@@ -36,8 +36,8 @@ func TestStandbySaysWhetherItIsReady(t *testing.T) {
 	const complete, last, copies = "lessor_standby_complete ", "lessor_standby_last_commit_timestamp_seconds ",
 		"lessor_standby_copies_total "
 	_, err := followScript(t, func(c *scriptedCall) error {
-		want(c, http.StatusServiceUnavailable, "not ready: it does not follow yet\n", complete+"0", last+"NaN",
-			copies+"0", "lessor_standby_received_bytes_total 0")
+		want(c, http.StatusServiceUnavailable, "not ready: it does not follow yet\n",
+			complete+"0", last+"NaN", copies+"0", "lessor_standby_received_bytes_total 0")
 		c.begin(true)
 		want(c, http.StatusServiceUnavailable, "not ready: the store is being copied; 0 B of about 4.0 KiB have come\n",
 			complete+"0", copies+"1")

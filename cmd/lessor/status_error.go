@@ -53,8 +53,8 @@ func explainStatus(err error) *failure {
 		return fail(exitUnavailable, waitHint(s, hint), "cannot reach the coordinator: %s", problem)
 	case codes.ResourceExhausted:
 		if detail.ReasonOf(s) == "AUTH_LIMIT" { // a repeat does not help
-			return fail(exitFailed, `"lessor token list" shows the tokens, "lessor key list" the keys`, "%s",
-				s.Message())
+			return fail(exitFailed, `"lessor token list" shows the tokens, "lessor key list" the keys`,
+				"%s", s.Message())
 		}
 		return fail(exitUnavailable, exhaustedHint(s), "%s", exhausted(s))
 	case codes.Aborted:

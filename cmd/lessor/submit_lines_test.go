@@ -154,8 +154,8 @@ func TestSubmitLinesUpToTheQuotaOfTasks(t *testing.T) {
 			}
 			err := l.explained(l.submit(batch))
 			if out.String() != told.String() || !slices.Equal(tasks.sizes, want.sizes) || (err != nil) != want.refused {
-				t.Errorf("%d tasks end: batches of %d, error %v, and\n%swant batches of %d", ends, tasks.sizes, err,
-					&out, want.sizes)
+				t.Errorf("%d tasks end: batches of %d, error %v, and\n%swant batches of %d",
+					ends, tasks.sizes, err, &out, want.sizes)
 			}
 			if err == nil {
 				return
@@ -192,8 +192,8 @@ func TestSubmitLinesStopsAfterTheBatch(t *testing.T) {
 			f := explain(l.explained(l.run(strings.NewReader(linesTo(10 * maxSubmitBatch)))))
 			want := fmt.Sprintf("stopped by a signal: interrupt; lines up to %d are submitted%s", len(tasks.keys), unsure)
 			if told := strings.Count(out.String(), "\n"); f.text != want || f.code != 130 || told != len(tasks.keys) || len(tasks.sizes) != 5-signals {
-				t.Errorf("%d signals: exit code %d, error %q after %d batches and %d ids, want %q", signals, f.code,
-					f.text, len(tasks.sizes), told, want)
+				t.Errorf("%d signals: exit code %d, error %q after %d batches and %d ids, want %q",
+					signals, f.code, f.text, len(tasks.sizes), told, want)
 			}
 		})
 	}

@@ -121,8 +121,8 @@ func (d details) addSpec(s *lessorv1.TaskSpec) {
 		d.add("priority", fmt.Sprint(s.GetPriority()))
 	}
 	if s.GetConcurrencyKey() != "" {
-		d.add("concurrency key", fmt.Sprintf("%s, at most %d at a time", s.GetConcurrencyKey(),
-			s.GetConcurrencyLimit()))
+		d.add("concurrency key", fmt.Sprintf("%s, at most %d at a time",
+			s.GetConcurrencyKey(), s.GetConcurrencyLimit()))
 	}
 	d.add("fairness key", s.GetFairnessKey())
 	d.add("deadline", clock(s.GetDeadline()))

@@ -32,8 +32,8 @@ func (versionCmd) Run(a *app) error {
 }
 
 func versionLine() string {
-	return fmt.Sprintf("lessor %s (protocol %d, store format %d, %s)", buildVersion(), session.Protocol,
-		store.Current().Format(), runtime.Version())
+	return fmt.Sprintf("lessor %s (protocol %d, store format %d, %s)",
+		buildVersion(), session.Protocol, store.Current().Format(), runtime.Version())
 }
 
 // versionFlag is --version. It prints the same as lessor version, wherever it stands on the command

@@ -105,8 +105,8 @@ func eventText(e *lessorv1.WatchTaskResponse) string {
 	case *lessorv1.WatchTaskResponse_Chunk:
 		return chunkText(event.Chunk)
 	case *lessorv1.WatchTaskResponse_Missed:
-		return fmt.Sprintf("missed %d durable and %d volatile events", event.Missed.GetDurable(),
-			event.Missed.GetVolatile())
+		return fmt.Sprintf("missed %d durable and %d volatile events",
+			event.Missed.GetDurable(), event.Missed.GetVolatile())
 	case *lessorv1.WatchTaskResponse_Deleted:
 		return "deleted"
 	}

@@ -34,11 +34,11 @@ func (w *when) UnmarshalText(text []byte) error {
 func checkSpan(prefix string, since, until when, hint string) error {
 	switch {
 	case since.After(time.Now()):
-		return fail(exitUsage, "-5m is five minutes ago", "--%ssince: %s is in the future", prefix,
-			since.Format(time.RFC3339))
+		return fail(exitUsage, "-5m is five minutes ago", "--%ssince: %s is in the future",
+			prefix, since.Format(time.RFC3339))
 	case !since.IsZero() && !until.IsZero() && !until.After(since.Time):
-		return fail(exitUsage, hint, "--%suntil: %s is not after --%[1]ssince, %[3]s", prefix,
-			until.Format(time.RFC3339), since.Format(time.RFC3339))
+		return fail(exitUsage, hint, "--%suntil: %s is not after --%[1]ssince, %[3]s",
+			prefix, until.Format(time.RFC3339), since.Format(time.RFC3339))
 	}
 	return nil
 }

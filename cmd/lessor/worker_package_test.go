@@ -176,8 +176,8 @@ func TestWaitForPackages(t *testing.T) {
 		last, err = packageChange{Wait: time.Hour}.follow(a, "installed", failing)
 		code = report(a.streams, err)
 		if want := "error: no answer in time; if workers were asked, they go on\nhint: " + hintPackages + `, "lessor audit list" whether they were asked` + "\n"; code != 3 || stderr.String() != want || last != nil {
-			t.Errorf("the first call fails, exit code %d, and it returned %v; it said\n%s\nwant 3 and\n%s", code, last,
-				&stderr, want)
+			t.Errorf("the first call fails, exit code %d, and it returned %v; it said\n%s\nwant 3 and\n%s",
+				code, last, &stderr, want)
 		}
 
 		for _, why := range []error{status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: refused"`), status.Error(codes.NotFound, "none")} {

@@ -187,8 +187,8 @@ func (t *Trail) sumUp() {
 			a.Times = times
 			if err := t.engine.Record(a); err != nil {
 				t.count(a, times)
-				t.log.Warn("a sum was not written to the audit yet", "tenant", a.Tenant, "action", a.Action,
-					"times", times, "error", err)
+				t.log.Warn("a sum was not written to the audit yet",
+					"tenant", a.Tenant, "action", a.Action, "times", times, "error", err)
 			}
 		}
 	}

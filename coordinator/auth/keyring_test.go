@@ -329,8 +329,8 @@ func TestTokenLimit(t *testing.T) {
 		}
 	}
 	if _, _, err = d.Create(t.Context(), one, noon); err != nil || len(d.List("acme")) != mostTokens+2 {
-		t.Errorf("a token after one was revoked: %v, %d listed, want %d with that one and the certificate", err,
-			len(d.List("acme")), mostTokens+2)
+		t.Errorf("a token after one was revoked: %v, %d listed, want %d with that one and the certificate",
+			err, len(d.List("acme")), mostTokens+2)
 	}
 	_, _, err = d.Create(t.Context(), one, ends.Add(-1))
 	wantFull(t, "one more token, shortly before the others expire", err)
@@ -637,8 +637,8 @@ func TestFailedChangesHaveNoEffect(t *testing.T) {
 		}
 	}
 	if _, err := broken.Verify(token, noon); err != nil || len(broken.List("acme")) != 1 || len(broken.Keys("acme")) != 1 {
-		t.Errorf("a failed change had an effect: Verify returns %v, there are %d tokens and %d keys", err,
-			len(broken.List("acme")), len(broken.Keys("acme")))
+		t.Errorf("a failed change had an effect: Verify returns %v, there are %d tokens and %d keys",
+			err, len(broken.List("acme")), len(broken.Keys("acme")))
 	}
 }
 

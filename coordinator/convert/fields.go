@@ -118,8 +118,8 @@ func (f *Fields) Wall(name string, ts *timestamppb.Timestamp) lease.Wall {
 	case ts.GetSeconds() < 0:
 		f.Fail(name, "is %s; it cannot be before 1970", ts.AsTime().Format(time.RFC3339))
 	case ts.GetSeconds() > latestSecond:
-		f.Fail(name, "is %s; the limit is %s", ts.AsTime().Format(time.RFC3339),
-			time.Unix(latestSecond, 0).UTC().Format(time.RFC3339))
+		f.Fail(name, "is %s; the limit is %s",
+			ts.AsTime().Format(time.RFC3339), time.Unix(latestSecond, 0).UTC().Format(time.RFC3339))
 	}
 	return max(1, lease.Wall(ts.GetSeconds()*int64(time.Second)+int64(ts.GetNanos())))
 }

@@ -95,8 +95,8 @@ func ParseSubmit(sent []*lessorv1.TaskSpec, path func(i int) string, l lease.Lim
 		if i > 0 && bad == nil && w != s.Workspace {
 			bad = &lease.FieldError{
 				Field: "workspace_id",
-				Problem: fmt.Sprintf("is %q; all tasks of a batch must be in the same workspace, here %q", w,
-					s.Workspace),
+				Problem: fmt.Sprintf("is %q; all tasks of a batch must be in the same workspace, here %q",
+					w, s.Workspace),
 			}
 		}
 		if bad != nil {
@@ -174,8 +174,8 @@ func (s span) has(t lease.Wall) bool { return t >= s.from && (s.to == 0 || t < s
 func (f *Fields) span(after string, from *timestamppb.Timestamp, before string, to *timestamppb.Timestamp) span {
 	s := span{f.limit("filter."+after, from), f.limit("filter."+before, to)}
 	if s.from != 0 && s.to != 0 && s.to <= s.from {
-		f.Fail("filter."+before, "is %s; it must be later than %s, %s", s.to.Time().Format(time.RFC3339Nano),
-			after, s.from.Time().Format(time.RFC3339Nano))
+		f.Fail("filter."+before, "is %s; it must be later than %s, %s",
+			s.to.Time().Format(time.RFC3339Nano), after, s.from.Time().Format(time.RFC3339Nano))
 	}
 	return s
 }

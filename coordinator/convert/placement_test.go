@@ -50,8 +50,8 @@ func TestPlacementSizeIsEnough(t *testing.T) {
 		want := with - proto.Size(specProto("", spec))
 		again, _ := ParseSpec(m, lease.DefaultLimits())
 		if got := again.PlacementSize(); got < want || got > 2*want+100 {
-			t.Errorf("%s: PlacementSize is %d, want %d to %d: the placement is encoded in %d bytes", name, got, want,
-				2*want+100, want)
+			t.Errorf("%s: PlacementSize is %d, want %d to %d: the placement is encoded in %d bytes",
+				name, got, want, 2*want+100, want)
 		}
 	}
 }

@@ -386,8 +386,8 @@ func TestManyParkedTasksAreGrantedInOrder(t *testing.T) {
 				break
 			}
 			if len(g) != 1 || g[0].Task.ID.Seq <= next.Task.ID.Seq {
-				r.Fatalf("after %d completes: leased tasks %s, want one that follows task %d", i+1, sequencesOf(g),
-					next.Task.ID.Seq)
+				r.Fatalf("after %d completes: leased tasks %s, want one that follows task %d",
+					i+1, sequencesOf(g), next.Task.ID.Seq)
 			}
 			next = g[0]
 		}

@@ -216,8 +216,8 @@ func (i *inspection) checkSpaces() {
 			}
 		}
 		if h := i.set.holderOf(id); h != nil && h.wants.Space.Tenant != t.Tenant {
-			i.problem("task %v of tenant %q has a lease of worker %q of tenant %q", id, t.Tenant, h.wants.Worker,
-				h.wants.Space.Tenant)
+			i.problem("task %v of tenant %q has a lease of worker %q of tenant %q",
+				id, t.Tenant, h.wants.Worker, h.wants.Space.Tenant)
 		}
 	}
 	for _, r := range i.requests.byKey {
@@ -285,8 +285,8 @@ func (i *inspection) checkLines() {
 			}
 		}
 		if n != q.waiting.Len() || n != len(listed) {
-			i.problem("queue %q: tasks wait in %d lines, %d are counted, and %d are in the list", q.name, n,
-				q.waiting.Len(), len(listed))
+			i.problem("queue %q: tasks wait in %d lines, %d are counted, and %d are in the list",
+				q.name, n, q.waiting.Len(), len(listed))
 		}
 		i.checkPools(q)
 	})
@@ -546,8 +546,8 @@ func (i *inspection) checkLeases() {
 		case l.Epoch != i.Epoch():
 			i.problem("task %v has a lease of epoch %d, and the engine is in epoch %d", id, l.Epoch, i.Epoch())
 		case holder != nil && holder.leases[id] != l.Attempt:
-			i.problem("task %v: its holder has attempt %d of it, and the lease is of attempt %d", id, holder.leases[id],
-				l.Attempt)
+			i.problem("task %v: its holder has attempt %d of it, and the lease is of attempt %d",
+				id, holder.leases[id], l.Attempt)
 		case holder != nil && holder.member != nil && i.sessions.byID[holder.member.Session] != holder:
 			i.problem("task %v: its holder is gone", id)
 		case holder != nil && holder.member == nil: // a call is answered in the round of its grant
@@ -612,8 +612,8 @@ func (i *inspection) checkBindings() {
 			held[k][t.Lease.Worker]++
 			b := i.spaces.of(id).bindings[k.key]
 			if sticky := t.Spec.Affinity.Mode == lease.Sticky && t.Spec.Pinned() == ""; sticky && (b == nil || !b.sticky || b.worker != t.Lease.Worker) {
-				i.problem("task %v has a lease of worker %s, and its affinity key %q has the binding %+v", id,
-					t.Lease.Worker, k.key, b)
+				i.problem("task %v has a lease of worker %s, and its affinity key %q has the binding %+v",
+					id, t.Lease.Worker, k.key, b)
 			}
 		}
 	}
@@ -623,8 +623,8 @@ func (i *inspection) checkBindings() {
 				i.problem("affinity key %q: it counts the leases %v, and has %v", key, b.held, held[kin{number, key}])
 			}
 			if b.held[b.worker] == 0 != i.isSet(b.end) {
-				i.problem("affinity key %q: the end of its binding to %s, which has %d leases, is set: %v", key,
-					b.worker, b.held[b.worker], i.isSet(b.end))
+				i.problem("affinity key %q: the end of its binding to %s, which has %d leases, is set: %v",
+					key, b.worker, b.held[b.worker], i.isSet(b.end))
 			}
 		}
 	}
@@ -659,8 +659,8 @@ func (i *inspection) checkWorkers() {
 			}
 		}
 		if paused != t.refused.paused {
-			i.problem("worker %q has %d concurrency keys that it refused, and %d are counted", t.wants.Worker, paused,
-				t.refused.paused)
+			i.problem("worker %q has %d concurrency keys that it refused, and %d are counted",
+				t.wants.Worker, paused, t.refused.paused)
 		}
 		if p := i.workers.byKey[t.key()]; p == nil {
 			i.problem("worker %q is there, and is unknown", t.wants.Worker)
@@ -676,8 +676,8 @@ func (i *inspection) checkWorkers() {
 				i.problem("worker %q has a session that the engine does not know", k.worker)
 			}
 			if t.wants.Space.Tenant != k.tenant || t.wants.Worker != k.worker {
-				i.problem("worker %q of tenant %q has a session of worker %q of tenant %q", k.worker, k.tenant,
-					t.wants.Worker, t.wants.Space.Tenant)
+				i.problem("worker %q of tenant %q has a session of worker %q of tenant %q",
+					k.worker, k.tenant, t.wants.Worker, t.wants.Space.Tenant)
 			}
 		}
 		if len(p.takers) != takers[k] {
@@ -706,8 +706,8 @@ func (i *inspection) checkWorkers() {
 		case takers[k]+leases[k]+lines == 0:
 			i.problem("worker %q is remembered for nothing", k.worker)
 		case waited != i.isSet(p.end):
-			i.problem("worker %q has %d sessions, %d lines wait for it, and the end of that is set: %v", k.worker,
-				len(p.takers), lines, i.isSet(p.end))
+			i.problem("worker %q has %d sessions, %d lines wait for it, and the end of that is set: %v",
+				k.worker, len(p.takers), lines, i.isSet(p.end))
 		}
 		known[p.end] = true
 	}
@@ -757,8 +757,8 @@ func (i *inspection) checkTakers() {
 	}
 	i.eachQueue(func(q *queue) {
 		if q.throttled != throttled[q] {
-			i.problem("queue %q waits for its rate limit until %v, and is looked at again at %v", q.name, q.throttled,
-				throttled[q])
+			i.problem("queue %q waits for its rate limit until %v, and is looked at again at %v",
+				q.name, q.throttled, throttled[q])
 		}
 		if q.attending != attending[q] {
 			i.problem("queue %q has %d takers, and counts %d", q.name, attending[q], q.attending)

@@ -51,8 +51,8 @@ func TestNoGrantsWhileTheDiskIsSpent(t *testing.T) {
 		}
 		for _, id := range wait {
 			if x := r.explain(id); x.Task.State() != lease.Ready || x.Findings[0].Code != lease.FoundDiskFull {
-				r.Errorf("task %s is %v, and the findings are %+v; want READY, and the disk first", id, x.Task.State(),
-					x.Findings)
+				r.Errorf("task %s is %v, and the findings are %+v; want READY, and the disk first",
+					id, x.Task.State(), x.Findings)
 			}
 		}
 		spent.Store(false)

@@ -113,8 +113,8 @@ func TestLiveLeaseKeepsOnlyASmallPayloadInMemory(t *testing.T) {
 			return kept
 		})
 		if !slices.Equal(kept, []int{records.SmallPayload, 0, 0}) {
-			r.Errorf("%d bytes of the payloads of live leases are in memory, want only those up to %d", kept,
-				records.SmallPayload)
+			r.Errorf("%d bytes of the payloads of live leases are in memory, want only those up to %d",
+				kept, records.SmallPayload)
 		}
 		for i, g := range granted {
 			if n := len(g.Task.Spec.Payload); n != sizes[i] {

@@ -208,8 +208,8 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 		f.Remedy = remedy
 	case a.meeting == 0:
 		f.Code, f.Message = lease.FoundRequirements,
-			fmt.Sprintf("no worker that handles its type meets its requirements (workers that handle it: %d); the closest one lacks %s", a.handling,
-				strings.Join(a.closest.wants.Capabilities.Lack(t.Spec.Requirements), ", "))
+			fmt.Sprintf("no worker that handles its type meets its requirements (workers that handle it: %d); the closest one lacks %s",
+				a.handling, strings.Join(a.closest.wants.Capabilities.Lack(t.Spec.Requirements), ", "))
 		f.Remedy = "a worker connects that meets them"
 		if t.Spec.Requirements.Package != "" {
 			f.Remedy += ", or one that lacks only the package installs it"

@@ -202,8 +202,8 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 				spec.Queue = "q"
 				x := r.explain(r.submit(&spec)[0].ID)
 				if f := x.Findings[0]; f.Code != c.code || !strings.Contains(f.Message, c.words) || !strings.Contains(f.Remedy, c.remedy) {
-					r.Errorf("the first finding is %+v, want code %d, a message with %q and a remedy with %q", f,
-						c.code, c.words, c.remedy)
+					r.Errorf("the first finding is %+v, want code %d, a message with %q and a remedy with %q",
+						f, c.code, c.words, c.remedy)
 				}
 			})
 		})

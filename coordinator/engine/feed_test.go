@@ -302,8 +302,8 @@ func TestNewsOfSlowWatchersAreBounded(t *testing.T) {
 	want := func(seq uint64, all, gone, kept int) {
 		t.Helper()
 		if n, missed := slow.poll(t); n.ID.Seq != seq || missed != (Missed{all, gone}) || len(topic.news) != kept {
-			t.Fatalf("a slow reader got news %d and missed %+v, and %d are kept; want %d, %+v and %d", n.ID.Seq, missed,
-				len(topic.news), seq, Missed{all, gone}, kept)
+			t.Fatalf("a slow reader got news %d and missed %+v, and %d are kept; want %d, %+v and %d",
+				n.ID.Seq, missed, len(topic.news), seq, Missed{all, gone}, kept)
 		}
 	}
 	send(output(newsBytes / 2))

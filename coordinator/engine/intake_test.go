@@ -74,8 +74,8 @@ func TestBatchesOfSeveralTenantsAreSmaller(t *testing.T) {
 		in.first(1)
 		in.shift(step.at)
 		if got := in.mostChanges(step.at); got != step.want {
-			t.Errorf("after an operation of %q at %d ns a batch is full with %d changes, want %d", step.tenant, step.at,
-				got, step.want)
+			t.Errorf("after an operation of %q at %d ns a batch is full with %d changes, want %d",
+				step.tenant, step.at, got, step.want)
 		}
 	}
 }

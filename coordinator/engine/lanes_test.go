@@ -29,8 +29,8 @@ func TestLanesTakeTurns(t *testing.T) {
 		t.Errorf("taken: %v, want %v", got, want)
 	}
 	if _, ok := l.pop(); ok || len(l.byKey) != 0 || len(l.ring) != 0 {
-		t.Errorf("empty lanes give an item: %v; they hold %d keys and a ring of %d; want no item, 0 and 0", ok,
-			len(l.byKey), len(l.ring))
+		t.Errorf("empty lanes give an item: %v; they hold %d keys and a ring of %d; want no item, 0 and 0",
+			ok, len(l.byKey), len(l.ring))
 	}
 }
 

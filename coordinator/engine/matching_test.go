@@ -221,8 +221,8 @@ func (m *matchModel) recordBindings(live []*lease.Task) {
 		}
 		key := t.Spec.Affinity.Key
 		if other, ok := seen[key]; ok && other != t.Lease.Worker {
-			m.Errorf("step %d: the workers %s and %s have leases of the sticky key %s, want one worker only", m.step,
-				other, t.Lease.Worker, key)
+			m.Errorf("step %d: the workers %s and %s have leases of the sticky key %s, want one worker only",
+				m.step, other, t.Lease.Worker, key)
 		}
 		seen[key] = t.Lease.Worker
 		m.boundTo[key] = boundWorker{t.Lease.Worker, time.Now()}
@@ -310,8 +310,8 @@ func (m *matchModel) checkWaiting(t *lease.Task, live []*lease.Task) {
 		if len(held) >= c.Slots || objection(&c.Wants, t, held) != "" || m.boundElsewhere(t, c.Wants.Worker) || m.makesRoom(c) {
 			continue
 		}
-		m.Errorf("step %d: task %v of type %s waits, but worker %s has room and may take it", m.step, t.ID, t.Spec.Type,
-			c.Wants.Worker)
+		m.Errorf("step %d: task %v of type %s waits, but worker %s has room and may take it",
+			m.step, t.ID, t.Spec.Type, c.Wants.Worker)
 	}
 }
 
@@ -397,8 +397,8 @@ func TestSessionsOfThePreferredWorkerCountAsLookedAt(t *testing.T) {
 	other := q.available.Front().Value.(*taker)
 	tries := h.effort.tried
 	if pools := h.search.poolsFor(q, other); len(pools) != 1 || h.effort.tried-tries != sessions/looksPerTry {
-		t.Errorf("%d pools were found in %d tries, want 1 pool in %d tries", len(pools), h.effort.tried-tries,
-			sessions/looksPerTry)
+		t.Errorf("%d pools were found in %d tries, want 1 pool in %d tries",
+			len(pools), h.effort.tried-tries, sessions/looksPerTry)
 	}
 	other.wants.Types = []string{"another"}
 	tries = h.effort.tried
@@ -490,8 +490,8 @@ func TestSearchForATaskThatFitsAmongManyTypesEnds(t *testing.T) {
 	tries := h.effort.tried
 	h.match()
 	if n := h.effort.tried - tries; n < mostSearched || n > 2*mostSearched+types {
-		t.Errorf("a search among the tasks of %d types counts as %d tries, want about %d and one for each type", types,
-			n, mostSearched)
+		t.Errorf("a search among the tasks of %d types counts as %d tries, want about %d and one for each type",
+			types, n, mostSearched)
 	}
 	submit(1, make([]byte, 1))
 	h.match()
@@ -629,8 +629,8 @@ func TestTurnOfAKeyWithManyPoolsMovesFew(t *testing.T) {
 		}
 	}
 	if h.set.live != grants || moved == 0 || moved > grants*(movesAtOnce+1) {
-		t.Errorf("%d grants have moved %d of %d lineups, want %d grants, and a few for each", h.set.live, moved,
-			len(f.pools), grants)
+		t.Errorf("%d grants have moved %d of %d lineups, want %d grants, and a few for each",
+			h.set.live, moved, len(f.pools), grants)
 	}
 	for _, up := range f.pools {
 		up.move()

@@ -18,8 +18,8 @@ func TestPipelineKnowsWhatIsDurable(t *testing.T) {
 	check := func(when string, wantHanded, wantDurable int, last uint64) {
 		t.Helper()
 		if len(handed) != wantHanded || len(durable) != wantDurable || p.lastDurable() != last {
-			t.Fatalf("%s: %v were handed over and %v are durable, up to %d; want %d and %d, up to %d", when, handed,
-				durable, p.lastDurable(), wantHanded, wantDurable, last)
+			t.Fatalf("%s: %v were handed over and %v are durable, up to %d; want %d and %d, up to %d",
+				when, handed, durable, p.lastDurable(), wantHanded, wantDurable, last)
 		}
 	}
 	p.asked()
@@ -41,8 +41,8 @@ func TestPipelineKnowsWhatIsDurable(t *testing.T) {
 	second := <-c.batches
 	c.done <- []*batch{first}
 	if b := p.poll(); b != first || p.oldest() != second {
-		t.Fatalf("the commit of batch %d has ended, and %d is the oldest that is not durable; want 1 and 2", b.number,
-			p.oldest().number)
+		t.Fatalf("the commit of batch %d has ended, and %d is the oldest that is not durable; want 1 and 2",
+			b.number, p.oldest().number)
 	}
 	check("the first one is durable", 2, 1, 1)
 	fill()

@@ -150,8 +150,8 @@ func (w *world) checkUsage() (problems []string) {
 			least, most := uint64(task.Spec.Size+w.checkpoints[id]), uint64(task.Spec.Size+task.CheckpointBound())
 			if used.bytes < least || used.bytes > most {
 				problems = append(problems,
-					fmt.Sprintf("worker %q counts %d bytes for task %v, want %d to %d", t.wants.Worker, used.bytes, id,
-						least, most))
+					fmt.Sprintf("worker %q counts %d bytes for task %v, want %d to %d",
+						t.wants.Worker, used.bytes, id, least, most))
 			}
 		}
 	}
@@ -234,8 +234,8 @@ func (w *world) submitted(e *Engine, d *due, made []lease.Submitted, err error) 
 	full, known := errors.Is(err, ErrTaskLimit), errors.As(err, &exists)
 	switch {
 	case d.exact && (full != d.full || known != (d.exists && !d.full)):
-		w.Errorf("submit to %v: %v; want a refusal by the quota: %v, or else by an idempotency key: %v", d.space, err,
-			d.full, d.exists)
+		w.Errorf("submit to %v: %v; want a refusal by the quota: %v, or else by an idempotency key: %v",
+			d.space, err, d.full, d.exists)
 	case full && w.cfg.MaxTasks(d.space.Tenant) == math.MaxInt:
 		w.Errorf("tenant %q has no quota, and is refused by it", d.space.Tenant)
 	case !full && !known:
@@ -272,8 +272,8 @@ func (w *world) mayRetry(tenant string, id lease.TaskID) func(error) {
 	full := t != nil && (t.Rest == lease.Failed || t.Rest == lease.Cancelled) && w.unfinished(tenant) >= most
 	return func(err error) {
 		if refused := errors.Is(err, ErrTaskLimit); refused && most == math.MaxInt || !w.slow && refused != full {
-			w.Errorf("retry of %v by tenant %q, whose quota is %d: %v; want a refusal by the quota: %v", id, tenant,
-				most, err, full)
+			w.Errorf("retry of %v by tenant %q, whose quota is %d: %v; want a refusal by the quota: %v",
+				id, tenant, most, err, full)
 		}
 	}
 }
@@ -307,8 +307,8 @@ func (w *world) judged(e *Engine, tenant string, r *lease.Report, before verdict
 	case same && (a.Verdict != lease.VerdictCommitted || !a.Replayed), before.known && !same && !second:
 		w.Errorf("a report was COMMITTED under lease %s; now %v is answered with %v", r.LeaseID, r.Kind, a)
 	case ticket.Epoch != e.Epoch() && !a.Replayed && !second && a.Reason != lease.CoordinatorRecovered:
-		w.Errorf("lease %s is of epoch %d, and the engine is in %d; %v is answered with %v", r.LeaseID, ticket.Epoch,
-			e.Epoch(), r.Kind, a)
+		w.Errorf("lease %s is of epoch %d, and the engine is in %d; %v is answered with %v",
+			r.LeaseID, ticket.Epoch, e.Epoch(), r.Kind, a)
 	}
 	if a.Verdict == lease.VerdictCommitted && r.Kind.Closes() {
 		w.mu.Lock()
@@ -330,8 +330,8 @@ func (w *world) checkDeliveries(h *client) {
 	h.Notify = func(all []Notice) {
 		for _, n := range all {
 			if ticket, genuine := e.rules.Authority.Open(tenant, n.LeaseID); !genuine || ticket.Task != n.Task {
-				w.Errorf("session %s of tenant %q is told of lease %s of task %v, which is not the tenant's", h.Session,
-					tenant, n.LeaseID, n.Task)
+				w.Errorf("session %s of tenant %q is told of lease %s of task %v, which is not the tenant's",
+					h.Session, tenant, n.LeaseID, n.Task)
 			}
 		}
 		notify(all)

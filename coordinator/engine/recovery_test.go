@@ -122,8 +122,8 @@ func TestCrashesKeepNoTaskWaiting(t *testing.T) {
 					got = len(worker.grants())
 				}
 				if served < c.wait || served > c.most {
-					r.Errorf("a wait of %v took %v of service or more, with a crash each %v; want %v at most", c.wait,
-						served, c.every, c.most)
+					r.Errorf("a wait of %v took %v of service or more, with a crash each %v; want %v at most",
+						c.wait, served, c.every, c.most)
 				}
 			})
 		})
@@ -420,8 +420,8 @@ func TestKnownEpochsOutliveStarts(t *testing.T) {
 		want := func(epoch, knownFrom uint32) {
 			r.Helper()
 			if got := r.rules.Authority; got.Epoch != epoch || got.KnownFrom != knownFrom {
-				r.Errorf("in epoch %d, grants are known from %d on; want epoch %d and %d", got.Epoch, got.KnownFrom,
-					epoch, knownFrom)
+				r.Errorf("in epoch %d, grants are known from %d on; want epoch %d and %d",
+					got.Epoch, got.KnownFrom, epoch, knownFrom)
 			}
 		}
 		r.submit(work())

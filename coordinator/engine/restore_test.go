@@ -39,8 +39,8 @@ func TestRestoreFromABackup(t *testing.T) {
 		}
 		for _, g := range again {
 			if g.Token <= last || g.Task.Losses != 0 {
-				r.Errorf("task %v has token %d and %d losses, want a token above %d and no loss", g.Task.ID, g.Token,
-					g.Task.Losses, last)
+				r.Errorf("task %v has token %d and %d losses, want a token above %d and no loss",
+					g.Task.ID, g.Token, g.Task.Losses, last)
 			}
 			r.want(r.say(lease.KindComplete, g), lease.VerdictCommitted, lease.None)
 			if kept := len(r.version(g.Task.ID).Discarded); kept > 0 && g.Task.ID != open.Task.ID {
@@ -61,8 +61,8 @@ func TestFeedbackFromBeforeARestoreIsNotTaken(t *testing.T) {
 		r.restore(backup)
 		g := r.lease(1, 0)[0]
 		if g.Task.ID != lost.Task.ID || g.Task.Attempt() != lost.Task.Attempt() {
-			r.Fatalf("leased attempt %d of task %v, want attempt %d of %v as before the restore", g.Task.Attempt(),
-				g.Task.ID, lost.Task.Attempt(), lost.Task.ID)
+			r.Fatalf("leased attempt %d of task %v, want attempt %d of %v as before the restore",
+				g.Task.Attempt(), g.Task.ID, lost.Task.Attempt(), lost.Task.ID)
 		}
 		for _, by := range []Granted{lost, g} {
 			r.feed(home.Tenant, feedUnder(by, Feed{Stage: by.LeaseID}))

@@ -110,8 +110,8 @@ func TestSweepLooksOnlyAtWhatMatches(t *testing.T) {
 				done, err = r.Sweep(r.Context(), s)
 			}
 			if err != nil || done.More || done.Skipped != 1 || !slices.Equal(chosen, want) {
-				r.Errorf("%s: %+v, %v after it decided on tasks %v; want nothing more, and only %v", name, done, err,
-					chosen, want)
+				r.Errorf("%s: %+v, %v after it decided on tasks %v; want nothing more, and only %v",
+					name, done, err, chosen, want)
 			}
 			s.Until = want[0].Seq - 1
 			s.After = 0

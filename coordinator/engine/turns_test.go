@@ -529,8 +529,8 @@ func (w *turnsWorld) checkShares() {
 		share := weight / sum
 		want := share * float64(total)
 		if off := float64(w.granted[key]) - want; off > 1.001 || off < -share*float64(len(w.weights))-0.001 {
-			w.Errorf("key %q with weight %v got %d of %d grants, want %.1f; all grants: %v, all weights: %v", key,
-				weight, w.granted[key], total, want, w.granted, w.weights)
+			w.Errorf("key %q with weight %v got %d of %d grants, want %.1f; all grants: %v, all weights: %v",
+				key, weight, w.granted[key], total, want, w.granted, w.weights)
 		}
 	}
 }

@@ -249,8 +249,8 @@ func (r *rig) wantEndedCounted(completed, failed uint64) {
 	r.Helper()
 	for range 2 {
 		if q := r.queueInfo(); q.Completed != completed || q.Failed != failed || q.Cancelled != 0 {
-			r.Errorf("%d COMPLETED, %d FAILED and %d CANCELLED tasks are counted, want %d, %d and 0", q.Completed,
-				q.Failed, q.Cancelled, completed, failed)
+			r.Errorf("%d COMPLETED, %d FAILED and %d CANCELLED tasks are counted, want %d, %d and 0",
+				q.Completed, q.Failed, q.Cancelled, completed, failed)
 		}
 		late := r.submit(work())[0].ID
 		if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: late}); err != nil {

@@ -249,8 +249,8 @@ func TestTaskThatIsPassedOverGivesItsPlaceToNoOther(t *testing.T) {
 		}
 		r.Resize(w.Member, 2)
 		if g := w.grants(); len(g) != 2 || g[1].Task.Spec.Priority != 5 {
-			t.Errorf("%d tasks were granted, the last one of priority %d; want two, the last one of priority 5", len(g),
-				g[len(g)-1].Task.Spec.Priority)
+			t.Errorf("%d tasks were granted, the last one of priority %d; want two, the last one of priority 5",
+				len(g), g[len(g)-1].Task.Spec.Priority)
 		}
 	})
 }

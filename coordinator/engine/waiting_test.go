@@ -34,8 +34,8 @@ func (r *rig) wantLines(most int, want map[string][]string) {
 		}
 		every, _, err := r.Queue(r.Context(), home, q.Name, 100)
 		if has := len(every.Lines); err != nil || q.MoreLines != (has > len(keys)) {
-			r.Errorf("queue %s has %d lines (%v), of which %d are named: more lines: %v", q.Name, has, err, len(keys),
-				q.MoreLines)
+			r.Errorf("queue %s has %d lines (%v), of which %d are named: more lines: %v",
+				q.Name, has, err, len(keys), q.MoreLines)
 		}
 	}
 }

@@ -66,8 +66,8 @@ func TestFailedAttemptsArePaced(t *testing.T) {
 		mu.Unlock()
 		for ip, token := range map[string]string{evil: token, "2001:db8::2": token, "192.0.2.1": token, "2001:db8:0:1::1": "guess", "192.0.2.2": "guess"} {
 			if err := try(ip, token); (err != nil) != (token == "guess") || time.Since(begin) != 0 {
-				t.Errorf("an attempt from %s with a good credential %v: %v after %v, want no delay", ip,
-					token != "guess", err, time.Since(begin))
+				t.Errorf("an attempt from %s with a good credential %v: %v after %v, want no delay",
+					ip, token != "guess", err, time.Since(begin))
 			}
 		}
 		st := status.Convert(try("2001:db8::ffff", "guess")) // another address of the same network

@@ -150,13 +150,13 @@ func TestCertificatesEnd(t *testing.T) {
 	}
 	beside, err := g.authenticate(token, conn)
 	if until, err2 := g.recheck(beside); err != nil || err2 != nil || !until.Equal(ends) || beside.Role != auth.Operator {
-		t.Fatalf("the identity with a token is %+v until %v (%v), want an operator until %v", beside, until,
-			errors.Join(err, err2), ends)
+		t.Fatalf("the identity with a token is %+v until %v (%v), want an operator until %v",
+			beside, until, errors.Join(err, err2), ends)
 	}
 	plain, err := g.authenticate(token, certifiedConn(t)) // it names nobody, so it ends nothing
 	if until, err2 := g.recheck(plain); err != nil || err2 != nil || !until.Equal(plain.Until) {
-		t.Errorf("the token beside a certificate without a name ends at %v (%v), want %v", until,
-			errors.Join(err, err2), plain.Until)
+		t.Errorf("the token beside a certificate without a name ends at %v (%v), want %v",
+			until, errors.Join(err, err2), plain.Until)
 	}
 	if _, err := g.keyring.Certified(conn.PeerCertificates[0], who.Until); err == nil {
 		t.Error("the certificate is accepted at the time when it expires")

@@ -173,8 +173,8 @@ func TestCredentialIsWatchedUntilTheEnd(t *testing.T) {
 	} {
 		watched = 0
 		if err := call(); err != nil || watched != 1 || len(g.calls.calls) != 0 {
-			t.Errorf("%s: %d credentials are watched in the call, and %d after its end (%v), want 1 and 0", name,
-				watched, len(g.calls.calls), err)
+			t.Errorf("%s: %d credentials are watched in the call, and %d after its end (%v), want 1 and 0",
+				name, watched, len(g.calls.calls), err)
 		}
 	}
 }

@@ -103,36 +103,36 @@ func TestBulkOverHTTPSelectsNoMoreThanMeant(t *testing.T) {
 				"workspaceId", "states", "runId", "type", "labels", "hostNodeId", "concurrencyKey", "idempotencyKey", "workerId", "createdAfter", "createdBefore",
 				"finishedAfter", "finishedBefore", "reasons", "errorCategories",
 			} {
-				refused("", `{"filter": {"queue": "q", "`+name+`": null}}`, "filter."+name,
-					"must not be empty or null; leave it out")
+				refused("", `{"filter": {"queue": "q", "`+name+`": null}}`,
+					"filter."+name, "must not be empty or null; leave it out")
 				switch name {
 				case "states", "reasons", "errorCategories":
-					refused("", `{"filter": {"queue": "q", "`+name+`": [ ]}}`, "filter."+name,
-						"must not be empty or null; leave it out")
+					refused("", `{"filter": {"queue": "q", "`+name+`": [ ]}}`,
+						"filter."+name, "must not be empty or null; leave it out")
 				case "labels":
-					refused("", `{"filter": {"queue": "q", "labels": { }}}`, "filter.labels",
-						"must not be empty or null; leave it out")
+					refused("", `{"filter": {"queue": "q", "labels": { }}}`,
+						"filter.labels", "must not be empty or null; leave it out")
 				case "createdAfter", "createdBefore", "finishedAfter", "finishedBefore":
 					refused("", `{"filter": {"queue": "q", "`+name+`": ""}}`, "filter."+name, "is not an RFC 3339 time")
 				default:
-					refused("", `{"filter": {"queue": "q", "`+name+`": ""}}`, "filter."+name,
-						"must not be empty or null; leave it out")
+					refused("", `{"filter": {"queue": "q", "`+name+`": ""}}`,
+						"filter."+name, "must not be empty or null; leave it out")
 				}
 			}
 			refused("", `{"all": true, "filter": {"queue": ""}}`, "filter.queue", "must not be empty")
 			refused("", `{"filter": {"queue": "q", "states": [""]}}`, "filter.states[0]", "is not a state")
-			refused("", `{"filter": {"queue": "q", "reasons": ["LEASE_EXPIRED"]}}`, "filter.reasons[0]",
-				"for which no task ends; the reasons are HEARTBEAT_TIMEOUT")
-			refused("", `{"filter": {"queue": "q", "errorCategories": ["FATAL"]}}`, "filter.errorCategories[0]",
-				"is not a known category; they are USER_CODE")
-			refused("", `{"filter": {"queue": "q", "errorCategories": [""]}}`, "filter.errorCategories[0]",
-				"is not a known category")
+			refused("", `{"filter": {"queue": "q", "reasons": ["LEASE_EXPIRED"]}}`,
+				"filter.reasons[0]", "for which no task ends; the reasons are HEARTBEAT_TIMEOUT")
+			refused("", `{"filter": {"queue": "q", "errorCategories": ["FATAL"]}}`,
+				"filter.errorCategories[0]", "is not a known category; they are USER_CODE")
+			refused("", `{"filter": {"queue": "q", "errorCategories": [""]}}`,
+				"filter.errorCategories[0]", "is not a known category")
 			refused("", `{"filter": {"queue": "q", "states": ["READY", null]}}`, "filter.states[1]", "is null")
 			refused("", `{"filter": {"queue": "q", "states": "READY"}}`, "filter.states", "must be an array")
 			refused("", `{"filter": {"queue": "q", "labels": {"team": null}}}`, "filter.labels.team", "is null")
 			refused("", `{"filter": {"queue": "q", "labels": ["team=red"]}}`, "filter.labels", "must be an object")
-			refused("", `{"filter": {"createdAfter": "1970-01-01T00:00:00Z"}}`, "filter.createdAfter",
-				"leave it out for no limit")
+			refused("", `{"filter": {"createdAfter": "1970-01-01T00:00:00Z"}}`,
+				"filter.createdAfter", "leave it out for no limit")
 			refused("", `{"filter": {"createdAfter": "2026-01-02T00:00:00Z", "createdBefore": "2026-01-01T00:00:00Z"}}`,
 				"filter.createdBefore", "later than createdAfter")
 			refused("", `{"filter": {"queue": "`+wiretest.Text(257)+`"}}`, "filter.queue", "256")
@@ -143,8 +143,8 @@ func TestBulkOverHTTPSelectsNoMoreThanMeant(t *testing.T) {
 		}
 		w.Send(http.MethodPost, "/v1/tasks:batchRetry", "", `{"all": true, "deadline": "1999-01-01T00:00:00Z"}`).Want(t,
 			http.StatusBadRequest, "field", "deadline")
-		w.Send(http.MethodPost, "/v1/tasks:batchCancel", "",
-			`{"all": true, "reason": "`+wiretest.Text(1025)+`"}`).Want(t, http.StatusBadRequest, "field", "reason")
+		w.Send(http.MethodPost, "/v1/tasks:batchCancel",
+			"", `{"all": true, "reason": "`+wiretest.Text(1025)+`"}`).Want(t, http.StatusBadRequest, "field", "reason")
 		w.Send(http.MethodGet, "/v1/tasks:batchCancel", "", "").Want(t, http.StatusMethodNotAllowed)
 		w.Send(http.MethodPost, "/v1/tasks/:cancel", "", "").Want(t, http.StatusBadRequest, "field", "taskId")
 		if after := show(); after != before {

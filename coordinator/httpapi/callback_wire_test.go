@@ -83,8 +83,8 @@ func TestProgressOfHeartbeats(t *testing.T) {
 			w.Callback("heartbeat", a, c.sent)
 			synctest.Wait() // the coordinator passes progress on after the answer
 			if p := r.Get(t, a.GetTask().GetTaskId()).GetProgress(); p.GetFraction() != c.fraction || p.GetMessage() != c.message {
-				t.Errorf("after a heartbeat with %q: the progress is %v %q, want %v %q", c.sent, p.GetFraction(),
-					p.GetMessage(), c.fraction, c.message)
+				t.Errorf("after a heartbeat with %q: the progress is %v %q, want %v %q",
+					c.sent, p.GetFraction(), p.GetMessage(), c.fraction, c.message)
 			}
 		}
 	})

@@ -86,8 +86,8 @@ func TestListOverHTTP(t *testing.T) {
 			w.Send(http.MethodGet, "/v1/tasks?"+query, "", "").Want(t, http.StatusBadRequest, "code",
 				"E.REQUEST.INVALID", "field", field, "verdict", nil)
 		}
-		w.Send(http.MethodGet, "/v1/tasks?createdBefore=2026-01-01T00:00:00Z&createdAfter=2026-01-01T00:00:00Z", "",
-			"").Want(t, http.StatusBadRequest,
+		w.Send(http.MethodGet, "/v1/tasks?createdBefore=2026-01-01T00:00:00Z&createdAfter=2026-01-01T00:00:00Z",
+			"", "").Want(t, http.StatusBadRequest,
 			"message", "createdBefore: is 2026-01-01T00:00:00Z; it must be later than createdAfter, 2026-01-01T00:00:00Z")
 	})
 }
@@ -165,11 +165,11 @@ func TestBatchSubmitOverHTTP(t *testing.T) {
 		if task := r.Get(t, a["taskId"].(string)); string(task.GetSpec().GetPayload()) != `{"n":1}` {
 			t.Errorf("the payload is %s, want it as it was sent", task.GetSpec().GetPayload())
 		}
-		w.Send(http.MethodPost, "/v1/tasks:batchSubmit", "",
-			`{"tasks": [{"queue": "new"}, {"queue": "other", "idempotencyKey": "k"}]}`).Want(t, http.StatusConflict,
+		w.Send(http.MethodPost, "/v1/tasks:batchSubmit",
+			"", `{"tasks": [{"queue": "new"}, {"queue": "other", "idempotencyKey": "k"}]}`).Want(t, http.StatusConflict,
 			"code", "E.TASK.EXISTS", "field", "tasks[1].idempotencyKey", "taskId", a["taskId"])
-		w.Send(http.MethodPost, "/v1/tasks:batchSubmit", "",
-			`{"tasks": [{"queue": "new"}, {"queue": "new", "priority": 1e9}]}`).Want(t, http.StatusBadRequest,
+		w.Send(http.MethodPost, "/v1/tasks:batchSubmit",
+			"", `{"tasks": [{"queue": "new"}, {"queue": "new", "priority": 1e9}]}`).Want(t, http.StatusBadRequest,
 			"field", "tasks[1].priority")
 		got, _ := listed(w, "", "queue=new")
 		wiretest.WantEqual(t, "what a refused batch has made", got, "")

@@ -88,8 +88,8 @@ func TestWaitsAreRoundedUp(t *testing.T) {
 		w, p := httptest.NewRecorder(), failed(st.Err())
 		p.write(w)
 		if p.body.RetryAfterMs != want.ms || w.Header().Get("Retry-After") != want.header || p.body.Field != "" {
-			t.Errorf("a wait of %v is %+v with Retry-After %q, want %d ms and %q", wait, p.body,
-				w.Header().Get("Retry-After"), want.ms, want.header)
+			t.Errorf("a wait of %v is %+v with Retry-After %q, want %d ms and %q",
+				wait, p.body, w.Header().Get("Retry-After"), want.ms, want.header)
 		}
 	}
 }
@@ -145,8 +145,8 @@ func TestResponseAfterAWaitHasAWriteDeadline(t *testing.T) {
 			api.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/leases",
 				strings.NewReader(`{"workerId": "w", "queues": ["q"]}`)))
 			if w.Code != want || !w.atHeader.Equal(time.Now().Add(writeTimeout)) {
-				t.Errorf("status %d with a write deadline of %v, want %d with %v", w.Code, w.atHeader, want,
-					time.Now().Add(writeTimeout))
+				t.Errorf("status %d with a write deadline of %v, want %d with %v",
+					w.Code, w.atHeader, want, time.Now().Add(writeTimeout))
 			}
 		}
 	})
@@ -170,12 +170,12 @@ func TestDeadlinesOfLongBodies(t *testing.T) {
 				t.Fatal(p.body.Message)
 			}
 			if want == 0 && (!w.readDeadline.IsZero() || !w.deadline.IsZero()) {
-				t.Errorf("%d bytes may come until %v, and their answer may go until %v; want no deadlines", length,
-					w.readDeadline, w.deadline)
+				t.Errorf("%d bytes may come until %v, and their answer may go until %v; want no deadlines",
+					length, w.readDeadline, w.deadline)
 			}
 			if until := time.Now().Add(want); want != 0 && (!w.readDeadline.Equal(until) || !w.deadline.Equal(until.Add(writeTimeout))) {
-				t.Errorf("%d bytes may come until %v, and their answer may go until %v; want %v and %v later", length,
-					w.readDeadline, w.deadline, until, writeTimeout)
+				t.Errorf("%d bytes may come until %v, and their answer may go until %v; want %v and %v later",
+					length, w.readDeadline, w.deadline, until, writeTimeout)
 			}
 		})
 	}
@@ -256,8 +256,8 @@ func TestUnauthenticatedRequestsAreNotLogged(t *testing.T) {
 		w := httptest.NewRecorder()
 		api.ServeHTTP(w, req)
 		if w.Code != c.want || !strings.Contains(w.Body.String(), `"verdict":null`) || said.Len() > 0 {
-			t.Errorf("%s %s of %s: %d %s, want %d without a verdict; the log has %q", c.method, c.path, c.host, w.Code,
-				w.Body, c.want, said.String())
+			t.Errorf("%s %s of %s: %d %s, want %d without a verdict; the log has %q",
+				c.method, c.path, c.host, w.Code, w.Body, c.want, said.String())
 		}
 		said.Reset()
 	}

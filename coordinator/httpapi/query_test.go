@@ -114,8 +114,8 @@ func TestBadParameters(t *testing.T) {
 		answer := w.Body.String()
 		if w.Code != http.StatusBadRequest || call != nil || !strings.Contains(answer, c.says) ||
 			strings.Contains(answer, `"field":`) != (c.field != "") || c.field != "" && !strings.Contains(answer, `"field":`+string(quoted(c.field))) {
-			t.Errorf("%s %s %s: %d %s, call %v; want 400 with the field %q that %s", c.method, c.target, c.body, w.Code,
-				answer, call, c.field, c.says)
+			t.Errorf("%s %s %s: %d %s, call %v; want 400 with the field %q that %s",
+				c.method, c.target, c.body, w.Code, answer, call, c.field, c.says)
 		}
 	}
 }

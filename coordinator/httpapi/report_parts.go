@@ -49,8 +49,8 @@ func taskErrorOf(m *lessorv1.TaskError) *taskError {
 }
 
 func unknownCategory(field, name string) *problem {
-	return invalid(field, "is %q, which is not a known category; they are %s", strictjson.Clip(name),
-		strings.Join(words.CategoryNames(), ", "))
+	return invalid(field, "is %q, which is not a known category; they are %s",
+		strictjson.Clip(name), strings.Join(words.CategoryNames(), ", "))
 }
 
 // artifact describes a result that is stored elsewhere.

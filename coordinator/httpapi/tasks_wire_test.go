@@ -35,8 +35,8 @@ func TestSubmitOverHTTP(t *testing.T) {
 		created.Want(t, http.StatusCreated, "created", true)
 		again := w.Send(http.MethodPost, "/v1/tasks", "", spec)
 		again.Want(t, http.StatusOK, "created", false)
-		inProtos := strings.NewReplacer(`"TIMEOUT"`, `"ERROR_CATEGORY_TIMEOUT"`, `"STICKY"`,
-			`"AFFINITY_MODE_STICKY"`).Replace(spec)
+		inProtos := strings.NewReplacer(`"TIMEOUT"`, `"ERROR_CATEGORY_TIMEOUT"`,
+			`"STICKY"`, `"AFFINITY_MODE_STICKY"`).Replace(spec)
 		w.Send(http.MethodPost, "/v1/tasks", "", inProtos).Want(t, http.StatusOK, "created", false)
 		id, _ := created.Body["task"].(map[string]any)["taskId"].(string)
 		if at := created.Header.Get("Location"); at != "/v1/tasks/"+id {
@@ -244,8 +244,8 @@ func TestEventsOverHTTP(t *testing.T) {
 		res := w.SendWithoutReading(http.MethodGet, path, "", nil, nil)
 		defer func() { _ = res.Body.Close() }()
 		if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/event-stream" {
-			t.Fatalf("status %d with Content-Type %q, want 200 with text/event-stream", res.StatusCode,
-				res.Header.Get("Content-Type"))
+			t.Fatalf("status %d with Content-Type %q, want 200 with text/event-stream",
+				res.StatusCode, res.Header.Get("Content-Type"))
 		}
 		time.Sleep(2 * time.Minute) // longer than the server's usual time limit
 		worker := r.OpenSession(t, "w", 1)

@@ -42,8 +42,8 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 			t.Errorf("%v: the field is %q, want artifacts[0].resourceId: %v", reason, p.body.Field, named)
 		}
 		if mismatch := p.body.Error == "attempt_mismatch"; mismatch != (p.body.ExpectedAttempt == 7 && p.body.ReceivedAttempt == 3) {
-			t.Errorf("%v: the attempts are %d and %d, want 7 and 3: %v", reason, p.body.ExpectedAttempt,
-				p.body.ReceivedAttempt, mismatch)
+			t.Errorf("%v: the attempts are %d and %d, want 7 and 3: %v",
+				reason, p.body.ExpectedAttempt, p.body.ReceivedAttempt, mismatch)
 		}
 		if terminal := p.body.Error == "task_already_terminal"; terminal != (p.body.State == "SUCCEEDED") {
 			t.Errorf("%v: the state is %q, want SUCCEEDED: %v", reason, p.body.State, terminal)

@@ -79,8 +79,8 @@ func TestWaitForATaskThatIsGone(t *testing.T) {
 			plain := w.Send(http.MethodGet, "/v1/tasks/"+id, "", "")
 			got := w.Send(http.MethodGet, "/v1/tasks/"+id+"?waitMs=5000", "", "")
 			if got.StatusCode < http.StatusBadRequest || got.StatusCode != plain.StatusCode || got.Text != plain.Text || time.Since(begun) != 0 {
-				t.Errorf("a wait for %.20s: %d %s after %v, want as without it, at once: %d %s", id, got.StatusCode,
-					got.Text, time.Since(begun), plain.StatusCode, plain.Text)
+				t.Errorf("a wait for %.20s: %d %s after %v, want as without it, at once: %d %s",
+					id, got.StatusCode, got.Text, time.Since(begun), plain.StatusCode, plain.Text)
 			}
 		}
 		gone, cancelled := r.Submit(t, nil).GetTaskId(), r.Submit(t, nil).GetTaskId()
@@ -93,8 +93,8 @@ func TestWaitForATaskThatIsGone(t *testing.T) {
 			refusal.CodeNotFound)
 		later(time.Second, func() { r.CancelTask(t, cancelled) })
 		if got := w.Send(http.MethodGet, "/v1/tasks/"+cancelled+"?waitMs=5000", "", ""); taskState(got) != "CANCELLED" || time.Since(begun) != 3*time.Second {
-			t.Errorf("a wait for a task that is cancelled ends with %s after %v, want CANCELLED after 3s", got.Text,
-				time.Since(begun))
+			t.Errorf("a wait for a task that is cancelled ends with %s after %v, want CANCELLED after 3s",
+				got.Text, time.Since(begun))
 		}
 	})
 }

@@ -139,8 +139,8 @@ func TestConnectionsOverTheLimitsAreInTheLog(t *testing.T) {
 		come("192.0.2.1")
 		const refused, evicted = "connection closed: there are too many",
 			"connection without a valid credential closed: there are too many"
-		come("192.0.2.1", "level=WARN", refused, "peer.address=192.0.2.1:", "limit=address", "value=1",
-			"flag=--max-connections-of-address")
+		come("192.0.2.1", "level=WARN", refused, "peer.address=192.0.2.1:",
+			"limit=address", "value=1", "flag=--max-connections-of-address")
 		come("192.0.2.1")
 		come("198.51.100.1")
 		come("203.0.113.1", "level=WARN", refused, "peer.address=203.0.113.1:", "limit=all", "value=2", "flag=--max-connections")
@@ -191,8 +191,8 @@ func TestTooManyOpenFiles(t *testing.T) {
 		d := NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, false, slog.New(slog.NewTextHandler(&log, nil)))
 		_, got := d.Listener(failingListener{err: &net.OpError{Op: "accept", Err: err}}).Accept()
 		if n := refusals(t, d)["files"]; !errors.Is(got, err) || (n == 1) != counted || strings.Contains(log.String(), "ulimit") != counted {
-			t.Errorf("%v: Accept returns %v, the metric is %v, the log is %q; want it counted and logged: %v", err, got,
-				n, log.String(), counted)
+			t.Errorf("%v: Accept returns %v, the metric is %v, the log is %q; want it counted and logged: %v",
+				err, got, n, log.String(), counted)
 		}
 	}
 }

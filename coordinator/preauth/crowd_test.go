@@ -205,8 +205,8 @@ func TestFloodOfANetworkMakesRoom(t *testing.T) {
 					g.knock(tt.flood(i))
 				}
 				if len(closed(flood)) != len(honest) || len(closed(honest)) != 0 {
-					t.Errorf("connections %v of the flood and %v of others are closed, want %d and none", closed(flood),
-						closed(honest), len(honest))
+					t.Errorf("connections %v of the flood and %v of others are closed, want %d and none",
+						closed(flood), closed(honest), len(honest))
 				}
 			})
 		})

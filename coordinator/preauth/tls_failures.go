@@ -48,6 +48,6 @@ func (f *tlsFailures) add(from, problem string) {
 		reason, level = badClientCertificate, slog.LevelWarn
 	}
 	f.total.WithLabelValues(reason).Inc()
-	f.log.tell(level, "TLS handshake failed", reason, slog.String("peer.address", from),
-		slog.String("reason", reason), slog.String("error", problem))
+	f.log.tell(level, "TLS handshake failed",
+		reason, slog.String("peer.address", from), slog.String("reason", reason), slog.String("error", problem))
 }

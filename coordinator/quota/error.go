@@ -32,8 +32,8 @@ var words = [numLimits]string{
 
 func (e *Error) Error() string {
 	if e.Limit == Tasks { // there may be room, but not for all tasks of a batch
-		return fmt.Sprintf("the %s's quota of %s is %s: it has %d, which leaves no room for %d more", e.Of,
-			words[e.Limit], e.Most, e.Used, e.Asked)
+		return fmt.Sprintf("the %s's quota of %s is %s: it has %d, which leaves no room for %d more",
+			e.Of, words[e.Limit], e.Most, e.Used, e.Asked)
 	}
 	return fmt.Sprintf("the %s has used up its quota of %s: %s", e.Of, words[e.Limit], e.Most)
 }

@@ -129,8 +129,8 @@ func (l *Limits) validate() error {
 	for which := range Limit(numRates) {
 		r := l.rate(which)
 		if r.PerSecond != 0 && !math.IsInf(r.PerSecond, 1) && !(r.PerSecond >= leastRate && r.PerSecond <= mostRate) {
-			return fmt.Errorf("the quota of %v is %v a second; the range is one a day to %d a second", which,
-				r.PerSecond, mostRate)
+			return fmt.Errorf("the quota of %v is %v a second; the range is one a day to %d a second",
+				which, r.PerSecond, mostRate)
 		}
 		if r.Burst > mostBurst || r.PerSecond == 0 && r.Burst != 0 {
 			return fmt.Errorf("the quota of %v has a burst of %d; the range is 1 to %d, and a burst needs a rate", which, r.Burst, mostBurst)

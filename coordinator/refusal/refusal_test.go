@@ -118,8 +118,8 @@ func TestSubmitErrorIsThatOfTheCall(t *testing.T) {
 			t.Errorf("%v: the status is %v %q, want %v", tt.err, codes.Code(m.GetStatus()), m.GetMessage(), st)
 		}
 		if m.GetCode() != tt.code || m.GetField() != tt.field {
-			t.Errorf("%v: the code is %s with the field %q, want %s with %q", tt.err, m.GetCode(), m.GetField(),
-				tt.code, tt.field)
+			t.Errorf("%v: the code is %s with the field %q, want %s with %q",
+				tt.err, m.GetCode(), m.GetField(), tt.code, tt.field)
 		}
 		if !maps.Equal(m.GetMetadata(), tt.meta) {
 			t.Errorf("%v: the metadata is %v, want %v", tt.err, m.GetMetadata(), tt.meta)

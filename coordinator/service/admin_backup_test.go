@@ -74,8 +74,8 @@ func TestBackup(t *testing.T) {
 			t.Errorf("the last frame is %v, want the length and the checksum of %d bytes", end, len(data))
 		}
 		if begin.GetFormat() != store.Current().Format() || begin.GetEpoch() != 1 || !begin.GetTakenAt().AsTime().Equal(time.Now()) {
-			t.Errorf("the first frame is %v, want format %d, epoch 1 and the time %v", begin, store.Current().Format(),
-				time.Now())
+			t.Errorf("the first frame is %v, want format %d, epoch 1 and the time %v",
+				begin, store.Current().Format(), time.Now())
 		}
 		if n := begin.GetStoreBytes(); n < uint64(len(data))/2 {
 			t.Errorf("the first frame says that the store has %d bytes, and the backup has %d", n, len(data))

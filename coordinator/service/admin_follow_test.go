@@ -190,8 +190,8 @@ func (s *testStandby) wantEqual(t *testing.T, st store.Store) {
 	t.Helper()
 	for ks, want := range contentOf(t, st) {
 		if !maps.Equal(s.has[ks], want) {
-			t.Errorf("the standby has %d records of %v that are not those of the store, which has %d", len(s.has[ks]),
-				ks, len(want))
+			t.Errorf("the standby has %d records of %v that are not those of the store, which has %d",
+				len(s.has[ks]), ks, len(want))
 		}
 	}
 }
@@ -581,8 +581,8 @@ func TestFramesOfChanges(t *testing.T) {
 			}
 			slow = tt.slow
 			if err := out.Mark(standby.Mark{}); tt.ok != (err == nil) || !tt.ok && !errors.Is(err, refusal.ErrStandbyStall) {
-				t.Errorf("a mark that takes %v after %d bytes: %v, want that it is sent: %v", tt.slow,
-					len(tt.before[0].Value), err, tt.ok)
+				t.Errorf("a mark that takes %v after %d bytes: %v, want that it is sent: %v",
+					tt.slow, len(tt.before[0].Value), err, tt.ok)
 			}
 			time.Sleep(time.Second) // until the send has returned
 			synctest.Wait()

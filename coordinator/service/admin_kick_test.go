@@ -49,8 +49,8 @@ func wantRevoked(t *testing.T, r *wiretest.Rig, all ...*lessorv1.Assignment) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := fmt.Sprintf("%v, %d losses: %v, %s", task.GetState(), task.GetLosses(), x.GetLastLease().GetCause(),
-			x.GetLastLease().GetDetail())
+		got := fmt.Sprintf("%v, %d losses: %v, %s",
+			task.GetState(), task.GetLosses(), x.GetLastLease().GetCause(), x.GetLastLease().GetDetail())
 		wiretest.WantEqual(t, "the task", got,
 			"TASK_STATE_READY, 0 losses: REASON_REVOKED, an operator revoked the worker's leases: gone")
 	}

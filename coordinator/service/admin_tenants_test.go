@@ -159,8 +159,8 @@ func TestWhoMayListTenants(t *testing.T) {
 						}
 					case status.Code(err) != codes.PermissionDenied, refusal.CodeOf(err) != refusal.CodeForbidden,
 						reads && status.Convert(err).Message() != refused.Error():
-						t.Errorf("a %v of tenant %q, with the host tenant %q: %v, want PERMISSION_DENIED", role, tenant,
-							host, err)
+						t.Errorf("a %v of tenant %q, with the host tenant %q: %v, want PERMISSION_DENIED",
+							role, tenant, host, err)
 					}
 				}
 			}

@@ -186,8 +186,8 @@ func TestKickGivesLeasesToOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wiretest.WantEqual(t, "the detail of the last lease", x.GetLastLease().GetDetail(),
-			"an operator revoked the worker's leases: gone")
+		wiretest.WantEqual(t, "the detail of the last lease",
+			x.GetLastLease().GetDetail(), "an operator revoked the worker's leases: gone")
 		wiretest.WantContains(t, "the log", r.Log.String(), `"by":"anonymous","reason":"gone","requeue":true`)
 	})
 }
@@ -417,8 +417,8 @@ func TestManySessionsOfAWorker(t *testing.T) {
 		}
 		res, err := r.Admin.KickWorker(t.Context(), &lessorv1.KickWorkerRequest{WorkerId: "w"})
 		if err != nil || proto.Size(res) > 2<<20 || res.GetSessions() != n {
-			t.Errorf("kick: %d bytes about %d sessions (%v), want at most 2 MiB about %d", proto.Size(res),
-				res.GetSessions(), err, n)
+			t.Errorf("kick: %d bytes about %d sessions (%v), want at most 2 MiB about %d",
+				proto.Size(res), res.GetSessions(), err, n)
 		}
 		synctest.Wait()
 		if left := open(t, r); len(all) != n || len(left) != 0 {

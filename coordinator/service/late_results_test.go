@@ -118,8 +118,8 @@ func wantKept(t *testing.T, r *wiretest.Rig, leases []*lessorv1.Assignment, kept
 	t.Helper()
 	for _, a := range leases {
 		if v := r.Complete(t, a, outputOf(a)); v.GetReason() != lessorv1.Reason_REASON_COORDINATOR_RECOVERED {
-			t.Errorf("a late result of attempt %d is %v %v (%s), want CANCELLED COORDINATOR_RECOVERED", a.GetAttempt(),
-				v.GetVerdict(), v.GetReason(), v.GetDetail())
+			t.Errorf("a late result of attempt %d is %v %v (%s), want CANCELLED COORDINATOR_RECOVERED",
+				a.GetAttempt(), v.GetVerdict(), v.GetReason(), v.GetDetail())
 		}
 	}
 	want := map[string]bool{}

@@ -63,8 +63,8 @@ func TestExpiredResourceFailsTheTask(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 		got := r.Get(t, id)
 		if got.GetReason() != lessorv1.Reason_REASON_RESOURCE_GONE || !proto.Equal(got.GetFinishedAt(), until) {
-			t.Errorf("the task is %v for %v since %v, want RESOURCE_GONE at %v", got.GetState(), got.GetReason(),
-				got.GetFinishedAt().AsTime(), until.AsTime())
+			t.Errorf("the task is %v for %v since %v, want RESOURCE_GONE at %v",
+				got.GetState(), got.GetReason(), got.GetFinishedAt().AsTime(), until.AsTime())
 		}
 		x, err := r.Tasks.ExplainTask(t.Context(), &lessorv1.ExplainTaskRequest{TaskId: id})
 		if err != nil || !strings.Contains(x.GetSummary(), "a resource that it needs has expired") {

@@ -295,8 +295,8 @@ func TestEndedCallsDoNotWaitForTheStop(t *testing.T) {
 			}
 			synctest.Wait()
 			if n := stopping.left.Load(); n != 0 || stopping.all.Load() == before {
-				t.Errorf("after %s %d functions of %d wait for the stop, want none of at least one", name, n,
-					stopping.all.Load()-before)
+				t.Errorf("after %s %d functions of %d wait for the stop, want none of at least one",
+					name, n, stopping.all.Load()-before)
 			}
 		}
 	})

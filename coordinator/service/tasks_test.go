@@ -63,8 +63,8 @@ func TestTaskLifeByUnaryCalls(t *testing.T) {
 		time.Sleep(time.Millisecond) // the coordinator passes progress on after the answer
 		if got := r.Get(t, task.GetTaskId()); got.GetProgress().GetFraction() != 0.5 || string(got.GetCheckpoint()) != "half" ||
 			got.GetLease().GetFencingToken() != a.GetFencingToken() {
-			t.Errorf("the running task is %v, want progress 0.5, the checkpoint, and the fencing token %d", got,
-				a.GetFencingToken())
+			t.Errorf("the running task is %v, want progress 0.5, the checkpoint, and the fencing token %d",
+				got, a.GetFencingToken())
 		}
 		listed, err := r.Tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{})
 		if shown := r.Get(t, task.GetTaskId()).GetLease(); err != nil || !proto.Equal(listed.GetTasks()[0].GetLease(), shown) {
@@ -160,8 +160,8 @@ func TestAnswersShowTheError(t *testing.T) {
 			}
 		}
 		if s := again.GetTask().GetState(); again.GetCreated() || s != lessorv1.TaskState_TASK_STATE_FAILED {
-			t.Errorf("the second submit is answered with a task that is %v (created %t), want the one that FAILED", s,
-				again.GetCreated())
+			t.Errorf("the second submit is answered with a task that is %v (created %t), want the one that FAILED",
+				s, again.GetCreated())
 		}
 	})
 }

@@ -223,8 +223,8 @@ func (w *pastWorld) checkOrder(seed uint64, sent []*lessorv1.WatchTaskResponse) 
 		}
 		if e := m.GetHistory(); e != nil {
 			if e.GetSequence() <= max(last, resume) {
-				w.Errorf("seed %d: event %d comes after %d, and after a client could resume at %d", seed,
-					e.GetSequence(), last, resume)
+				w.Errorf("seed %d: event %d comes after %d, and after a client could resume at %d",
+					seed, e.GetSequence(), last, resume)
 			}
 			last = e.GetSequence()
 		}
@@ -310,8 +310,8 @@ func TestCatchUpReadsATaskOnlyForItsEvents(t *testing.T) {
 			most = 4 * events
 		}
 		if w.all > most || w.most > step+1 {
-			t.Errorf("%s: %d reads of tasks, up to %d in one transaction; want %d for %d events, and %d", name, w.all,
-				w.most, most, events, step+1)
+			t.Errorf("%s: %d reads of tasks, up to %d in one transaction; want %d for %d events, and %d",
+				name, w.all, w.most, most, events, step+1)
 		}
 	}
 }

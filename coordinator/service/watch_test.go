@@ -83,8 +83,8 @@ func TestWatchResumesAfterASequence(t *testing.T) {
 		for i, e := range all {
 			rest, err := wiretest.WatchAll(t.Context(), r, &lessorv1.WatchTaskRequest{TaskId: id, AfterSequence: e.GetSequence()})
 			if err != nil || wiretest.EventNames(rest) != wiretest.EventNames(all[i+1:]) {
-				t.Errorf("after sequence %d: %s (%v), want %s", e.GetSequence(), wiretest.EventNames(rest), err,
-					wiretest.EventNames(all[i+1:]))
+				t.Errorf("after sequence %d: %s (%v), want %s",
+					e.GetSequence(), wiretest.EventNames(rest), err, wiretest.EventNames(all[i+1:]))
 			}
 		}
 	})
@@ -193,8 +193,8 @@ func TestWatchAfterARestoreResumesAfterANote(t *testing.T) {
 			}
 			req.AfterSequence = all[0].GetSequence()
 			if got := wiretest.WatchInBackground(t, r, req)(); !strings.HasSuffix(wiretest.EventNames(got), wiretest.EventNames(all[1:])) {
-				t.Errorf("watch of a %s: after sequence %d it has %d events, want %d", name, req.GetAfterSequence(),
-					len(got), len(all)-1)
+				t.Errorf("watch of a %s: after sequence %d it has %d events, want %d",
+					name, req.GetAfterSequence(), len(got), len(all)-1)
 			}
 		}
 	})
@@ -246,8 +246,8 @@ func TestWatchRun(t *testing.T) {
 		}
 		wiretest.WantIncreasing(t, live)
 		if live[0].GetTaskId() != first || live[len(live)-1].GetTaskId() != second {
-			t.Errorf("the first and the last event are of %s and %s, want %s and %s", live[0].GetTaskId(),
-				live[len(live)-1].GetTaskId(), first, second)
+			t.Errorf("the first and the last event are of %s and %s, want %s and %s",
+				live[0].GetTaskId(), live[len(live)-1].GetTaskId(), first, second)
 		}
 		durable := strings.ReplaceAll(lifeEvents, " progress", "")
 		resumed := wiretest.WatchInBackground(t, r,
@@ -355,8 +355,8 @@ func TestWatchOfARunDuringAStopLeavesNoEventOut(t *testing.T) {
 		shared.Stopping, shared.Store = stopping, stoppingStore{shared.Store, stop}
 		events, err := wiretest.WatchAll(t.Context(), r, &lessorv1.WatchTaskRequest{RunId: "run"})
 		if len(events) > 0 || refusal.CodeOf(err) != refusal.CodeStopping {
-			t.Errorf("the watch has the events %s and ended with %v, want none and %s", wiretest.EventNames(events),
-				err, refusal.CodeStopping)
+			t.Errorf("the watch has the events %s and ended with %v, want none and %s",
+				wiretest.EventNames(events), err, refusal.CodeStopping)
 		}
 	})
 }

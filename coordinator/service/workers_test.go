@@ -82,8 +82,8 @@ func TestNextAttemptGetsTheCheckpoint(t *testing.T) {
 		}
 		b := r.Lease(t)
 		if string(b.GetCheckpoint()) != "half" || b.GetAttempt() != 2 || b.GetFencingToken() <= a.GetFencingToken() {
-			t.Errorf("the second assignment is %v, want the checkpoint, attempt 2 and a fencing token above %d", b,
-				a.GetFencingToken())
+			t.Errorf("the second assignment is %v, want the checkpoint, attempt 2 and a fencing token above %d",
+				b, a.GetFencingToken())
 		}
 	})
 }
@@ -242,8 +242,8 @@ func TestLeaseFitsIntoAMessage(t *testing.T) {
 				for got := 0; got < c.tasks; {
 					res, err := r.Workers.Lease(t.Context(), ask)
 					if err != nil || len(res.GetAssignments()) == 0 {
-						t.Fatalf("after %d of %d tasks: %d assignments (%v), want at least one more", got, c.tasks,
-							len(res.GetAssignments()), err)
+						t.Fatalf("after %d of %d tasks: %d assignments (%v), want at least one more",
+							got, c.tasks, len(res.GetAssignments()), err)
 					}
 					got += len(res.GetAssignments())
 				}

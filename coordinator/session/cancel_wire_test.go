@@ -174,7 +174,7 @@ func TestDispatchesAndCancelsKeepTheirOrder(t *testing.T) {
 				got = append(got, "cancel "+c.GetTaskId())
 			}
 		}
-		wiretest.WantEqual(t, "what came after the first two tasks", strings.Join(got[2:], ", "),
-			strings.Join([]string{id, "cancel " + id, last}, ", "))
+		wiretest.WantEqual(t, "what came after the first two tasks",
+			strings.Join(got[2:], ", "), strings.Join([]string{id, "cancel " + id, last}, ", "))
 	})
 }

@@ -56,8 +56,8 @@ func (w *world) inspectOutbox(d *resumeState, stalled bool) {
 		}
 	}
 	if bytes != o.sent.bytes || bytes > maxRetainedBytes && len(o.sent.frames) > 1 || len(o.sent.frames) > maxRetained {
-		w.Errorf("session %s: %d frames of %d bytes are retained, and %d bytes are counted", d.id, len(o.sent.frames),
-			bytes, o.sent.bytes)
+		w.Errorf("session %s: %d frames of %d bytes are retained, and %d bytes are counted",
+			d.id, len(o.sent.frames), bytes, o.sent.bytes)
 	}
 	leases := 0
 	for _, f := range o.unacked.frames {
@@ -94,8 +94,8 @@ func (w *world) inspectFeedback(d *resumeState) {
 		bytes += q.waiting[i].Size()
 	}
 	if bytes != q.bytes || bytes > maxFeedback && len(q.waiting) > 1 || len(q.lost) > maxLost {
-		w.Errorf("session %s: %d items of feedback of %d bytes wait, and %d bytes are counted; the limit is %d", d.id,
-			len(q.waiting), bytes, q.bytes, maxFeedback)
+		w.Errorf("session %s: %d items of feedback of %d bytes wait, and %d bytes are counted; the limit is %d",
+			d.id, len(q.waiting), bytes, q.bytes, maxFeedback)
 	}
 	if q.inEngine < 0 || !w.slow && (q.inEngine > 0 || bytes > 0) {
 		w.Errorf("session %s: feedback of %d bytes waits, and the engine has %d bytes, although it has nothing to do",

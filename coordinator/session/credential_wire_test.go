@@ -141,8 +141,8 @@ func TestCertificateIsReplacedAndRevoked(t *testing.T) {
 			began := time.Now()
 			err := leaseAnew(t.Context(), r)
 			if replaced && err != nil || !replaced && wiretest.ProblemOf(err) != string(auth.Revoked) || time.Since(began) > time.Second {
-				t.Errorf("certificate replaced %v: a call %v later got %v, want success within 1 s: %v", replaced,
-					time.Since(began), err, replaced)
+				t.Errorf("certificate replaced %v: a call %v later got %v, want success within 1 s: %v",
+					replaced, time.Since(began), err, replaced)
 			}
 			if replaced {
 				return

@@ -54,8 +54,8 @@ func TestUnackedIsBounded(t *testing.T) {
 		u.add(seq, refs(1))
 		u.add(seq+1, refs(2))
 		if a := u.take(seq + 1); len(a.before) != 1 || len(a.named) != 2 {
-			t.Fatalf("the ack of frame %d has %d leases, and %d of frames before it, want 2 and 1", seq+1, len(a.named),
-				len(a.before))
+			t.Fatalf("the ack of frame %d has %d leases, and %d of frames before it, want 2 and 1",
+				seq+1, len(a.named), len(a.before))
 		}
 	}
 	take := func(seq uint64) int {

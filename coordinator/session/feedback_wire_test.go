@@ -46,8 +46,8 @@ func TestFeedbackReachesWatchers(t *testing.T) {
 		_, volatile, _ := strings.Cut(wiretest.EventNames(events), "STARTED ")
 		wiretest.WantEqual(t, "the watch", volatile, "progress chunk chunk progress chunk COMPLETED")
 		if shown := r.Get(t, id); shown.GetProgress().GetStage() != "two" || len(shown.GetFeedback()) != 3 {
-			t.Errorf("after the report GetTask shows %v and %v, want stage two and three chunks", shown.GetProgress(),
-				shown.GetFeedback())
+			t.Errorf("after the report GetTask shows %v and %v, want stage two and three chunks",
+				shown.GetProgress(), shown.GetFeedback())
 		}
 	})
 }
@@ -428,8 +428,8 @@ func TestProgressGoesBackToZero(t *testing.T) {
 				seen = append(seen, strings.TrimSpace(fmt.Sprintf("%g %s %s", p.GetFraction(), p.GetStage(), p.GetMessage())))
 			}
 		}
-		wiretest.WantEqual(t, "the progress events", strings.Join(seen, "; "),
-			"0.75 first; 0.75 first more to do; 0 second more to do")
+		wiretest.WantEqual(t, "the progress events",
+			strings.Join(seen, "; "), "0.75 first; 0.75 first more to do; 0 second more to do")
 		bad := worker.Send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{withIDs(&lessorv1.FeedbackItem{ZeroProgress: true, Progress: 0.5})}})
 		worker.WantError(bad, refusal.CodeInvalid, "feedback.items[0].zero_progress: is set, but progress is 0.5")
 	})
@@ -554,8 +554,8 @@ func TestKeptSessionHoldsNoFeedback(t *testing.T) {
 			}
 		}
 		if kept < items || kept+missed != 2*items {
-			t.Errorf("watchers got %d items and missed %d, want at least %d of %d, and the rest missed", kept, missed,
-				items, 2*items)
+			t.Errorf("watchers got %d items and missed %d, want at least %d of %d, and the rest missed",
+				kept, missed, items, 2*items)
 		}
 	})
 }

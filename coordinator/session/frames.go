@@ -127,8 +127,8 @@ func (ss *Session) envelope(f *Frame) (why, remedy string) {
 			ss.log.Info("a worker was told the tenant of its credential, since it has stated another one",
 				"stated", lease.Clip(t, maxWords))
 		}
-		return fmt.Sprintf("tenant: is %q; it must be %q, the tenant of the caller", lease.Clip(t, maxWords),
-				ss.who.Tenant),
+		return fmt.Sprintf("tenant: is %q; it must be %q, the tenant of the caller",
+				lease.Clip(t, maxWords), ss.who.Tenant),
 			"send that tenant, or connect with a credential of the tenant that you mean"
 	}
 	s := m.GetSender()
@@ -237,8 +237,8 @@ func (ss *Session) work(m *lessorv1.SessionRequest, kind frameKind, next session
 // workerError handles an error frame of the worker.
 func (ss *Session) workerError(m *lessorv1.SessionRequest) {
 	e := m.GetError()
-	ss.log.Warn("worker reports an error", "corr", m.GetCorr(), "code", lease.Clip(e.GetCode(), maxWords),
-		"message", lease.Clip(e.GetMessage(), maxWords))
+	ss.log.Warn("worker reports an error",
+		"corr", m.GetCorr(), "code", lease.Clip(e.GetCode(), maxWords), "message", lease.Clip(e.GetMessage(), maxWords))
 	switch {
 	case ss.member == nil:
 	case e.GetCode() == refusal.CodeSeqGap:

@@ -30,8 +30,8 @@ func TestAcceptHasTheSettingsOfTheSession(t *testing.T) {
 		wiretest.WantEqual(t, "session_id", a.GetSessionId(), r.ListedWorker(t, "w").GetSessionId())
 		wiretest.WantEqual(t, "coordinator_version", a.GetCoordinatorVersion(), "test")
 		if a.GetHeartbeatInterval().AsDuration() != defaultHeartbeat || a.GetIdleTimeout().AsDuration() != defaultIdle || a.GetServerTime() == nil || a.GetMaxMessageBytes() != minMessage {
-			t.Errorf("the accept is %v, want interval %v, idle timeout %v, a server time and 4 MiB", a,
-				defaultHeartbeat, defaultIdle)
+			t.Errorf("the accept is %v, want interval %v, idle timeout %v, a server time and 4 MiB",
+				a, defaultHeartbeat, defaultIdle)
 		}
 	})
 }

@@ -68,8 +68,8 @@ func (ss *Session) packageEvent(corr string, m *lessorv1.PkgEvent) {
 	case m.GetStatus() == failed && code == "":
 		code = refusal.CodeInternal
 	case code != "" && code != refusal.CodePkgInvalid && code != refusal.CodePkgPermission && code != refusal.CodeInternal:
-		f.Fail("pkg_event.code", "is %q; it must be %s, %s or %s", lease.Clip(code, maxWords),
-			refusal.CodePkgInvalid, refusal.CodePkgPermission, refusal.CodeInternal)
+		f.Fail("pkg_event.code", "is %q; it must be %s, %s or %s",
+			lease.Clip(code, maxWords), refusal.CodePkgInvalid, refusal.CodePkgPermission, refusal.CodeInternal)
 	}
 	var about *packagePart
 	if f.Err == nil {
@@ -85,8 +85,8 @@ func (ss *Session) packageEvent(corr string, m *lessorv1.PkgEvent) {
 	ss.tellPackages()
 	ends := m.GetOperationId() != "" && m.GetStatus() != installing && m.GetStatus() != uninstalling
 	if ends && (about != nil || !ss.packages.toldBefore(m)) {
-		ss.log.Info("a package operation has ended", "operation", m.GetOperationId(), "package", id, "status",
-			m.GetStatus(), "code", code)
+		ss.log.Info("a package operation has ended",
+			"operation", m.GetOperationId(), "package", id, "status", m.GetStatus(), "code", code)
 		ss.srv.AuditPackage(ss.stream.Context(), ss.info.GetName(), m, code, about != nil)
 	}
 	if about != nil {

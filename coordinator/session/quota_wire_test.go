@@ -46,8 +46,8 @@ func TestQuotaOfFrames(t *testing.T) {
 		time.Sleep(refused.GetRetryAfter().AsDuration())
 		worker.SendFrame(over)
 		worker.WantNoFrame()
-		wiretest.WantEqual(t, "the end of the watch", strings.SplitN(wiretest.EventNames(all()), " ", 8)[7],
-			"missed(0,2) progress progress")
+		wiretest.WantEqual(t, "the end of the watch",
+			strings.SplitN(wiretest.EventNames(all()), " ", 8)[7], "missed(0,2) progress progress")
 		for range 20 {
 			if ack := worker.Heartbeat(work...); ack[0].GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 				t.Fatalf("a heartbeat got %v, want COMMITTED", ack)

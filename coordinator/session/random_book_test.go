@@ -512,8 +512,8 @@ func (b *book) unnumbered(l *line, t *talk, m *lessorv1.SessionResponse) {
 		b.problem(l, "it is reset for its silence, and the last frame came %v ago", since)
 	}
 	if r.GetCode() == refusal.CodeSeqGap && t.wanted > 1 && t.wanted <= t.last && t.last-t.wanted < uint64(maxRetained) {
-		b.problem(l, "frame %d is not stored any more; the last is %d, acknowledged are those up to %d", t.wanted,
-			t.last, t.acked)
+		b.problem(l, "frame %d is not stored any more; the last is %d, acknowledged are those up to %d",
+			t.wanted, t.last, t.acked)
 	}
 }
 
@@ -708,8 +708,8 @@ func (b *book) fence(l *line, known *leaseOf, token uint64) {
 	b.fences[known.task][known.attempt] = token
 	for other, before := range b.fences[known.task] {
 		if other < known.attempt && before >= token || other > known.attempt && before <= token {
-			b.problem(l, "A2: attempt %d of %s has the fencing token %d, and attempt %d has %d", known.attempt,
-				known.task, token, other, before)
+			b.problem(l, "A2: attempt %d of %s has the fencing token %d, and attempt %d has %d",
+				known.attempt, known.task, token, other, before)
 		}
 	}
 }
@@ -924,8 +924,8 @@ func (b *book) granted(w *world, instance, leaseID string, t *lease.Task) {
 		return
 	}
 	if unacked := t.Lease.AckedAt == 0 && t.Lease.AckBy != 0; !w.slow && unacked && !now.handed[leaseID] {
-		b.problem(now.line, "attempt %d of %v was granted at %v, and was not handed out", t.Lease.Attempt, t.ID,
-			t.Lease.GrantedAt.Time())
+		b.problem(now.line, "attempt %d of %v was granted at %v, and was not handed out",
+			t.Lease.Attempt, t.ID, t.Lease.GrantedAt.Time())
 	}
 }
 

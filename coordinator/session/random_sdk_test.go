@@ -129,8 +129,8 @@ func (s *sdk) verdict(t *worker.Task, v *lessorv1.ReportVerdict) {
 // stopped checks that a lease of which the coordinator has said that it is lost has ended.
 func (s *sdk) stopped(t *worker.Task, err error) {
 	if granted := s.w.grantOf(t); !granted.IsZero() && granted.After(s.w.calmSince()) {
-		s.w.Errorf("%s: there are no faults since %v, and attempt %d of %s of %v is stopped: %v", s.name,
-			s.w.calmSince(), t.Attempt, t.ID, granted, err)
+		s.w.Errorf("%s: there are no faults since %v, and attempt %d of %s of %v is stopped: %v",
+			s.name, s.w.calmSince(), t.Attempt, t.ID, granted, err)
 	}
 	var stop *worker.StopError
 	if !errors.As(err, &stop) || !errors.Is(err, worker.ErrLeaseLost) || stop.Reason == lessorv1.Reason_REASON_UNSPECIFIED {

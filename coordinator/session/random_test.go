@@ -759,8 +759,8 @@ func (w *world) count() {
 			at = at.Add(-4 * time.Second) // so long the coordinator may take to hear of fewer slots
 		}
 		if most := w.book.mostRoom(instance, at); live[instance] > most {
-			w.Errorf("instance %s has %d leases, and at most %d slots since %v; now it is %v", instance, live[instance],
-				most, at, now)
+			w.Errorf("instance %s has %d leases, and at most %d slots since %v; now it is %v",
+				instance, live[instance], most, at, now)
 		}
 	}
 }

@@ -29,8 +29,8 @@ func (ss *Session) register(corr string, m *lessorv1.Register, next sessionState
 	pool := f.ID("register.pool_id", m.GetPoolId())
 	slots := m.GetCapabilities().GetConcurrency().GetMaxParallel()
 	if slots < 1 || slots > convert.MaxParallel {
-		f.Fail("register.capabilities.concurrency.max_parallel", "is %d; the range is 1 to %d", slots,
-			convert.MaxParallel)
+		f.Fail("register.capabilities.concurrency.max_parallel", "is %d; the range is 1 to %d",
+			slots, convert.MaxParallel)
 	}
 	if f.Err != nil {
 		ss.refuse(corr, refusal.CodeInvalid, f.Err.Error(), "correct the field and register again")

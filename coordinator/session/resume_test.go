@@ -91,8 +91,8 @@ func TestOlderTokensStayStale(t *testing.T) {
 		next, _ := resume(gen) // the worker has not received the accept frame with the token of unused
 		last, _ := resume(next.gen + foreign)
 		if next.gen <= unused.gen || last.gen <= next.gen+foreign {
-			t.Errorf("restarts %v: three resumes got tokens of generations %d, %d and %d", restarts, unused.gen,
-				next.gen, last.gen)
+			t.Errorf("restarts %v: three resumes got tokens of generations %d, %d and %d",
+				restarts, unused.gen, next.gen, last.gen)
 		}
 		gen = last.gen
 		if a := all.begin(&Session{}, "b-1", nil, now); a.gen <= gen {
@@ -117,8 +117,8 @@ func TestKeptSessionsAreBounded(t *testing.T) {
 		}
 		all.mu.Lock()
 		if n := all.kept.Len(); n != 7 || all.bytes > maxKeptBytes || len(all.byID) != n || len(all.newest) != n {
-			t.Errorf("%d sessions of %d bytes are kept and %d are indexed, want 7 of at most %d bytes", n, all.bytes,
-				len(all.byID), maxKeptBytes)
+			t.Errorf("%d sessions of %d bytes are kept and %d are indexed, want 7 of at most %d bytes",
+				n, all.bytes, len(all.byID), maxKeptBytes)
 		}
 		if all.byID["t-1"] == nil || all.byID["a-1"] != nil {
 			t.Error("the newest session is forgotten or the oldest is kept")

@@ -506,8 +506,8 @@ func TestUnusedNewTokenLeavesTheOldOneValid(t *testing.T) {
 		h = wiretest.HandshakeOf("w")
 		wiretest.ResumeFrom(a, 1)(h)
 		late.Send(h)
-		wiretest.WantEqual(t, "the reset of a third resume", wiretest.NextPayload[*lessorv1.Reset](late).GetCode(),
-			refusal.CodeStaleBinding)
+		wiretest.WantEqual(t, "the reset of a third resume",
+			wiretest.NextPayload[*lessorv1.Reset](late).GetCode(), refusal.CodeStaleBinding)
 		if err := late.WaitForEnd(); err != nil {
 			t.Errorf("the third stream ended with %v, want OK", err)
 		}

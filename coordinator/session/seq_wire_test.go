@@ -428,8 +428,8 @@ func TestResends(t *testing.T) {
 			}
 		}
 		if cancels != 1+resendTries || bare != resendTries-4 {
-			t.Errorf("received %d cancels and %d dispatches without payload, want %d and %d", cancels, bare,
-				1+resendTries, resendTries-4)
+			t.Errorf("received %d cancels and %d dispatches without payload, want %d and %d",
+				cancels, bare, 1+resendTries, resendTries-4)
 		}
 		time.Sleep(resendMost)
 		worker.WantNoFrame()

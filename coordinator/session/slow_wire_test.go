@@ -230,8 +230,8 @@ func TestTaskThatWaitedTooLongIsNotDispatched(t *testing.T) {
 					}
 					for _, a := range m.GetDispatch().GetAssignments() {
 						if a.GetAttempt() == 1 && !a.GetServerTime().AsTime().Before(read) {
-							t.Errorf("frame %d dispatches %s for %v, although its lease has ended", m.GetSeq(),
-								a.GetAttemptId(), a.GetExpiresIn().AsDuration())
+							t.Errorf("frame %d dispatches %s for %v, although its lease has ended",
+								m.GetSeq(), a.GetAttemptId(), a.GetExpiresIn().AsDuration())
 						}
 					}
 				}

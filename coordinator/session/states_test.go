@@ -13,8 +13,8 @@ func TestBareFramesMoveNothing(t *testing.T) {
 	t.Attr("rules", "W1")
 	for state := opening; state < closed; state++ {
 		if to, allowed := moves[state][frameBare]; !allowed || to != state {
-			t.Errorf("in the state %s such a frame leads to %s (allowed: %v), want no change", stateNames[state],
-				stateNames[to], allowed)
+			t.Errorf("in the state %s such a frame leads to %s (allowed: %v), want no change",
+				stateNames[state], stateNames[to], allowed)
 		}
 	}
 	if len(moves[closed]) > 0 {

@@ -45,8 +45,8 @@ func TestCount(t *testing.T) {
 func TestLongLineIsCounted(t *testing.T) {
 	task := countText(t, strings.Repeat("word ", 100_000), count)
 	if string(task.GetOutput()) != "100000" {
-		t.Errorf("the task is %v with output %q, error %v; want output 100000", task.GetState(), task.GetOutput(),
-			task.GetError())
+		t.Errorf("the task is %v with output %q, error %v; want output 100000",
+			task.GetState(), task.GetOutput(), task.GetError())
 	}
 }
 
@@ -124,8 +124,8 @@ func TestHandlerStops(t *testing.T) {
 	second.Handle("cancelled", half)
 	c.Run(second)
 	if task := c.Wait(id); string(task.GetOutput()) != "10000" || task.GetFailures() != 0 {
-		t.Errorf("the task is %v with output %q and %d failures, want output 10000", task.GetState(), task.GetOutput(),
-			task.GetFailures())
+		t.Errorf("the task is %v with output %q and %d failures, want output 10000",
+			task.GetState(), task.GetOutput(), task.GetFailures())
 	}
 
 	id = c.Submit(&lessorv1.TaskSpec{Queue: "text", Type: "cancelled"})

@@ -20,8 +20,8 @@ func (r *Report) Plot(w io.Writer) error {
 		Title:  "lessor bench",
 		Panels: []chart.Panel{panel},
 		Notes: []string{
-			fmt.Sprintf("%d CPUs, %s; %d workers x %d slots, %d tasks of %d bytes; median of %d", m.CPUs,
-				m.Go, l.Workers, l.Slots, l.Tasks, l.Payload, l.Repeat),
+			fmt.Sprintf("%d CPUs, %s; %d workers x %d slots, %d tasks of %d bytes; median of %d",
+				m.CPUs, m.Go, l.Workers, l.Slots, l.Tasks, l.Payload, l.Repeat),
 			"Thin lines: least and most. Limits: the disk's flushes, bbolt alone, gRPC alone, whichever is met first.",
 		},
 	})

@@ -117,8 +117,8 @@ func TestDevelopmentCertificates(t *testing.T) {
 	}
 	state, err := handshake(t, server, client)
 	if err != nil || len(state.VerifiedChains) != 1 || state.PeerCertificates[0].URIs[0].String() != "lessor://acme/worker/w" {
-		t.Errorf("the server saw %d verified chains and the certificates %v (error %v), want one chain and lessor://acme/worker/w", len(state.VerifiedChains),
-			state.PeerCertificates, err)
+		t.Errorf("the server saw %d verified chains and the certificates %v (error %v), want one chain and lessor://acme/worker/w",
+			len(state.VerifiedChains), state.PeerCertificates, err)
 	}
 	anonymous, err := Client(Files{CA: filesIn(dir, "").CA})
 	if err != nil {

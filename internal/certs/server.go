@@ -84,8 +84,8 @@ func (s *server) load() error {
 	}
 	s.cfg, s.stamps = cfg, stamps
 	if leaf, now := pair.Leaf, time.Now(); now.Before(leaf.NotBefore) || now.After(leaf.NotAfter) {
-		s.log.Warn("the certificate has expired or is not yet valid: clients refuse it", "file", s.files.Cert,
-			"from", leaf.NotBefore, "until", leaf.NotAfter)
+		s.log.Warn("the certificate has expired or is not yet valid: clients refuse it",
+			"file", s.files.Cert, "from", leaf.NotBefore, "until", leaf.NotAfter)
 	}
 	return nil
 }

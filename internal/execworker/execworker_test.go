@@ -603,8 +603,8 @@ func TestKillEndsTheGrace(t *testing.T) {
 // READY. That counts neither as a failure nor as a loss.
 func TestDrainReleasesTheTask(t *testing.T) {
 	t.Attr("rules", "W10")
-	b := newRig(t, `trap 'exit 1' TERM; sh -c 'echo up > $FIFO; exec sleep 1000' & wait`, Config{},
-		worker.Config{DrainTimeout: time.Millisecond})
+	b := newRig(t, `trap 'exit 1' TERM; sh -c 'echo up > $FIFO; exec sleep 1000' & wait`,
+		Config{}, worker.Config{DrainTimeout: time.Millisecond})
 	id := b.Submit(b.spec(""))
 	b.readFIFO()
 	b.stop()

@@ -294,8 +294,8 @@ func TestTooLargeByHTTP(t *testing.T) {
 		req.Header.Set("Authorization", "Bearer "+testToken)
 		pages.ServeHTTP(w, req)
 		if w.Code != http.StatusRequestEntityTooLarge || !strings.Contains(w.Body.String(), "body: has more than 65536 bytes") || s.get("p-0").state() != starting {
-			t.Errorf("%s %.100s: %d %s, want %d and the limit", test.path, test.body, w.Code, w.Body,
-				http.StatusRequestEntityTooLarge)
+			t.Errorf("%s %.100s: %d %s, want %d and the limit",
+				test.path, test.body, w.Code, w.Body, http.StatusRequestEntityTooLarge)
 		}
 	}
 }

@@ -41,8 +41,8 @@ func TestOutputIsPrintedByLines(t *testing.T) {
 		l.end()
 		l.end() // has nothing left to print
 		if out.String() != test.want {
-			t.Errorf("%.80q is printed as %.80q (%d bytes), want %.80q (%d)", test.writes, out.String(), out.Len(),
-				test.want, len(test.want))
+			t.Errorf("%.80q is printed as %.80q (%d bytes), want %.80q (%d)",
+				test.writes, out.String(), out.Len(), test.want, len(test.want))
 		}
 	}
 }

@@ -130,11 +130,11 @@ func checkReady(req *lessorv1.NotifyReadyRequest, w *worker) error {
 	case len(c.GetModelRef()) > maxText:
 		return invalid("capabilities.model_ref", "has %d bytes; at most %d are allowed", len(c.GetModelRef()), maxText)
 	case len(c.GetEngineVersion()) > maxText:
-		return invalid("capabilities.engine_version", "has %d bytes; at most %d are allowed",
-			len(c.GetEngineVersion()), maxText)
+		return invalid("capabilities.engine_version",
+			"has %d bytes; at most %d are allowed", len(c.GetEngineVersion()), maxText)
 	case c != nil && c.GpuDevice != nil && w.gpu != nil && c.GetGpuDevice() != *w.gpu:
-		return invalid("capabilities.gpu_device", "is %d, but the worker was given GPU %d (%s)",
-			c.GetGpuDevice(), *w.gpu, readiness.VarGPUDevice)
+		return invalid("capabilities.gpu_device",
+			"is %d, but the worker was given GPU %d (%s)", c.GetGpuDevice(), *w.gpu, readiness.VarGPUDevice)
 	}
 	return nil
 }

@@ -95,8 +95,8 @@ func TestCancelReplaced(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if (len(c.cancelled) > 0) != tt.cancelled || tt.cancelled && (c.filter.GetRunId() != first.RunID() || c.filter.GetWorkspaceId() != "w") {
-			t.Errorf("%s: %v of %v were cancelled, want those of run %s: %v", name, c.cancelled, c.filter,
-				first.RunID(), tt.cancelled)
+			t.Errorf("%s: %v of %v were cancelled, want those of run %s: %v",
+				name, c.cancelled, c.filter, first.RunID(), tt.cancelled)
 		}
 	}
 }

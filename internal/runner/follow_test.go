@@ -454,8 +454,8 @@ func TestLinesArePrintedAsTheyEnd(t *testing.T) {
 		}
 		r.finish("<c><a><d><b>")
 		if !r.summary.OK() || r.err != nil || fake.calls["list"] > 0 {
-			t.Errorf("summary %+v, error %v, %d lists of the tasks, want all lines done without a list", r.summary,
-				r.err, fake.calls["list"])
+			t.Errorf("summary %+v, error %v, %d lists of the tasks, want all lines done without a list",
+				r.summary, r.err, fake.calls["list"])
 		}
 	})
 }
@@ -706,8 +706,8 @@ func TestBatchThatIsTooLargeIsSplit(t *testing.T) {
 			r = startRun(t, fake, t.TempDir(), 5, false)
 			r.finish("")
 			if len(fake.tasks) != submitted || r.err == nil || !strings.Contains(r.err.Error(), "line 4: payload: ") {
-				t.Errorf("limit %d: %d tasks, %v; want %d, and an error that names the payload of line 4", limit,
-					len(fake.tasks), r.err, submitted)
+				t.Errorf("limit %d: %d tasks, %v; want %d, and an error that names the payload of line 4",
+					limit, len(fake.tasks), r.err, submitted)
 			}
 		}
 		fake = newFakeCoordinator()
@@ -1066,8 +1066,8 @@ func TestRefusedWatchListsNoTasks(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if n := fake.calls["list"]; n != 1 || fake.refusedWatches != 0 {
-			t.Errorf("the run has listed its tasks %d times, with %d refusals to come, want once after all", n,
-				fake.refusedWatches)
+			t.Errorf("the run has listed its tasks %d times, with %d refusals to come, want once after all",
+				n, fake.refusedWatches)
 		}
 		fake.end(1, completed)
 		fake.end(2, completed)
@@ -1161,8 +1161,8 @@ func TestDeletedLineOfAnUnknownEpoch(t *testing.T) {
 			fake.end(2, completed)
 			r.finish("<b>")
 			if r.err != nil || r.summary != (Summary{Lines: 2, Done: 1, Missing: 1}) || len(fake.tasks) != 2 {
-				t.Errorf("summary %+v, error %v, %d tasks, want 1 line done, 1 missing, and 2 tasks", r.summary, r.err,
-					len(fake.tasks))
+				t.Errorf("summary %+v, error %v, %d tasks, want 1 line done, 1 missing, and 2 tasks",
+					r.summary, r.err, len(fake.tasks))
 			}
 		})
 	}

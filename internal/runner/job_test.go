@@ -44,8 +44,8 @@ func TestSameRunIsResumed(t *testing.T) {
 	}
 	second := mustOpen(t, dir, "a\nb\n", testOptions, false)
 	if !second.Resumed || second.RunID() != first.RunID() {
-		t.Errorf("the second run: resumed %t, id %s, want that the run %s is resumed", second.Resumed, second.RunID(),
-			first.RunID())
+		t.Errorf("the second run: resumed %t, id %s, want that the run %s is resumed",
+			second.Resumed, second.RunID(), first.RunID())
 	}
 	wantFiles(t, dir, "input", "lock", "run.json", "spool")
 	wantFiles(t, second.path("spool")) // not the half of an output that the first process was writing when it died
@@ -176,8 +176,8 @@ func TestForceReplacesAnotherRunButResumesTheSame(t *testing.T) {
 
 	other := mustOpen(t, dir, "b\n", testOptions, true)
 	if other.Resumed || other.RunID() == old {
-		t.Errorf("another input with --force: resumed %t, id %s, want a new run with another id than %s", other.Resumed,
-			other.RunID(), old)
+		t.Errorf("another input with --force: resumed %t, id %s, want a new run with another id than %s",
+			other.Resumed, other.RunID(), old)
 	}
 	if _, err := os.Stat(other.StoreDir()); !os.IsNotExist(err) {
 		t.Errorf("stat of the store of the other run: %v, want that --force has deleted it", err)
@@ -309,8 +309,8 @@ func TestDamagedManifestIsRefused(t *testing.T) {
 			var damaged *ManifestError
 			input := strings.NewReader("a\n")
 			if _, err := Open(t.Context(), dir, testOptions, input, true); !errors.As(err, &damaged) || input.Len() != 2 {
-				t.Errorf("%q, lock %t: error %v with %d bytes unread, want a *ManifestError before any is read", text,
-					locked, err, input.Len())
+				t.Errorf("%q, lock %t: error %v with %d bytes unread, want a *ManifestError before any is read",
+					text, locked, err, input.Len())
 			}
 			if _, err := os.Stat(filepath.Join(dir, "input.arrived")); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("%q, lock %t: the input was left (stat: %v)", text, locked, err)

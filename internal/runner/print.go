@@ -121,8 +121,8 @@ func (p *printer) success(task *lessorv1.Task) error {
 		}
 		if !found {
 			p.unprinted++
-			p.screen.Note("line %d: its output is not on this machine: %s on worker %q", LineOf(task),
-				artifact.GetResourceId(), artifact.GetWorkerId())
+			p.screen.Note("line %d: its output is not on this machine: %s on worker %q",
+				LineOf(task), artifact.GetResourceId(), artifact.GetWorkerId())
 		}
 	}
 	return p.screen.output(func(w io.Writer) error {

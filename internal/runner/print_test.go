@@ -69,8 +69,8 @@ func TestOutputsAreFound(t *testing.T) {
 		}
 		summary := p.summary()
 		if out.String() != tt.out || errs.String() != tt.errs || summary != tt.summary {
-			t.Errorf("%s: printed %q and %q, summary %+v, want %q, %q, %+v", name, out.String(), errs.String(), summary,
-				tt.out, tt.errs, tt.summary)
+			t.Errorf("%s: printed %q and %q, summary %+v, want %q, %q, %+v",
+				name, out.String(), errs.String(), summary, tt.out, tt.errs, tt.summary)
 		}
 		wantFiles(t, p.job.path("spool"), "t1.2")
 		summary.Lines = 1
@@ -89,8 +89,8 @@ func TestAdoptedOutputIsFound(t *testing.T) {
 	task.AdoptedAttempt = 1
 	err := p.print(task)
 	if err != nil || out.String() != "first" || errs.Len() > 0 || p.summary().Unprinted != 0 {
-		t.Errorf("printed %q and %q, summary %+v, error %v, want the output of the first attempt", out.String(),
-			errs.String(), p.summary(), err)
+		t.Errorf("printed %q and %q, summary %+v, error %v, want the output of the first attempt",
+			out.String(), errs.String(), p.summary(), err)
 	}
 	wantFiles(t, p.job.path("spool"), "t1.1", "t1.2")
 }
@@ -218,8 +218,8 @@ func TestOutputIsPrintedEvenIfEarlierOnesStay(t *testing.T) {
 	}
 	err := p.print(testTask(completed, "inline"))
 	if err == nil || out.String() != "inline" || p.screen.outputFailed() {
-		t.Errorf("printed %q, error %v, counts as a gap: %t; want the output, an error and no gap", out.String(), err,
-			p.screen.outputFailed())
+		t.Errorf("printed %q, error %v, counts as a gap: %t; want the output, an error and no gap",
+			out.String(), err, p.screen.outputFailed())
 	}
 }
 

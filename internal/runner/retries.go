@@ -81,8 +81,8 @@ func (n *retryNotes) tell(a failedAttempt) {
 	if task.GetRetryAt() != nil {
 		when = "in " + words.Age(task.GetRetryAt().AsTime().Sub(a.event.GetAt().AsTime()).Round(time.Second))
 	}
-	n.screen.Note("line %d: %s: %s (attempt %d; %s); again %s", LineOf(task), quoteLine(task), why,
-		task.GetAttempt(), failuresText(task), when)
+	n.screen.Note("line %d: %s: %s (attempt %d; %s); again %s",
+		LineOf(task), quoteLine(task), why, task.GetAttempt(), failuresText(task), when)
 }
 
 // failuresText says how many of its failures a line has had.

@@ -165,8 +165,8 @@ func TestEntries(t *testing.T) {
 			}
 			wantMessages, wantStrings := entriesOf(m.ProtoReflect())
 			if gotMessages, gotStrings := Entries(m, raw); gotMessages != wantMessages || gotStrings != wantStrings {
-				t.Errorf("%T has %d messages and %d strings in lists, want %d and %d", m, gotMessages, gotStrings,
-					wantMessages, wantStrings)
+				t.Errorf("%T has %d messages and %d strings in lists, want %d and %d",
+					m, gotMessages, gotStrings, wantMessages, wantStrings)
 			}
 			messages, strings = messages+wantMessages, strings+wantStrings
 		}

@@ -114,8 +114,8 @@ func Held() []lessorv1.TaskState {
 // Attempts says how often a task was tried, and how much of its budgets is used.
 func Attempts(t *lessorv1.Task) string {
 	policy := t.GetSpec().GetRetryPolicy()
-	return fmt.Sprintf("%d in round %d; failures %d of %d, losses %d of %d", t.GetAttempt(), t.GetRound(),
-		t.GetFailures(), policy.GetMaxAttempts(), t.GetLosses(), policy.GetMaxLosses())
+	return fmt.Sprintf("%d in round %d; failures %d of %d, losses %d of %d",
+		t.GetAttempt(), t.GetRound(), t.GetFailures(), policy.GetMaxAttempts(), t.GetLosses(), policy.GetMaxLosses())
 }
 
 // Error says in one line why a task has not succeeded, beginning with the category of an error. If

@@ -249,8 +249,8 @@ func (r *rig) untouched(task, since string) error {
 		return err
 	}
 	if t.GetState() != lessorv1.TaskState_TASK_STATE_READY {
-		return wrong("it took a task after %s; the task is %s", since,
-			strings.TrimPrefix(t.GetState().String(), "TASK_STATE_"))
+		return wrong("it took a task after %s; the task is %s",
+			since, strings.TrimPrefix(t.GetState().String(), "TASK_STATE_"))
 	}
 	return nil
 }

@@ -172,8 +172,8 @@ func TestSameReports(t *testing.T) {
 		k, content, category := describeBody(t, of.body)
 		_, was, _ := describeBody(t, `{"outcome": "SUCCEEDED", "output": {"n": 1}}`)
 		if k != of.kind || category != of.category || (content == was) != of.same {
-			t.Errorf("%s: %s %q, the same: %t; want %s %q, %t", of.body, k, category, content == was, of.kind,
-				of.category, of.same)
+			t.Errorf("%s: %s %q, the same: %t; want %s %q, %t",
+				of.body, k, category, content == was, of.kind, of.category, of.same)
 		}
 	}
 }

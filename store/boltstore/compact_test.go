@@ -252,8 +252,8 @@ func TestCompactReplacesTheFileBehindALink(t *testing.T) {
 	}
 	_, after, err := Compact(link, Options{}, noCheck)
 	if err != nil || after != int64(len(readFile(t, dir))) {
-		t.Errorf("Compact = %d bytes, %v; want the size of the file that the link leads to, %d, and no error", after,
-			err, len(readFile(t, dir)))
+		t.Errorf("Compact = %d bytes, %v; want the size of the file that the link leads to, %d, and no error",
+			after, err, len(readFile(t, dir)))
 	}
 	if info, err := os.Lstat(filepath.Join(link, fileName)); err != nil || info.Mode().Type() != os.ModeSymlink {
 		t.Errorf("the mode of the link is %v (%v), want a symbolic link", info.Mode(), err)

@@ -213,8 +213,8 @@ func TestRefusalForTheFormatKeepsTheMark(t *testing.T) {
 		}
 	}
 	if !bytes.Equal(readFile(t, dir), was) || !hasMark(dir) {
-		t.Errorf("the file is unchanged: %v; it has a mark: %v; want true for both", bytes.Equal(readFile(t, dir), was),
-			hasMark(dir))
+		t.Errorf("the file is unchanged: %v; it has a mark: %v; want true for both",
+			bytes.Equal(readFile(t, dir), was), hasMark(dir))
 	}
 	if s, err = open(dir, Options{}.withDefaults(), nextMigrations); err != nil {
 		t.Fatal(err)

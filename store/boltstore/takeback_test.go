@@ -402,8 +402,8 @@ func refusedAsNewer(t *testing.T, content []byte) {
 	for _, err := range []error{err, readOnly} {
 		newer := new(store.NewerFormatError)
 		if !errors.As(err, &newer) || newer.Have != nextMigrations.Format() || newer.Want != store.Current().Format() {
-			t.Errorf("the error is %v, want a NewerFormatError of %d and %d", err, nextMigrations.Format(),
-				store.Current().Format())
+			t.Errorf("the error is %v, want a NewerFormatError of %d and %d",
+				err, nextMigrations.Format(), store.Current().Format())
 		}
 	}
 	if !bytes.Equal(readFile(t, dir), content) {

@@ -312,12 +312,12 @@ func TestStepsAreBounded(t *testing.T) {
 			w.commit(1 + w.IntN(underWay))
 		}
 		if most := max(1000, 4*perBatch*underWay); longest > most || steps == batches && perBatch == 0 {
-			t.Errorf("%d tasks in each batch: %d steps of at most %d changes, want less than %d, of %d", perBatch,
-				steps, longest, batches, most)
+			t.Errorf("%d tasks in each batch: %d steps of at most %d changes, want less than %d, of %d",
+				perBatch, steps, longest, batches, most)
 		}
 		if n := w.count(store.KeyLog); perBatch > 0 && n > 3*size {
-			t.Errorf("%d tasks in each batch: the log has %d entries after %d batches, want at most %d", perBatch, n,
-				batches, 3*size)
+			t.Errorf("%d tasks in each batch: the log has %d entries after %d batches, want at most %d",
+				perBatch, n, batches, 3*size)
 		}
 	}
 }

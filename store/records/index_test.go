@@ -291,8 +291,8 @@ func TestWaitingLinesReadsOneKeyOfEach(t *testing.T) {
 		slices.Sort(got)
 		slices.Sort(want)
 		if !slices.Equal(got, want) || counting.keys[store.Ready] != len(want) {
-			t.Errorf("WaitingLines found %q and read %d keys; want %q and %d keys", got, counting.keys[store.Ready],
-				want, len(want))
+			t.Errorf("WaitingLines found %q and read %d keys; want %q and %d keys",
+				got, counting.keys[store.Ready], want, len(want))
 		}
 		return err
 	})

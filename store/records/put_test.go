@@ -178,8 +178,8 @@ func TestForgetLedger(t *testing.T) {
 		for seq := range uint64(4) {
 			for _, done := range ledger {
 				if got, err := records.Committed(r, id(seq), done.Attempt); (got == nil) != (seq == 2) || err != nil {
-					t.Errorf("task %d, attempt %d: the committed report is %v, error %v; want that it exists: %v", seq,
-						done.Attempt, got, err, seq != 2)
+					t.Errorf("task %d, attempt %d: the committed report is %v, error %v; want that it exists: %v",
+						seq, done.Attempt, got, err, seq != 2)
 				}
 			}
 		}

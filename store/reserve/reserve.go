@@ -357,8 +357,8 @@ func (r *Reserve) setFullLocked(full bool, free int64) {
 			"free_bytes_in_store", stats.ReusableBytes, "needed_bytes_in_store", r.insideLocked(free),
 			"store_bytes", stats.FileBytes)
 	default:
-		r.log.Info("the disk has room again: new tasks are accepted", "free_bytes", free,
-			"free_bytes_in_store", r.reusable())
+		r.log.Info("the disk has room again: new tasks are accepted",
+			"free_bytes", free, "free_bytes_in_store", r.reusable())
 	}
 }
 
@@ -369,8 +369,8 @@ func (r *Reserve) setSpentLocked(spent bool, free int64) {
 		r.log.Warn("hardly any room is left: no tasks are granted until there is; running tasks continue",
 			"free_bytes", free, "free_bytes_in_store", r.reusable(), "needed_bytes", r.size+r.size/4)
 	default:
-		r.log.Info("there is room for the results of tasks again: tasks are granted", "free_bytes", free,
-			"free_bytes_in_store", r.reusable())
+		r.log.Info("there is room for the results of tasks again: tasks are granted",
+			"free_bytes", free, "free_bytes_in_store", r.reusable())
 	}
 }
 

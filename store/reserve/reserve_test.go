@@ -126,8 +126,8 @@ func TestRoom(t *testing.T) {
 		} {
 			d.wantFull(t, c.space, c.full, c.held)
 			if free, needed, inside := d.Room(); free != c.free || needed != c.needed || inside != c.inside {
-				t.Errorf("with %d bytes of space: Room = %d, %d, %d, want %d, %d, %d", c.space, free, needed, inside,
-					c.free, c.needed, c.inside)
+				t.Errorf("with %d bytes of space: Room = %d, %d, %d, want %d, %d, %d",
+					c.space, free, needed, inside, c.free, c.needed, c.inside)
 			}
 		}
 		d.space = 5 * size
@@ -286,8 +286,8 @@ func TestChangesAreLoggedOnceAMinute(t *testing.T) {
 		logged := func(full, room int) {
 			t.Helper()
 			if f, r := strings.Count(d.log.String(), fullText), strings.Count(d.log.String(), roomText); f != full || r != room {
-				t.Errorf("the log says %d times that the disk is full and %d times that it has room, want %d and %d", f,
-					r, full, room)
+				t.Errorf("the log says %d times that the disk is full and %d times that it has room, want %d and %d",
+					f, r, full, room)
 			}
 		}
 		change := func(inner int64, want bool) {
@@ -381,8 +381,8 @@ func TestOpenAndRelease(t *testing.T) {
 		}
 		data, err := os.ReadFile(name)
 		if err != nil || len(data) != size || bytes.HasPrefix(data, mark) != (i == 1) {
-			t.Fatalf("the file has %d bytes and begins with %q (%v), want %d and, after the second Open, %q", len(data),
-				data[:min(len(data), len(mark))], err, size, mark)
+			t.Fatalf("the file has %d bytes and begins with %q (%v), want %d and, after the second Open, %q",
+				len(data), data[:min(len(data), len(mark))], err, size, mark)
 		}
 		if err := os.WriteFile(name, append(mark, data[len(mark):]...), 0o600); err != nil {
 			t.Fatal(err)

@@ -71,8 +71,8 @@ func rangeText(ks store.Keyspace, after, before []byte) string {
 	if after == nil && before == nil {
 		return "some are missing, or older ones may be in their place"
 	}
-	return fmt.Sprintf("those between %s and %s cannot be read", end(ks, after, "the first"),
-		end(ks, before, "the last"))
+	return fmt.Sprintf("those between %s and %s cannot be read",
+		end(ks, after, "the first"), end(ks, before, "the last"))
 }
 
 func end(ks store.Keyspace, key []byte, none string) string {

@@ -122,8 +122,8 @@ func TestNewestRootLost(t *testing.T) {
 			continue
 		}
 		if len(s.items) != 1 || s.items[0].Kind != salvage.KindCommit || !s.report.Unknown {
-			t.Errorf("%s: %s, and tasks may be missing: %t; want one item, that the newest commit is lost", name,
-				text(s.items), s.report.Unknown)
+			t.Errorf("%s: %s, and tasks may be missing: %t; want one item, that the newest commit is lost",
+				name, text(s.items), s.report.Unknown)
 		}
 		s.requireTrue(t, soundContents(t, withoutNewest(file)))
 		s.requireNew(t, soundContents(t, file))

@@ -216,8 +216,8 @@ func TestOneDamagedValue(t *testing.T) {
 				t.Errorf("%s: no %s is named for %v, only %s", what, want, id, text(s.items))
 			}
 			if len(before.tasks)-len(s.tasks) != lost || int(s.report.LeftOut) != lost {
-				t.Errorf("%s: %d tasks of %d, and %d are said to be left out; want %d left out: %s", what, len(s.tasks),
-					len(before.tasks), s.report.LeftOut, lost, text(s.items))
+				t.Errorf("%s: %d tasks of %d, and %d are said to be left out; want %d left out: %s",
+					what, len(s.tasks), len(before.tasks), s.report.LeftOut, lost, text(s.items))
 			}
 			if len(s.items) > 1 || len(s.items) == 0 && ks != store.TimerLog && ks != store.KeyLog && ks != store.KeySegment && ks != store.Ledger && ks != store.Queue {
 				t.Errorf("%s: %s; want one item", what, text(s.items))

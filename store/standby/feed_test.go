@@ -293,8 +293,8 @@ func TestReadsOfWhatWasThereDoNotWait(t *testing.T) {
 		synctest.Wait()
 		began := time.Now()
 		if err := r.feed.View(func(store.Reader) error { return nil }); err != nil || time.Since(began) != 0 || !r.feed.Waits() {
-			t.Errorf("a read takes %v (%v), and commits wait: %v; want 0, and that they do", time.Since(began), err,
-				r.feed.Waits())
+			t.Errorf("a read takes %v (%v), and commits wait: %v; want 0, and that they do",
+				time.Since(began), err, r.feed.Waits())
 		}
 	})
 }

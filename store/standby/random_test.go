@@ -250,8 +250,8 @@ func (w *world) wantNothingLost(s *spare, old, next store.Store) {
 	defer w.mu.Unlock()
 	for key := range keysOf(old) {
 		if w.ever[key] && !has[key] {
-			w.Errorf("%s had the acknowledged commit %s at %v, and lost it with a new copy at %v", s.name, key,
-				positionIn(old), positionIn(next))
+			w.Errorf("%s had the acknowledged commit %s at %v, and lost it with a new copy at %v",
+				s.name, key, positionIn(old), positionIn(next))
 		}
 	}
 }

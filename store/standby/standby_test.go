@@ -546,8 +546,8 @@ func TestWaitsAreToldWhenAllIsSafe(t *testing.T) {
 	var replicated func() int64
 	inBubble(t, Options{Wait: 10 * time.Second, OnWait: func(waits bool) {
 		if has := replicated(); waits && has < acknowledged.Load() {
-			t.Errorf("when commits are said to wait, the standby has commit %d, and %d was acknowledged", has,
-				acknowledged.Load())
+			t.Errorf("when commits are said to wait, the standby has commit %d, and %d was acknowledged",
+				has, acknowledged.Load())
 		}
 	}}, func(r *rig) {
 		replicated = func() (n int64) {

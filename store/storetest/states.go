@@ -21,8 +21,8 @@ func (be Backend) testIsolation(t *testing.T) {
 			b.Put(store.Task, []byte("b"), []byte("new"))
 		})
 		if string(seen) != "old" || string(r.Get(store.Task, []byte("a"))) != "old" {
-			t.Errorf("a view saw a later commit: it read %q, then %q; want %q both times", seen,
-				r.Get(store.Task, []byte("a")), "old")
+			t.Errorf("a view saw a later commit: it read %q, then %q; want %q both times",
+				seen, r.Get(store.Task, []byte("a")), "old")
 		}
 		var entries bytes.Buffer
 		if scanInto(t, &entries, r, store.Task, nil, nil); entries.String() != "a=old " {

@@ -368,8 +368,8 @@ func TestDelaysThatAreAllTheSame(t *testing.T) {
 			}
 		}
 		if logged > 3*size/perRecord || w.x.Len() > 2*size {
-			t.Fatalf("after %d timers, TimerLog has %d records of up to %d, and memory %d timers", n, logged, perRecord,
-				w.x.Len())
+			t.Fatalf("after %d timers, TimerLog has %d records of up to %d, and memory %d timers",
+				n, logged, perRecord, w.x.Len())
 		}
 	}
 }

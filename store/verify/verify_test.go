@@ -300,8 +300,8 @@ func TestBrokenRecordIsFound(t *testing.T) {
 		}
 		s := commit(t, sound(t), func(b *store.Batch) { b.Put(broken.ks, broken.key[:1], broken.value) })
 		if found := findings(t, s); len(found) == 0 {
-			t.Errorf("a copy of record %v %x lies under the first byte of its key, and there is no finding", broken.ks,
-				broken.key)
+			t.Errorf("a copy of record %v %x lies under the first byte of its key, and there is no finding",
+				broken.ks, broken.key)
 		}
 	}
 }
@@ -318,8 +318,8 @@ func TestDamagedRecordHasNoOtherFindings(t *testing.T) {
 		s := commit(t, sound(t), func(b *store.Batch) { b.Put(broken.ks, broken.key, value) })
 		for _, f := range findings(t, s) {
 			if !strings.HasPrefix(f, fmt.Sprintf("%v %x: ", broken.ks, broken.key)) {
-				t.Errorf("record %v %x is damaged; there is the finding %q, want none of another record", broken.ks,
-					broken.key, f)
+				t.Errorf("record %v %x is damaged; there is the finding %q, want none of another record",
+					broken.ks, broken.key, f)
 			}
 		}
 	}

@@ -101,8 +101,8 @@ func (got *answers) checkAgainst(task *lessorv1.Task) error {
 			got.complete.GetReason() == lessorv1.Reason_REASON_TASK_CANCELLED
 	}
 	if !ok {
-		return fmt.Errorf("T7: the answers contradict the state %v of the task: Start %v, Complete %v, CancelTask %v, %w; history: %v", task.GetState(),
-			got.start, got.complete, got.cancel.GetTask().GetState(), got.cancelled, task.GetHistory())
+		return fmt.Errorf("T7: the answers contradict the state %v of the task: Start %v, Complete %v, CancelTask %v, %w; history: %v",
+			task.GetState(), got.start, got.complete, got.cancel.GetTask().GetState(), got.cancelled, task.GetHistory())
 	}
 	return nil
 }

@@ -46,8 +46,8 @@ func TestCompleteAtExpiry(t *testing.T) {
 	}
 	busy.Wait()
 	r.check(committed)
-	t.Logf("%d completes at the expiry: %d committed, %d refused and granted again", len(committed), outcomes[true],
-		outcomes[false])
+	t.Logf("%d completes at the expiry: %d committed, %d refused and granted again",
+		len(committed), outcomes[true], outcomes[false])
 	if !enough() {
 		t.Errorf("one of the two outcomes came less than %d times: the Completes did not arrive at the expiry", lanes*runs/10)
 	}
@@ -154,8 +154,8 @@ func (r *rig) check(committed map[string]bool) {
 		grants := count(task, lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_GRANTED)
 		completions := count(task, lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED)
 		if task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED || completions != 1 || first != (grants == 1) {
-			r.t.Errorf("A4: the first complete was committed: %v; granted %d times, completed %d times: %v", first,
-				grants, completions, task)
+			r.t.Errorf("A4: the first complete was committed: %v; granted %d times, completed %d times: %v",
+				first, grants, completions, task)
 		}
 	}
 }

@@ -39,6 +39,6 @@ func TestOtherMonotonicOrigin(t *testing.T) {
 	if must(w.rig, m, err).GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 		t.Errorf("A9: Complete under the held lease = %v, want COMMITTED", m)
 	}
-	t.Logf("%d starts, each under another origin, %d silent leases of %v; the longest was seen alive after at least %v of serving time", origins, w.ended,
-		w.ttl, w.longest.Round(time.Millisecond))
+	t.Logf("%d starts, each under another origin, %d silent leases of %v; the longest was seen alive after at least %v of serving time",
+		origins, w.ended, w.ttl, w.longest.Round(time.Millisecond))
 }

@@ -77,8 +77,8 @@ func TestUnderLoad(t *testing.T) {
 		held := prefixes(t, file)
 		for name, acknowledged := range before {
 			if held[name] < acknowledged {
-				t.Errorf("the backup has the first %d tasks of %s; %d were acknowledged before it", held[name], name,
-					acknowledged)
+				t.Errorf("the backup has the first %d tasks of %s; %d were acknowledged before it",
+					held[name], name, acknowledged)
 			}
 			during += held[name] - acknowledged
 		}

@@ -45,8 +45,8 @@ func (b *book) compareLocked(t *task, at int) {
 	for i := max(at, 1); i < min(at+2, len(t.attempts)); i++ {
 		before, after := t.attempts[i-1], t.attempts[i]
 		if after.token <= before.token {
-			b.violated("A2", t, "attempt %d has token %d, attempt %d has %d", before.number, before.token, after.number,
-				after.token)
+			b.violated("A2", t, "attempt %d has token %d, attempt %d has %d",
+				before.number, before.token, after.number, after.token)
 		}
 		// No answer has told the holder that its lease ended, and nothing else may have ended it.
 		if before.open() && !b.leaseMayEndLocked(t) {

@@ -78,13 +78,13 @@ func TestAlertsLeadToDocuments(t *testing.T) {
 		page, section, _ := strings.Cut(rule.Annotations["runbook_url"], "#")
 		text, err := os.ReadFile(filepath.Join("../..", page))
 		if err != nil || !sections(string(text))[section] {
-			t.Errorf("%s: runbook_url is %q, which is no section of a document (%v)", rule.Alert,
-				rule.Annotations["runbook_url"], err)
+			t.Errorf("%s: runbook_url is %q, which is no section of a document (%v)",
+				rule.Alert, rule.Annotations["runbook_url"], err)
 		}
 	}
 	if len(rules) < 10 || !maps.Equal(rules, told) {
-		t.Errorf("the rules are %v,\nmetrics.md and runbooks.md name %v", slices.Sorted(maps.Keys(rules)),
-			slices.Sorted(maps.Keys(told)))
+		t.Errorf("the rules are %v,\nmetrics.md and runbooks.md name %v",
+			slices.Sorted(maps.Keys(rules)), slices.Sorted(maps.Keys(told)))
 	}
 }
 

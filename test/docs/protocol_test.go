@@ -53,8 +53,8 @@ func spansIn(cell string) []string {
 func TestErrorCodesMatchTheCode(t *testing.T) {
 	t.Attr("rules", "W14")
 	sides := []*source{
-		readSource(t, "coordinator", "coordinator/gate", "coordinator/preauth", "coordinator/quota",
-			"coordinator/refusal", "coordinator/service", "coordinator/session"),
+		readSource(t, "coordinator", "coordinator/gate", "coordinator/preauth",
+			"coordinator/quota", "coordinator/refusal", "coordinator/service", "coordinator/session"),
 		readSource(t, "coordinator/httpapi"), readSource(t, "worker"),
 	}
 	rows, inFrames := map[string]int{}, map[string]bool{}

@@ -67,8 +67,8 @@ func checkRoom(dir string) error {
 	}
 	// the types of both differ from system to system
 	if free := float64(disk.Bavail) * float64(disk.Bsize); free < leastRoom {
-		return fmt.Errorf("the disk of %s has %.0f MiB of free space; the tests need %d MiB", dir,
-			free/(1<<20), leastRoom>>20)
+		return fmt.Errorf("the disk of %s has %.0f MiB of free space; the tests need %d MiB",
+			dir, free/(1<<20), leastRoom>>20)
 	}
 	return nil
 }

@@ -157,8 +157,8 @@ func malformedMessages(a *attackRun) {
 		switch err := conn.Invoke(a.ctx, call, message, &answer, grpc.ForceCodecV2(rawCodec{})); status.Code(err) {
 		case codes.Internal, codes.Unknown, codes.Unavailable, codes.DataLoss, codes.Unauthenticated:
 			if !a.ended() {
-				a.t.Errorf("%s of %x: error %v, want none that blames the coordinator or the credential", call,
-					message[:min(len(message), 32)], err)
+				a.t.Errorf("%s of %x: error %v, want none that blames the coordinator or the credential",
+					call, message[:min(len(message), 32)], err)
 			}
 		default:
 			a.countAnswer(status.Code(err).String())

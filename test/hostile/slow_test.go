@@ -146,8 +146,8 @@ func (c *slowClients) end(t *testing.T) {
 		for _, d := range c.lifetimes[name] {
 			longest = max(longest, d)
 		}
-		t.Logf("%-36s %d of %d ended by the coordinator, the last after %v", name, len(c.lifetimes[name]), n,
-			longest.Round(100*time.Millisecond))
+		t.Logf("%-36s %d of %d ended by the coordinator, the last after %v",
+			name, len(c.lifetimes[name]), n, longest.Round(100*time.Millisecond))
 		if len(c.lifetimes[name]) != n {
 			t.Errorf("%s: the coordinator has ended %d connections, want all %d", name, len(c.lifetimes[name]), n)
 		}

@@ -47,8 +47,8 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 	}
 	client.end(t)
 	evicted := h.metric(t, `lessor_connections_evicted_total{limit="all"}`)
-	t.Logf("of the flood %d connections were closed, %v of them refused at first; %v made room", flood.hits.Load(),
-		refused, evicted)
+	t.Logf("of the flood %d connections were closed, %v of them refused at first; %v made room",
+		flood.hits.Load(), refused, evicted)
 	if refused == 0 || evicted == 0 {
 		t.Errorf("%v connections were refused before others came and %v made room, want some of both", refused, evicted)
 	}

@@ -62,6 +62,6 @@ func TestIdleSessions(t *testing.T) {
 
 	c.Kill()
 	c.Start(serve...)
-	t.Logf("all %d were back %v after the coordinator served again", *number,
-		workers.open(c.Addr(), *number, *number).Round(time.Millisecond))
+	t.Logf("all %d were back %v after the coordinator served again",
+		*number, workers.open(c.Addr(), *number, *number).Round(time.Millisecond))
 }

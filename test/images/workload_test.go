@@ -51,8 +51,8 @@ func recordWorkload(t *testing.T, rnd *rand.Rand, commits int) (written *recordi
 		l := &workload{t: t, rnd: rnd, rec: record(t, dir)}
 		for done := 0; done < commits || l.untouchedKeyspaces() != ""; done = len(l.rec.recording.commits) {
 			if done > 30*commits {
-				t.Fatalf("after %d commits no record was put, or none deleted, in these keyspaces: %s", done,
-					l.untouchedKeyspaces())
+				t.Fatalf("after %d commits no record was put, or none deleted, in these keyspaces: %s",
+					done, l.untouchedKeyspaces())
 			}
 			l.start()
 			for len(l.rec.recording.commits) < done+100 {

@@ -210,8 +210,8 @@ func (b *book) adopted(id string, m *lessorv1.Task) {
 	defer b.mu.Unlock()
 	t := b.tasks[id]
 	if t.done != nil {
-		b.w.problem("A5: a result of %s was adopted, although it was completed by attempt %d with %q", id,
-			t.done.attempt, t.output)
+		b.w.problem("A5: a result of %s was adopted, although it was completed by attempt %d with %q",
+			id, t.done.attempt, t.output)
 	}
 	for _, l := range b.grants[id] {
 		if l.attempt == m.GetAdoptedAttempt() && l.closed == (report{}) && l.completes() {
@@ -312,8 +312,8 @@ func (b *book) granted(a *lessorv1.Assignment, by *instance) *leaseRecord {
 		b.w.problem("W8: attempt %d of %s was handed to %v, and again to %v", l.attempt, id, l.by, by)
 	}
 	if l.epoch != b.epochs {
-		b.w.problem("A11: attempt %d of %s was granted in epoch %d, and is handed out in epoch %d", l.attempt, id,
-			l.epoch, b.epochs)
+		b.w.problem("A11: attempt %d of %s was granted in epoch %d, and is handed out in epoch %d",
+			l.attempt, id, l.epoch, b.epochs)
 	}
 	return l
 }
@@ -371,8 +371,8 @@ func (b *book) answered(l *leaseRecord, what string, v lessorv1.Verdict, why les
 	switch {
 	case v == lessorv1.Verdict_VERDICT_COMMITTED:
 		if !l.lost.IsZero() && began.After(l.lost) {
-			b.w.problem("A4: a lease of %s, attempt %d, has ended (%s), and a %s was COMMITTED", l.task, l.attempt,
-				l.lostBy, what)
+			b.w.problem("A4: a lease of %s, attempt %d, has ended (%s), and a %s was COMMITTED",
+				l.task, l.attempt, l.lostBy, what)
 		}
 	case v == lessorv1.Verdict_VERDICT_REJECTED:
 		b.w.problem("a %s of %s, attempt %d, was REJECTED: %v", what, l.task, l.attempt, why)
@@ -389,8 +389,8 @@ func (b *book) answered(l *leaseRecord, what string, v lessorv1.Verdict, why les
 // lose notes that a lease has ended. If it is of an earlier epoch, that is the reason (V7).
 func (b *book) lose(l *leaseRecord, what string, why lessorv1.Reason) {
 	if recovered := why == lessorv1.Reason_REASON_COORDINATOR_RECOVERED; recovered != (l.epoch != b.epochs) {
-		b.w.problem("V7: a lease of %s, attempt %d, in epoch %d has ended in epoch %d: %v", l.task, l.attempt, l.epoch,
-			b.epochs, why)
+		b.w.problem("V7: a lease of %s, attempt %d, in epoch %d has ended in epoch %d: %v",
+			l.task, l.attempt, l.epoch, b.epochs, why)
 	}
 	if l.closed != (report{}) {
 		b.w.problem("A10: %s, attempt %d, has a COMMITTED report, and a %s was CANCELLED: %v", l.task, l.attempt, what, why)

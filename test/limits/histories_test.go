@@ -51,8 +51,8 @@ func (b *book) checkHistories(place placeOf, tasks []*lessorv1.Task) {
 			keys[key][e.task] = true
 			for t := range keys[key] {
 				if limit := max(t.GetSpec().GetConcurrencyLimit(), 1); len(keys[key]) > int(limit) {
-					b.w.problem("T11: key %s has %d live leases, one of them of %s with limit %d", key, len(keys[key]),
-						t.GetTaskId(), limit)
+					b.w.problem("T11: key %s has %d live leases, one of them of %s with limit %d",
+						key, len(keys[key]), t.GetTaskId(), limit)
 				}
 			}
 		case lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED, lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_FAILED,

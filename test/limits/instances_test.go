@@ -199,8 +199,8 @@ func (b *book) checkDrains(g *grant) {
 	}
 	for who, s := range map[string]*setting{"an operator": &g.by.drained, "itself": &g.by.drains} {
 		if is, ok := s.at(g.at); ok && is == 1 {
-			b.w.problem("W10: attempt %d of %s was granted at %v to %v, which is drained by %s", g.attempt, g.task,
-				g.at, g.by, who)
+			b.w.problem("W10: attempt %d of %s was granted at %v to %v, which is drained by %s",
+				g.attempt, g.task, g.at, g.by, who)
 		}
 	}
 }

@@ -160,7 +160,7 @@ func (b *book) checkBudgets(t *lessorv1.Task) {
 		}
 	}
 	if t.GetFailures() > failures || t.GetLosses() > losses {
-		b.w.problem("T5: %s counts %d failures and %d losses, and has had %d and %d", t.GetTaskId(), t.GetFailures(),
-			t.GetLosses(), failures, losses)
+		b.w.problem("T5: %s counts %d failures and %d losses, and has had %d and %d",
+			t.GetTaskId(), t.GetFailures(), t.GetLosses(), failures, losses)
 	}
 }

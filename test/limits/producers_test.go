@@ -451,8 +451,8 @@ func (w *world) watches(tn *tenant) {
 			var m *lessorv1.WatchTaskResponse
 			if m, err = stream.Recv(); err == nil && m.GetHistory() != nil {
 				if seq := m.GetHistory().GetSequence(); seq <= last[m.GetTaskId()] {
-					w.problem("%s: a watch of %v tells event %d of %s after %d", tn.name, req, seq, m.GetTaskId(),
-						last[m.GetTaskId()])
+					w.problem("%s: a watch of %v tells event %d of %s after %d",
+						tn.name, req, seq, m.GetTaskId(), last[m.GetTaskId()])
 				}
 				last[m.GetTaskId()] = m.GetHistory().GetSequence()
 			}

@@ -30,8 +30,8 @@ func (w *world) recall() {
 				}
 			}
 			if a, ok := web.beat(l, nil); ok && a.verdict == lessorv1.Verdict_VERDICT_COMMITTED {
-				w.problem("A4: %s, attempt %d, was closed by %v or lost (%s), and a heartbeat is COMMITTED", l.task,
-					l.attempt, l.closed, l.lostBy)
+				w.problem("A4: %s, attempt %d, was closed by %v or lost (%s), and a heartbeat is COMMITTED",
+					l.task, l.attempt, l.closed, l.lostBy)
 			}
 		}
 	}

@@ -272,8 +272,8 @@ func (b *web) misuse(l *held, verb, token string) {
 			return nil
 		}
 		if a.status != want || a.Verdict != nil {
-			b.w.problem("H1: a token of %s, attempt %d, was misused in way %d: %d %v, %v", l.task, l.attempt, how,
-				a.status, a.Verdict, err)
+			b.w.problem("H1: a token of %s, attempt %d, was misused in way %d: %d %v, %v",
+				l.task, l.attempt, how, a.status, a.Verdict, err)
 		}
 		return nil
 	})
@@ -290,8 +290,8 @@ func (b *web) checkStatus(l *held, a *webAnswer) {
 	case "CANCELLED SUPERSEDED":
 		status, word = http.StatusConflict, "attempt_mismatch"
 		if a.ReceivedAttempt != l.attempt || a.ExpectedAttempt <= l.attempt {
-			b.w.problem("H2: attempt %d of %s is superseded: received %d, expected %d", l.attempt, l.task,
-				a.ReceivedAttempt, a.ExpectedAttempt)
+			b.w.problem("H2: attempt %d of %s is superseded: received %d, expected %d",
+				l.attempt, l.task, a.ReceivedAttempt, a.ExpectedAttempt)
 		}
 	}
 	if a.status != status || a.Error != word {

@@ -68,8 +68,8 @@ func TestHistories(t *testing.T) {
 				h.unchecked, len(h.storedTasks))
 		}
 		total += len(h.ops)
-		t.Logf("history %d: %d operations on %d tasks, %d kills, %d open; leases of %v", i, len(h.ops),
-			len(h.storedTasks), h.kills, h.open(), h.ttl.Round(time.Millisecond))
+		t.Logf("history %d: %d operations on %d tasks, %d kills, %d open; leases of %v",
+			i, len(h.ops), len(h.storedTasks), h.kills, h.open(), h.ttl.Round(time.Millisecond))
 	}
 	t.Logf("%d operations; the longest check of a task took %v; answers: %v; tasks: %v", total, longest, counts, states)
 	requireAnswers(t, counts)

@@ -64,8 +64,8 @@ func (o *op) String() string {
 	if o.open() {
 		end = "open"
 	}
-	return fmt.Sprintf("[%d, %s] %s %s attempt %d token %d %q: %+v", o.Call, end, o.Worker, o.Kind, o.Attempt, o.Token,
-		o.Content, o.Answer)
+	return fmt.Sprintf("[%d, %s] %s %s attempt %d token %d %q: %+v",
+		o.Call, end, o.Worker, o.Kind, o.Attempt, o.Token, o.Content, o.Answer)
 }
 
 // now reads the monotonic clock, which all processes of a machine share.

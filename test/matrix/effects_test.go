@@ -146,8 +146,8 @@ func (h *host) entry(c cell, a *records.Audit) (summary, text string) {
 		h.t.Errorf("%v: the entry in the audit is %+v, want tenant %s, action %s, subject %s, a credential and a peer",
 			c, a, tenant, c.action, subject)
 	}
-	text = fmt.Sprintf("audit: workspace %s object %s detail %s corr %s tasks %d", a.Workspace, a.Object, a.Detail,
-		a.Corr, a.Tasks)
+	text = fmt.Sprintf("audit: workspace %s object %s detail %s corr %s tasks %d",
+		a.Workspace, a.Object, a.Detail, a.Corr, a.Tasks)
 	for _, secret := range append(h.secrets, h.environment.secrets...) {
 		if strings.Contains(text, secret) {
 			h.t.Errorf("%v: the audit has the secret %s: %s", c, secret, text)

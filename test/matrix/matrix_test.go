@@ -115,8 +115,8 @@ func (results outcomes) compare(t *testing.T, p *place) {
 	t.Helper()
 	for q, out := range results {
 		if want := results[q.counterpart()]; out != want {
-			t.Errorf("%s: the result of %v is\n%s\n%s\nwant that of %v:\n%s\n%s", p.name, q, out.summary, out.text,
-				q.counterpart(), want.summary, want.text)
+			t.Errorf("%s: the result of %v is\n%s\n%s\nwant that of %v:\n%s\n%s",
+				p.name, q, out.summary, out.text, q.counterpart(), want.summary, want.text)
 		}
 		if q.credential == stranger || p.unguarded {
 			continue
@@ -164,8 +164,8 @@ func compareDeclared(t *testing.T, file, got string) {
 	want := strings.Split(string(text), "\n")
 	for i, line := range strings.Split(got, "\n") {
 		if i >= len(want) || want[i] != line {
-			t.Fatalf("%s:%d: this result is not declared there (run with -update, and judge the difference):\n%s", file,
-				i+1, line)
+			t.Fatalf("%s:%d: this result is not declared there (run with -update, and judge the difference):\n%s",
+				file, i+1, line)
 		}
 	}
 	if string(text) != got {

@@ -44,8 +44,8 @@ func TestLines(t *testing.T) {
 	n.work.AwaitDone()
 	fleet.stop()
 	t.Logf("%v", fleet.seen.Check(t, n.work.Read(), nil))
-	t.Logf("%d connections were reset; %d and %d bytes waited on their way to the coordinator and to workers", n.resets,
-		n.relay.Held(proxy.ToCoordinator), n.relay.Held(proxy.ToWorker))
+	t.Logf("%d connections were reset; %d and %d bytes waited on their way to the coordinator and to workers",
+		n.resets, n.relay.Held(proxy.ToCoordinator), n.relay.Held(proxy.ToWorker))
 }
 
 // lines disturbs the connections while tasks are submitted.

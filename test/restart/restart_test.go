@@ -44,8 +44,8 @@ func TestKills(t *testing.T) {
 	if sum.Stopped > 0 {
 		t.Errorf("A9: %d handlers were stopped, want none", sum.Stopped)
 	}
-	t.Logf("%d kills of the coordinator, %d of workers; at least %d attempts were under way at the former; %v", *kills,
-		*kills, carried, sum)
+	t.Logf("%d kills of the coordinator, %d of workers; at least %d attempts were under way at the former; %v",
+		*kills, *kills, carried, sum)
 }
 
 // TestRollingRestart: all workers, and the coordinator after each of them, are stopped by SIGTERM
@@ -83,8 +83,8 @@ func TestRollingRestart(t *testing.T) {
 	slowest := witness.Slowest(all)
 	// a handler takes up to two seconds; a task whose lease was lost would take at least a TTL
 	if most := longest + ttl; slowest > most {
-		t.Errorf("W10: a task took %v from its grant to its end, want at most %v: the longest restart took %v", slowest,
-			most, longest)
+		t.Errorf("W10: a task took %v from its grant to its end, want at most %v: the longest restart took %v",
+			slowest, most, longest)
 	}
 	t.Logf("%d restarts of the coordinator, as many of workers, of at most %v; no task took more than %v from grant to end; %v",
 		workers, longest.Round(time.Millisecond), slowest.Round(time.Millisecond), sum)

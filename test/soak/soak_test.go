@@ -149,12 +149,12 @@ func report(t *testing.T, all []sample) {
 	t.Logf("%8s %10s %10s %6s %12s %12s", "at", "heap KiB", "goroutines", "files", "in use KiB", "store KiB")
 	for i := 0; i < len(all); i += len(all) / 20 {
 		s := all[i]
-		t.Logf("%8s %10.0f %10.0f %6.0f %12.0f %12.0f", s.at.Round(time.Second), s.heap/1024, s.goroutines, s.files,
-			s.storeUse/1024, s.storeAll/1024)
+		t.Logf("%8s %10.0f %10.0f %6.0f %12.0f %12.0f",
+			s.at.Round(time.Second), s.heap/1024, s.goroutines, s.files, s.storeUse/1024, s.storeAll/1024)
 	}
 	for _, m := range measures {
-		t.Logf("%-12s rises by %.0f over the second half, from %.0f", m.name, slope(all[len(all)/2:], m.of),
-			m.of(all[len(all)/2]))
+		t.Logf("%-12s rises by %.0f over the second half, from %.0f",
+			m.name, slope(all[len(all)/2:], m.of), m.of(all[len(all)/2]))
 	}
 }
 

@@ -125,8 +125,8 @@ func (b *book) compare(ctx context.Context, t *testing.T, tasks lessorv1.TaskSer
 		case !bytes.Equal(task.GetSpec().GetPayload(), payload):
 			t.Errorf("task %s has the payload %q, want %q", id, task.GetSpec().GetPayload(), payload)
 		case b.outputs[id] != nil && !bytes.Equal(task.GetOutput(), b.outputs[id]):
-			t.Errorf("task %s was COMMITTED with output %q, and is %v with %q", id, b.outputs[id], task.GetState(),
-				task.GetOutput())
+			t.Errorf("task %s was COMMITTED with output %q, and is %v with %q",
+				id, b.outputs[id], task.GetState(), task.GetOutput())
 			lost++
 		case b.cancelled[id] && task.GetState() != lessorv1.TaskState_TASK_STATE_CANCELLED:
 			t.Errorf("the cancel of task %s was acknowledged, and it is %v", id, task.GetState())

@@ -153,8 +153,8 @@ func TestPartitions(t *testing.T) {
 			t.Error("the coordinator never said that results wait")
 		}
 		allSubmits, allReports := told.sizes()
-		t.Logf("--standby-wait %s: %d of %d submits and %d of %d reports were acknowledged before it last said that all is safe", wait, submits, allSubmits,
-			reports, allReports)
+		t.Logf("--standby-wait %s: %d of %d submits and %d of %d reports were acknowledged before it last said that all is safe",
+			wait, submits, allSubmits, reports, allReports)
 	}
 }
 

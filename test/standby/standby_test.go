@@ -293,7 +293,7 @@ func (p *pair) wantEqual() {
 		for i < min(len(want), len(got)) && want[i] == got[i] {
 			i++
 		}
-		p.Fatalf("the standby has %d lines of records, the coordinator %d; from line %d on the standby has\n%q\nwant\n%q", len(got), len(want), i,
-			got[i:min(i+3, len(got))], want[i:min(i+3, len(want))])
+		p.Fatalf("the standby has %d lines of records, the coordinator %d; from line %d on the standby has\n%q\nwant\n%q",
+			len(got), len(want), i, got[i:min(i+3, len(got))], want[i:min(i+3, len(want))])
 	}
 }

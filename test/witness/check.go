@@ -119,8 +119,8 @@ func readHistory(t testing.TB, task *lessorv1.Task, lives map[Attempt]*leaseLife
 		}
 	}
 	if completions != 1 || task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED || task.GetHistoryDropped() > 0 {
-		t.Errorf("A5: task %s is %v, and was completed %d times: %v", task.GetTaskId(), task.GetState(),
-			completions, task.GetHistory())
+		t.Errorf("A5: task %s is %v, and was completed %d times: %v",
+			task.GetTaskId(), task.GetState(), completions, task.GetHistory())
 	}
 }
 
@@ -143,8 +143,8 @@ func (s *attemptSeen) check(t testing.TB, a Attempt, l *leaseLife) {
 	}
 	for _, v := range s.verdicts {
 		if (v == lessorv1.Verdict_VERDICT_COMMITTED) != l.committed && len(s.starts) > 0 {
-			t.Errorf("A6, A10: the worker was told %v for attempt %v, but the history says completed: %v", v,
-				a, l.committed)
+			t.Errorf("A6, A10: the worker was told %v for attempt %v, but the history says completed: %v",
+				v, a, l.committed)
 		}
 	}
 }

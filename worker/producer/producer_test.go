@@ -152,8 +152,8 @@ func TestRefusalFailsOnlyItsCall(t *testing.T) {
 				_, err = lessorv1.NewTaskServiceClient(c.Conn()).SubmitTask(t.Context(),
 					&lessorv1.SubmitTaskRequest{Task: test.spec})
 				if want := status.Convert(err); st.Code() != want.Code() || st.Message() != want.Message() || !slices.EqualFunc(st.Details(), want.Details(), equal) {
-					t.Errorf("%s: Submit = %v %v, want what SubmitTask returns: %v %v", name, st, st.Details(), want,
-						want.Details())
+					t.Errorf("%s: Submit = %v %v, want what SubmitTask returns: %v %v",
+						name, st, st.Details(), want, want.Details())
 				}
 			})
 			wg.Go(func() {

@@ -103,8 +103,8 @@ func TestMetricsOfASession(t *testing.T) {
 		}
 		id := submit("")
 		time.Sleep(time.Second)
-		m.want(t, "while a handler runs", "connected 1", "no_new_work 0", "tasks_inflight 1",
-			`task_duration_seconds_count{outcome="completed"} 0`)
+		m.want(t, "while a handler runs",
+			"connected 1", "no_new_work 0", "tasks_inflight 1", `task_duration_seconds_count{outcome="completed"} 0`)
 		wait(id)
 		m.want(t, "a task has completed", "tasks_inflight 0", `task_duration_seconds_sum{outcome="completed"} 2`,
 			`verdicts_total{kind="complete",reason="NONE",verdict="COMMITTED"} 1`)

@@ -77,8 +77,8 @@ func TestRetryAtOnce(t *testing.T) {
 		began := time.Now()
 		task := c.Do(&lessorv1.TaskSpec{Queue: "q"})
 		if took := time.Since(began); task.GetState() != lessorv1.TaskState_TASK_STATE_FAILED || task.GetFailures() != 5 || took > time.Second {
-			t.Errorf("state %v after %d failures and %v, want FAILED after 5 within 1s", task.GetState(),
-				task.GetFailures(), took)
+			t.Errorf("state %v after %d failures and %v, want FAILED after 5 within 1s",
+				task.GetState(), task.GetFailures(), took)
 		}
 	})
 }

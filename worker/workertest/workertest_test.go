@@ -128,8 +128,8 @@ func TestFailures(t *testing.T) {
 		task := c.Do(spec())
 		wantState(t, task, failed)
 		if task.GetAttempt() != 1 || task.GetError().GetCategory() != worker.Infrastructure || task.GetError().GetMessage() != "no way" {
-			t.Errorf("error = %v after %d attempts, want INFRASTRUCTURE with %q after 1", task.GetError(),
-				task.GetAttempt(), "no way")
+			t.Errorf("error = %v after %d attempts, want INFRASTRUCTURE with %q after 1",
+				task.GetError(), task.GetAttempt(), "no way")
 		}
 		s := spec()
 		s.Type, s.RetryPolicy = "panic", &lessorv1.RetryPolicy{MaxAttempts: 2}
@@ -283,8 +283,8 @@ func TestRestartsUnderLoad(t *testing.T) {
 			task := c.Wait(id)
 			wantState(t, task, completed)
 			if task.GetAttempt() != 1 || task.GetLosses() != 0 {
-				t.Errorf("%d attempts and %d losses, want 1 and 0; history %v", task.GetAttempt(), task.GetLosses(),
-					task.GetHistory())
+				t.Errorf("%d attempts and %d losses, want 1 and 0; history %v",
+					task.GetAttempt(), task.GetLosses(), task.GetHistory())
 			}
 		}
 	})
@@ -361,8 +361,8 @@ func TestRollingRestart(t *testing.T) {
 			task := c.Wait(id)
 			wantState(t, task, completed)
 			if task.GetAttempt() != 1 || task.GetLosses() != 0 {
-				t.Errorf("%d attempts and %d losses, want 1 and 0; history %v", task.GetAttempt(), task.GetLosses(),
-					task.GetHistory())
+				t.Errorf("%d attempts and %d losses, want 1 and 0; history %v",
+					task.GetAttempt(), task.GetLosses(), task.GetHistory())
 			}
 		}
 	})
@@ -385,8 +385,8 @@ func TestLongOutage(t *testing.T) {
 		task := c.Wait(id)
 		wantState(t, task, completed)
 		if cause := <-causes; !errors.Is(cause, worker.ErrLeaseLost) || task.GetAttempt() != 1 || task.GetLosses() != 0 {
-			t.Errorf("the handler was stopped with %v; %d attempts and %d losses, want %v, 1 and 0", cause,
-				task.GetAttempt(), task.GetLosses(), worker.ErrLeaseLost)
+			t.Errorf("the handler was stopped with %v; %d attempts and %d losses, want %v, 1 and 0",
+				cause, task.GetAttempt(), task.GetLosses(), worker.ErrLeaseLost)
 		}
 	})
 }
@@ -460,8 +460,8 @@ func TestTaskThatKillsItsWorkersAtOnce(t *testing.T) {
 		processes.Wait()
 		wantState(t, task, failed)
 		if task.GetReason() != lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT || !task.GetQuarantined() || task.GetLosses() != 2 {
-			t.Errorf("reason %v, quarantined %v, %d losses; want HEARTBEAT_TIMEOUT, true and 2", task.GetReason(),
-				task.GetQuarantined(), task.GetLosses())
+			t.Errorf("reason %v, quarantined %v, %d losses; want HEARTBEAT_TIMEOUT, true and 2",
+				task.GetReason(), task.GetQuarantined(), task.GetLosses())
 		}
 		if deaths > 3 {
 			t.Errorf("%d workers died, want at most one more than the 2 losses", deaths)

@@ -74,8 +74,8 @@ func TestPowers(t *testing.T) {
 	} {
 		axis := Powers(test.values)
 		if axis.From != test.from || axis.To != test.to || len(axis.Ticks) < 3 {
-			t.Errorf("%v: the axis has %d ticks from %v to %v, want at least 3 from %v to %v", test.values,
-				len(axis.Ticks), axis.From, axis.To, test.from, test.to)
+			t.Errorf("%v: the axis has %d ticks from %v to %v, want at least 3 from %v to %v",
+				test.values, len(axis.Ticks), axis.From, axis.To, test.from, test.to)
 		}
 		if at := axis.x(1); at <= left || at >= right {
 			t.Errorf("%v: the value 1 is at x = %v, want between %v and %v", test.values, at, left, right)

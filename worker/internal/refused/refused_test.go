@@ -38,8 +38,8 @@ func TestWait(t *testing.T) {
 		for range 100 {
 			wait, ok := Wait(refusal(t, codes.ResourceExhausted, 3*time.Second), repeats)
 			if jitter := wait - 3*time.Second; !ok || jitter < 0 || jitter > min(firstMaxJitter<<repeats, maxJitter) {
-				t.Fatalf("repeat %d: Wait = %v, %v; want 3s and at most %v more, true", repeats, wait, ok,
-					min(firstMaxJitter<<repeats, maxJitter))
+				t.Fatalf("repeat %d: Wait = %v, %v; want 3s and at most %v more, true",
+					repeats, wait, ok, min(firstMaxJitter<<repeats, maxJitter))
 			}
 			drawn[wait] = true
 		}
