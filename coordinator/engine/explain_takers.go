@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -51,193 +50,96 @@ func (e *Engine) sinceStart() string {
 		up.Round(100*time.Millisecond))
 }
 
-// attendance counts the takers of a queue that pass one test after the other for a task: each
-// number counts only takers that were counted in the number before.
-type attendance struct {
-	attending  int // they ask for work of the queue
-	handling   int // they handle the type of the task
-	meeting    int // they have what the task requires
-	eligible   int // they belong to the worker to which the task is pinned or bound; all, if it is neither
-	accepting  int // they take new work at present: they do not drain, are healthy, and have slots
-	withSlot   int // they have a free slot
-	responsive int // nothing that they did or left out keeps work from them
-	withRoom   int // their limits for the type and for bytes leave room for the task
-	withKey    int // they may run the concurrency key of the task in addition to their present tasks
-	nearby     int // of these, those that look at the first tasks of a line only
-
-	// Why one of those that fail a test fails it:
-	closest   *taker    // it does not meet the requirements, and lacks least of all
-	lacking   int       // how many things closest lacks
-	unwilling string    // it takes no new work
-	hindered  hindrance // it has a free slot and gets no work
-	crowded   hindrance // it has no room for the task
-}
-
-// hindrance is why a taker with a free slot gets no work, or not this task, and what changes that.
-// Both are empty if it gets work.
-type hindrance struct{ why, remedy string }
-
-// hindered says why a taker with a free slot gets no work.
-func (t *taker) hindered() (h hindrance) {
-	switch {
-	case t.awaitsFrame:
-		h = hindrance{
-			"it has lost a task because it was silent, and has sent nothing since",
-			"the worker sends a frame",
-		}
-	case t.refused.tooMany():
-		h = hindrance{
-			fmt.Sprintf("it has refused tasks of %d concurrency keys", t.refused.paused),
-			"the pause after one of these refusals ends",
-		}
-	case t.makesRoom != nil:
-		h = hindrance{"it makes room for a task with much data that has waited for it", "enough of its tasks end"}
-	case t.backlogged():
-		h = hindrance{"it does not read what was sent to it", "the worker reads it"}
-	}
-	return h
-}
-
-// crowded says why a taker has no room for a task that it may take.
-func (t *taker) crowded(task *lease.Task) hindrance {
-	typ := task.Spec.Type
-	switch limit := t.wants.TypeLimits[typ]; {
-	case t.takes(typ):
-		return hindrance{
-			fmt.Sprintf("its tasks have %d bytes of payloads and checkpoints, and with the %d of this one it would have more than its max_bytes of %d",
-				t.used.bytes, dataSize(task), t.wants.MaxBytes),
-			"enough of its tasks end",
-		}
-	case limit == 0:
-		return hindrance{fmt.Sprintf("its limit for tasks of type %q is 0 now", typ), "it raises the limit"}
-	default:
-		return hindrance{
-			fmt.Sprintf("it has %d tasks of type %q, as many as it takes at once", limit, typ),
-			"one of them ends",
-		}
-	}
-}
-
-func (t *taker) whyNoSlots() string {
-	why := ""
-	if t.member != nil && t.member.WhyNoSlots != nil {
-		why = t.member.WhyNoSlots()
-	}
-	return cmp.Or(why, "it offers no slots")
-}
-
-// onlyWorker returns the worker to which a task is pinned, or bound by a sticky affinity key; "" if
-// any may have it.
-func (e *Engine) onlyWorker(t *lease.Task) string {
-	if e.isSticky(t) {
-		return e.bindings.of(t).worker
-	}
-	return t.Spec.Pinned()
-}
-
-func (e *Engine) attendance(q *queue, t *lease.Task) (a attendance) {
-	worker := e.onlyWorker(t)
-	for w := range e.workers.allTakers() {
-		e.countTaker(&a, w, q, t, worker)
-	}
-	return a
-}
-
-func (e *Engine) countTaker(a *attendance, w *taker, q *queue, t *lease.Task, worker string) {
-	if !w.attends(q) {
-		return
-	}
-	if a.attending++; !w.wants.handles(t.Spec.Type) {
-		return
-	}
-	a.handling++
-	// not in words: there may be thousands of takers
-	if n := w.wants.Capabilities.Missing(t.Spec.Requirements, a.lacking); n > 0 {
-		if a.closest == nil || n < a.lacking {
-			a.closest, a.lacking = w, n
-		}
-		return
-	}
-	if a.meeting++; worker != "" && w.wants.Worker != worker {
-		return
-	}
-	if a.eligible++; w.slots == 0 {
-		a.unwilling = w.whyNoSlots()
-		return
-	}
-	if a.accepting++; len(w.leases) >= w.slots {
-		return
-	}
-	if a.withSlot++; w.hindered() != (hindrance{}) {
-		a.hindered = w.hindered()
-		return
-	}
-	if a.responsive++; !w.takes(t.Spec.Type) || !w.hasBytesFor(dataSize(t)) {
-		a.crowded = w.crowded(t)
-		return
-	}
-	if a.withRoom++; w.keyTaken(t.Spec.ConcurrencyKey) {
-		return
-	}
-	if a.withKey++; w.wants.limitsByTask() {
-		a.nearby++
-	}
-}
-
 // obstacle finds the first of the tests in attendance that no taker passes. The code is 0 if a
 // taker passes all of them.
-func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Finding) {
+func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) lease.Finding {
 	switch {
 	case a.eligible == 0 && t.Spec.Pinned() != "":
 		return e.pinnedAway(t)
 	case a.attending == 0:
-		f.Code, f.Message = lease.FoundNoWorker, fmt.Sprintf("no worker asks for work from queue %q", t.Spec.Queue)
-		f.Remedy = "a worker connects for this queue"
-		if n := q.counts[countLeased]; n > 0 { // a worker without a session asks only when it has nothing to do
-			f.Message += fmt.Sprintf(" at present (live leases of the queue: %d)", n)
-			f.Remedy = "a worker that holds one of them is done and asks again, or another worker connects"
-		}
+		return q.unattended()
 	case a.handling == 0:
-		kind, remedy := fmt.Sprintf("type %q", t.Spec.Type), "a worker connects that handles the type"
-		if t.Spec.Type == "" {
-			kind, remedy = "tasks without a type", "a worker connects that handles every type"
-		}
-		f.Code, f.Message = lease.FoundNoWorkerForType,
-			fmt.Sprintf("no worker that asks for work from queue %q handles %s (workers of the queue: %d)",
-				t.Spec.Queue, kind, a.attending)
-		f.Remedy = remedy
+		return a.typeUnhandled(t)
 	case a.meeting == 0:
-		f.Code, f.Message = lease.FoundRequirements,
-			fmt.Sprintf("no worker that handles its type meets its requirements (workers that handle it: %d); the closest one lacks %s",
-				a.handling, strings.Join(a.closest.wants.Capabilities.Lack(t.Spec.Requirements), ", "))
-		f.Remedy = "a worker connects that meets them"
-		if t.Spec.Requirements.Package != "" {
-			f.Remedy += ", or one that lacks only the package installs it"
-		}
+		return a.requirementsUnmet(t)
 	case a.withRoom == 0 && e.isSticky(t):
 		return e.boundAway(t, a)
+	case a.withRoom == 0:
+		return a.busy()
+	case a.withKey == 0:
+		return lease.Finding{
+			Code: lease.FoundSingleFlight,
+			Message: fmt.Sprintf("every worker with a free slot already runs a task with concurrency key %q, "+
+				"and runs only one task of a key at a time, or has refused one and gets none for a while",
+				t.Spec.ConcurrencyKey),
+			Remedy: "one of these tasks ends, or another worker connects",
+		}
+	}
+	return lease.Finding{}
+}
+
+// unattended returns the finding that no worker asks for work from the queue.
+func (q *queue) unattended() lease.Finding {
+	f := lease.Finding{
+		Code:    lease.FoundNoWorker,
+		Message: fmt.Sprintf("no worker asks for work from queue %q", q.name),
+		Remedy:  "a worker connects for this queue",
+	}
+	if n := q.counts[countLeased]; n > 0 { // a worker without a session asks only when it has nothing to do
+		f.Message += fmt.Sprintf(" at present (live leases of the queue: %d)", n)
+		f.Remedy = "a worker that holds one of them is done and asks again, or another worker connects"
+	}
+	return f
+}
+
+// typeUnhandled returns the finding that no worker of the queue handles the type of the task.
+func (a *attendance) typeUnhandled(t *lease.Task) lease.Finding {
+	kind, remedy := fmt.Sprintf("type %q", t.Spec.Type), "a worker connects that handles the type"
+	if t.Spec.Type == "" {
+		kind, remedy = "tasks without a type", "a worker connects that handles every type"
+	}
+	return lease.Finding{
+		Code: lease.FoundNoWorkerForType,
+		Message: fmt.Sprintf("no worker that asks for work from queue %q handles %s (workers of the queue: %d)",
+			t.Spec.Queue, kind, a.attending),
+		Remedy: remedy,
+	}
+}
+
+// requirementsUnmet returns the finding that no worker that handles the type of the task meets its
+// requirements.
+func (a *attendance) requirementsUnmet(t *lease.Task) lease.Finding {
+	f := lease.Finding{
+		Code: lease.FoundRequirements,
+		Message: fmt.Sprintf("no worker that handles its type meets its requirements "+
+			"(workers that handle it: %d); the closest one lacks %s",
+			a.handling, strings.Join(a.closest.wants.Capabilities.Lack(t.Spec.Requirements), ", ")),
+		Remedy: "a worker connects that meets them",
+	}
+	if t.Spec.Requirements.Package != "" {
+		f.Remedy += ", or one that lacks only the package installs it"
+	}
+	return f
+}
+
+// busy returns the finding that no suitable worker has room for the task.
+func (a *attendance) busy() lease.Finding {
+	f := lease.Finding{Code: lease.FoundWorkersBusy}
+	switch {
 	case a.accepting == 0:
-		f.Code, f.Message = lease.FoundWorkersBusy,
-			fmt.Sprintf("no suitable worker takes new work; of %s: %s", oneOf(a.eligible), a.unwilling)
+		f.Message = fmt.Sprintf("no suitable worker takes new work; of %s: %s", oneOf(a.eligible), a.unwilling)
 		f.Remedy = "one of them takes work again, or another worker connects"
 	case a.withSlot == 0:
-		f.Code, f.Message = lease.FoundWorkersBusy,
-			fmt.Sprintf("no suitable worker has a free slot (suitable workers: %d)", a.accepting)
+		f.Message = fmt.Sprintf("no suitable worker has a free slot (suitable workers: %d)", a.accepting)
 		f.Remedy = "a slot becomes free, or another worker connects"
 	case a.responsive == 0:
-		f.Code, f.Message = lease.FoundWorkersBusy,
-			fmt.Sprintf("no suitable worker with a free slot gets work; of %s: %s", oneOf(a.withSlot), a.hindered.why)
+		f.Message = fmt.Sprintf("no suitable worker with a free slot gets work; of %s: %s",
+			oneOf(a.withSlot), a.hindered.why)
 		f.Remedy = a.hindered.remedy + ", or another worker connects"
-	case a.withRoom == 0:
-		f.Code = lease.FoundWorkersBusy
+	default:
 		f.Message = fmt.Sprintf("no suitable worker with a free slot has room for the task; of %s: %s",
 			oneOf(a.responsive), a.crowded.why)
 		f.Remedy = a.crowded.remedy + ", or another worker connects"
-	case a.withKey == 0:
-		f.Code = lease.FoundSingleFlight
-		f.Message = fmt.Sprintf("every worker with a free slot already runs a task with concurrency key %q, and runs only one task of a key at a time, "+
-			"or has refused one and gets none for a while", t.Spec.ConcurrencyKey)
-		f.Remedy = "one of these tasks ends, or another worker connects"
 	}
 	return f
 }
@@ -248,10 +150,6 @@ func oneOf(n int) string {
 		return "the only one"
 	}
 	return fmt.Sprintf("one of %d", n)
-}
-
-func (e *Engine) isSticky(t *lease.Task) bool {
-	return e.bindings.of(t) != nil && t.Spec.Affinity.Mode == lease.Sticky
 }
 
 // pinnedAway returns the finding that the worker that holds the resources of a task does not take
