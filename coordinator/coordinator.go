@@ -140,10 +140,8 @@ func (c *Coordinator) newGate() (err error) {
 	c.connLimiter = preauth.NewConnLimiter(cfg.Connections, cfg.Auth != nil, cfg.Logger)
 	c.recvLimiter = recvlimit.New(withinMemory(mostRecvBytes), cfg.Logger)
 	c.trail = audit.New(c.engine, c.feed, cfg.AuditRetention, cfg.Logger)
-	c.assigner = &convert.Assigner{
-		Tokens: convert.Tokens{Signer: tasktoken.New(c.engine.DeriveKey(tasktoken.Purpose),
-			cfg.Callbacks.TokenTTL)}, Tracer: c.tracer,
-	}
+	signer := tasktoken.New(c.engine.DeriveKey(tasktoken.Purpose), cfg.Callbacks.TokenTTL)
+	c.assigner = &convert.Assigner{Tokens: convert.Tokens{Signer: signer}, Tracer: c.tracer}
 	c.gate, err = gate.New(gate.Deps{
 		Auth: cfg.Auth, Store: c.feed, Keep: keeper(c.engine), Host: cfg.HostTenant, Quotas: c.quotas, Trail: c.trail,
 		OpenToken: tokenOpener(c.engine, c.assigner.Tokens),

@@ -30,8 +30,8 @@ import (
 
 // Settings of the gRPC server. The defaults of gRPC are unsafe for a server of long streams.
 const (
-	// concurrent calls of one connection; a Lease that waits for work must not block the worker's
-	// heartbeats
+	// maxStreams is how many calls of one connection run at once. A Lease that waits for work must
+	// not block the worker's heartbeats.
 	maxStreams       = 1024
 	maxHeaderBytes   = 16 << 10 // of a request
 	connectTimeout   = 10 * time.Second

@@ -92,10 +92,11 @@ func (c roleCheck) turnAway(
 	case http.StatusTooManyRequests:
 		level = slog.LevelDebug
 	}
-	c.log.Log(ctx, level, "request refused", append([]any{
-		"type", route, "peer.address", r.RemoteAddr, "status", code, "code", refusal.CodeOf(err), "error",
-		told.Message(),
-	}, logging.ExtractFields(ctx)...)...)
+	fields := []any{
+		"type", route, "peer.address", r.RemoteAddr, "status", code,
+		"code", refusal.CodeOf(err), "error", told.Message(),
+	}
+	c.log.Log(ctx, level, "request refused", append(fields, logging.ExtractFields(ctx)...)...)
 	if c.refuse != nil { // by the page, whose path is a pattern
 		c.refuse(w, r, code, strings.Replace(told.Message(), path+" ", "this page ", 1))
 		return

@@ -66,8 +66,8 @@ const (
 // Refusal is an EventRefused with the delay of the refused report.
 type Refusal struct {
 	Event
-	// from the end of the lease to the report; 0 if that end is not known, or the report was
-	// refused for another reason
+	// LateBy is from the end of the lease to the report; 0 if that end is not known, or the report
+	// was refused for another reason.
 	LateBy time.Duration
 }
 

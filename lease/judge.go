@@ -86,8 +86,8 @@ func (l *Lease) hasID(leaseID string) bool {
 // V11 in their order.
 func (s *step) judgeLease(r *Report, k Ticket) (a Answer, refused bool) {
 	if r.Attempt != 0 && r.Attempt != k.Attempt { // V6
-		return rejected(InvalidRequest, fmt.Sprintf("attempt: is %d; the lease is of attempt %d",
-			r.Attempt, k.Attempt)), true
+		return rejected(InvalidRequest,
+			fmt.Sprintf("attempt: is %d; the lease is of attempt %d", r.Attempt, k.Attempt)), true
 	}
 	if a, lost := s.leaseEnded(k); lost { // V7-V10
 		return a, true

@@ -34,8 +34,8 @@ const (
 // Trace is the place of a task in a graph that the producer keeps (trace_meta). The rules ignore
 // it.
 type Trace struct {
-	// task_key or task id of the host of this middleware, a task of the same run; empty: the task
-	// is no middleware
+	// Host is the task_key or task id of the host of this middleware, a task of the same run;
+	// empty: the task is no middleware.
 	Host  string
 	Chain []string // names of middlewares
 	Index *uint32  // position of this task in Chain; nil: not sent

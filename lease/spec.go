@@ -31,7 +31,8 @@ type Spec struct {
 	Retention         time.Duration
 	ConcurrencyKey    string // the live leases of the space with the same key are limited (T11); empty: no limit
 	ConcurrencyLimit  uint32 // with ConcurrencyKey: the largest number of these leases, including this task's
-	// the fairness keys of a queue take turns (T12); tasks without one share the empty key
+	// FairnessKey: the fairness keys of a queue take turns (T12). Tasks without one share the empty
+	// key.
 	FairnessKey  string
 	Traceparent  string        // of the submit, perhaps with a mark of package tracing; not covered by the digest
 	Requirements *Requirements // what a worker must have (W12); nil: nothing

@@ -88,7 +88,7 @@ func (s *session) suspendLocked(err error) {
 	}
 	s.sent = nil
 	for _, f := range s.link.unacked {
-		// otherwise its lease would count as acknowledged, and expire (W14)
+		// without a refusal the lease would count as acknowledged, and expire (W14)
 		if e := f.frame.GetError(); e.GetCode() == codeConcurrencyViolation {
 			s.w.mu.outbox.refusals = append(s.w.mu.outbox.refusals, e)
 		}
@@ -110,7 +110,7 @@ func (s *session) suspendLocked(err error) {
 // markSuspects marks the reports that may be the reason why the stream ended with err.
 func (s *session) markSuspects(err error) {
 	st := status.Convert(err)
-	// and not only gRPC, or something in between
+	// by the coordinator itself, and not only by gRPC, or something in between
 	decided := detail.Of[*errdetails.ErrorInfo](st).GetDomain() == detail.Domain
 	switch {
 	case st.Code() == codes.ResourceExhausted && !decided:

@@ -109,10 +109,11 @@ func listenSocket(dir string) (path string, lis net.Listener, err error) {
 // dial returns a client of the coordinator. The path of the socket is not part of gRPC's target, in
 // which some characters have a meaning.
 func (e *embedded) dial() (*client, error) {
-	return dial("passthrough:///embedded", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+	dialSocket := func(ctx context.Context, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", e.socket)
-	}), grpc.WithStreamInterceptor(e.refuseIfEnded))
+	}
+	return dial("passthrough:///embedded", grpc.WithContextDialer(dialSocket), grpc.WithStreamInterceptor(e.refuseIfEnded))
 }
 
 // refuseIfEnded refuses each stream for good once the coordinator has ended. Otherwise the worker

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"net"
 	"syscall"
@@ -23,14 +22,15 @@ func listenTCP(flag, addr string) (net.Listener, error) {
 func listenError(flag, addr string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fail(exitCannotStart, fmt.Sprintf("another lessor may be running; choose another address with --%s", flag), "%s is in use", addr)
+		return fail(exitCannotStart, "another lessor may be running; choose another address with --"+flag,
+			"%s is in use", addr)
 	case errors.Is(err, fs.ErrPermission):
 		return fail(exitCannotStart, "ports below 1024 need root", "not permitted to listen on %s", addr)
 	case tooManyFiles(err):
 		return fail(exitCannotStart, hintOpenFiles, "cannot listen on %q: %v", addr, bareNetError(err))
 	}
-	return fail(exitCannotStart, fmt.Sprintf("--%s is HOST:PORT, where HOST is an address of this machine",
-		flag), "cannot listen on %q: %v", addr, bareNetError(err))
+	return fail(exitCannotStart, "--"+flag+" is HOST:PORT, where HOST is an address of this machine",
+		"cannot listen on %q: %v", addr, bareNetError(err))
 }
 
 // bareNetError returns a network error without its operation and address, because the message

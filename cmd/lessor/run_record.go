@@ -26,7 +26,8 @@ type runRecord struct {
 	Output   []byte  `json:"output,omitempty"`    // what the last attempt of a failed line has printed, in base64
 	File     string  `json:"file,omitempty"`      // with that, if it is too long for the output of a task
 	Deleted  bool    `json:"deleted,omitempty"`   // its task is gone, of which the object has only what was submitted
-	// from the grant of the last attempt to the end of the line; nil: it was not granted
+	// Seconds is from the grant of the last attempt to the end of the line; nil: it was not
+	// granted.
 	Seconds *float64 `json:"seconds,omitempty"`
 }
 

@@ -91,7 +91,7 @@ type salvaged struct {
 	Leases  uint64            `json:"leases"`
 	LeftOut uint64            `json:"tasks_left_out"`
 	Unknown bool              `json:"tasks_uncounted,omitempty"` // more may be left out
-	// tasks, and everything else that is listed or would be
+	// Items counts tasks, and everything else that is listed or would be.
 	Items uint64 `json:"left_out"`
 }
 

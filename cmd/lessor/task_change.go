@@ -100,10 +100,10 @@ func requireRun(a *app, cl *client, filter *lessorv1.TaskFilter) error {
 	if filter.GetRunId() == "" {
 		return nil
 	}
-	req := &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{
-		WorkspaceId: filter.GetWorkspaceId(),
-		RunId:       filter.GetRunId(),
-	}, PageSize: 1}
+	req := &lessorv1.ListTasksRequest{
+		Filter:   &lessorv1.TaskFilter{WorkspaceId: filter.GetWorkspaceId(), RunId: filter.GetRunId()},
+		PageSize: 1,
+	}
 	for {
 		page, err := cl.tasks.ListTasks(a.ctx, req)
 		if err != nil || len(page.GetTasks()) > 0 {

@@ -58,17 +58,16 @@ type verdict struct {
 
 	NotCounted bool `json:"not_counted,omitempty"` // the store cannot be opened, so that the numbers before are all 0
 
-	// only of a store that has or had a standby, and of the copies of standbys
+	// LastCommit is that of a store that has or had a standby, and of the copies of standbys.
 	LastCommit *time.Time `json:"last_commit,omitempty"`
 }
 
 func (v verdict) String() string {
+	findings := counted(uint64(v.Findings), "finding")
 	if v.NotCounted {
-		return counted(uint64(v.Findings),
-			"finding") + ": the store cannot be opened, so that its records and tasks were not counted"
+		return findings + ": the store cannot be opened, so that its records and tasks were not counted"
 	}
-	text := fmt.Sprintf("%s: format %d, epoch %d, %s, %s, %s", counted(uint64(v.Findings), "finding"),
-		v.Format, v.Epoch,
+	text := fmt.Sprintf("%s: format %d, epoch %d, %s, %s, %s", findings, v.Format, v.Epoch,
 		counted(v.Records, "record"), counted(v.Tasks, "task"), counted(v.Leases, "live lease"))
 	if v.LastCommit != nil {
 		text += ", last commit at " + v.LastCommit.Format(lastCommitForm)

@@ -20,8 +20,8 @@ const (
 	BadSignature Problem = "bad_signature" // that key did not sign it
 	BadAudience  Problem = "wrong_audience"
 	Expired      Problem = "expired"
-	// signed by the right key, but not in the store: the store was restored, or the token ended
-	// long ago
+	// Unknown: signed by the right key, but not in the store, because the store was restored, or
+	// the token ended long ago.
 	Unknown   Problem = "unknown"
 	Revoked   Problem = "revoked"
 	Misplaced Problem = "misplaced" // it is a task token, which is for callbacks alone

@@ -43,9 +43,9 @@ type Keyring struct {
 
 	mu   sync.RWMutex
 	keys map[string]records.SigningKey // by id
-	// by tenant, because everybody who sees a certificate can compute its id; then by id
+	// tokens is by tenant, because everybody who sees a certificate can compute its id; then by id.
 	tokens map[string]map[string]records.Token
-	// the holders of the certificates that were good when they were shown, by id
+	// shown has the holders of the certificates that were good when they were shown, by id.
 	shown map[string]Identity
 
 	forgetAt int // size of shown at which those that have expired are removed

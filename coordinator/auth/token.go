@@ -13,8 +13,8 @@ import (
 
 const (
 	tokenPrefix = "lsr_"
-	// bytes; every token that is issued is shorter, although JSON writes some characters in six
-	// bytes
+	// maxToken is in bytes. Every token that is issued is shorter, although JSON writes some
+	// characters in six bytes.
 	maxToken = 8 << 10
 	// purpose is part of the signed text, so that the mac of a token is not valid for anything else
 	// that the key may sign.

@@ -15,8 +15,8 @@ import (
 type binding struct {
 	worker string
 	sticky bool
-	// number of live leases of the key, by worker; nil if there is none: a worker may have had
-	// tasks of a million keys
+	// held is the number of live leases of the key, by worker; nil if there is none: a worker may
+	// have had tasks of a million keys.
 	held map[string]int
 	end  *alarm // ends the binding; set while the worker has no leases
 }

@@ -68,8 +68,8 @@ type Notice struct {
 	Reason    lease.Reason
 	Detail    string
 	GraceEnds lease.Instant // when the holder must have stopped; 0: the lease is lost
-	// the lease ended because its holder was silent: it gets no work until it sends a frame (W5,
-	// W9)
+	// Silent: the lease ended because its holder was silent, which gets no work until it sends a
+	// frame (W5, W9).
 	Silent bool
 }
 

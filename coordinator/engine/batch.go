@@ -184,8 +184,7 @@ func (b *batch) grant(m *Member, g Granted) {
 // empty reports whether there is nothing to make durable.
 func (b *batch) empty() bool {
 	return len(b.changes) == 0 && len(b.spaces) == 0 && len(b.queues) == 0 && len(b.configured) == 0 &&
-		len(b.ledgers) == 0 && len(b.puts) == 0 &&
-		len(b.audits) == 0 && !b.clock
+		len(b.ledgers) == 0 && len(b.puts) == 0 && len(b.audits) == 0 && !b.clock
 }
 
 // full reports whether all further work is left to the next batch. Until then, each kind of work in

@@ -28,8 +28,8 @@ type committer struct {
 	failed  chan struct{} // closed when a commit has failed
 	err     error         // why the commit failed; valid once failed is closed
 
-	// holds one token: the writer that has the token takes batches, and puts it back when its
-	// commit is written
+	// baton holds one token. The writer that has the token takes batches, and puts it back when its
+	// commit is written.
 	baton   chan struct{}
 	asked   bool    // the loop was asked for a batch that has not come yet; guarded by baton
 	last    *commit // the newest commit; guarded by baton

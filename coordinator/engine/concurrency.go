@@ -12,7 +12,8 @@ type concurrencyKey struct {
 	space   *space
 	key     string
 	holders ordered.Set[holder] // the oldest first
-	// number of holders that have each limit, in order: a producer may give each task another limit
+	// limits is the number of holders that have each limit, in order: a producer may give each task
+	// another limit.
 	limits  ordered.Map[uint32, int]
 	parked  map[lease.Line]*parkedLine
 	queues  ordered.Map[string, int] // number of lines of each queue that are in parked

@@ -9,12 +9,12 @@ type head[K any] struct {
 	entries ordered.Set[K]
 	less    func(a, b K) bool
 	max     int
-	// every entry of the index that is not greater than bound is in entries; meaningful only if
-	// more is set
+	// bound: every entry of the index that is not greater is in entries. It means nothing unless
+	// more is set.
 	bound K
 	more  bool // there may be entries beyond bound
-	// number of the last batch that changes the index; a scan on disk must wait for it, see
-	// pipeline.flushTo
+	// batch is the number of the last batch that changes the index. A scan on disk must wait for
+	// it; see pipeline.flushTo.
 	batch uint64
 }
 

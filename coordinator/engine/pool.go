@@ -30,7 +30,8 @@ type pools struct {
 	plain     map[string]*pool             // for any worker, without requirements; by type
 	demanding map[poolKey]*pool            // for any worker that meets the requirements
 	tied      map[string]map[poolKey]*pool // for one worker only; by that worker
-	// one worker gets the tasks first, others while it has no room; by that worker
+	// preferred has those whose tasks one worker gets first, and others while it has no room; by
+	// that worker.
 	preferred map[string]map[poolKey]*pool
 
 	mostPlain, mostDemanding int // see shrunk
@@ -150,8 +151,8 @@ const keptFits = 1024
 type lineup struct {
 	pool *pool
 	flow *flow
-	// where it stands in pool.turns: flow.begin, or a value that flow.begin had before and that is
-	// not later
+	// begin is where it stands in pool.turns: flow.begin, or a value that flow.begin had before and
+	// that is not later.
 	begin float64
 	lines ordered.Set[*line]
 }

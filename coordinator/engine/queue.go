@@ -36,8 +36,8 @@ type queue struct {
 	// next is the taker at which the next turn goes on: the last turn ended before it had looked at
 	// all takers. nil: the next turn begins at the first.
 	next *list.Element
-	// since a turn last began at the first taker, something has changed, so that takers may have a
-	// task that had none before
+	// news: since a turn last began at the first taker, something has changed, so that takers may
+	// have a task that had none before.
 	news   bool
 	marked bool // it is in agenda.queues
 	// throttled is when its rate limit allows the next grant, while it is in agenda.throttled;

@@ -18,13 +18,14 @@ type taker struct {
 	// awaitsFrame is set after a dispatch that was not acknowledged (W5), or a lease that expired
 	// (W9): the session gets no work until it sends a frame.
 	awaitsFrame bool
-	// it has refused a task because of its concurrency key: it gets one task of a key at a time,
-	// even if it declares otherwise
+	// forcedSingle: it has refused a task because of its concurrency key, and gets one task of a
+	// key at a time even if it declares otherwise.
 	forcedSingle bool
 	left         bool // its session has ended, or the call no longer waits
 	used         usage
 	refused      refusedKeys
-	// it gets no work until this rings, or a lease of it ends; nil: it may get some. See makeRoom
+	// makesRoom: it gets no work until this rings, or a lease of it ends; nil: it may get some. See
+	// makeRoom.
 	makesRoom *alarm
 	fits      map[lease.Class]bool     // whether it meets the requirements of a class; a cache, see meets
 	placeIn   map[*queue]*list.Element // its places in queue.available of its queues

@@ -19,7 +19,8 @@ var dueAtOnce = maxBatchOps
 type timers struct {
 	serving *timeline
 	wall    *timeline
-	// those of tasks that wait which may not be in order on disk yet; both timelines have it, too
+	// recent has those of waiting tasks that may not be in order on disk yet. Both timelines have
+	// it, too.
 	recent   *timerindex.Index
 	set      *workset
 	pipeline *pipeline

@@ -127,7 +127,7 @@ func (e *Engine) matchNow(t *taker) (done bool) {
 	slices.SortStableFunc(t.queues, func(a, b *queue) int { return cmp.Compare(a.lastGrant, b.lastGrant) })
 	for _, q := range t.queues {
 		for done := false; !done; {
-			// otherwise there is nothing to try
+			// only while there is something to try
 			if e.effort.pollsDone() && (q.waiting.Len() > 0 || e.parking.hasWork()) {
 				return false
 			}

@@ -19,8 +19,8 @@ var maxIdle = 16_384
 type workset struct {
 	st    store.Store
 	tasks map[lease.TaskID]*taskEntry
-	// the last one that find or add returned: a step reads its task first, and then changes the
-	// same task
+	// latest is what find or add returned last: a step reads its task first, and then changes the
+	// same task.
 	latest *taskEntry
 	live   int // number of tasks with a lease
 
@@ -31,8 +31,8 @@ type workset struct {
 	discards map[ledgerKey]uncommitted[*lease.Result] // discarded results
 
 	byKey *keyindex.Index // tasks by idempotency key; an entry counts once its task is in the store
-	// a key of no task: the last one that was looked up, since a submit asks for its key several
-	// times
+	// unknown is a key of no task, the one that was looked up last: a submit asks for its key
+	// several times.
 	unknown keyKey
 	moved   uint64 // number of the last batch with changes of moveKeys
 }
@@ -44,8 +44,8 @@ type taskEntry struct {
 	batch  uint64      // number of the last batch that changed it
 	change *change     // the change of the task in that batch; nil once the batch is durable
 	holder *taker      // the holder of the live lease; see holderOf
-	// its place is beyond the head of its line, so it need not stay in memory: a refill of the head
-	// reads it again
+	// onDisk: its place is beyond the head of its line, so it need not stay in memory. A refill of
+	// the head reads it again.
 	onDisk bool
 }
 

@@ -29,8 +29,8 @@ type Deps struct {
 	Auth  *Auth       // nil: no credentials are required
 	Store store.Store // holds the credentials that were issued
 	Keep  auth.Keeper // writes changes of the credentials
-	// the tenant whose operators run the coordinator itself, and which alone may make calls about
-	// all tenants; empty: none
+	// Host is the tenant whose operators run the coordinator itself, and which alone may make calls
+	// about all tenants; empty: none.
 	Host   string
 	Quotas *quota.Book
 	Trail  *audit.Trail // takes the audit entries
@@ -186,7 +186,7 @@ func (g *Gate) Stream(
 	} else {
 		err = runUntilRevoked(ctx, func() error { return next(srv, in) })
 	}
-	// else the handler has said so, and perhaps more
+	// unless the handler has said so itself, and perhaps more
 	if ended := auth.Ended(ctx); ended != nil && status.Code(err) != codes.Unauthenticated {
 		err = refusal.Status(ended)
 	}

@@ -18,10 +18,11 @@ const (
 // Identity is who calls, and what the caller may do.
 type Identity struct {
 	auth.Identity
-	// the certificate that names the caller; nil: only a token names the caller, or no credentials
-	// are required
+	// certificate names the caller; nil: only a token names the caller, or no credentials are
+	// required.
 	certificate *x509.Certificate
-	// the caller has a token in addition to the certificate; the token decides who the caller is
+	// withToken: the caller has a token in addition to the certificate. The token decides who the
+	// caller is.
 	withToken bool
 	heldUnder string // for a caller with a task token: the credential in it, see TaskToken
 }

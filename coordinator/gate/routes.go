@@ -66,7 +66,7 @@ func (g *Gate) Admit(ctx context.Context, route, task string) (in context.Contex
 	}
 	in, who, err := g.admit(ctx, rule.call)
 	if err != nil {
-		// or that of another audited call of a route: an entry has their task ids alike
+		// stands for the request of any audited call of a route: all have their task id alike
 		known := &lessorv1.CancelTaskRequest{TaskId: task}
 		return nil, nil, g.turnAway(ctx, who, rule.call, known, err)
 	}
@@ -101,9 +101,11 @@ func (g *Gate) admitHolder(ctx context.Context) (context.Context, error) {
 func holderOf(said TaskToken) Identity {
 	return Identity{
 		Identity: auth.Identity{
-			Tenant: said.Tenant, Role: auth.Worker,
+			Tenant:  said.Tenant,
+			Role:    auth.Worker,
 			Subject: "holder of " + said.Task.String(),
-		}, heldUnder: said.Credential,
+		},
+		heldUnder: said.Credential,
 	}
 }
 

@@ -65,8 +65,8 @@ func (a *api) completed(w http.ResponseWriter, r *http.Request, h Holder) *probl
 	case "":
 		return rejected(invalid("outcome", "is missing; it is SUCCEEDED, FAILED or CANCELLED"), lease.KindComplete)
 	default:
-		return rejected(invalid("outcome", "is %q; it is SUCCEEDED, FAILED or CANCELLED",
-			strictjson.Clip(sent)), lease.KindComplete)
+		problem := invalid("outcome", "is %q; it is SUCCEEDED, FAILED or CANCELLED", strictjson.Clip(sent))
+		return rejected(problem, lease.KindComplete)
 	}
 	if field := m.misplaced(); field != "" {
 		return rejected(invalid(field, "cannot be sent with the outcome %s", m.Outcome), said)

@@ -58,7 +58,7 @@ type problemBody struct {
 	ExpectedAttempt uint32  `json:"expectedAttempt,omitempty"`
 	ReceivedAttempt uint32  `json:"receivedAttempt,omitempty"`
 	RetryAfterMs    int64   `json:"retryAfterMs,omitempty"`
-	// in a conflict: the task that has the idempotency key, or the wrong state
+	// TaskID is, in a conflict, the task that has the idempotency key, or the wrong state.
 	TaskID     string  `json:"taskId,omitempty"`
 	ServerTime instant `json:"serverTime,omitzero"`
 }

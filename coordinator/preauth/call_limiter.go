@@ -18,11 +18,11 @@ import (
 // audited. So without limits anybody could begin any number of messages and send half of each, and
 // the coordinator would keep these halves for ever.
 const (
-	// calls under way from one address that will be refused; the same number of health checks is
-	// allowed in addition
+	// maxCallsOfPeer bounds the calls under way from one address that will be refused. The same
+	// number of health checks is allowed in addition.
 	maxCallsOfPeer = 32
-	// from all addresses; health checks do not count, so that nobody can make a coordinator look
-	// dead by using up this limit
+	// maxCalls bounds those from all addresses. Health checks do not count, so that nobody can make
+	// a coordinator look dead by using up this limit.
 	maxCalls    = 256
 	maxCallTime = 10 * time.Second
 )

@@ -31,8 +31,8 @@ type conn struct {
 	mu       sync.Mutex
 	in, out  frames
 	messages map[uint32]*message // by stream; a stream between two messages has none; nil until there is one
-	// streams that the server has ended in the middle of a message: what still comes is thrown
-	// away; nil until there is one
+	// ended has the streams that the server has ended in the middle of a message: what still comes
+	// is thrown away. It is nil until there is one.
 	ended  map[uint32]bool
 	bytes  int // how many count
 	closed bool

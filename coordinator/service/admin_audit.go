@@ -31,7 +31,7 @@ func (s *adminService) ListAuditEvents(
 		Since:   req.GetSince(),
 		Until:   req.GetUntil(),
 	}
-	// else the answer would be empty, as if nobody had done it
+	// an action that does not exist would be answered with nothing, as if nobody had done it
 	if wrong := gate.UnknownAction(want.GetAction()); wrong != "" {
 		f.Fail("action", "%s", wrong)
 	}

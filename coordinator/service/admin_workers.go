@@ -168,7 +168,7 @@ func (s *adminService) sessionsToChange(
 	if err := s.auditFirst(ctx); err != nil {
 		return nil, nil, err
 	}
-	// else those found have ended, after the entry said what is done to them
+	// if they are not found now, they have ended since the entry said what is done to them
 	if now, err := s.sessionsNamed(ctx, name); err == nil {
 		found = now
 	}

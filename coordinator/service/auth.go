@@ -19,8 +19,8 @@ import (
 type authService struct {
 	lessorv1.UnimplementedAuthServiceServer
 	*shared
-	// nil if the coordinator requires no credentials; the gate then refuses all calls of this
-	// service
+	// keyring is nil if the coordinator requires no credentials. The gate then refuses all calls of
+	// this service.
 	keyring *auth.Keyring
 }
 

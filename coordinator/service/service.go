@@ -24,7 +24,8 @@ type Deps struct {
 	Store  store.Store // only to read: the engine writes
 	Gate   *gate.Gate
 	Quotas *quota.Book
-	// for the frames of SubmitStream; what is around the unary calls takes the room for them
+	// SubmitLimiter is for the frames of SubmitStream. What is around the unary calls takes the
+	// room for them.
 	SubmitLimiter *submitlimit.Limiter
 	Sessions      *session.Registry // the sessions whose streams are open
 	Assigner      *convert.Assigner

@@ -24,8 +24,8 @@ import (
 // Bounds of AwaitTasks.
 var (
 	mostAwaited = 100_000 // tasks of a stream
-	// of a task that is sent whole: with maxPageBytes it bounds an answer well below what clients
-	// accept
+	// maxAwaitedBytes is for a task that is sent whole: with maxPageBytes it bounds an answer well
+	// below what clients accept.
 	maxAwaitedBytes = 1 << 20
 )
 

@@ -50,11 +50,11 @@ type runEvent struct {
 // part is a range of tasks of a run.
 type part struct {
 	first, last uint64 // sequences of the ids of the tasks
-	// the lowest number of an event that is neither sent nor in runHistory.events, or a lower
-	// number; none if there is none
+	// next is the lowest number of an event that is neither sent nor in runHistory.events, or a
+	// lower number; none if there is none.
 	next uint64
-	// number of its events in runHistory.events, and 1 while it is being read; if it is 0, the part
-	// is in the heap
+	// held is the number of its events in runHistory.events, and 1 while it is being read. If it is
+	// 0, the part is in the heap.
 	held int
 }
 

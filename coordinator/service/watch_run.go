@@ -26,8 +26,8 @@ type runWatcher struct {
 	run   string
 
 	told uint64 // every event up to this sequence number was sent
-	// for each of these tasks, every event up to its number was sent too: news of a commit of which
-	// more is to come
+	// toldOf: for each of these tasks, every event up to its number was sent too, as news of a
+	// commit of which more is to come.
 	toldOf   map[lease.TaskID]uint64
 	newest   uint64 // the greatest number in toldOf since told was raised
 	caughtUp uint64 // how far catchUp has sent events, until the news has a later one

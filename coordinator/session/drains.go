@@ -10,7 +10,8 @@ import (
 // drains remembers the drains that operators asked of instances. Registry.mu guards it.
 type drains struct {
 	byInstance map[string]*rememberedDrain
-	// by tenant: the instances without a stream that have a drain, the first to expire first
+	// ended has, by tenant, the instances without a stream that have a drain, the first to expire
+	// first.
 	ended map[string]*list.List
 }
 

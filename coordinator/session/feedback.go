@@ -27,13 +27,13 @@ type feedbackQueue struct {
 	srv    *Server
 	tenant string
 
-	// guards the rest; also held while a part goes to the engine, so that no later part overtakes
-	// it
+	// mu guards the rest. It is also held while a part goes to the engine, so that no later part
+	// overtakes it.
 	mu      sync.Mutex
 	waiting []engine.ResolvedFeed
 	bytes   int // of waiting
-	// the rest of dropped items (see engine.ResolvedFeed.Dropped), by lease id; nil: none was
-	// dropped
+	// lost is the rest of dropped items (see engine.ResolvedFeed.Dropped), by lease id; nil: none
+	// was dropped.
 	lost     map[string]engine.ResolvedFeed
 	inEngine int // bytes of the parts that the engine has; 0: it has none
 }

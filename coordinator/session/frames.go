@@ -244,9 +244,8 @@ func (ss *Session) workerError(m *lessorv1.SessionRequest) {
 	case e.GetCode() == refusal.CodeSeqGap:
 		ss.srv.Registry.gapsOut.Inc()
 		if !ss.out.resendFrom(e.GetExpectedSeq()) {
-			ss.reset(refusal.CodeSeqGap,
-				fmt.Sprintf("the frame with seq %d is not stored: it is too old, or was never sent",
-					e.GetExpectedSeq()), 0)
+			why := fmt.Sprintf("the frame with seq %d is not stored: it is too old, or was never sent", e.GetExpectedSeq())
+			ss.reset(refusal.CodeSeqGap, why, 0)
 		}
 	case e.GetCode() == refusal.CodeConcurrency:
 		ss.refusesKey(m.GetId(), e)

@@ -112,8 +112,8 @@ func (ss *Session) missHeartbeat() {
 		ss.logger().Warn("heartbeat missed", "missed", missed, "lost_at", lost)
 		ss.resize()
 	default:
-		ss.reset(refusal.CodeTimeout, fmt.Sprintf("%d heartbeats were missed, one is due every %v",
-			missed, ss.health.interval), 0)
+		why := fmt.Sprintf("%d heartbeats were missed, one is due every %v", missed, ss.health.interval)
+		ss.reset(refusal.CodeTimeout, why, 0)
 	}
 }
 

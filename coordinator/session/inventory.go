@@ -111,7 +111,7 @@ func (p *packagePart) tell(status lessorv1.PackageStatus, code, detail string) {
 // is over for good.
 type inventory struct {
 	mu sync.Mutex
-	// as the worker has said last, by NAME@VERSION; values are replaced, never changed
+	// said is what the worker has said last, by NAME@VERSION. Values are replaced, never changed.
 	said     map[string]*lessorv1.Package
 	underWay []*packagePart
 	ended    []endedPart // the last maxUnderWay, oldest first

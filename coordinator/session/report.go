@@ -140,8 +140,8 @@ func (ss *Session) passAcks() {
 	}
 	ok := ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
 		ss.out.release(bytes)
-		// otherwise nothing was judged: the worker's Start acknowledges the lease later, or the
-		// lease ends unacknowledged
+		// after an error nothing was judged: the worker's Start acknowledges the lease later, or
+		// the lease ends unacknowledged
 		if err == nil {
 			// for earlier dispatches the worker has been told already
 			ss.out.cancelLate(reports[before:], answers[before:])

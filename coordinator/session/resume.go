@@ -13,8 +13,8 @@ import (
 // Bounds of what the coordinator keeps of sessions whose stream was lost.
 const (
 	keepFor = time.Minute // how long the worker has to come back
-	// bytes that one session is counted as, in addition to its outbox and the counts of dropped
-	// feedback
+	// resumeStateSize is as how many bytes one session is counted, in addition to its outbox and
+	// the counts of dropped feedback.
 	resumeStateSize = 1 << 10
 )
 

@@ -46,8 +46,8 @@ type Session struct {
 	acks   acks   // leases that this frame acknowledges, until the engine gets the acknowledgements
 	bound  bool   // a frame had an acceptable tenant and sender, to which later frames are bound
 	sender string // id of that sender
-	// its first frame states another tenant than the caller's: a worker can find out its tenant in
-	// this way
+	// asksTenant: its first frame states another tenant than the caller's. A worker can find out
+	// its tenant in this way.
 	asksTenant atomic.Bool
 
 	writer     streamWriter
@@ -112,7 +112,8 @@ func (ss *Session) run() error {
 	accepted := ss.leave(false)
 	reset := ss.resetFrame().GetReset_()
 	code := cmp.Or(reset.GetCode(), refusal.CodeOf(err))
-	// else envelope has logged it: every start of a worker that does not know its tenant begins so
+	// every start of a worker that does not know its tenant begins with such a session, which
+	// envelope has logged
 	if !ss.asksTenant.Load() {
 		if code != "" {
 			ss.srv.Registry.resets.WithLabelValues(code).Inc()

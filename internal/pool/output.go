@@ -22,7 +22,8 @@ type lines struct {
 	out    *output
 	prefix string
 	rest   []byte // of a line that has not ended
-	// once closed, no line is waited for: the process has ended, and nobody takes what it has said
+	// late: once closed, no line is waited for, because the process has ended, and nobody takes
+	// what it has said.
 	late <-chan struct{}
 }
 

@@ -42,9 +42,11 @@ func (f *follower) printAsTheyEnd(ctx context.Context) error {
 // sweeps is what is known from the sweeps of a run.
 type sweeps struct {
 	due bool // the next step is a sweep
-	// the last sweep began before every line was submitted, so it cannot say which tasks are gone
+	// early: the last sweep began before every line was submitted, so it cannot say which tasks are
+	// gone.
 	early bool
-	// lines that will never be printed: neither printed nor open after a sweep that was not early
+	// gone has the lines that will never be printed: neither printed nor open after a sweep that
+	// was not early.
 	gone      int64
 	submitted <-chan struct{} // closed when every line is submitted; nil once that was noticed
 }

@@ -25,22 +25,23 @@ type Store struct {
 	pageSize  int
 	failed    atomic.Pointer[store.CommitError]
 	metaPages []byte // a mapping of the two meta pages
-	// bbolt was left in the middle of a call or of a commit, and may hold its locks for ever (see
-	// damage.go)
+	// stuck: bbolt was left in the middle of a call or of a commit, and may hold its locks for ever
+	// (see damage.go).
 	stuck      atomic.Bool
 	background *backgroundCheck // the check in the background; nil if the store was checked before it was opened
-	// the open file of the store, in which a commit notes that it is durable; nil if no notes are
-	// written (see flush.go)
+	// noteFile is the open file of the store, in which a commit notes that it is durable; nil if no
+	// notes are written (see flush.go).
 	noteFile *os.File
-	// number of transactions that keep the pages of an older state for long: of Snapshot, and of
-	// the check in the background
+	// pins is the number of transactions that keep the pages of an older state for long: of
+	// Snapshot, and of the check in the background.
 	pins  atomic.Int32
 	close func() error
 
 	writing sync.Mutex // a commit holds it from its beginning until it is written
 	written int        // number of the last commit that was written; guarded by writing
 	plan    plan       // of the commit that holds writing
-	// a commit holds it from before it is written until its outcome is known; locked after writing
+	// flushing is held by a commit from before it is written until its outcome is known. It is
+	// locked after writing.
 	flushing        sync.Mutex
 	freelistOmitted bool          // the last commit left out the list of free pages; guarded by flushing
 	durable         atomic.Uint64 // number of the last durable commit

@@ -19,8 +19,8 @@ type commit struct {
 	writers *writers
 	number  uint64
 	changes int
-	// whether the commit leaves out the list of free pages; nil means that it does so if
-	// freelistTooLong says so
+	// omitFreelist is whether the commit leaves out the list of free pages; nil means that it does
+	// so if freelistTooLong says so.
 	omitFreelist *bool
 	err          error
 }

@@ -109,7 +109,7 @@ func openUnchecked(dir string, opts Options, readOnly bool) (*Store, error) {
 	if err := cmp.Or(refuseStandby(dir), refuseUnfinished(dir)); err != nil {
 		return nil, err
 	}
-	// otherwise the copy would replace a symbolic link, and not the store
+	// a copy must replace the store itself, not a symbolic link to it
 	path, err := filepath.EvalSymlinks(filepath.Join(dir, fileName))
 	if err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func openUnchecked(dir string, opts Options, readOnly bool) (*Store, error) {
 		return nil, errors.Join(err, db.Close())
 	}
 	return newStore(db, func() {
-		// otherwise the owner file may be that of the process that has the copy open
+		// if the file was replaced, the owner file may be of the process that has the copy open
 		if named, err := os.Stat(path); err == nil && os.SameFile(opened, named) {
 			removeOwner(filepath.Dir(path))
 		}

@@ -217,7 +217,7 @@ type Queue struct {
 	Ready, Scheduled, Leased, Parked uint64
 	Completed, Failed, Cancelled     uint64
 	Older                            uint64
-	// of the rate limit; nil: there is none, or the record is older than format 6
+	// Bucket is that of the rate limit; nil: there is none, or the record is older than format 6.
 	Bucket *lease.Bucket
 }
 

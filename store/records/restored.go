@@ -28,8 +28,8 @@ func MakeIndependent(b *store.Batch, r store.Reader, now lease.Wall) (epoch uint
 		return 0, err
 	}
 	err = Spaces(r, func(s Space) error {
-		// otherwise the copy was made independent before, and has given out nothing since: it still
-		// lacks what it lacked then
+		// if they are the same, the copy was made independent before, and has given out nothing
+		// since: it still lacks what it lacked then
 		if s.NextSeq != s.LostTo {
 			s.LostFrom = s.NextSeq
 		}

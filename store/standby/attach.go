@@ -79,8 +79,8 @@ type Status struct {
 	Complete bool      // it has everything up to Acked; otherwise the store is being copied to it
 	Sent     int64     // bytes of keys and values
 	Acked    records.Position
-	// age of the oldest commit that it has not acknowledged; 0: it has all of them, or is not
-	// complete
+	// Behind is the age of the oldest commit that it has not acknowledged; 0: it has all of them,
+	// or is not complete.
 	Behind  time.Duration
 	Commits uint64 // number of these commits
 }

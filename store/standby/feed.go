@@ -51,8 +51,8 @@ type Feed struct {
 
 	mu        sync.Mutex
 	numbering bool
-	// number of the last commit of this run that was written; 0: there was none, and the store is
-	// at base
+	// last is the number of the last commit of this run that was written; 0: there was none, and
+	// the store is at base.
 	last      uint64
 	durable   uint64  // of the last one that is durable, which is last or the one before
 	keeping   bool    // commits are kept

@@ -38,8 +38,8 @@ type Follower struct {
 	whole      bool   // all of the store was sent once
 	completeAt uint64 // the first commit of which the standby has everything, if whole
 	bytes      int64
-	// the newest commit that was sent, or is about to be; only Run changes it, and reads it without
-	// the lock
+	// sent is the newest commit that was sent, or is about to be. Only Run changes it, and reads it
+	// without the lock.
 	sent uint64
 
 	to Sink // of Run

@@ -10,8 +10,8 @@ import (
 type Start struct {
 	At      records.Position // every commit up to this one; zero: nothing
 	Written lease.Wall       // when the coordinator wrote the commit of At; 0 for a copy that is not complete
-	// a copy that is not complete: of what was not changed since it began, it has the records
-	// before this one; nil: everything
+	// Copied is of a copy that is not complete. Of what was not changed since it began, it has the
+	// records before this one; nil: everything.
 	Copied *Cursor
 }
 

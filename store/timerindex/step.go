@@ -10,7 +10,8 @@ import (
 // Changes are what a step changes. They belong into one batch, behind those of all earlier steps,
 // and behind what Remove said about timers before this step.
 type Changes struct {
-	// the recent timers that are in Timer from now on, in order, those of each clock by themselves
+	// Moved are the recent timers that are in Timer from now on, in order, those of each clock by
+	// themselves.
 	Moved []store.TimerKey
 
 	logged       []store.TimerKey

@@ -38,16 +38,17 @@ func (v *verifier) checkIndexes() error {
 	v.deleted = map[lease.TaskID]struct{}{}
 	for ks, parse := range map[store.Keyspace]func(key []byte) (lease.TaskID, error){
 		store.Ready: func(key []byte) (lease.TaskID, error) {
-			k,
-				err := store.ParseReadyKey(key)
+			k, err := store.ParseReadyKey(key)
 			return k.Task(), err
 		},
 		store.Parked: func(key []byte) (lease.TaskID, error) {
-			k,
-				err := store.ParseParkedKey(key)
+			k, err := store.ParseParkedKey(key)
 			return k.Task(), err
 		},
-		store.Timer: func(key []byte) (lease.TaskID, error) { k, err := store.ParseTimerKey(key); return k.Task, err },
+		store.Timer: func(key []byte) (lease.TaskID, error) {
+			k, err := store.ParseTimerKey(key)
+			return k.Task, err
+		},
 	} {
 		err := v.each(ks, func(key []byte) error {
 			id, err := parse(key)

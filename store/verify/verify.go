@@ -68,8 +68,8 @@ type verifier struct {
 	spaces       map[uint32]*records.Space
 	damagedSpace bool                      // a workspace cannot be read, so nobody knows its number
 	queues       map[string]*records.Queue // recounted, by key in Queue
-	// number of tasks in each space that cannot be read, so nobody knows how their queues count
-	// them
+	// unread is the number of tasks in each space that cannot be read, so nobody knows how their
+	// queues count them.
 	unread      map[uint32]uint64
 	deleted     map[lease.TaskID]struct{}   // tasks whose ledger a timer will remove
 	byKey       *keyindex.Index             // of those entries that can be read

@@ -46,12 +46,13 @@ type Client struct {
 // call is one Submit in progress.
 type call struct {
 	ctx context.Context //nolint:containedctx // a call whose context has ended is not sent any more
-	// encoded, because the caller may change the message once Submit has returned, and it may still
-	// have to be sent then
+	// spec is encoded, because the caller may change the message once Submit has returned, and it
+	// may still have to be sent then.
 	spec    []byte
 	hasKey  bool // it has an idempotency_key
 	retries int  // how often it was sent again after an answer
-	// a try of it may have created the task: its stream was lost, or the coordinator did not say
+	// inDoubt: a try of it may have created the task, because its stream was lost, or the
+	// coordinator did not say.
 	inDoubt bool
 	reply   chan reply // holds one
 }

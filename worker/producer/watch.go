@@ -69,8 +69,8 @@ type watch struct {
 	id    string
 	yield func(*lessorv1.WatchTaskResponse, error) bool
 	after uint64 // sequence of the last event
-	// the task was final after the last event. Somebody may have retried it since: only the end of
-	// a stream says that no more come
+	// final: the task was final after the last event. Somebody may have retried it since: only the
+	// end of a stream says that no more come.
 	final bool
 	over  bool // the caller has left the loop, or the task has ended
 }

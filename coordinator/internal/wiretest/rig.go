@@ -133,8 +133,8 @@ func Dial(t testing.TB, lis *bufconn.Listener) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///coordinator",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
-		// otherwise gRPC may enlarge the window
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(recvlimit.Window))
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithStaticStreamWindowSize(recvlimit.Window)) // otherwise gRPC may enlarge the window
 	if err != nil {
 		t.Fatal(err)
 	}

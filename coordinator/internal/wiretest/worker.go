@@ -38,7 +38,7 @@ type Worker struct {
 	sentFrames int
 	Received   chan *lessorv1.SessionResponse // received frames; closed at the end of the stream
 	skipped    []*lessorv1.SessionResponse    // received frames that NextFrameWith has passed over
-	// also keep repeated frames; otherwise each frame is kept once, as workers do
+	// KeepRepeats keeps repeated frames, too. Otherwise each frame is kept once, as workers do.
 	KeepRepeats atomic.Bool
 	endErr      error // why the stream ended; valid once Received is closed
 }
