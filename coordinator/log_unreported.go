@@ -24,7 +24,8 @@ type unreportedLog struct {
 
 // changed looks for such an end in a change of a task; see engine.Events.
 func (l *unreportedLog) changed(before, after *lease.Task) {
-	if before == nil || before.Lease == nil || after == nil || after.Last.Attempt != before.Lease.Attempt || !unreported(&after.Last) {
+	if before == nil || before.Lease == nil || after == nil || after.Last.Attempt != before.Lease.Attempt ||
+		!unreported(&after.Last) {
 		return
 	}
 	if !l.admit() {

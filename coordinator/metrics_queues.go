@@ -107,7 +107,10 @@ type shownQueues struct {
 
 // Describe implements prometheus.Collector.
 func (shownQueues) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{queueTasksDesc, queueKeptDesc, queueOldestDesc, queueBlockerDesc, queueTakersDesc, queuePausedDesc, queuesCutDesc} {
+	for _, d := range []*prometheus.Desc{
+		queueTasksDesc, queueKeptDesc, queueOldestDesc, queueBlockerDesc, queueTakersDesc, queuePausedDesc,
+		queuesCutDesc,
+	} {
 		to <- d
 	}
 }
@@ -128,7 +131,9 @@ func (s shownQueues) Collect(to chan<- prometheus.Metric) {
 		} {
 			tell(queueTasksDesc, float64(n), append([]string{state}, of...)...)
 		}
-		for state, n := range map[string]uint64{"COMPLETED": q.GetCompleted(), "FAILED": q.GetFailed(), "CANCELLED": q.GetCancelled()} {
+		for state, n := range map[string]uint64{
+			"COMPLETED": q.GetCompleted(), "FAILED": q.GetFailed(), "CANCELLED": q.GetCancelled(),
+		} {
 			tell(queueKeptDesc, float64(n), append([]string{state}, of...)...)
 		}
 		tell(queueOldestDesc, q.GetOldestReady().AsDuration().Seconds(), of...)

@@ -75,7 +75,8 @@ const (
 // EndsTasks reports whether a task can end for the reason, without an outcome.
 func (r Reason) EndsTasks() bool {
 	switch r {
-	case TaskCancelled, CancelTimeout, DeadlineExceeded, HeartbeatTimeout, StartTimeout, DispatchUnavailable, ResourceGone:
+	case TaskCancelled, CancelTimeout, DeadlineExceeded, HeartbeatTimeout, StartTimeout, DispatchUnavailable,
+		ResourceGone:
 		return true
 	}
 	return false

@@ -62,7 +62,8 @@ func (w *Worker) takeEventsLocked() (events []*lessorv1.PkgEvent) {
 // sent. A drain waits for that.
 func (s *session) eventsAcknowledgedLocked() {
 	p := &s.w.mu.packages
-	if p.unacknowledged && !slices.ContainsFunc(s.link.unacked, func(f unackedFrame) bool { return f.frame.GetPkgEvent() != nil }) {
+	if p.unacknowledged &&
+		!slices.ContainsFunc(s.link.unacked, func(f unackedFrame) bool { return f.frame.GetPkgEvent() != nil }) {
 		p.unacknowledged = false
 		s.w.checkDrainedLocked()
 	}
@@ -84,7 +85,8 @@ func (s *session) suspendEventsLocked() {
 // isEnd reports whether an event ends an operation.
 func isEnd(e *lessorv1.PkgEvent) bool {
 	switch e.GetStatus() {
-	case lessorv1.PackageStatus_PACKAGE_STATUS_INSTALLED, lessorv1.PackageStatus_PACKAGE_STATUS_UNINSTALLED, packageFailed:
+	case lessorv1.PackageStatus_PACKAGE_STATUS_INSTALLED, lessorv1.PackageStatus_PACKAGE_STATUS_UNINSTALLED,
+		packageFailed:
 		return e.GetOperationId() != ""
 	}
 	return false

@@ -70,7 +70,8 @@ func (c benchCmd) Run(a *app, line *kong.Context) error {
 	if unknown, ok := errors.AsType[*bench.PhaseError](err); ok {
 		return fail(exitUsage, "", "%v", unknown)
 	}
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EROFS) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) ||
+		errors.Is(err, syscall.EROFS) {
 		return fail(exitUsage, "--dir and --profile must name writable directories", "%v", err)
 	}
 	return err

@@ -37,10 +37,15 @@ func mappers() []kong.Option {
 	for _, t := range []reflect.Type{reflect.TypeFor[map[string]int](), reflect.TypeFor[map[string]float64]()} {
 		options = append(options, kong.TypeMapper(t, lines{entries{amounts{own.ForType(t)}}}))
 	}
-	for _, kind := range []reflect.Kind{reflect.Int, reflect.Int32, reflect.Uint, reflect.Uint32, reflect.Uint64, reflect.Float64} {
+	for _, kind := range []reflect.Kind{
+		reflect.Int, reflect.Int32, reflect.Uint, reflect.Uint32, reflect.Uint64, reflect.Float64,
+	} {
 		options = append(options, kong.KindMapper(kind, number{own}))
 	}
-	for _, t := range []reflect.Type{reflect.TypeFor[time.Duration](), reflect.TypeFor[when](), reflect.TypeFor[*rate](), reflect.TypeFor[size](), reflect.TypeFor[mebibytes]()} {
+	for _, t := range []reflect.Type{
+		reflect.TypeFor[time.Duration](), reflect.TypeFor[when](), reflect.TypeFor[*rate](),
+		reflect.TypeFor[size](), reflect.TypeFor[mebibytes](),
+	} {
 		options = append(options, kong.TypeMapper(t, number{own}))
 	}
 	return options

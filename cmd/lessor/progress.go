@@ -59,7 +59,8 @@ func stackOf(t *lessorv1.Task) string {
 	}
 	for line := range strings.Lines(stack) {
 		line = strings.TrimRight(line, "\n")
-		if strings.TrimSpace(line) != "" && !saysLine(shown, line) && !strings.HasSuffix(t.GetError().GetMessage(), ": "+strings.TrimSpace(line)) {
+		if strings.TrimSpace(line) != "" && !saysLine(shown, line) &&
+			!strings.HasSuffix(t.GetError().GetMessage(), ": "+strings.TrimSpace(line)) {
 			return stack
 		}
 	}

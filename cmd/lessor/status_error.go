@@ -271,10 +271,12 @@ func dialProblem(message string) (problem, hint string) {
 	cut := strings.Contains(message, "broken pipe") ||
 		strings.Contains(message, "connection reset by peer") || handshake == "EOF"
 	switch {
-	case strings.HasSuffix(handshake, "deadline exceeded"), strings.Contains(message, "server preface") && strings.Contains(message, "use of closed network connection"):
+	case strings.HasSuffix(handshake, "deadline exceeded"),
+		strings.Contains(message, "server preface") && strings.Contains(message, "use of closed network connection"):
 		return "the server at that address accepts connections but does not answer",
 			"the coordinator or its machine may be stopped or overloaded; its log may say more"
-	case strings.Contains(handshake, "no application protocol"), strings.Contains(message, "looked like an HTTP/1.1 header"):
+	case strings.Contains(handshake, "no application protocol"),
+		strings.Contains(message, "looked like an HTTP/1.1 header"):
 		return noGRPC, hintNoGRPC
 	case strings.Contains(message, "name resolver error"):
 		return "the host name of --addr has no address", running

@@ -28,7 +28,8 @@ type placementFlags struct {
 
 // apply sets the fields of the spec from the flags.
 func (p placementFlags) apply(spec *lessorv1.TaskSpec) (err error) {
-	if len(p.RequireRuntime)+len(p.RequireFeature)+len(p.RequireLabel)+len(p.RequireResource) > 0 || p.RequirePackage != "" {
+	if len(p.RequireRuntime)+len(p.RequireFeature)+len(p.RequireLabel)+len(p.RequireResource) > 0 ||
+		p.RequirePackage != "" {
 		spec.Requirements = &lessorv1.Requirements{
 			Runtimes: p.RequireRuntime, Features: p.RequireFeature, Labels: p.RequireLabel,
 			Resources: p.RequireResource, Package: p.RequirePackage,

@@ -65,7 +65,8 @@ func printExplanation(w io.Writer, x *lessorv1.ExplainTaskResponse) error {
 func (d details) addFinding(f *lessorv1.Finding) {
 	until := "until"
 	switch f.GetCode() {
-	case lessorv1.FindingCode_FINDING_CODE_COMPLETED, lessorv1.FindingCode_FINDING_CODE_FAILED, lessorv1.FindingCode_FINDING_CODE_CANCELLED:
+	case lessorv1.FindingCode_FINDING_CODE_COMPLETED, lessorv1.FindingCode_FINDING_CODE_FAILED,
+		lessorv1.FindingCode_FINDING_CODE_CANCELLED:
 		until = "kept until"
 	}
 	d.add("since", relative(f.GetSince()))

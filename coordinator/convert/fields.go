@@ -96,7 +96,8 @@ func (f *Fields) Span(name string, d *durationpb.Duration) time.Duration {
 	switch {
 	case d == nil:
 		return 0
-	case nanos <= -int64(time.Second) || nanos >= int64(time.Second) || seconds > 0 && nanos < 0 || seconds < 0 && nanos > 0:
+	case nanos <= -int64(time.Second) || nanos >= int64(time.Second) || seconds > 0 && nanos < 0 ||
+		seconds < 0 && nanos > 0:
 		f.Fail(name, "is not a valid duration: %d s and %d ns", seconds, nanos)
 	case seconds < 0 || nanos < 0:
 		f.Fail(name, "is %v; it cannot be negative", d.AsDuration())

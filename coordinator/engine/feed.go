@@ -199,7 +199,8 @@ func (h *hub) absorb(b *batch) {
 	for _, c := range b.changes {
 		// The attempt ends with this batch, and not with an earlier batch that was not published
 		// yet.
-		if said := h.recent[c.id]; said != nil && c.New != nil && leasedAs(c.Old, said.Attempt) && !leasedAs(c.New, said.Attempt) {
+		if said := h.recent[c.id]; said != nil && c.New != nil && leasedAs(c.Old, said.Attempt) &&
+			!leasedAs(c.New, said.Attempt) {
 			b.feedback = append(b.feedback, finalFeedback{c.id, said})
 		}
 	}

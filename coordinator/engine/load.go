@@ -16,7 +16,10 @@ import (
 // load reads everything that the engine keeps in memory. Tasks at rest stay on disk.
 func (e *Engine) load() error {
 	err := e.st.View(func(r store.Reader) error {
-		for _, part := range []func(store.Reader) error{e.loadClock, e.loadKeys, e.loadSpaces, e.loadSettings, e.loadQueues, e.loadLines, e.loadParked, e.loadLeases} {
+		for _, part := range []func(store.Reader) error{
+			e.loadClock, e.loadKeys, e.loadSpaces, e.loadSettings, e.loadQueues, e.loadLines, e.loadParked,
+			e.loadLeases,
+		} {
 			if err := part(r); err != nil {
 				return err
 			}

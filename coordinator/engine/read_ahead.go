@@ -61,7 +61,8 @@ var (
 // startReading requests a reading if the head of the line has become short.
 func (ls *lines) startReading(l *line) {
 	waiting := l.head.entries.Len()
-	if l.readAhead != nil || !l.head.more || waiting == 0 || waiting > lineHead-linePart() || len(ls.readings) >= maxReadAheads {
+	if l.readAhead != nil || !l.head.more || waiting == 0 || waiting > lineHead-linePart() ||
+		len(ls.readings) >= maxReadAheads {
 		return
 	}
 	l.readAhead = &readAhead{

@@ -155,7 +155,8 @@ func (sr *search) firstInLine(l *line, t *taker, most int) (at place, ok bool) {
 		task := sr.set.task(lease.TaskID{Space: l.queue.space.number, Seq: at.seq})
 		// grantAt clears away an entry without a task, and parks one of a full key; makeRoom has to
 		// do with one that may not be passed over any more
-		if task == nil || t.suits(task, dataSize(task)) || sr.parking.isFull(task) || !t.mayPass(task, sr.clocks.now().Serving) {
+		if task == nil || t.suits(task, dataSize(task)) || sr.parking.isFull(task) ||
+			!t.mayPass(task, sr.clocks.now().Serving) {
 			return at, true
 		}
 		sr.effort.add(1)

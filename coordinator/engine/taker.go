@@ -58,7 +58,9 @@ func assignmentSize(t *lease.Task) int {
 	const rest = 1536 // bytes for all fields that are not counted below
 	n := rest + t.Spec.Size + t.CheckpointBound() + t.Spec.PlacementSize() + len(t.Lease.Worker)
 	n += 3*len(t.Workspace) + 2*len(t.Spec.RunID) + 3*len(t.Tenant) // the task token has them, too
-	for _, s := range []string{t.Spec.Queue, t.Spec.Type, t.Spec.RunID, t.Spec.TaskKey, t.Spec.AssetID, t.Spec.IdempotencyKey} {
+	for _, s := range []string{
+		t.Spec.Queue, t.Spec.Type, t.Spec.RunID, t.Spec.TaskKey, t.Spec.AssetID, t.Spec.IdempotencyKey,
+	} {
 		n += len(s)
 	}
 	for k, v := range t.Spec.Labels {
@@ -69,7 +71,8 @@ func assignmentSize(t *lease.Task) int {
 
 // free returns how many more leases the taker may get now.
 func (t *taker) free() int {
-	if t.left || t.awaitsFrame || t.refused.tooMany() || t.makesRoom != nil || t.call.bytes >= maxHandOver || t.backlogged() {
+	if t.left || t.awaitsFrame || t.refused.tooMany() || t.makesRoom != nil || t.call.bytes >= maxHandOver ||
+		t.backlogged() {
 		return 0
 	}
 	return t.slots - len(t.leases)

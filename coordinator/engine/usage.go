@@ -49,7 +49,9 @@ func (w *Wants) handles(typ string) bool {
 // pool that a grant looks at, and there may be a thousand types; and a task is compared with the
 // capabilities of each of thousands of takers. It must not be called on the loop.
 func (w Wants) sorted() Wants {
-	for _, names := range []*[]string{&w.Types, &w.Capabilities.Runtimes, &w.Capabilities.Features, &w.Capabilities.Packages} {
+	for _, names := range []*[]string{
+		&w.Types, &w.Capabilities.Runtimes, &w.Capabilities.Features, &w.Capabilities.Packages,
+	} {
 		if !slices.IsSorted(*names) {
 			*names = slices.Sorted(slices.Values(*names))
 		}

@@ -19,7 +19,8 @@ const contentEncoding = "Content-Encoding"
 
 // body reads the body of a request.
 func (a *api) body(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
-	if coding := strings.Join(r.Header.Values(contentEncoding), ", "); coding != "" && !strings.EqualFold(coding, "identity") {
+	if coding := strings.Join(r.Header.Values(contentEncoding), ", "); coding != "" &&
+		!strings.EqualFold(coding, "identity") {
 		return nil, invalid(contentEncoding, "is %q; send the body without an encoding", strictjson.Clip(coding))
 	}
 	if r.ContentLength > a.MaxBody && asksFirst(r) {

@@ -174,7 +174,8 @@ func (p *problem) explained(info *errdetails.ErrorInfo) {
 	about := info.GetMetadata()
 	p.body.Code, p.body.Reason, p.body.TaskID, p.body.TaskState = about["code"], info.GetReason(),
 		about["task_id"], about["state"]
-	if p.status == kindTooMany.status && (strings.HasPrefix(p.body.Code, "E.COORDINATOR.") || strings.HasPrefix(p.body.Code, "E.STORE.")) {
+	if p.status == kindTooMany.status &&
+		(strings.HasPrefix(p.body.Code, "E.COORDINATOR.") || strings.HasPrefix(p.body.Code, "E.STORE.")) {
 		p.status, p.body.Error = kindUnavailable.status, kindUnavailable.word
 	}
 }
@@ -201,7 +202,8 @@ func (p *problem) fromDoor() *problem {
 // must not fill the log.
 func (p *problem) level() slog.Level {
 	switch {
-	case p == errNoRoute, p == errNoMethod, p == errCrossOrigin, p == errOtherHost, strings.HasPrefix(p.body.Code, codesOfQuotas):
+	case p == errNoRoute, p == errNoMethod, p == errCrossOrigin, p == errOtherHost,
+		strings.HasPrefix(p.body.Code, codesOfQuotas):
 		return slog.LevelDebug
 	}
 	return slog.LevelInfo

@@ -114,13 +114,15 @@ var (
 // kindOf implements the table of H2.
 func kindOf(reason lessorv1.Reason) kind {
 	switch reason {
-	case lessorv1.Reason_REASON_TASK_CANCELLED, lessorv1.Reason_REASON_ALREADY_REPORTED, lessorv1.Reason_REASON_DUPLICATE_REPORT:
+	case lessorv1.Reason_REASON_TASK_CANCELLED, lessorv1.Reason_REASON_ALREADY_REPORTED,
+		lessorv1.Reason_REASON_DUPLICATE_REPORT:
 		return kindTerminal
 	case lessorv1.Reason_REASON_SUPERSEDED:
 		return kindMismatch
 	case lessorv1.Reason_REASON_RESULT_TOO_LARGE:
 		return kindTooLarge
-	case lessorv1.Reason_REASON_INVALID_REQUEST, lessorv1.Reason_REASON_UNKNOWN_TASK, lessorv1.Reason_REASON_INVALID_LEASE:
+	case lessorv1.Reason_REASON_INVALID_REQUEST, lessorv1.Reason_REASON_UNKNOWN_TASK,
+		lessorv1.Reason_REASON_INVALID_LEASE:
 		return kindInvalid
 	}
 	return kindExpired

@@ -44,7 +44,8 @@ func (f *tlsFailures) add(from, problem string) {
 		return
 	}
 	reason, level := otherFailure, slog.LevelInfo
-	if strings.Contains(problem, "tls: failed to verify certificate") || strings.Contains(problem, "tls: client didn't provide a certificate") {
+	if strings.Contains(problem, "tls: failed to verify certificate") ||
+		strings.Contains(problem, "tls: client didn't provide a certificate") {
 		reason, level = badClientCertificate, slog.LevelWarn
 	}
 	f.total.WithLabelValues(reason).Inc()

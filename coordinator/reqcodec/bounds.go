@@ -49,7 +49,8 @@ type boundedCodec struct{ encoding.CodecV2 }
 // Unmarshal reads a message.
 func (c boundedCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(proto.Message)
-	if ok && data.Len() > maxOfOthers && m.ProtoReflect().Descriptor().ParentFile().Package() != lessorv1.File_lessor_v1_task_proto.Package() {
+	if ok && data.Len() > maxOfOthers &&
+		m.ProtoReflect().Descriptor().ParentFile().Package() != lessorv1.File_lessor_v1_task_proto.Package() {
 		return fmt.Errorf("the request has %d bytes; the limit is %d", data.Len(), maxOfOthers)
 	}
 	if !ok || data.Len() <= 2*MaxEntries { // an entry has at least two bytes

@@ -120,7 +120,8 @@ func (s *adminService) leasesNamed(tenant string, name workerName) (held []engin
 				return nil
 			}
 			return records.LeasedTasksOf(r, sp.Number, 0, func(t *lease.Task) bool {
-				if t.Lease.Worker == name.worker && (name.session == "" || lease.InstanceOf(t.Lease.Session) == instance) {
+				if t.Lease.Worker == name.worker &&
+					(name.session == "" || lease.InstanceOf(t.Lease.Session) == instance) {
 					held = append(held, engine.LeaseRef{Task: t.ID, Attempt: t.Lease.Attempt})
 				}
 				return true

@@ -116,7 +116,8 @@ func (q *searched) look(r store.Reader, now lease.Instant, may bool) (found bool
 		if err != nil {
 			return false, err
 		}
-		if age := max(now.Sub(t.ReadyAt), 0); !q.oldest.found || age > q.oldest.age || age == q.oldest.age && t.ID.Compare(q.oldest.task) < 0 {
+		if age := max(now.Sub(t.ReadyAt), 0); !q.oldest.found || age > q.oldest.age ||
+			age == q.oldest.age && t.ID.Compare(q.oldest.task) < 0 {
 			q.oldest = waiting{found: true, task: t.ID, age: age}
 		}
 		q.lines = append(q.lines[1:], afterTask(at, t))

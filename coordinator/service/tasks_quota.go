@@ -24,7 +24,8 @@ func (sh *shared) ifTaskLimit(who gate.Identity, err error) error {
 // because there was no room for them. Their caller is asked to repeat them: if each repeat were
 // charged, the rate would be used up, by no task, when there is room.
 func (sh *shared) refundSubmits(who gate.Identity, err error, n int) {
-	if errors.Is(err, engine.ErrTaskLimit) || errors.Is(err, engine.ErrDiskFull) || errors.Is(err, engine.ErrStoreGone) {
+	if errors.Is(err, engine.ErrTaskLimit) || errors.Is(err, engine.ErrDiskFull) ||
+		errors.Is(err, engine.ErrStoreGone) {
 		sh.Quotas.Refund(who.Caller(), quota.Submits, n)
 	}
 }

@@ -191,7 +191,8 @@ func (h *workerHealth) status() lessorv1.WorkerHealth {
 // takesWork reports whether the worker is well enough for new work.
 func (h *workerHealth) takesWork() bool {
 	switch h.status() {
-	case lessorv1.WorkerHealth_WORKER_HEALTH_HEALTHY, lessorv1.WorkerHealth_WORKER_HEALTH_SATURATED, lessorv1.WorkerHealth_WORKER_HEALTH_WARN:
+	case lessorv1.WorkerHealth_WORKER_HEALTH_HEALTHY, lessorv1.WorkerHealth_WORKER_HEALTH_SATURATED,
+		lessorv1.WorkerHealth_WORKER_HEALTH_WARN:
 		return true
 	}
 	return false

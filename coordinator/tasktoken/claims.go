@@ -23,7 +23,9 @@ func appendClaims(b []byte, c *Claims) []byte {
 	b = append(b, version)
 	b = binary.BigEndian.AppendUint64(b, uint64(c.Expires))
 	b = binary.BigEndian.AppendUint64(b, c.Ticket.Nonce)
-	for _, n := range [...]uint64{uint64(c.Ticket.Epoch), uint64(c.Ticket.Task.Space), c.Ticket.Task.Seq, uint64(c.Ticket.Attempt)} {
+	for _, n := range [...]uint64{
+		uint64(c.Ticket.Epoch), uint64(c.Ticket.Task.Space), c.Ticket.Task.Seq, uint64(c.Ticket.Attempt),
+	} {
 		b = binary.AppendUvarint(b, n)
 	}
 	for _, s := range [...]string{c.Tenant, c.Workspace, c.Run} {

@@ -49,7 +49,8 @@ func New(p trace.TracerProvider) *Tracer {
 // takes its place, and Submit returns nil, as it does if there is to be no span. End ends the span.
 func (t *Tracer) Submit(ctx context.Context, s *lease.Spec, header string) trace.Span {
 	call := trace.SpanFromContext(ctx)
-	if c := call.SpanContext(); s.Traceparent == "" && c.IsValid() && !c.IsRemote() && (call.IsRecording() || header == "") {
+	if c := call.SpanContext(); s.Traceparent == "" && c.IsValid() && !c.IsRemote() &&
+		(call.IsRecording() || header == "") {
 		s.Traceparent = traceparent.Format(c)
 		return nil
 	}

@@ -99,7 +99,8 @@ func startFailure(program string, err error) error {
 
 func categoryOfStart(err error) worker.Category {
 	switch {
-	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ENOEXEC):
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission),
+		errors.Is(err, syscall.ENOEXEC):
 		return worker.Configuration
 	case errors.Is(err, syscall.E2BIG), errors.Is(err, syscall.EINVAL):
 		return worker.DataQuality // too long for an argument, or with a NUL in it

@@ -110,7 +110,8 @@ func (s *Supervisor) authorize(ctx context.Context) error {
 // authorized checks the values of the header authorization. The error is UNAUTHENTICATED.
 func (s *Supervisor) authorized(values []string) error {
 	if len(values) == 1 {
-		if scheme, token, found := strings.Cut(values[0], " "); found && strings.EqualFold(scheme, "bearer") && sameToken(token, s.token) {
+		if scheme, token, found := strings.Cut(values[0], " "); found && strings.EqualFold(scheme, "bearer") &&
+			sameToken(token, s.token) {
 			return nil
 		}
 	}

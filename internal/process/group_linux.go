@@ -31,7 +31,8 @@ func (g *Group) runs() bool {
 		// See proc_pid_stat(5): after the name, which is in parentheses and may contain anything,
 		// come state, parent and group.
 		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-		if len(fields) > 2 && string(fields[2]) == strconv.Itoa(g.id) && string(fields[0]) != "Z" && string(fields[0]) != "X" {
+		if len(fields) > 2 && string(fields[2]) == strconv.Itoa(g.id) && string(fields[0]) != "Z" &&
+			string(fields[0]) != "X" {
 			return true
 		}
 	}

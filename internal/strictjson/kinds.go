@@ -118,7 +118,8 @@ func (m Fields) of(at *place, s Strictness) (reflect.Type, *Error) {
 // ItemOf returns the type of the items of a list, or of an object with arbitrary names; nil means
 // any type.
 func ItemOf(t reflect.Type) reflect.Type {
-	if t = plain(t); t != nil && (t.Kind() == reflect.Map || t.Kind() == reflect.Slice && t != reflect.TypeFor[json.RawMessage]()) {
+	if t = plain(t); t != nil &&
+		(t.Kind() == reflect.Map || t.Kind() == reflect.Slice && t != reflect.TypeFor[json.RawMessage]()) {
 		return t.Elem()
 	}
 	return nil

@@ -57,7 +57,8 @@ func newField(f protoreflect.FieldDescriptor) field {
 		known.typ, known.nested, known.list = protowire.BytesType, newShape(f.Message()), f.IsList()
 	case protoreflect.DoubleKind:
 		known.typ = protowire.Fixed64Type
-	case protoreflect.BoolKind, protoreflect.EnumKind, protoreflect.Int32Kind, protoreflect.Int64Kind, protoreflect.Uint32Kind, protoreflect.Uint64Kind:
+	case protoreflect.BoolKind, protoreflect.EnumKind, protoreflect.Int32Kind, protoreflect.Int64Kind,
+		protoreflect.Uint32Kind, protoreflect.Uint64Kind:
 		if f.IsList() { // has two encodings, and is rare
 			return field{}
 		}

@@ -92,7 +92,8 @@ func CategoryNames() (names []string) {
 // Final reports whether a state is final: COMPLETED, FAILED or CANCELLED.
 func Final(s lessorv1.TaskState) bool {
 	switch s {
-	case lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_FAILED, lessorv1.TaskState_TASK_STATE_CANCELLED:
+	case lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_FAILED,
+		lessorv1.TaskState_TASK_STATE_CANCELLED:
 		return true
 	default:
 		return false
@@ -178,7 +179,8 @@ func ErrorLabel(t *lessorv1.Task) string {
 func OfAttempt(t *lessorv1.Task) string {
 	reported := t.GetProgress().GetAttempt()
 	switch {
-	case reported == 0, t.GetLease() != nil && reported == t.GetLease().GetAttempt(), Final(t.GetState()) && reported == t.GetAttempt():
+	case reported == 0, t.GetLease() != nil && reported == t.GetLease().GetAttempt(),
+		Final(t.GetState()) && reported == t.GetAttempt():
 		return ""
 	}
 	return fmt.Sprintf("of attempt %d", reported)

@@ -75,7 +75,8 @@ func (a *attempt) repeatedInVain() bool {
 	for i, w := range all {
 		for _, before := range all[:i] {
 			answered := !before.told.IsZero() && !before.lost
-			if w.kind != before.kind || w.content != before.content || answered && w.at.After(before.told.Add(crossing)) || w.at.Before(before.at.Add(crossing)) {
+			if w.kind != before.kind || w.content != before.content ||
+				answered && w.at.After(before.told.Add(crossing)) || w.at.Before(before.at.Add(crossing)) {
 				return true
 			}
 		}

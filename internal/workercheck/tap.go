@@ -496,7 +496,8 @@ func (c *call) tellVerdict(w *word, v verdict) error {
 		}
 	}
 	c.rec.answer(w, v.GetVerdict(), nameOf(v.GetReason()), "")
-	if cancel, ok := v.(cancelling); ok && w != nil && v.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED && cancel.GetShouldCancel() {
+	if cancel, ok := v.(cancelling); ok && w != nil && v.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED &&
+		cancel.GetShouldCancel() {
 		c.rec.stop(w.attempt, cancel.GetCancelGraceLeft().AsDuration())
 	}
 	return nil

@@ -140,7 +140,8 @@ func removeMade(made []string) {
 // can do more, so that is no error.
 func syncParent(dir string) error {
 	err := syncDir(dir)
-	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EINVAL) {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EROFS) ||
+		errors.Is(err, syscall.EINVAL) {
 		return nil
 	}
 	return err

@@ -91,7 +91,8 @@ func metaSum(fields []byte) uint64 {
 // readMeta reads the fields of a meta page; ok is false if they are not valid.
 func readMeta(fields []byte) (m meta, ok bool) {
 	const magic, version = 0xED0CDAED, 2
-	if order.Uint32(fields) != magic || order.Uint32(fields[4:]) != version || order.Uint64(fields[sumAt:]) != metaSum(fields) {
+	if order.Uint32(fields) != magic || order.Uint32(fields[4:]) != version ||
+		order.Uint64(fields[sumAt:]) != metaSum(fields) {
 		return meta{}, false
 	}
 	m = meta{

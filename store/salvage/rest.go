@@ -46,7 +46,9 @@ func (s *salvager) spaceOf(t *lease.Task) *records.Space {
 
 // orphans removes records whose tasks are not there, and tells of these tasks.
 func (s *salvager) orphans() error {
-	for _, ks := range []store.Keyspace{store.Task, store.Lease, store.Output, store.Failure, store.Feedback, store.Checkpoint} {
+	for _, ks := range []store.Keyspace{
+		store.Task, store.Lease, store.Output, store.Failure, store.Feedback, store.Checkpoint,
+	} {
 		err := s.each(ks, func(r store.Reader, key []byte) error {
 			if r.Get(store.Spec, key) == nil {
 				s.b.Delete(ks, key)
@@ -162,7 +164,8 @@ func (s *salvager) putQueues() error {
 				s.found(Item{Kind: KindSettings, Name: name, Reason: noWorkspace})
 				return nil
 			}
-			if at := (queueName{space, name}); s.queues[at] == nil && r.Get(store.Queue, store.AppendNameKey(nil, space, name)) == nil {
+			if at := (queueName{space, name}); s.queues[at] == nil &&
+				r.Get(store.Queue, store.AppendNameKey(nil, space, name)) == nil {
 				s.queues[at] = &records.Queue{Space: space, Name: name, CreatedAt: s.now}
 			}
 			return nil

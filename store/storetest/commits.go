@@ -151,7 +151,8 @@ func (be Backend) testLarge(t *testing.T) {
 	view(t, s, func(r store.Reader) {
 		for _, ks := range []store.Keyspace{store.Spec, store.Task, store.Ready} {
 			records := 0
-			if err := r.Scan(ks, nil, nil, func(_, _ []byte) bool { records++; return true }); err != nil || records != tasks {
+			if err := r.Scan(ks, nil, nil, func(_, _ []byte) bool { records++; return true }); err != nil ||
+				records != tasks {
 				t.Errorf("%v has %d records (%v), want %d", ks, records, err, tasks)
 			}
 		}

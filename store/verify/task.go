@@ -17,7 +17,8 @@ func (v *verifier) checkTasks() error {
 		if err != nil {
 			v.unread[id.Space]++
 		}
-		if corrupt, ok := errors.AsType[*store.CorruptError](err); ok && corrupt.Keyspace == store.Task && !v.has(store.Task, key) {
+		if corrupt, ok := errors.AsType[*store.CorruptError](err); ok && corrupt.Keyspace == store.Task &&
+			!v.has(store.Task, key) {
 			v.addFinding(store.Spec, key, "the state of its task is missing")
 			return nil
 		}

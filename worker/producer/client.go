@@ -60,7 +60,8 @@ type call struct {
 // answer ends a call. If an earlier try may have created the task, then a refusal of the repeat
 // does not say whether it did, unless the refusal is about the spec.
 func (c *call) answer(r reply) {
-	if code := status.Code(r.err); c.inDoubt && r.err != nil && code != codes.InvalidArgument && code != codes.AlreadyExists {
+	if code := status.Code(r.err); c.inDoubt && r.err != nil && code != codes.InvalidArgument &&
+		code != codes.AlreadyExists {
 		r.err = outcomeUnknown(withoutReason(r.err))
 	}
 	c.reply <- r

@@ -37,7 +37,8 @@ func FromEnv() (*Notifier, error) {
 		return nil, ErrNoPool
 	}
 	base, err := url.Parse(at)
-	if err != nil || base.Scheme != "http" || base.Hostname() == "" || base.User != nil || base.RawQuery != "" || base.Fragment != "" {
+	if err != nil || base.Scheme != "http" || base.Hostname() == "" || base.User != nil || base.RawQuery != "" ||
+		base.Fragment != "" {
 		return nil, fmt.Errorf("readiness: %s is %q; it must be like http://127.0.0.1:9200", VarPoolURL, at)
 	}
 	for _, name := range []string{VarPoolID, VarWorkerID, VarPoolToken} {

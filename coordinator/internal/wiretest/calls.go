@@ -86,7 +86,8 @@ func WholeAudit() *lessorv1.ListAuditEventsRequest { return &lessorv1.ListAuditE
 func WantDiskFull(t *testing.T, what string, err error) {
 	t.Helper()
 	wait := detail.Of[*errdetails.RetryInfo](status.Convert(err)).GetRetryDelay().AsDuration()
-	if status.Code(err) != codes.ResourceExhausted || refusal.CodeOf(err) != refusal.CodeDiskFull || wait != 5*time.Second {
+	if status.Code(err) != codes.ResourceExhausted || refusal.CodeOf(err) != refusal.CodeDiskFull ||
+		wait != 5*time.Second {
 		t.Errorf("%s: %v with a wait of %v, want %s with 5 s", what, err, wait, refusal.CodeDiskFull)
 	}
 }

@@ -85,7 +85,8 @@ func wantQuotaError(t *testing.T, err error, want map[string]string) time.Durati
 		detail.Of[*errdetails.RetryInfo](st).GetRetryDelay().AsDuration()
 	name := strings.ToUpper(want["limit"])
 	want["code"] = "E.QUOTA." + name
-	if st.Code() != codes.ResourceExhausted || info.GetReason() != "QUOTA_"+name || !maps.Equal(info.GetMetadata(), want) || wait <= 0 {
+	if st.Code() != codes.ResourceExhausted || info.GetReason() != "QUOTA_"+name ||
+		!maps.Equal(info.GetMetadata(), want) || wait <= 0 {
 		t.Fatalf("%v (%v, wait %v), want a refusal with %v", err, info, wait, want)
 	}
 	return wait
