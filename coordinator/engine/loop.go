@@ -94,7 +94,7 @@ func (e *Engine) wakeable() <-chan struct{} {
 // and then grants leases. It gives the batch to the committer if the committer has asked for one.
 func (e *Engine) round() {
 	e.pollCommitter()
-	e.pipeline.submit()
+	e.pipeline.handOver()
 	if e.batch().full() {
 		return // no operation runs until the committer takes the batch; readClocks gives this time back to the leases
 	}
@@ -113,7 +113,7 @@ func (e *Engine) round() {
 	e.requests.answerAll(e.answerCaller)
 	e.set.moveKeys(e.pipeline)
 	e.save()
-	e.pipeline.submit()
+	e.pipeline.handOver()
 }
 
 // runOps runs the operations that wait, until the batch or the time of the round is used up.

@@ -75,9 +75,9 @@ func (p *pipeline) poll() *batch {
 	}
 }
 
-// submit gives the batch to the committer if the committer has asked for one and the batch is not
+// handOver gives the batch to the committer if the committer has asked for one and the batch is not
 // empty.
-func (p *pipeline) submit() {
+func (p *pipeline) handOver() {
 	b := p.batch
 	if !p.wanted || b.empty() && len(b.ops) == 0 && len(b.deliveries) == 0 {
 		return
@@ -124,7 +124,7 @@ func (p *pipeline) flush() { p.flushTo(p.batch.number) }
 // indexes yet, the first scans of many of them wait for no commit.
 func (p *pipeline) flushTo(number uint64) {
 	for p.lastDurable() < number && (len(p.inflight) > 0 || !p.batch.empty()) {
-		p.submit()
+		p.handOver()
 		select {
 		case <-p.asks():
 			p.asked()

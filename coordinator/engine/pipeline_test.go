@@ -23,20 +23,20 @@ func TestPipelineKnowsWhatIsDurable(t *testing.T) {
 		}
 	}
 	p.asked()
-	p.submit()
+	p.handOver()
 	check("the batch is empty", 0, 0, 0)
 	fill()
-	p.submit()
+	p.handOver()
 	check("it has something to tell", 1, 0, 0)
 	fill()
-	p.submit()
+	p.handOver()
 	check("the committer has not asked again", 1, 0, 0)
 	first := <-c.batches
 	c.asks <- struct{}{}
 	if p.poll() != nil {
 		t.Fatal("a request for a batch counts as the end of a commit")
 	}
-	p.submit()
+	p.handOver()
 	check("it has asked again", 2, 0, 0)
 	second := <-c.batches
 	c.done <- []*batch{first}
@@ -48,7 +48,7 @@ func TestPipelineKnowsWhatIsDurable(t *testing.T) {
 	fill()
 	c.asks <- struct{}{}
 	p.poll()
-	p.submit()
+	p.handOver()
 	third := <-c.batches
 	c.done <- []*batch{second, third}
 	p.flushTo(2) // takes the end of the commit itself

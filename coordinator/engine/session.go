@@ -191,14 +191,16 @@ func (e *Engine) Revoke(
 	for some := range slices.Chunk(instances, revokedAtOnce) {
 		done := make(chan error, len(some))
 		for _, instance := range some {
-			err := e.inbox.put(tenant, op{settles: true, must: true, after: func(err error) { done <- err }, run: func() {
+			run := func() {
 				m, n := e.revoke(instance, waiting, detail)
 				if m != nil {
 					removed = append(removed, m)
 				}
 				leases += n
 				e.auditOnce(entry)
-			}})
+			}
+			after := func(err error) { done <- err }
+			err := e.inbox.put(tenant, op{settles: true, must: true, run: run, after: after})
 			if err != nil {
 				done <- err
 			}

@@ -154,13 +154,14 @@ func (e *Engine) grantAt(l *line, p place, t *taker) {
 		l.queue.waiting.granted(l)
 	}
 	e.setHolder(t, id, task.Lease.Attempt)
-	e.handOver(t, e.newGranted(task))
+	e.deliver(t, e.newGranted(task))
 	if t.free() <= 0 || t.wants.hasLimits() {
 		e.agenda.releasePreferred(t)
 	}
 }
 
-func (e *Engine) handOver(t *taker, g Granted) {
+// deliver adds a granted task to what a session gets after the commit, or to the answer of a call.
+func (e *Engine) deliver(t *taker, g Granted) {
 	if t.member != nil {
 		e.batch().grant(t.member, g)
 		return

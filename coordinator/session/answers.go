@@ -48,7 +48,7 @@ func errorFrame(corr string, e *lessorv1.Error) *lessorv1.SessionResponse {
 // carries err.
 func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, answers []lease.Answer, err error) {
 	strip(reports)
-	o.put(waitingFrame{reserved: bytes, bytes: len(reports) * answerSize, make: func(now lease.Now, tokens convert.Tokens) *lessorv1.SessionResponse {
+	frame := func(now lease.Now, tokens convert.Tokens) *lessorv1.SessionResponse {
 		items, made := make([]*lessorv1.ReportVerdict, len(reports)), make([]lessorv1.ReportVerdict, len(reports))
 		at, failed := &convert.Times{Now: now}, refusal.ItemError(err) // which all items share
 		serverTime := at.Stamp(now.Wall)
@@ -64,7 +64,8 @@ func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, answe
 		return &lessorv1.SessionResponse{Corr: corr, Payload: &lessorv1.SessionResponse_Verdicts{
 			Verdicts: &lessorv1.Verdicts{Verdicts: items},
 		}}
-	}})
+	}
+	o.put(waitingFrame{reserved: bytes, bytes: len(reports) * answerSize, make: frame})
 }
 
 // renewals answers a heartbeat frame. If err is not nil, there are no verdicts, and every item
@@ -74,7 +75,7 @@ func (o *outbox) renewals(
 	corr string, bytes int, reports []*lease.Report, answers []lease.Answer, noNewWork string, err error,
 ) {
 	strip(reports)
-	o.put(waitingFrame{reserved: bytes, bytes: len(reports) * answerSize, make: func(now lease.Now, tokens convert.Tokens) *lessorv1.SessionResponse {
+	frame := func(now lease.Now, tokens convert.Tokens) *lessorv1.SessionResponse {
 		items, made := make([]*lessorv1.LeaseAck, len(reports)), make([]lessorv1.LeaseAck, len(reports))
 		at, failed := &convert.Times{Now: now}, refusal.ItemError(err) // which all items share
 		serverTime := at.Stamp(now.Wall)
@@ -90,7 +91,8 @@ func (o *outbox) renewals(
 		return &lessorv1.SessionResponse{Corr: corr, Payload: &lessorv1.SessionResponse_HeartbeatAck{
 			HeartbeatAck: &lessorv1.HeartbeatAck{Leases: items, ServerTime: serverTime, NoNewWork: noNewWork},
 		}}
-	}})
+	}
+	o.put(waitingFrame{reserved: bytes, bytes: len(reports) * answerSize, make: frame})
 }
 
 // strip drops the parts of judged reports that the answers do not need, because the reports stay in

@@ -65,7 +65,8 @@ func (ss *Session) admit(corr string, h *lessorv1.Handshake) (a admission, ok bo
 		a = ss.srv.resumes.begin(ss, k.session, ss.logFor(w, k.session), now)
 	} else {
 		var err error
-		if a, err = ss.srv.resumes.resume(ss, k, h.GetResume().GetLastSeenSeq(), ss.logFor(w, k.session), now); err != nil {
+		a, err = ss.srv.resumes.resume(ss, k, h.GetResume().GetLastSeenSeq(), ss.logFor(w, k.session), now)
+		if err != nil {
 			ss.reset(refusal.CodeStaleBinding, err.Error(), 0)
 			return admission{}, false
 		}

@@ -43,7 +43,9 @@ func (ss *Session) carriesOut() bool {
 func (o *outbox) order(p PackageOrder) {
 	m := &lessorv1.SessionResponse{Corr: p.Operation}
 	if p.Remove {
-		m.Payload = &lessorv1.SessionResponse_PkgUninstall{PkgUninstall: &lessorv1.PkgUninstall{OperationId: p.Operation, Name: p.Name, Version: p.Version}}
+		m.Payload = &lessorv1.SessionResponse_PkgUninstall{PkgUninstall: &lessorv1.PkgUninstall{
+			OperationId: p.Operation, Name: p.Name, Version: p.Version,
+		}}
 	} else {
 		m.Payload = &lessorv1.SessionResponse_PkgInstall{PkgInstall: &lessorv1.PkgInstall{
 			OperationId: p.Operation, Name: p.Name, Version: p.Version, Source: p.Source, Sha256: p.SHA256,
