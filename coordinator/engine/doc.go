@@ -26,7 +26,8 @@
 //	           consists, each with its own part
 //	committer  batches under commit; callbacks.      the loop's hand-over              when the loop closes its channel
 //	           These are two goroutines in turn
-//	readers    nothing: each reads a line ahead      the end of a commit               after its reading; Run waits for it at its end
+//	readers    nothing: each reads a line ahead,     the end of a commit;              after its reading; Run waits for it at its end
+//	           and one the filters of the keys       the start of Run
 //
 // A type whose comment ends with the words "It belongs to the loop." is alone in using its fields.
 // Most of them know nothing of Engine, and none decides: only methods of Engine call step, which
@@ -57,7 +58,7 @@
 //	pool      the lines of a queue from which the same takers may take: where an idle taker looks
 //	lineup    the lines of one flow that are in one pool, ordered by their first tasks
 //	taker     who can get work: a session, or one unary call that waits
-//	turn      the grants that a queue makes in a row; then the queue of the tenant whose last grant was longest ago has its turn
+//	turn      the grants that a queue makes in a row; then it is the turn of the next tenant, and of its queue whose last grant was longest ago
 //	parked    waiting under a concurrency key without room, outside its line, until a lease of the key ends
 //	blocker   the oldest lease of a concurrency key under which tasks are parked
 //	rota      which lines of a key's parked tasks are looked at next when there is room again
