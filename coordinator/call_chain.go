@@ -32,12 +32,19 @@ func newChain(log *slog.Logger, underWay *calls, m *callMetrics, g *gate.Gate) c
 	lines := callLog{log}
 	return chain{
 		unary: []grpc.UnaryServerInterceptor{
-			underWay.unary, m.unary, lines.unary,
-			recovery.UnaryServerInterceptor(caught), g.Unary, sendlimit.Limiter{UntilEnded: g.UntilEnded}.Unary,
+			underWay.unary,
+			m.unary,
+			lines.unary,
+			recovery.UnaryServerInterceptor(caught),
+			g.Unary,
+			sendlimit.Limiter{UntilEnded: g.UntilEnded}.Unary,
 		},
 		stream: []grpc.StreamServerInterceptor{
-			underWay.stream, m.stream, lines.stream,
-			recovery.StreamServerInterceptor(caught), lines.refusedSessions(g.Stream),
+			underWay.stream,
+			m.stream,
+			lines.stream,
+			recovery.StreamServerInterceptor(caught),
+			lines.refusedSessions(g.Stream),
 		},
 	}
 }

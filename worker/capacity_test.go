@@ -259,9 +259,7 @@ func TestTaskWaitsForTheSlotOfAStuckHandler(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := workertest.Start(t)
 				w := c.Worker("q", worker.Config{Concurrency: 1})
-				w.Handle("hang", func(context.Context, *worker.Task) ([]byte,
-					error,
-				) {
+				w.Handle("hang", func(context.Context, *worker.Task) ([]byte, error) {
 					time.Sleep(10 * time.Second)
 					return nil, nil
 				})

@@ -19,7 +19,8 @@ const lastCall = time.Second
 // that the coordinator asks for. It gives up if the deadline of the call is before the end of the
 // wait, and after a number of retries; but a call with a deadline that waits for a quota, or for
 // the next coordinator, does so until shortly before it.
-func retryRefusals(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+func retryRefusals(
+	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
 	invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
 	for retries := 0; ; retries++ {

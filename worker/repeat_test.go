@@ -149,9 +149,7 @@ func TestCallOutlivesACoordinatorThatStops(t *testing.T) {
 				first := &stopping{before: test.refused}
 				first.stop = serve(first).GracefulStop
 				conn, err := Dial("passthrough:///coordinator", grpc.WithTransportCredentials(insecure.NewCredentials()),
-					grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn,
-						error,
-					) {
+					grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 						return listener.Load().DialContext(ctx)
 					}))
 				if err != nil {

@@ -791,13 +791,13 @@ func TestReportFields(t *testing.T) {
 				f, report := s.outcome()
 				switch end, metrics := timestamppb.New(now.AsTime().Add(time.Second)), map[string]float64{"loss": 0.25}; {
 				case report.GetComplete() != nil:
-					test.want.GetComplete().Metrics, test.want.GetComplete().CompletedAt,
-						test.want.GetComplete().StartedAt = metrics, end, now
-					checkFields(t, report.GetComplete(), test.want.GetComplete())
+					want := test.want.GetComplete()
+					want.Metrics, want.CompletedAt, want.StartedAt = metrics, end, now
+					checkFields(t, report.GetComplete(), want)
 				case report.GetFail() != nil:
-					test.want.GetFail().Metrics, test.want.GetFail().CompletedAt,
-						test.want.GetFail().StartedAt = metrics, end, now
-					checkFields(t, report.GetFail(), test.want.GetFail())
+					want := test.want.GetFail()
+					want.Metrics, want.CompletedAt, want.StartedAt = metrics, end, now
+					checkFields(t, report.GetFail(), want)
 				default:
 					test.want.GetRelease().StartedAt = now
 					checkFields(t, report.GetRelease(), test.want.GetRelease())

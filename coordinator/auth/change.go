@@ -136,9 +136,7 @@ func (k *Keyring) stale(tenant string, now time.Time) (old []records.Token, left
 		}
 	}
 	if extra := len(withdrawn) - maxTokens; extra > 0 {
-		slices.SortFunc(withdrawn, func(a,
-			b records.Token,
-		) int {
+		slices.SortFunc(withdrawn, func(a, b records.Token) int {
 			return cmp.Compare(k.withdrawnAt(a, now), k.withdrawnAt(b, now))
 		})
 		old = append(old, withdrawn[:extra]...)

@@ -229,9 +229,7 @@ func excerpt(m protoreflect.Message) protoreflect.Message {
 		case f.IsMap():
 			keys := make([]protoreflect.MapKey, 0, 2*most)
 			sort := func() {
-				slices.SortFunc(keys, func(a,
-					b protoreflect.MapKey,
-				) int {
+				slices.SortFunc(keys, func(a, b protoreflect.MapKey) int {
 					return strings.Compare(a.String(), b.String())
 				})
 				keys = keys[:min(len(keys), most)]

@@ -34,9 +34,7 @@ func Guard(desc *grpc.ServiceDesc, asks Asking, answers map[string]Answer) *grpc
 	if asks {
 		out.Streams = slices.Clone(desc.Streams)
 		for i, s := range desc.Streams {
-			out.Streams[i].Handler = func(srv any,
-				stream grpc.ServerStream,
-			) error {
+			out.Streams[i].Handler = func(srv any, stream grpc.ServerStream) error {
 				return s.Handler(srv, guardedStream{stream})
 			}
 		}

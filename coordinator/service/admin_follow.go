@@ -127,7 +127,8 @@ func readCursor(f *convert.Fields, path string, c *lessorv1.StoreCursor) *standb
 }
 
 // readAcks passes on what a standby acknowledges, and returns why it does not go on.
-func (s *adminService) readAcks(stream grpc.BidiStreamingServer[lessorv1.FollowStoreRequest, lessorv1.FollowStoreResponse],
+func (s *adminService) readAcks(
+	stream grpc.BidiStreamingServer[lessorv1.FollowStoreRequest, lessorv1.FollowStoreResponse],
 	follower *standby.Follower, out *followSink,
 ) error {
 	complete := false

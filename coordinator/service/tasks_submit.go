@@ -142,7 +142,8 @@ type submitAnswer struct {
 // frame after the end of ctx. It checks that after it has put the channel into answers, so that
 // nextAnswer misses no frame that is submitted. It reads a frame only when the window and then the
 // room have a place for it: a producer that does not read its answers must not keep room.
-func (s *taskService) readSubmits(ctx context.Context,
+func (s *taskService) readSubmits(
+	ctx context.Context,
 	stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse],
 	window chan<- struct{}, answers chan<- chan submitAnswer,
 ) error {
@@ -242,10 +243,9 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 
 // submissions reads the specs of a frame and returns the valid ones. at holds the index of each of
 // them in the frame. The results of invalid specs are set at once in res.
-func (s *taskService) submissions(ctx context.Context, req *lessorv1.SubmitStreamRequest,
-	res *lessorv1.SubmitStreamResponse) (
-	all []engine.Submission, at []int, spans submitSpans,
-) {
+func (s *taskService) submissions(
+	ctx context.Context, req *lessorv1.SubmitStreamRequest, res *lessorv1.SubmitStreamResponse,
+) (all []engine.Submission, at []int, spans submitSpans) {
 	spans = s.submitSpans(ctx, len(req.GetTasks()))
 	tenant := gate.Identify(ctx).Tenant
 	var read turn.Counter

@@ -35,9 +35,7 @@ func (d *distortion) message(m protoreflect.Message) {
 		switch {
 		case f.IsMap():
 			if f.MapValue().Message() != nil {
-				v.Map().Range(func(_ protoreflect.MapKey,
-					v protoreflect.Value,
-				) bool {
+				v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
 					d.message(v.Message())
 					return true
 				})

@@ -223,9 +223,7 @@ func TestMarkWaitsForTheStore(t *testing.T) {
 			}
 		}
 		no := errors.New("no")
-		r.place.Complete().(summed).SetHook(func(context.Context, *store.Batch,
-			func(),
-		) error {
+		r.place.Complete().(summed).SetHook(func(context.Context, *store.Batch, func()) error {
 			time.Sleep(time.Second)
 			return no
 		})

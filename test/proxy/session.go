@@ -23,7 +23,8 @@ type session struct {
 }
 
 // carry lets frames pass in both directions until one of them has ended.
-func (s *session) carry(ctx context.Context,
+func (s *session) carry(
+	ctx context.Context,
 	worker grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse],
 	coordinator grpc.BidiStreamingClient[lessorv1.SessionRequest, lessorv1.SessionResponse],
 ) error {

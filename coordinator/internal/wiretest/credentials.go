@@ -143,9 +143,7 @@ func WithCertificates(t *testing.T, test func(t *testing.T, r *Rig, cert *x509.C
 	ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}, TLS: server}, func(t *testing.T, r *Rig) {
 		mine := *r
 		if mine.Conn, err = grpc.NewClient("passthrough:///coordinator",
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn,
-				error,
-			) {
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 				return r.Listener.DialContext(ctx)
 			}),
 			grpc.WithTransportCredentials(client), grpc.WithAuthority("localhost")); err != nil {

@@ -23,8 +23,6 @@ func LeaveUnread(conn context.Context) {
 }
 
 // NoCredential limits calls that have shown no credential that could end.
-var NoCredential = sendlimit.Limiter{UntilEnded: func(ctx context.Context) (context.Context,
-	func(),
-) {
+var NoCredential = sendlimit.Limiter{UntilEnded: func(ctx context.Context) (context.Context, func()) {
 	return ctx, func() {}
 }}
