@@ -4,13 +4,13 @@
 //
 // # The path of a call
 //
-// The interceptors of every call count and log it (call_chain.go), and the gate admits or refuses
-// it (package gate). The handler (package service) reads the request field by field (package
-// convert), sends one command to the engine (package engine), waits until the effects are durable,
-// and writes the answer (convert again). A handler holds no state and takes no decision: package
-// lease decides what is right or wrong about a lease. Errors become statuses in one place (package
-// refusal). Calls that show tasks read them from the store, because callers may see only committed
-// state.
+// A request is decoded (package reqcodec). The interceptors of every call count and log it
+// (call_chain.go), and the gate admits or refuses it (package gate). The handler (package service)
+// reads the request field by field (package convert), sends one command to the engine (package
+// engine), waits until the effects are durable, and writes the answer (convert again). A handler
+// holds no state and takes no decision: package lease decides what is right or wrong about a lease.
+// Errors become statuses in one place (package refusal). Calls that show tasks read them from the
+// store, because callers may see only committed state.
 //
 // A worker's stream is served by package session, which describes the path of a frame.
 //
@@ -31,15 +31,16 @@
 //	issue_token.go                      issues tokens, also without a running coordinator
 //	inside.go                           shows the parts to tests
 //
-// The packages below this one, in the order in which a call passes them:
+// The packages below this one, in the order in which a unary call over gRPC passes them; a stream
+// passes the gate before its messages are read:
 //
 //	preauth              connections, and calls without a good credential (X5)
 //	recvlimit            bounds the messages that callers begin and do not finish (X5)
+//	submitlimit          bounds the bytes of submits under way (X5)
+//	reqcodec             requests as they are decoded: what they may take (X5), and answers to those that cannot be
 //	gate                 who the caller is, and what it may call (X1 to X5)
 //	auth quota audit     credentials, quotas, the audit
 //	httpapi tasktoken    the JSON API; the tokens with which workers report over it
-//	reqcodec             requests as they are decoded: what they may take (X5), and answers to those that cannot be
-//	submitlimit          bounds the bytes of submits under way (X5)
 //	service              the gRPC services
 //	sendlimit            bounds the answers that grpc keeps until the client reads them (X5)
 //	convert refusal      conversion between wire messages and types of package lease; errors as codes and statuses
