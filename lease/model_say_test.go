@@ -179,7 +179,7 @@ func (m *model) commit(t *modelTask, r *lease.Report) lease.Answer {
 	}
 	switch r.Kind {
 	case lease.KindStart:
-		if t.cancelAsked && !l.started { // T7
+		if t.cancelAsked && !l.started && !r.Started { // T7
 			t.acknowledge()
 			t.end(lease.TaskCancelled, m.now.Wall)
 			t.note(lease.EventLeaseEnded, lease.TaskCancelled)

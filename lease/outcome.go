@@ -11,7 +11,7 @@ func (s *step) commit(r *Report) Answer {
 	if l := s.task.Lease; r.Session != "" && r.Session != l.Session {
 		s.writeLease().Session = r.Session // after a reconnect, the lease belongs to the new session
 	}
-	if r.Started && r.Kind.Closes() {
+	if r.Started {
 		s.begin()
 	}
 	switch r.Kind {
@@ -48,9 +48,9 @@ func (s *step) start() Answer {
 	return s.liveAnswer()
 }
 
-// begin records the start of an attempt, once. From a report that closes an attempt without a Start
-// it is only for the history: it neither renews the lease nor ends a task whose cancel came first,
-// because a report needs no Start (V19).
+// begin records the start of an attempt, once. It never ends a task whose cancel came first: the
+// worker did not ask whether it might begin. From a report that closes an attempt without a Start it
+// is only for the history, because a report needs no Start (V19).
 func (s *step) begin() {
 	if s.task.Lease.StartedAt != 0 {
 		return

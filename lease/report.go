@@ -43,8 +43,9 @@ type Report struct {
 	ID      string // report_id, for answers and the log; no rule depends on it
 	At      Wall   // the worker's clock at the start, the heartbeat or the end, for the log; 0: not sent
 
-	// Started says that a report which closes the attempt also tells what a Start would have told:
-	// the worker had begun the attempt (V19).
+	// Started says that the worker had begun the attempt, without an answer to a Start. A report
+	// which closes the attempt also tells what a Start would have told (V19). A Start does not ask
+	// whether to begin, so that a cancel that came before it does not turn it away (T7).
 	Started bool
 
 	Result     *Result       // of a Complete

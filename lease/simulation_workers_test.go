@@ -198,7 +198,7 @@ func (w *world) addMistake(r *lease.Report, tenant string) string {
 }
 
 func (w *world) report(kind lease.Kind) *lease.Report {
-	r := &lease.Report{Kind: kind, Started: kind.Closes() && w.chance(50)}
+	r := &lease.Report{Kind: kind, Started: (kind.Closes() || kind == lease.KindStart) && w.chance(50)}
 	if w.chance(20) {
 		r.Session = pick(w, "s1", "s9")
 	}

@@ -43,6 +43,7 @@ func (a *attempt) start() *report {
 	r.start.WorkerId = a.w.cfg.Name
 	r.start.Traceparent = a.task.Traceparent
 	r.start.StartedAt = stamp(&r.at, a.begun)
+	r.start.Begun = true
 	return &r.report
 }
 

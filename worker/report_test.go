@@ -780,7 +780,7 @@ func TestReportFields(t *testing.T) {
 				s.send(d)
 				now := timestamppb.Now()
 				f := s.reports()
-				checkFields(t, f.GetReports().GetReports()[0].GetStart(), &lessorv1.StartRequest{StartedAt: now})
+				checkFields(t, f.GetReports().GetReports()[0].GetStart(), &lessorv1.StartRequest{StartedAt: now, Begun: true})
 				s.commit(f)
 				f = s.renewal()
 				checkFields(t, f.GetHeartbeat().GetLeases()[0], &lessorv1.HeartbeatRequest{

@@ -58,6 +58,7 @@ func ParseStart(m *lessorv1.StartRequest, in *Intake) *lease.Report {
 	f := Fields{Limits: in.limits}
 	r := in.claim(&f, lease.KindStart, m)
 	r.At = f.Wall("started_at", m.GetStartedAt())
+	r.Started = m.GetBegun()
 	r.Invalid = f.Err
 	return r
 }

@@ -1,6 +1,8 @@
 package session_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -40,6 +42,40 @@ func TestCancelReachesTheStream(t *testing.T) {
 		time.Sleep(50 * time.Second)
 		worker.WantNoFrame()
 	})
+}
+
+// T7: a Start turns into the end of a task that was cancelled before it, unless it says that the
+// work has begun. Then the worker has the grace, and what it reports counts.
+func TestStartAfterACancel(t *testing.T) {
+	t.Attr("rules", "T7")
+	for begun, want := range map[bool]lessorv1.TaskState{
+		false: lessorv1.TaskState_TASK_STATE_CANCELLED,
+		true:  lessorv1.TaskState_TASK_STATE_COMPLETED,
+	} {
+		t.Run(fmt.Sprintf("begun=%t", begun), func(t *testing.T) {
+			wiretest.ServeWith(t, nil, wiretest.NoHeartbeats, func(t *testing.T, r *wiretest.Rig) {
+				worker := r.OpenSession(t, "w", 1)
+				r.Submit(t, func(s *lessorv1.TaskSpec) { s.CancelGrace = durationpb.New(10 * time.Second) })
+				a := worker.ReceiveAssignments(1)[0]
+				r.Cancel(t, a)
+				wiretest.NextPayload[*lessorv1.Cancel](worker)
+				start := wiretest.Started(a)
+				start.GetStart().Begun = begun
+				got := worker.Report(start)[0]
+				if live := got.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED; live != begun || !got.GetShouldCancel() {
+					t.Errorf("the start got %v, want should_cancel, and COMMITTED if it has begun", got)
+				}
+				worker.Report(wiretest.Completed(a, "done"))
+				task := r.Get(t, a.GetTask().GetTaskId())
+				started := slices.ContainsFunc(task.GetHistory(), func(e *lessorv1.HistoryEvent) bool {
+					return e.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_STARTED
+				})
+				if task.GetState() != want || started != begun {
+					t.Errorf("the task is %v, want %v, and a start only if it has begun", task, want)
+				}
+			})
+		})
+	}
 }
 
 // T7, W8: a cancel that is sent again on the next stream of its session has the grace that is left

@@ -63,7 +63,7 @@ func (s *scope) judge(w *world, m message, r *lease.Report) error {
 	}
 	a := out.Answers[0]
 	committed := a.Verdict == lease.VerdictCommitted && !a.Replayed
-	refused := t.Cancel != nil && m.kind == lease.KindStart && unstarted
+	refused := t.Cancel != nil && m.kind == lease.KindStart && unstarted && !m.began
 	switch {
 	case committed && !alive:
 		return fmt.Errorf("A3: a %v is COMMITTED under a lease that had ended", m.kind)

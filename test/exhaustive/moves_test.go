@@ -53,7 +53,7 @@ func (s *scope) deliveries(w *world, to visit, task int, attempt uint32) {
 	for _, kind := range s.kinds {
 		m := message{task: task, attempt: attempt, kind: kind}
 		w.try(to, func(n *world) error { return s.deliver(n, m) }, "%v of attempt %d of task %d", kind, attempt, task)
-		if s.began && kind.Closes() {
+		if s.began && (kind.Closes() || kind == start) {
 			m.began = true
 			w.try(to, func(n *world) error { return s.deliver(n, m) }, "%v of attempt %d of task %d, which had begun",
 				kind, attempt, task)

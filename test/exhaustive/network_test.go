@@ -10,7 +10,7 @@ type message struct {
 	task    int
 	attempt uint32
 	kind    lease.Kind
-	began   bool // the report, which closes the attempt, says that the attempt had begun (V19)
+	began   bool // the message says that the attempt had begun, without an answer to a Start (T7, V19)
 }
 
 // workerView is what the workers were told about a lease. A worker that missed an answer knows

@@ -23,7 +23,7 @@ type scope struct {
 	cancels    int  // of all tasks together
 	adoptions  int
 	stream     bool // grants must be acknowledged within a tick (W5)
-	began      bool // a report that closes an attempt may say that it had begun (V19)
+	began      bool // a Start, or a report that closes an attempt, may say that it had begun (T7, V19)
 	keyed      bool // the tasks share a concurrency key with limit 1 (T11)
 
 	rules [3]*lease.Rules // one for each epoch

@@ -411,7 +411,11 @@ type StartRequest struct {
 	// W3C trace context. Optional; the coordinator does not use it.
 	Traceparent string `protobuf:"bytes,5,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// Worker's wall clock at the start; recorded only.
-	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	StartedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	// The work has begun already, because the worker does not wait for the answer. Then this is no
+	// first Start, which a cancel would turn away (T7): the answer is COMMITTED with should_cancel,
+	// and what is reported within the grace counts.
+	Begun         bool `protobuf:"varint,7,opt,name=begun,proto3" json:"begun,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -486,6 +490,13 @@ func (x *StartRequest) GetStartedAt() *timestamppb.Timestamp {
 		return x.StartedAt
 	}
 	return nil
+}
+
+func (x *StartRequest) GetBegun() bool {
+	if x != nil {
+		return x.Begun
+	}
+	return false
 }
 
 // StartResponse is the verdict on a Start.
@@ -1714,7 +1725,7 @@ const file_lessor_v1_report_proto_rawDesc = "" +
 	"task_token\x18\x0e \x01(\tR\ttaskToken\x12D\n" +
 	"\x10token_expires_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\x0etokenExpiresAt\x12*\n" +
 	"\x11callback_base_url\x18\x10 \x01(\tR\x0fcallbackBaseUrl\x12\x17\n" +
-	"\arun_seq\x18\x11 \x01(\x04R\x06runSeq\"\xd6\x01\n" +
+	"\arun_seq\x18\x11 \x01(\x04R\x06runSeq\"\xec\x01\n" +
 	"\fStartRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12\x18\n" +
@@ -1722,7 +1733,8 @@ const file_lessor_v1_report_proto_rawDesc = "" +
 	"\tworker_id\x18\x04 \x01(\tR\bworkerId\x12 \n" +
 	"\vtraceparent\x18\x05 \x01(\tR\vtraceparent\x129\n" +
 	"\n" +
-	"started_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\"\x86\x05\n" +
+	"started_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12\x14\n" +
+	"\x05begun\x18\a \x01(\bR\x05begun\"\x86\x05\n" +
 	"\rStartResponse\x12,\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x12.lessor.v1.VerdictR\averdict\x12)\n" +
 	"\x06reason\x18\x02 \x01(\x0e2\x11.lessor.v1.ReasonR\x06reason\x12\x16\n" +
