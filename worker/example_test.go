@@ -109,6 +109,47 @@ func Example_producer() {
 	// {"file":"2026-11.pdf"}
 }
 
+// Tasks that are submitted under one run are waited for together, also by a program that has only
+// the name of the run, such as the same one after it was started again.
+func Example_run() {
+	tb := newTB() // in a test, pass t
+	defer tb.end()
+	c := workertest.Start(tb)
+	w := c.Worker("thumbs", worker.Config{})
+	w.HandleDefault(func(_ context.Context, t *worker.Task) ([]byte, error) {
+		if string(t.Payload) == "b.txt" {
+			return nil, worker.Permanent(errors.New("not an image"))
+		}
+		return nil, nil
+	})
+	c.Run(w)
+
+	p := producer.New(c.Conn()) // in a program, worker.Dial makes the connection
+	defer p.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, name := range []string{"a.png", "b.txt", "c.png"} {
+		_, err := p.Submit(ctx, &lessorv1.TaskSpec{Queue: "thumbs", RunId: "nightly", IdempotencyKey: name, Payload: []byte(name)})
+		tb.check(err)
+	}
+
+	counts, err := p.WaitRun(ctx, producer.Run{ID: "nightly"})
+	tb.check(err)
+	fmt.Println(counts.Completed, "completed,", counts.Failed, "failed,", counts.Cancelled, "cancelled")
+	if counts.Failed > 0 {
+		failed, err := lessorv1.NewTaskServiceClient(c.Conn()).ListTasks(ctx, &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{
+			RunId: "nightly", States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_FAILED},
+		}}) // the first 100; next_page_token gets the others
+		tb.check(err)
+		for _, task := range failed.GetTasks() {
+			fmt.Println(task.GetError().GetMessage())
+		}
+	}
+	// Output:
+	// 2 completed, 1 failed, 0 cancelled
+	// not an image
+}
+
 // The error of a handler says what kind of failure it was and whether another attempt makes sense.
 // The retry policy of the task decides the rest.
 func Example_errors() {

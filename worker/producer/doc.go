@@ -13,8 +13,8 @@
 //	...
 //	output, err := producer.Result(task) // or why it has none
 //
-// Watch follows a task while it runs. To cancel or to retry it, call
-// lessorv1.NewTaskServiceClient(conn).
+// Watch follows a task while it runs, and WaitRun waits for all tasks of a run. To cancel or to
+// retry tasks, call lessorv1.NewTaskServiceClient(conn).
 //
 // # What a result means
 //

@@ -41,7 +41,7 @@ func (t *trouble) tell(err error) {
 	}
 	t.mu.Unlock()
 	if !told {
-		t.log.Warn("no stream to the coordinator: calls wait, trying again", "error", why(err))
+		t.log.Warn("calls to the coordinator wait, trying again", "error", why(err))
 	}
 }
 
