@@ -88,6 +88,7 @@
 //	rules.go commands.go errors.go              Rules.Step, what it reads and returns; the commands; how they are refused
 //	step.go                                     one step: the open task, its new version, its history
 //	submit.go grant.go operator.go              commands of producers, of the coordinator, of operators
+//	difference.go                               in which fields a spec differs from that of an earlier task (T1)
 //	judge.go outcome.go discard.go              verdicts on reports (V1 to V12); what COMMITTED changes; results that came too late (V15)
 //	timers.go transitions.go                    what time does; what several transitions share
 //	task.go verdict.go report.go feedback.go    tasks, leases and events; states, verdicts and reasons; what workers say

@@ -1,6 +1,9 @@
 package lease
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // FieldError says what is wrong with one field. The user reads its words.
 type FieldError struct {
@@ -35,13 +38,22 @@ type ExistsError struct {
 	Field string
 	Key   string
 	Task  TaskID // the task of the other spec; zero if the other spec is in the same batch, which then makes no task
+	// Differs names the fields in which the specs differ. It is empty if they differ only in a
+	// default that is written out.
+	Differs []string
 }
 
 func (e *ExistsError) Error() string {
-	if e.Task == (TaskID{}) {
+	fields := strings.Join(e.Differs, ", ")
+	switch inBatch := e.Task == (TaskID{}); {
+	case inBatch && fields == "":
 		return fmt.Sprintf("%s: %q is used by two different specs of this batch", e.Field, e.Key)
+	case inBatch:
+		return fmt.Sprintf("%s: %q is used by two specs of this batch that differ in %s", e.Field, e.Key, fields)
+	case fields == "":
+		return fmt.Sprintf("%s: %q was already used by task %s with a different spec", e.Field, e.Key, e.Task)
 	}
-	return fmt.Sprintf("%s: %q was already used by task %s with a different spec", e.Field, e.Key, e.Task)
+	return fmt.Sprintf("%s: %q was already used by task %s with a spec that differs in %s", e.Field, e.Key, e.Task, fields)
 }
 
 type notFoundError struct{}

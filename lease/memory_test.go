@@ -53,6 +53,8 @@ func (m *memory) backup() *memory {
 
 func (m *memory) Task(id lease.TaskID) *lease.Task { return m.tasks[id] }
 
+func (m *memory) Payload(id lease.TaskID) []byte { return m.tasks[id].Spec.Payload }
+
 func (m *memory) Committed(id lease.TaskID, attempt uint32) *lease.Committed {
 	return m.ledger[attemptKey{id, attempt}]
 }

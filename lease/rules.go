@@ -27,6 +27,8 @@ const (
 type View interface {
 	// Task returns the newest version of a task, or nil. The rules do not write to it.
 	Task(TaskID) *Task
+	// Payload returns the payload of a task whose newest version does not have it in memory.
+	Payload(TaskID) []byte
 	// Committed returns the committed report of an attempt from the ledger, or nil. The ledger
 	// holds the committed reports that are not the Outcome of their task: those of earlier attempts
 	// or rounds, and those of tasks that are gone.

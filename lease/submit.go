@@ -38,20 +38,21 @@ func (s *step) refuseSpec(spec int, err error) {
 // batch or earlier; nil if there is none. The error is an *ExistsError: that task has another spec.
 func (s *step) existing(c Submit, i int, seen map[string]int) (*Task, error) {
 	key := c.Specs[i].IdempotencyKey
-	refusal := &ExistsError{Field: "idempotency_key", Key: Clip(key, 64)}
 	var task *Task
 	var digest Digest
+	var earlier TaskID
 	if j, ok := seen[key]; ok {
 		task, digest = s.out.Submitted[j].Task, c.Digests[j]
 	} else if id, d, ok := s.view.Key(c.Space, key); ok {
-		task, digest = s.view.Task(id), d
-		refusal.Task = id
+		task, digest, earlier = s.view.Task(id), d, id
 	}
 	if task == nil {
 		return nil, nil
 	}
 	if digest != c.Digests[i] {
-		return nil, refusal
+		return nil, &ExistsError{
+			Field: "idempotency_key", Key: Clip(key, 64), Task: earlier, Differs: s.differing(task, c.Specs[i]),
+		}
 	}
 	return task, nil
 }

@@ -26,6 +26,8 @@ type view struct{ e *Engine }
 
 func (v view) Task(id lease.TaskID) *lease.Task { return v.e.set.task(id) }
 
+func (v view) Payload(id lease.TaskID) []byte { return v.e.set.payload(id) }
+
 func (v view) Committed(id lease.TaskID, attempt uint32) *lease.Committed {
 	return v.e.set.committed(id, attempt)
 }

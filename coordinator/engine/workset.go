@@ -112,6 +112,15 @@ func (w *workset) task(id lease.TaskID) *lease.Task {
 	return t
 }
 
+// payload returns the payload of a task that is not in memory with the task.
+func (w *workset) payload(id lease.TaskID) (payload []byte) {
+	w.read(func(r store.Reader) (err error) {
+		payload, err = records.Payload(r, id)
+		return err
+	})
+	return payload
+}
+
 // addLeased adds a task with a lease that the store has.
 func (w *workset) addLeased(t *lease.Task) {
 	w.add(t.ID, t)

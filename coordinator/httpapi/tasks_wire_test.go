@@ -42,8 +42,9 @@ func TestSubmitOverHTTP(t *testing.T) {
 		if at := created.Header.Get("Location"); at != "/v1/tasks/"+id {
 			t.Errorf("the header Location is %q, want /v1/tasks/%s", at, id)
 		}
-		w.Send(http.MethodPost, "/v1/tasks", "", strings.Replace(spec, "1.50", "2", 1)).Want(t, http.StatusConflict,
-			"code", "E.TASK.EXISTS", "field", "idempotencyKey", "taskId", id, "message", `idempotencyKey: "k" was already used by task `+id+" with a different spec")
+		w.Send(http.MethodPost, "/v1/tasks", "", strings.NewReplacer("1.50", "2", "60000", "60001").Replace(spec)).
+			Want(t, http.StatusConflict, "code", "E.TASK.EXISTS", "field", "idempotencyKey", "taskId", id, "message",
+				`idempotencyKey: "k" was already used by task `+id+" with a spec that differs in payload, heartbeatIntervalMs, heartbeatTimeoutMs")
 		shown := w.Send(http.MethodGet, "/v1/tasks/"+id, "", "")
 		var sent, got map[string]any
 		_ = json.Unmarshal([]byte(spec), &sent)

@@ -81,8 +81,10 @@ func newWorld(rnd *rand.Rand) *world {
 	}
 }
 
-// Task, Committed, Key, Queue, Holders, Discarded and NextSeq make the world a lease.View.
+// Task, Payload, Committed, Key, Queue, Holders, Discarded and NextSeq make the world a lease.View.
 func (w *world) Task(id lease.TaskID) *lease.Task { return w.tasks[id] }
+
+func (w *world) Payload(id lease.TaskID) []byte { return w.tasks[id].Spec.Payload }
 
 func (w *world) Committed(id lease.TaskID, number uint32) *lease.Committed {
 	return w.ledger[attempt{id, number}]

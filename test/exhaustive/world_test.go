@@ -77,6 +77,8 @@ func (w *world) clone() *world {
 
 func (d *database) Task(id lease.TaskID) *lease.Task { return d.tasks[id.Seq-1] }
 
+func (d *database) Payload(id lease.TaskID) []byte { return d.Task(id).Spec.Payload }
+
 func (d *database) Committed(id lease.TaskID, attempt uint32) *lease.Committed {
 	if attempt == 0 || attempt > slots {
 		return nil
