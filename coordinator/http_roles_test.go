@@ -195,6 +195,30 @@ func TestRefusalsOverHTTPAreLoggedAndAudited(t *testing.T) {
 	})
 }
 
+// X4: one can filter the audit by the action of each page that was refused.
+func TestPagesAreActionsOfTheAudit(t *testing.T) {
+	t.Attr("rules", "X4")
+	wiretest.ServeWith(t, nil, coordinator.Config{Auth: &gate.Auth{}, Pprof: true}, func(t *testing.T, r *wiretest.Rig) {
+		for i, path := range append(pagePaths("t1"), "/ui/worker", "/metrics", "/metrics/queues", "/debug/pprof/", "/debug/pprof/profile", "/debug/pprof/trace") {
+			tenant := fmt.Sprint("tenant-", i)
+			worker, _ := r.Issue(t, tenant, auth.Worker)
+			w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+			req.Header.Set("Authorization", "Bearer "+worker)
+			r.HTTP.Handler.ServeHTTP(w, req)
+			operator, _ := r.Issue(t, tenant, auth.Operator)
+			ctx := wiretest.WithToken(t.Context(), operator)
+			all := r.AuditEvents(ctx, t, &lessorv1.ListAuditEventsRequest{Outcome: refusal.CodeForbidden})
+			if len(all) != 1 {
+				t.Errorf("%s: the audit has %v, want one refusal", path, all)
+				continue
+			}
+			if found := r.AuditEvents(ctx, t, &lessorv1.ListAuditEventsRequest{Action: all[0].GetAction()}); len(found) != 1 {
+				t.Errorf("%s: %d entries with the action %s, want one", path, len(found), all[0].GetAction())
+			}
+		}
+	})
+}
+
 // X4: the log of a refused request names its path as people know it, without the pattern by which
 // the server finds a page whose path ends in a slash.
 func TestLogNamesPathsAsPeopleDo(t *testing.T) {

@@ -8,8 +8,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -143,26 +141,46 @@ func AuditsRefusal(ctx context.Context, method string) bool {
 // packageEvent is the action of the entries about what workers tell of package operations.
 const packageEvent = "PkgEvent"
 
+// otherActions are the actions that are not calls: packageEvent, the sum of a flood (package
+// audit), and pages, each with the end of its path.
+var otherActions = []string{
+	packageEvent, "various",
+	"metrics", "queues", "pprof", "profile", "trace", "ui", "queue", "tasks", "{task}", "run", "workers", "worker",
+}
+
 // UnknownAction says what is wrong with a name by which somebody looks for entries; "" if entries
-// may have it as their action. The others begin with a small letter: pages, and the sum of a flood.
+// may have it as their action.
 func UnknownAction(name string) string {
-	calls := map[string]bool{packageEvent: true}
+	known := slices.Clone(otherActions)
 	for method := range access {
-		calls[path.Base(method)] = true
+		known = append(known, path.Base(method))
 	}
-	if calls[name] {
+	if name == "" || slices.Contains(known, name) {
 		return ""
 	}
-	for call := range calls {
-		if strings.EqualFold(call, name) {
-			return fmt.Sprintf("is %q, in the wrong case; the call is %s", name, call)
+	for _, other := range known {
+		if strings.EqualFold(other, name) {
+			return fmt.Sprintf("is %q, in the wrong case; it is %s", name, other)
 		}
 	}
-	if first, _ := utf8.DecodeRuneInString(name); !unicode.IsUpper(first) {
-		return ""
+	hint := "docs/security.md has a list of those that are audited"
+	if alike := auditedLike(name); len(alike) > 0 {
+		hint = "some that begin like it are " + strings.Join(alike, ", ")
 	}
-	return fmt.Sprintf("is %q, which is no call; docs/security.md has a list of those that are audited",
-		lease.Clip(name, maxAuditID))
+	return fmt.Sprintf("is %q, which is no call; %s", lease.Clip(name, maxAuditID), hint)
+}
+
+// auditedLike returns the audited calls that begin with the same three letters as a name, in any
+// case.
+func auditedLike(name string) (alike []string) {
+	const letters = 3
+	for method := range audited {
+		if call := path.Base(method); len(name) >= letters && strings.EqualFold(call[:letters], name[:letters]) {
+			alike = append(alike, call)
+		}
+	}
+	slices.Sort(alike)
+	return alike
 }
 
 // Limits of the texts of a request that an entry keeps, in bytes. They are needed because a refused

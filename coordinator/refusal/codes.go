@@ -2,6 +2,7 @@ package refusal
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/lessor-dev/lessor/coordinator/quota"
 )
@@ -60,6 +61,20 @@ var quotaCodes = [...]string{
 	quota.Watches:  CodeQuotaWatches,
 	quota.Waits:    CodeQuotaWaits,
 	quota.Tasks:    CodeQuotaTasks,
+}
+
+// all are the codes of this file.
+var all = append([]string{
+	CodeInvalid, CodeNotFound, CodeNoQueue, CodeNoWorker, CodeState, CodeExists, CodeStopping, CodeOverloaded, CodeStore,
+	CodeDiskFull, CodeStoreGone, CodeInternal, CodeBackupBusy, CodeNoBackup, CodeBackupLate, CodeStandbyBehind,
+	CodeStandbyReplaced, CodeStandbyName, CodeToken, CodeCertificate, CodeForbidden, CodeOpen, CodeAuthLimit,
+	CodeNoToken, CodeQuotaAttempts, CodeDenied, CodeStaleBinding, CodeUnknown, CodeTimeout, CodeKicked, CodeSeqGap,
+	CodeConcurrency, CodePkgInvalid, CodePkgPermission, CodeSessionEnded,
+}, quotaCodes[:]...)
+
+// BeginsCode reports whether one of the codes begins with a text.
+func BeginsCode(text string) bool {
+	return slices.ContainsFunc(all, func(code string) bool { return strings.HasPrefix(code, text) })
 }
 
 // QuotaCode returns the code for a limit that is used up.

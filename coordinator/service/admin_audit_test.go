@@ -101,7 +101,15 @@ func TestAuditFilter(t *testing.T) {
 			wiretest.WantEqual(t, tt.req.String(), strings.Join(got, " "), tt.want)
 		}
 		for _, known := range []*lessorv1.ListAuditEventsRequest{
-			{Action: "GetTask"}, {Action: "PkgEvent"}, {Action: "various"}, {Action: "metrics"}, {Outcome: "E"}, {Outcome: "E.PKG.SOME_2"},
+			{Action: "GetTask"},
+			{Action: "PkgEvent"},
+			{Action: "various"},
+			{Action: "metrics"},
+			{Outcome: "O"},
+			{Outcome: "E"},
+			{Outcome: "E.AUTH"},
+			{Outcome: "E.PKG.INVALID"},
+			{Outcome: "E.QUOTA.CALLS"},
 		} {
 			_ = r.AuditEvents(ctx, t, known)
 		}
@@ -111,9 +119,18 @@ func TestAuditFilter(t *testing.T) {
 			field, want string
 		}{
 			{&lessorv1.ListAuditEventsRequest{Action: "Foo"}, "action", `is "Foo", which is no call; docs/security.md has a list of those that are audited`},
-			{&lessorv1.ListAuditEventsRequest{Action: "cancelTask"}, "action", `is "cancelTask", in the wrong case; the call is CancelTask`},
+			{&lessorv1.ListAuditEventsRequest{Action: "cancelTask"}, "action", `is "cancelTask", in the wrong case; it is CancelTask`},
+			{&lessorv1.ListAuditEventsRequest{Action: "Metrics"}, "action", `is "Metrics", in the wrong case; it is metrics`},
+			{&lessorv1.ListAuditEventsRequest{Action: "canceltsk"}, "action", `is "canceltsk", which is no call; some that begin like it are CancelTask`},
+			{
+				&lessorv1.ListAuditEventsRequest{Action: "batch"}, "action",
+				`is "batch", which is no call; some that begin like it are BatchCancelTasks, BatchDeleteTasks, BatchRetryTasks`,
+			},
+			{&lessorv1.ListAuditEventsRequest{Action: "é"}, "action", `is "é", which is no call; docs/security.md has a list of those that are audited`},
 			{&lessorv1.ListAuditEventsRequest{Outcome: "foo"}, "outcome", `is "foo"` + outcomes},
 			{&lessorv1.ListAuditEventsRequest{Outcome: "ok"}, "outcome", `is "ok"` + outcomes},
+			{&lessorv1.ListAuditEventsRequest{Outcome: "E.AUHT"}, "outcome", `is "E.AUHT"` + outcomes},
+			{&lessorv1.ListAuditEventsRequest{Outcome: "E.AUTH.FORBIDDEN.X"}, "outcome", `is "E.AUTH.FORBIDDEN.X"` + outcomes},
 		} {
 			_, err := r.Admin.ListAuditEvents(ctx, tt.req)
 			if field, what := detail.Field(status.Convert(err)); status.Code(err) != codes.InvalidArgument || field != tt.field || what != tt.want {
