@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -33,15 +34,16 @@ func (c *Callbacks) fill() {
 const maxCallbackURL = 256
 
 func (c *Callbacks) validate() error {
-	if err := tasktoken.CheckTTL(c.TokenTTL); err != nil || c.URL == "" {
-		return err
+	bad := tasktoken.CheckTTL(c.TokenTTL)
+	if c.URL == "" {
+		return bad
 	}
 	u, err := url.Parse(c.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" ||
 		len(c.URL) > maxCallbackURL {
-		return fmt.Errorf("callback URL %q is not of the form http://HOST:PORT or https://HOST:PORT, of at most %d bytes", c.URL, maxCallbackURL)
+		bad = errors.Join(bad, fmt.Errorf("callback URL %q is not of the form http://HOST:PORT or https://HOST:PORT, of at most %d bytes", c.URL, maxCallbackURL))
 	}
-	return nil
+	return bad
 }
 
 // at returns the URL for callbacks to a listener, or "" if there is no listener.

@@ -45,7 +45,7 @@ func TestRefusedSettingsNameTheirFlags(t *testing.T) {
 		{"serve", "--quota-credential=tasks=5", "--quota-credential: the quota of tasks applies to tenants, not to credentials"},
 		{"serve", "--quota-tenant=acme.calls=2000000/s", `--quota-tenant: tenant "acme": the quota of calls is 2e+06 a second; ` +
 			`the range is one a day to 1000000 a second`},
-		{"serve", "--quota-tenant=acme.credential.tasks=5", `--quota-tenant: tenant "acme": the quota of tasks applies to tenants, not to credentials`},
+		{"serve", "--quota-tenant=acme.credential.tasks=5", `--quota-tenant: credentials of tenant "acme": the quota of tasks applies to tenants, not to credentials`},
 
 		{"worker run", "--queue=" + long, "--queue: queue has 257 bytes; at most 256 are allowed"},
 		{"worker run", "--queue=" + strings.Repeat("q,", 100) + "q", "--queue: there are 102 queues; 1 to 100 are allowed"},
@@ -71,6 +71,42 @@ func TestRefusedSettingsNameTheirFlags(t *testing.T) {
 		if begin, _, _ := strings.Cut(names[1], " "); !named[begin] {
 			t.Errorf("no error here begins with %q: nothing notices if the coordinator no longer says %q", begin, names[0])
 		}
+	}
+}
+
+// All wrong settings of serve are named at once, in the same order each time.
+func TestAllWrongSettingsAreNamed(t *testing.T) {
+	err := errorOfSettings(t, "serve",
+		"--quota=calls=0/s", "--quota=call=1/s", "--quota=sessions=many", "--quota-credential=frames=2000000/s", "--quota-credential=tasks=5",
+		"--quota-tenant=b.calls=2000000/s", "--quota-tenant=a.calls=2000000/s", "--quota-tenant=a.credential.tasks=5", "--quota-tenant=calls=1/s",
+		"--health-tenant=b.mem=5", "--health-tenant=a.missed=1", "--health-tenant=a.disk=5", "--health-tenant=a.cpu=5", "--health-tenant=mem=7",
+		"--health-mem=5", "--health-missed=1",
+		"--limit-batch=100000", "--task-token-ttl=5h", "--callback-url=there", "--max-connections=1", "--max-connections-of-address=2",
+		"--session-send-timeout=1ms", "--session-heartbeat-interval=1ms")
+	want := `--quota: call=1/s: unknown limit "call"; the limits are calls, submits, frames, sessions, streams, watches, waits, tasks
+--quota: calls=0/s: "0/s" is not a rate such as 500/s or 300/m, or 500/s:2000 with a burst
+--quota: sessions=many: "many" is not a whole number above 0
+--quota-credential: the quota of tasks applies to tenants, not to credentials
+--quota-credential: the quota of frames is 2e+06 a second; the range is one a day to 1000000 a second
+--quota-tenant: "calls" is not of the form TENANT.LIMIT, such as acme.calls
+--quota-tenant: tenant "a": the quota of calls is 2e+06 a second; the range is one a day to 1000000 a second
+--quota-tenant: tenant "b": the quota of calls is 2e+06 a second; the range is one a day to 1000000 a second
+--quota-tenant: credentials of tenant "a": the quota of tasks applies to tenants, not to credentials
+--health-tenant: a.cpu=5: unknown key "cpu"; the keys are mem, disk, missed and saturated-after
+--health-tenant: "mem" is not of the form TENANT.KEY, such as acme.mem
+--limit-batch: is 100000 tasks; the range is 1 to 10000
+--task-token-ttl: is 5h0m0s; the range is 1s to 2h0m0s
+--callback-url: "there" is not of the form http://HOST:PORT or https://HOST:PORT, of at most 256 bytes
+--max-connections, --max-connections-of-address: the limit of connections is 1, and 2 per address; each must be at least 1, and the limit per address at most the total
+--session-heartbeat-interval: is 1ms; the range is 100ms to 1h0m0s
+--session-send-timeout: is 1ms; the range is 1s to 1h0m0s
+--health-mem: is 5 %; it must be more than 5 %
+--health-missed: is 1; the range is 2 to 1000
+--health-tenant: tenant "a": the disk threshold is 5 %; it must be more than 5 %
+--health-tenant: tenant "a": the number of missed heartbeats is 1; the range is 2 to 1000
+--health-tenant: tenant "b": the memory threshold is 5 %; it must be more than 5 %`
+	if f, ok := errors.AsType[*failure](err); !ok || f.code != exitUsage || f.text != want {
+		t.Errorf("the error is\n%v\nwant\n%s", err, want)
 	}
 }
 

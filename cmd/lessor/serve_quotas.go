@@ -1,8 +1,12 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -73,55 +77,52 @@ func (f maxFlags) warnFewFiles(log *slog.Logger, files int) {
 const credentialKey = ".credential"
 
 func (f quotaFlags) read() (c quota.Config, err error) {
-	if c.Tenant, err = readQuotas("quota", f.Quota); err != nil {
-		return c, err
+	c = quota.Config{Tenants: map[string]quota.Limits{}, Credentials: map[string]quota.Limits{}}
+	// each flag is checked by itself: an error about all quotas would not say which flag is wrong
+	errs := []error{
+		inFlag("quota", readQuotas(&c.Tenant, f.Quota)), checkQuotas("quota", quota.Config{Tenant: c.Tenant}),
+		inFlag("quota-credential", readQuotas(&c.Credential, f.QuotaCredential)),
+		checkQuotas("quota-credential", quota.Config{Credential: c.Credential}),
 	}
-	if err = checkQuotas("quota", quota.Config{Tenant: c.Tenant}); err != nil {
-		return c, err
+	for _, name := range slices.Sorted(maps.Keys(f.QuotaTenant)) {
+		errs = append(errs, inFlag("quota-tenant", readQuotaTenant(&c, name, f.QuotaTenant[name])))
 	}
-	if c.Credential, err = readQuotas("quota-credential", f.QuotaCredential); err != nil {
-		return c, err
+	errs = append(errs, checkQuotas("quota-tenant", quota.Config{Tenants: c.Tenants, Credentials: c.Credentials}))
+	if err := errors.Join(errs...); err != nil {
+		return quota.Config{}, err
 	}
-	if err = checkQuotas("quota-credential", quota.Config{Credential: c.Credential}); err != nil {
-		return c, err
-	}
-	c.Tenants, c.Credentials = map[string]quota.Limits{}, map[string]quota.Limits{}
-	for name, value := range f.QuotaTenant {
-		at := max(strings.LastIndexByte(name, '.'), 0)
-		of := c.Tenants
-		tenant, each := strings.CutSuffix(name[:at], credentialKey)
-		if each {
-			of = c.Credentials
-		}
-		if tenant == "" {
-			return c, fail(exitUsage, "for example acme.calls=50/s",
-				"--quota-tenant: %q is not of the form TENANT.LIMIT", name)
-		}
-		l := of[tenant]
-		if err := setQuota(&l, name[at+1:], value); err != nil {
-			return c, fail(exitUsage, "", "--quota-tenant: %s=%s: %v", name, value, err)
-		}
-		of[tenant] = l
-	}
-	return c, checkQuotas("quota-tenant", quota.Config{Tenants: c.Tenants, Credentials: c.Credentials})
+	return c, nil
 }
 
-// checkQuotas checks what one flag has set: an error about all quotas would not say which flag is
-// wrong.
-func checkQuotas(flag string, c quota.Config) error {
-	if err := c.Validate(); err != nil {
-		return fail(exitUsage, "", "--%s: %v", flag, err)
+func checkQuotas(flag string, c quota.Config) error { return inFlag(flag, c.Validate()) }
+
+func readQuotas(l *quota.Limits, from map[string]string) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(from)) {
+		if err := setQuota(l, name, from[name]); err != nil {
+			errs = append(errs, fmt.Errorf("%s=%s: %w", name, from[name], err))
+		}
 	}
+	return errors.Join(errs...)
+}
+
+// readQuotaTenant reads a quota of one tenant, or of each credential of the tenant.
+func readQuotaTenant(c *quota.Config, name, value string) error {
+	at := max(strings.LastIndexByte(name, '.'), 0)
+	of := c.Tenants
+	tenant, each := strings.CutSuffix(name[:at], credentialKey)
+	if each {
+		of = c.Credentials
+	}
+	if tenant == "" {
+		return fmt.Errorf("%q is not of the form TENANT.LIMIT, such as acme.calls", name)
+	}
+	l := of[tenant]
+	if err := setQuota(&l, name[at+1:], value); err != nil {
+		return fmt.Errorf("%s=%s: %w", name, value, err)
+	}
+	of[tenant] = l
 	return nil
-}
-
-func readQuotas(flag string, from map[string]string) (l quota.Limits, err error) {
-	for name, value := range from {
-		if err := setQuota(&l, name, value); err != nil {
-			return l, fail(exitUsage, "", "--%s: %s=%s: %v", flag, name, value, err)
-		}
-	}
-	return l, nil
 }
 
 func setQuota(l *quota.Limits, name, value string) error {

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,19 +49,21 @@ func (s sessionFlags) with(h healthFlags) (session.Config, error) {
 // tenants parses the thresholds for single tenants.
 func (h healthFlags) tenants() (map[string]session.Thresholds, error) {
 	all := map[string]session.Thresholds{}
-	for name, value := range h.Tenant {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(h.Tenant)) {
 		at := strings.LastIndexByte(name, '.')
 		if at < 1 {
-			return nil, fail(exitUsage, "for example acme.mem=80",
-				"--health-tenant: %q is not of the form TENANT.KEY", name)
+			errs = append(errs, fmt.Errorf("%q is not of the form TENANT.KEY, such as acme.mem", name))
+			continue
 		}
 		t := all[name[:at]]
-		if err := setThreshold(&t, name[at+1:], value); err != nil {
-			return nil, fail(exitUsage, "", "--health-tenant: %s=%s: %v", name, value, err)
+		if err := setThreshold(&t, name[at+1:], h.Tenant[name]); err != nil {
+			errs = append(errs, fmt.Errorf("%s=%s: %w", name, h.Tenant[name], err))
+			continue
 		}
 		all[name[:at]] = t
 	}
-	return all, nil
+	return all, inFlag("health-tenant", errors.Join(errs...))
 }
 
 // setThreshold sets one threshold. It refuses 0, which in Thresholds means the default.

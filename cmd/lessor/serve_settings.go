@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
 	"strings"
 	"time"
@@ -56,19 +57,25 @@ func (c serveCmd) settings(log *slog.Logger) (cfg coordinator.Config, err error)
 		},
 		Connections: c.Max.connections(),
 	}
-	if cfg.Sessions, err = c.Session.with(c.Health); err != nil {
-		return cfg, err
-	}
-	if cfg.Quotas, err = c.Quotas.read(); err != nil {
-		return cfg, err
-	}
+	var ofSessions, ofQuotas error
+	cfg.Sessions, ofSessions = c.Session.with(c.Health)
+	cfg.Quotas, ofQuotas = c.Quotas.read()
 	if err = c.Access.apply(&cfg); err != nil {
 		return cfg, err
 	}
-	if err = cfg.Validate(); err != nil {
-		return cfg, fail(exitUsage, "", "%s", withFlags(err))
+	if err = errors.Join(ofQuotas, ofSessions, withFlags(cfg.Validate())); err != nil {
+		return cfg, fail(exitUsage, "", "%s", err)
 	}
 	return cfg, nil
+}
+
+// inFlag returns an error, which may have several lines, with the name of a flag before each line.
+func inFlag(flag string, err error) error {
+	if err == nil {
+		return nil
+	}
+	begin := "--" + flag + ": "
+	return errors.New(begin + strings.ReplaceAll(err.Error(), "\n", "\n"+begin))
 }
 
 // settingFlags are what the errors of coordinator.Config.Validate begin with, and the flags that
@@ -97,9 +104,11 @@ var settingFlags = [][2]string{
 	{"tenant ", "--health-tenant: tenant "}, // the flags of quotas are checked one by one
 }
 
-// withFlags returns the text of an error of coordinator.Config.Validate, with the flags that set
-// what is wrong.
-func withFlags(err error) string {
+// withFlags returns an error of coordinator.Config.Validate with the flags that set what is wrong.
+func withFlags(err error) error {
+	if err == nil {
+		return nil
+	}
 	lines := strings.Split(err.Error(), "\n")
 	for i, line := range lines {
 		for _, names := range settingFlags {
@@ -108,5 +117,5 @@ func withFlags(err error) string {
 			}
 		}
 	}
-	return strings.Join(lines, "\n")
+	return errors.New(strings.Join(lines, "\n"))
 }

@@ -43,15 +43,16 @@ func (c *Connections) Fill() {
 	c.HandshakesOfPeer = cmp.Or(c.HandshakesOfPeer, DefaultHandshakes)
 }
 
-// Validate returns an error if a number is out of its range.
+// Validate reports the numbers that are out of their range.
 func (c *Connections) Validate() error {
+	var errs []error
 	if c.Most < 1 || c.MostOfPeer < 1 || c.MostOfPeer > c.Most {
-		return fmt.Errorf("the limit of connections is %d, and %d per address; each must be at least 1, and the limit per address at most the total", c.Most, c.MostOfPeer)
+		errs = append(errs, fmt.Errorf("the limit of connections is %d, and %d per address; each must be at least 1, and the limit per address at most the total", c.Most, c.MostOfPeer))
 	}
 	if c.HandshakesOfPeer < 1 {
-		return fmt.Errorf("the limit of TLS handshakes per address is %d; it must be at least 1", c.HandshakesOfPeer)
+		errs = append(errs, fmt.Errorf("the limit of TLS handshakes per address is %d; it must be at least 1", c.HandshakesOfPeer))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // ConnLimiter limits open connections and the TLS handshakes under way. It is safe for concurrent

@@ -1,6 +1,11 @@
 package quota
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+)
 
 // Config says what tenants and credentials may use. The zero value has only limits that are far
 // beyond what a single user needs.
@@ -14,30 +19,26 @@ type Config struct {
 	Tenants, Credentials map[string]Limits
 }
 
-// Validate returns an error about the first limit that is out of its range.
+// Validate reports the limits that are out of their range.
 func (c *Config) Validate() error {
-	if c.Credential.Tasks != 0 {
-		return fmt.Errorf("the quota of tasks applies to tenants, not to credentials")
+	errs := slices.Concat(c.Credential.validateCredential(), c.Tenant.validate())
+	for _, tenant := range slices.Sorted(maps.Keys(c.Tenants)) {
+		own := c.Tenants[tenant]
+		errs = append(errs, under(fmt.Sprintf("tenant %q", tenant), own.validate())...)
 	}
-	for _, l := range []*Limits{&c.Tenant, &c.Credential} {
-		if err := l.validate(); err != nil {
-			return err
-		}
+	for _, tenant := range slices.Sorted(maps.Keys(c.Credentials)) {
+		own := c.Credentials[tenant]
+		errs = append(errs, under(fmt.Sprintf("credentials of tenant %q", tenant), own.validateCredential())...)
 	}
-	for tenant, l := range c.Tenants {
-		if err := l.validate(); err != nil {
-			return fmt.Errorf("tenant %q: %w", tenant, err)
-		}
+	return errors.Join(errs...)
+}
+
+// under says of errors what they are about.
+func under(what string, errs []error) []error {
+	for i, err := range errs {
+		errs[i] = fmt.Errorf("%s: %w", what, err)
 	}
-	for tenant, l := range c.Credentials {
-		if l.Tasks != 0 {
-			return fmt.Errorf("tenant %q: the quota of tasks applies to tenants, not to credentials", tenant)
-		}
-		if err := l.validate(); err != nil {
-			return fmt.Errorf("credentials of tenant %q: %w", tenant, err)
-		}
-	}
-	return nil
+	return errs
 }
 
 var (

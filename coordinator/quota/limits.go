@@ -2,6 +2,7 @@ package quota
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -125,21 +126,30 @@ const (
 	mostBurst = 1_000_000
 )
 
-func (l *Limits) validate() error {
+func (l *Limits) validate() (errs []error) {
 	for which := range Limit(numRates) {
 		r := l.rate(which)
 		if r.PerSecond != 0 && !math.IsInf(r.PerSecond, 1) && !(r.PerSecond >= leastRate && r.PerSecond <= mostRate) {
-			return fmt.Errorf("the quota of %v is %v a second; the range is one a day to %d a second",
-				which, r.PerSecond, mostRate)
+			errs = append(errs, fmt.Errorf("the quota of %v is %v a second; the range is one a day to %d a second",
+				which, r.PerSecond, mostRate))
 		}
 		if r.Burst > mostBurst || r.PerSecond == 0 && r.Burst != 0 {
-			return fmt.Errorf("the quota of %v has a burst of %d; the range is 1 to %d, and a burst needs a rate", which, r.Burst, mostBurst)
+			errs = append(errs, fmt.Errorf("the quota of %v has a burst of %d; the range is 1 to %d, and a burst needs a rate",
+				which, r.Burst, mostBurst))
 		}
 	}
 	for which := Limit(numRates); int(which) < numLimits; which++ {
 		if l.count(which) < 0 {
-			return fmt.Errorf("the quota of %v is %d; it must be at least 1", which, l.count(which))
+			errs = append(errs, fmt.Errorf("the quota of %v is %d; it must be at least 1", which, l.count(which)))
 		}
 	}
-	return nil
+	return errs
+}
+
+// validateCredential is validate for the limits of a credential.
+func (l *Limits) validateCredential() (errs []error) {
+	if l.Tasks != 0 {
+		errs = append(errs, errors.New("the quota of tasks applies to tenants, not to credentials"))
+	}
+	return append(errs, l.validate()...)
 }

@@ -2,7 +2,10 @@ package session
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -79,8 +82,9 @@ func (t Thresholds) or(others Thresholds) Thresholds {
 // health returns the thresholds for the workers of a tenant.
 func (c *Config) health(tenant string) Thresholds { return c.TenantHealth[tenant].or(c.Health) }
 
-// Validate reports the first setting that is out of its range, with the range.
+// Validate reports the settings that are out of their range, each with the range.
 func (c *Config) Validate() error {
+	var errs []error
 	for _, f := range []struct {
 		name             string
 		value, low, high time.Duration
@@ -91,35 +95,37 @@ func (c *Config) Validate() error {
 		{"resource wait", c.ResourceWait, time.Second, 24 * time.Hour},
 	} {
 		if f.value < f.low || f.value > f.high {
-			return fmt.Errorf("the %s of sessions is %v; the range is %v to %v", f.name, f.value, f.low, f.high)
+			errs = append(errs, fmt.Errorf("the %s of sessions is %v; the range is %v to %v", f.name, f.value, f.low, f.high))
 		}
 	}
-	if err := c.Health.validate(); err != nil {
-		return err
-	}
-	for tenant, t := range c.TenantHealth {
-		if err := t.or(c.Health).validate(); err != nil {
-			return fmt.Errorf("tenant %q: %w", tenant, err)
+	errs = append(errs, c.Health.validate()...)
+	for _, tenant := range slices.Sorted(maps.Keys(c.TenantHealth)) {
+		own := c.TenantHealth[tenant]
+		for _, err := range own.or(defaultThresholds()).validate() { // not c.Health, which is reported already
+			errs = append(errs, fmt.Errorf("tenant %q: %w", tenant, err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // lowerBy is how many percentage points a gauge must fall below its threshold before the worker
 // gets new work again.
 const lowerBy = 5
 
-func (t Thresholds) validate() error {
-	for name, pct := range map[string]float64{"memory": t.MemPct, "disk": t.DiskPct} {
-		if !(pct > lowerBy) { // also catches NaN
-			return fmt.Errorf("the %s threshold is %v %%; it must be more than %d %%", name, pct, lowerBy)
+func (t Thresholds) validate() (errs []error) {
+	for _, f := range []struct {
+		name string
+		pct  float64
+	}{{"memory", t.MemPct}, {"disk", t.DiskPct}} {
+		if !(f.pct > lowerBy) { // also catches NaN
+			errs = append(errs, fmt.Errorf("the %s threshold is %v %%; it must be more than %d %%", f.name, f.pct, lowerBy))
 		}
 	}
 	if t.Missed < 2 || t.Missed > 1000 {
-		return fmt.Errorf("the number of missed heartbeats is %d; the range is 2 to 1000", t.Missed)
+		errs = append(errs, fmt.Errorf("the number of missed heartbeats is %d; the range is 2 to 1000", t.Missed))
 	}
 	if t.SaturatedAfter < 0 || t.SaturatedAfter > 24*time.Hour {
-		return fmt.Errorf("the time until a worker is saturated is %v; the limit is 24h", t.SaturatedAfter)
+		errs = append(errs, fmt.Errorf("the time until a worker is saturated is %v; the limit is 24h", t.SaturatedAfter))
 	}
-	return nil
+	return errs
 }
