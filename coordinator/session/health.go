@@ -6,6 +6,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // workerHealth is the health of a worker according to its heartbeats (W9). Session.mu guards it.
@@ -230,5 +231,6 @@ func (h *workerHealth) reason(of lessorv1.WorkerHealth) string {
 }
 
 func fullText(name string, g gauge, limit float64) string {
-	return fmt.Sprintf("%s is %.4g: no new work at %g or more, until it falls to %g", name, g.pct, limit, limit-lowerBy)
+	return fmt.Sprintf("%s is %s: no new work at %s or more, until it falls to %s", name, words.Number(g.pct),
+		words.Number(limit), words.Number(limit-lowerBy))
 }

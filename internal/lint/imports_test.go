@@ -95,7 +95,7 @@ var arrows = map[string][]string{
 	// A session does not know who may open one, nor what else the edge serves.
 	"coordinator/session": {
 		"lease", "store", "gen", "coordinator/auth", "coordinator/convert", "coordinator/engine", "coordinator/quota", "coordinator/refusal",
-		"internal/turn", "internal/wire", anyModule,
+		"internal/turn", "internal/wire", "internal/words", anyModule,
 	},
 	// All errors of the edge and of what is behind it get their code here.
 	"coordinator/refusal": {"lease", "store", "gen", "internal/detail", "coordinator/auth", "coordinator/engine", "coordinator/quota", anyModule},
