@@ -245,6 +245,39 @@ func stop(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
+// A coordinator serves although it cannot print where: its disk is full, or the pipe is closed. The
+// log has the line.
+func TestServiceThatCannotPrint(t *testing.T) {
+	t.Parallel()
+	for name, out := range unwritable(t) {
+		t.Run(name, func(t *testing.T) {
+			var serve *exec.Cmd
+			lineOf(t, "a line cannot be printed", func(log *os.File) {
+				serve = startLessor(t, out, log, "serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--http", "")
+			})
+			stop(t, serve)
+		})
+	}
+}
+
+// unwritable returns outputs that cannot be written.
+func unwritable(t *testing.T) map[string]*os.File {
+	t.Helper()
+	reader, closed, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = reader.Close()
+	all := map[string]*os.File{"closed pipe": closed}
+	if full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0); err == nil { // only Linux has it
+		all["full disk"] = full
+	}
+	for _, out := range all {
+		t.Cleanup(func() { _ = out.Close() })
+	}
+	return all
+}
+
 // If nobody takes their logs, a coordinator and a worker do their work, and stop in order.
 func TestServiceWhoseLogNobodyTakes(t *testing.T) {
 	t.Parallel()

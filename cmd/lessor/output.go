@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -44,6 +45,14 @@ func (a *app) line(v any, text string) error {
 	}
 	_, err := fmt.Fprintln(a.out, printable(text))
 	return err
+}
+
+// announce prints a line of a process that goes on even if the line cannot be written, as on a full
+// disk or into a pipe that is closed: what it does matters more than who is told. The log says so.
+func (a *app) announce(log *slog.Logger, v any, text string) {
+	if err := a.line(v, text); err != nil {
+		log.Warn("a line cannot be printed; the process goes on", "error", err.Error(), "line", text)
+	}
 }
 
 // table prints rows in columns. The columns of later rows are at least as wide as those of rows

@@ -134,23 +134,15 @@ func (c serveCmd) Run(a *app) error {
 	})
 }
 
-// serveAnnounced serves, and meanwhile prints where: it serves even if nobody takes the output, but
-// not if that fails.
+// serveAnnounced serves, and meanwhile prints where: it serves even if nobody takes the output, or
+// that fails.
 func serveAnnounced(a *app, co *coordinator.Coordinator, grpcLis, httpLis net.Listener, log *slog.Logger) error {
-	ctx, stop := context.WithCancelCause(a.ctx)
-	defer stop(nil)
 	go func() {
 		at := addresses(grpcLis, httpLis)
 		tellReady(log, at.String())
-		if err := a.line(at, at.String()); err != nil {
-			stop(err)
-		}
+		a.announce(log, at, at.String())
 	}()
-	err := serveError(co.Serve(ctx, grpcLis, httpLis))
-	if err == nil && a.ctx.Err() == nil {
-		return context.Cause(ctx)
-	}
-	return err
+	return serveError(co.Serve(a.ctx, grpcLis, httpLis))
 }
 
 // listen opens a listener. A listener that is not on the loopback needs TLS and credentials (X1),
