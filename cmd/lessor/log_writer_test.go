@@ -245,16 +245,22 @@ func stop(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
-// A coordinator serves although it cannot print where: its disk is full, or the pipe is closed. The
-// log has the line.
+// A coordinator serves although it cannot print where, and a standby follows although it cannot
+// print whom: the disk is full, or the pipe is closed. The log has the line.
 func TestServiceThatCannotPrint(t *testing.T) {
 	t.Parallel()
 	for name, out := range unwritable(t) {
 		t.Run(name, func(t *testing.T) {
-			var serve *exec.Cmd
-			lineOf(t, "a line cannot be printed", func(log *os.File) {
+			var serve, follow *exec.Cmd
+			const cannot = "a line cannot be printed"
+			line := lineOf(t, cannot, func(log *os.File) {
 				serve = startLessor(t, out, log, "serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--http", "")
 			})
+			_, addr, _ := strings.Cut(strings.TrimRight(line, `"}`), "serving gRPC on ")
+			lineOf(t, cannot, func(log *os.File) {
+				follow = startLessor(t, out, log, "standby", "run", "--data", t.TempDir(), "--addr", addr)
+			})
+			stop(t, follow)
 			stop(t, serve)
 		})
 	}

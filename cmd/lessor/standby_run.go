@@ -83,14 +83,12 @@ func (c standbyRunCmd) Run(a *app) error {
 }
 
 // follow follows the coordinator until the command is stopped, and prints when the copy is
-// complete: it goes on even if nobody takes the output, but not if that fails.
+// complete: it goes on even if nobody takes the output, or that fails.
 func (c standbyRunCmd) follow(
 	a *app, cl *client, place *boltstore.Standby, httpLis net.Listener, log *slog.Logger,
 ) error {
 	host, _ := os.Hostname()
 	told := following{Coordinator: c.Addr, Data: c.Data, Name: cmp.Or(c.Name, host, "standby")}
-	ctx, stop := context.WithCancelCause(a.ctx)
-	defer stop(nil)
 	f := newFollower(cl.admin, told.Name, place, log)
 	if httpLis != nil {
 		defer servePages(httpLis, f.state.pages(), log)()
@@ -100,17 +98,11 @@ func (c standbyRunCmd) follow(
 		once.Do(func() {
 			go func() {
 				tellManager(log, "STATUS="+told.String())
-				if err := a.line(told, told.String()); err != nil {
-					stop(err)
-				}
+				a.announce(log, told, told.String())
 			}()
 		})
 	}
-	err := standbyError(told, cmp.Or(f.run(ctx), f.close()))
-	if err == nil && a.ctx.Err() == nil {
-		return context.Cause(ctx)
-	}
-	return err
+	return standbyError(told, cmp.Or(f.run(a.ctx), f.close()))
 }
 
 // standbyError returns the error for one with which following ended.
