@@ -37,7 +37,7 @@ func TestObjectOfALine(t *testing.T) {
 		},
 		`{"number":7}`: { // the error is that of an earlier attempt
 			Spec: spec("\xff"), State: lessorv1.TaskState_TASK_STATE_FAILED, Attempt: 2, Error: exit9,
-			Reason:  lessorv1.Reason_REASON_DEADLINE_EXCEEDED,
+			Reason:  lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT,
 			History: []*lessorv1.HistoryEvent{granted(1, 1000)},
 		},
 		`{"number":7,"text":"a"}`: {

@@ -149,9 +149,11 @@ func attemptTimedOut(t *lessorv1.Task) bool {
 		(t.GetSpec().GetDeadline() == nil || t.GetFinishedAt().AsTime().Before(t.GetSpec().GetDeadline().AsTime()))
 }
 
-// FailedByError reports whether the error of the last failed attempt is why the task has failed.
+// FailedByError reports whether the error of the last failed attempt is why the task has failed. An
+// attempt that took too long has an error, and the task a reason as well.
 func FailedByError(t *lessorv1.Task) bool {
-	return t.GetState() == lessorv1.TaskState_TASK_STATE_FAILED && t.GetReason() == lessorv1.Reason_REASON_UNSPECIFIED
+	return t.GetState() == lessorv1.TaskState_TASK_STATE_FAILED &&
+		(t.GetReason() == lessorv1.Reason_REASON_UNSPECIFIED || attemptTimedOut(t))
 }
 
 // ErrorMessage returns the message of the error of the last failed attempt. If the task has failed

@@ -111,6 +111,9 @@ func TestErrorOfATaskInAListIsThatOfItsState(t *testing.T) {
 			if got := Error(task); got != want {
 				t.Errorf("%v: got %q, want %q", task, got, want)
 			}
+			if timedOut := want != "DEADLINE_EXCEEDED"; FailedByError(task) != timedOut {
+				t.Errorf("%v: has failed by its error: %v", task, !timedOut)
+			}
 		}
 	}
 	stopped := &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_CANCELLED, Message: "stopped by a cancel"}

@@ -30,13 +30,14 @@ type TaskError struct {
 	// State is FAILED or CANCELLED; any other means that the task has not ended.
 	State lessorv1.TaskState
 	// Reason is why it ended without an outcome of a worker, for example at its deadline;
-	// unspecified otherwise.
+	// unspecified otherwise. DEADLINE_EXCEEDED is also that of a task whose last attempt took too
+	// long (attempt_timeout); then Category is TIMEOUT.
 	Reason lessorv1.Reason
 	// Category is the kind of the failure; unspecified if there is a Reason, except that it is
-	// CANCELLED for each task that is.
+	// CANCELLED for each task that is, and TIMEOUT if the last attempt took too long.
 	Category lessorv1.ErrorCategory
-	// Message is what the worker said about the failure, or why somebody cancelled the task; may be
-	// empty.
+	// Message is what the worker said about the failure, how long the last attempt could take, or
+	// why somebody cancelled the task; may be empty.
 	Message string
 }
 

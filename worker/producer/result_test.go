@@ -3,6 +3,9 @@ package producer_test
 import (
 	"errors"
 	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/worker/producer"
@@ -10,9 +13,13 @@ import (
 
 // Only a COMPLETED task has a result. The error of any other says why: what the worker said if the
 // task failed by that, the reason if it ended for one, and why somebody cancelled it. The error of
-// an earlier attempt is not why.
+// an earlier attempt is not why, but that of a last attempt that took too long is, and tells that
+// from a deadline that passed.
 func TestResult(t *testing.T) {
 	earlier := &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE, Message: "boom"}
+	tooLong := &lessorv1.TaskError{
+		Category: lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT, Message: "attempt_timeout of 10s passed",
+	}
 	for want, task := range map[string]*lessorv1.Task{
 		"": {State: lessorv1.TaskState_TASK_STATE_COMPLETED, Output: []byte("out"), Error: earlier},
 		"task t is FAILED: USER_CODE: boom": {
@@ -20,7 +27,12 @@ func TestResult(t *testing.T) {
 		},
 		"task t is FAILED: DEADLINE_EXCEEDED": {
 			TaskId: "t", State: lessorv1.TaskState_TASK_STATE_FAILED, Reason: lessorv1.Reason_REASON_DEADLINE_EXCEEDED,
-			Error: earlier,
+			Error: earlier, Spec: &lessorv1.TaskSpec{Deadline: timestamppb.New(time.Unix(7, 0))},
+			FinishedAt: timestamppb.New(time.Unix(7, 0)),
+		},
+		"task t is FAILED: DEADLINE_EXCEEDED: attempt_timeout of 10s passed": {
+			TaskId: "t", State: lessorv1.TaskState_TASK_STATE_FAILED, Reason: lessorv1.Reason_REASON_DEADLINE_EXCEEDED,
+			Error: tooLong,
 		},
 		"task t is CANCELLED: not needed": {
 			TaskId: "t", State: lessorv1.TaskState_TASK_STATE_CANCELLED, CancelReason: "not needed", Error: earlier,
@@ -37,6 +49,9 @@ func TestResult(t *testing.T) {
 		failed, ok := errors.AsType[*producer.TaskError](err)
 		if !ok || failed.Error() != want || failed.State != task.GetState() || failed.Reason != task.GetReason() || output != nil {
 			t.Errorf("Result = %q, %v; want %q", output, err, want)
+		}
+		if timedOut := failed.Category == tooLong.GetCategory(); timedOut != (task.GetError() == tooLong) {
+			t.Errorf("%s has category %v", want, failed.Category)
 		}
 	}
 }
