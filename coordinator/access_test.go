@@ -199,6 +199,41 @@ func TestTokensBelongToTheirTenant(t *testing.T) {
 	})
 }
 
+// If callers need a token and no tenant has a valid one, the log of the start says so and what to
+// do, unless they may have client certificates.
+func TestCredentialsWithoutAToken(t *testing.T) {
+	accepts := &tls.Config{MinVersion: tls.VersionTLS12, ClientCAs: x509.NewCertPool()}
+	for name, tt := range map[string]struct {
+		issue bool
+		after time.Duration // from the issue of the token to the start
+		cfg   coordinator.Config
+		warns bool
+	}{
+		"none":           {false, 0, coordinator.Config{Auth: &gate.Auth{}}, true},
+		"expired":        {true, time.Hour, coordinator.Config{Auth: &gate.Auth{}}, true},
+		"one":            {true, 0, coordinator.Config{Auth: &gate.Auth{}}, false},
+		"certificates":   {false, 0, coordinator.Config{Auth: &gate.Auth{}, TLS: accepts}, false},
+		"no credentials": {false, 0, coordinator.Config{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := memstore.New()
+			wiretest.ServeWith(t, st, coordinator.Config{Auth: &gate.Auth{}}, func(t *testing.T, r *wiretest.Rig) {
+				if tt.issue {
+					r.Issue(t, "acme", auth.Viewer)
+				}
+				r.Close(t)
+				time.Sleep(tt.after)
+				r = wiretest.NewWith(t, st, tt.cfg)
+				synctest.Wait()
+				if log := r.Log.String(); strings.Contains(log, "no token is valid") != tt.warns {
+					t.Errorf("want a warning: %v; the log has\n%s", tt.warns, log)
+				}
+				r.Close(t)
+			})
+		})
+	}
+}
+
 // If no operator of the host tenant has a valid token, as when its name is misspelled, the log of
 // the start says so and what to do. With client certificates, which are not known before they are
 // shown, it is no warning.

@@ -111,6 +111,22 @@ func (c *Coordinator) warnIfOpen(ctx context.Context, listen net.Addr) {
 		"tenant", gate.DefaultTenant, "listen", listen.String())
 }
 
+// warnIfTokenless says in the log that callers need a token and that none is valid, if so. Only an
+// operator issues tokens while the coordinator runs, so this does not change by itself.
+func (c *Coordinator) warnIfTokenless() {
+	if c.gate.Open() || c.takesCertificates() || c.gate.Keyring().AnyValid(time.Now()) {
+		return
+	}
+	c.cfg.Logger.Warn("credentials are required and no token is valid, so every caller is refused. " +
+		"Stop the coordinator, and run lessor token create --data DIR --tenant NAME --role operator --subject NAME --out FILE")
+}
+
+// takesCertificates reports whether client certificates are credentials.
+func (c *Coordinator) takesCertificates() bool {
+	current := currentTLS(c.cfg.TLS)
+	return current != nil && current.ClientCAs != nil
+}
+
 // warnIfHostless says in the log that no operator of the host tenant has a valid token, if so: its
 // name may be misspelled. While the coordinator runs, only an operator of a tenant issues tokens of
 // it, so this does not change by itself. Whether there is a client certificate is not known before
@@ -121,7 +137,7 @@ func (c *Coordinator) warnIfHostless() {
 		return
 	}
 	log := c.cfg.Logger.With("host_tenant", host)
-	if current := currentTLS(c.cfg.TLS); current != nil && current.ClientCAs != nil {
+	if c.takesCertificates() {
 		log.Info("no operator of the host tenant has a valid token, so only one with a client certificate can take backups", "names", "lessor://"+host+"/operator/SUBJECT")
 		return
 	}

@@ -30,6 +30,7 @@ const (
 // start, which reads the disk, can find out what was committed. Serve may be called only once.
 func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) error {
 	c.warnIfOpen(ctx, grpcLis.Addr())
+	c.warnIfTokenless()
 	c.warnIfHostless()
 	grpcLis = c.connLimiter.Listener(grpcLis)
 	scheme := "http"

@@ -133,7 +133,7 @@ var neverSent = []string{
 
 // The hints for a credential that is missing or not valid, and for one that may not do this.
 const (
-	hintCredential = `set a valid one with --token-file, $LESSOR_TOKEN or --tls-cert; an operator issues one with "lessor token create"`
+	hintCredential = `set a valid one with --token-file, $LESSOR_TOKEN or --tls-cert; an operator issues one with "lessor token create", and the first one of a tenant is made with its --data while the coordinator is stopped`
 	hintRole       = "use a credential that allows it"
 )
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -110,7 +111,7 @@ func (c tokenCreateCmd) create(a *app) (made *lessorv1.CreateTokenResponse, err 
 			})
 			return err
 		})
-		return made, err
+		return made, sayWhoIssues(err)
 	}
 	// the coordinator would issue another token than the one asked for, wherever that was written:
 	// so not refuseIdle
@@ -127,6 +128,16 @@ func (c tokenCreateCmd) create(a *app) (made *lessorv1.CreateTokenResponse, err 
 		return err
 	})
 	return made, err
+}
+
+// sayWhoIssues says, if a coordinator has the store open, which tokens need it stopped.
+func sayWhoIssues(err error) error {
+	f, ok := errors.AsType[*failure](err)
+	if !ok || f.hint != hintInUse {
+		return err
+	}
+	return fail(f.code, "for the first token of a tenant, stop the coordinator; an operator of the tenant gets the others "+
+		"from it while it runs, with --addr and --token-file instead of --data", "%s", f.text)
 }
 
 // tokenListCmd is lessor token list.

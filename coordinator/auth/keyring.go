@@ -253,6 +253,11 @@ func (k *Keyring) Valid(tenant string, now time.Time) (n int) {
 	return n
 }
 
+// AnyValid reports whether a token of any tenant is valid.
+func (k *Keyring) AnyValid(now time.Time) bool {
+	return slices.ContainsFunc(k.Tenants(), func(tenant string) bool { return k.Valid(tenant, now) > 0 })
+}
+
 // HasOperator reports whether a token of an operator of a tenant is valid.
 func (k *Keyring) HasOperator(tenant string, now time.Time) bool {
 	k.mu.RLock()
