@@ -65,6 +65,26 @@ func TestHandshakeAuth(t *testing.T) {
 	})
 }
 
+// A worker that does not know its tenant states "default", and is told the right one. That is
+// no matter for the log; another tenant is, since it was set.
+func TestWorkerThatDoesNotKnowItsTenant(t *testing.T) {
+	for stated, logged := range map[string]bool{gate.DefaultTenant: false, "amce": true} {
+		wiretest.WithAuth(t, gate.Auth{}, func(t *testing.T, r *wiretest.Rig) {
+			token, _ := r.Issue(t, "acme", auth.Worker)
+			worker := r.WithToken(token).OpenStream(t, "w")
+			m := worker.NewFrame(nil)
+			wiretest.SetPayload(m, wiretest.HandshakeOf("w"))
+			m.Tenant = stated
+			worker.WantError(worker.SendFrame(m), refusal.CodeDenied, `it must be "acme"`)
+			_ = worker.WaitForEnd()
+			synctest.Wait()
+			if log := r.Log.String(); strings.Contains(log, `"level":"INFO","msg":"a worker was told`) != logged {
+				t.Errorf("%s: want a line: %v; the log has\n%s", stated, logged, log)
+			}
+		})
+	}
+}
+
 // W2, X1, X3: a worker with a client certificate may state the mode MTLS in its handshake, and may
 // repeat the token that came with the call. If the certificate is revoked, the session and further
 // calls are refused although their token is valid.

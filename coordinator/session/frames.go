@@ -114,6 +114,10 @@ func (ss *Session) checkIDs(f *Frame) (problem string) {
 
 func unreadable(err error) string { return "the frame cannot be read: " + err.Error() }
 
+// unknownTenant is what workers state that do not know their tenant: the only one of a coordinator
+// that requires no credentials.
+const unknownTenant = "default"
+
 // envelope checks the tenant and the sender of a frame. The first frame binds its stream to them.
 // It returns what is wrong, and what to do about it.
 func (ss *Session) envelope(f *Frame) (why, remedy string) {
@@ -124,7 +128,11 @@ func (ss *Session) envelope(f *Frame) (why, remedy string) {
 	if t := m.GetTenant(); t != ss.who.Tenant && (first || t != "") {
 		if first && t != "" {
 			ss.asksTenant.Store(true)
-			ss.log.Info("a worker was told the tenant of its credential, since it has stated another one",
+			level := slog.LevelInfo
+			if t == unknownTenant { // nothing is wrong with the worker
+				level = slog.LevelDebug
+			}
+			ss.log.Log(ss.stream.Context(), level, "a worker was told the tenant of its credential, since it has stated another one",
 				"stated", lease.Clip(t, maxWords))
 		}
 		return fmt.Sprintf("tenant: is %q; it must be %q, the tenant of the caller",
