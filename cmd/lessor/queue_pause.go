@@ -22,10 +22,12 @@ type queuePauseCmd struct {
 
 // Help is shown below the flags.
 func (queuePauseCmd) Help() string {
-	return `Tasks still can be submitted, and workers that hold tasks finish them.
+	return `Tasks still can be submitted, and workers that hold tasks finish them. The queues must exist; queue update NAME --pause creates one
+that is paused.
 
-Example:
-  lessor queue pause mail`
+Examples:
+  lessor queue pause mail
+  lessor queue update tonight --pause`
 }
 
 func (c queuePauseCmd) Run(a *app) error { return c.setPaused(a, c.remote, true) }

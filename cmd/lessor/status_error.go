@@ -164,7 +164,7 @@ func missingHint(s *status.Status) string {
 	case "TASK_NOT_FOUND":
 		return `"lessor task list" shows the tasks of a workspace; ended tasks are deleted after their retention`
 	case "QUEUE_NOT_FOUND":
-		return `"lessor queue list" shows the queues of a workspace; a queue exists from its first task or update on, until its last task is removed`
+		return `"lessor queue list" shows the queues of a workspace; a queue exists from its first task or update on, until its last task is removed; "lessor queue update NAME --pause" creates one that is paused`
 	case "WORKER_NOT_FOUND":
 		return `"lessor worker list" shows who is connected`
 	case "AUTH_NOT_FOUND":
