@@ -92,7 +92,7 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 		"client's own, cut off": {
 			status.Error(codes.Unavailable, shaking+`write tcp 127.0.0.1:2->127.0.0.1:1: write: broken pipe"`), 3,
 			"error: cannot reach the coordinator: write tcp 127.0.0.1:2->127.0.0.1:1: write: broken pipe\n" +
-				"hint: " + hintCut + "\n",
+				"hint: " + hintShook + "\n",
 		},
 		"client's own, cut late": {
 			status.Error(codes.Unavailable, `write tcp 127.0.0.1:2->127.0.0.1:1: write: broken pipe`), 3,
@@ -131,13 +131,20 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 			status.Error(codes.Unavailable,
 				`connection error: desc = "error reading server preface: read tcp 127.0.0.1:2->127.0.0.1:1: read: connection reset by peer"`), 3,
 			"error: cannot reach the coordinator: read tcp 127.0.0.1:2->127.0.0.1:1: read: connection reset by peer\n" +
-				"hint: if it requires TLS, set --tls-ca to its authority; with --tls-cert, it may have refused that certificate: the authority must be in the " +
-				"coordinator's --tls-client-ca. Or too many connections may be open, in total or from this address (serve --max-connections, " +
-				"--max-connections-of-address). The log of the coordinator tells. Otherwise it was stopped, or something in between cuts connections\n",
+				"hint: it was stopped, or something in between cuts connections. Or too many connections may be open, in total or from this address " +
+				"(serve --max-connections, --max-connections-of-address). If it requires TLS, set --tls-ca to its authority; with --tls-cert, it may have " +
+				"refused that certificate: the authority must be in the coordinator's --tls-client-ca. The log of the coordinator tells\n",
 		},
 		"too many connections with TLS": {
 			status.Error(codes.Unavailable, shaking+`EOF"`), 3,
-			"error: cannot reach the coordinator: EOF\nhint: " + hintCut + "\n",
+			"error: cannot reach the coordinator: EOF\nhint: it was stopped, or something in between cuts connections. Or " + hintFull +
+				". Or, with --tls-cert, it may have refused that certificate: the authority must be in the coordinator's --tls-client-ca. " +
+				"The log of the coordinator tells\n",
+		},
+		"killed": { // TLS is no matter for a connection that had worked
+			status.Error(codes.Unavailable, "error reading from server: read tcp 127.0.0.1:2->127.0.0.1:1: read: connection reset by peer"), 3,
+			"error: cannot reach the coordinator: error reading from server: read tcp 127.0.0.1:2->127.0.0.1:1: read: connection reset by peer\n" +
+				"hint: it was stopped, or something in between cuts connections; the log of the coordinator tells\n",
 		},
 		"HTTP there": {
 			status.Error(codes.Unavailable,

@@ -254,9 +254,17 @@ func endOfQuoted(s string) string { return strings.ReplaceAll(strings.TrimSuffix
 
 const (
 	hintFull = "too many connections may be open, in total or from this address (serve --max-connections, --max-connections-of-address)"
-	hintCut  = "if it requires TLS, set --tls-ca to its authority; with --tls-cert, it may have refused that certificate: the authority must be in the coordinator's " +
-		"--tls-client-ca. Or " + hintFull + ". The log of the coordinator tells. Otherwise it was stopped, or something in between cuts connections"
+	hintCert = "with --tls-cert, it may have refused that certificate: the authority must be in the coordinator's --tls-client-ca"
+	// The hints for a connection that was cut: once it had worked, in the handshake of TLS, and
+	// before anything is known.
+	hintLost  = "it was stopped, or something in between cuts connections; the log of the coordinator tells"
+	hintShook = "it was stopped, or something in between cuts connections. Or " + hintFull + ". Or, " + hintCert + ". The log of the coordinator tells"
+	hintCut   = "it was stopped, or something in between cuts connections. Or " + hintFull + ". If it requires TLS, set --tls-ca to its authority; " + hintCert +
+		". The log of the coordinator tells"
 )
+
+// readFailed is what gRPC says of a connection that had worked: the coordinator had spoken.
+const readFailed = "error reading from server: "
 
 // dialProblem returns the part of gRPC's nested message about a failed connection that helps the
 // user, and a hint what to do.
@@ -271,6 +279,8 @@ func dialProblem(message string) (problem, hint string) {
 	cut := strings.Contains(message, "broken pipe") ||
 		strings.Contains(message, "connection reset by peer") || handshake == "EOF"
 	switch {
+	case strings.Contains(message, readFailed):
+		return message, hintLost
 	case strings.HasSuffix(handshake, "deadline exceeded"),
 		strings.Contains(message, "server preface") && strings.Contains(message, "use of closed network connection"):
 		return "the server at that address accepts connections but does not answer",
@@ -286,11 +296,13 @@ func dialProblem(message string) (problem, hint string) {
 		return handshake, "replace the certificate of the coordinator (serve --tls-cert), unless the clock of this machine is wrong"
 	case strings.Contains(handshake, "x509: "):
 		return handshake, "set --tls-ca to the authority of its certificate; the certificate must be valid for the host of --addr"
+	case cut && handshake != "":
+		return handshake, hintShook
 	case cut:
 		// As often after a call without TLS. And with TLS 1.3, a refusal of the certificate comes
 		// after the handshake of the client, and may be lost when the connection ends.
 		_, preface, _ := strings.Cut(message, "server preface: ")
-		return cmp.Or(handshake, endOfQuoted(preface), message), hintCut
+		return cmp.Or(endOfQuoted(preface), message), hintCut
 	case handshake != "":
 		return handshake, running
 	case strings.Contains(message, "remote error: tls: expired certificate"):
