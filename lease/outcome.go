@@ -49,8 +49,8 @@ func (s *step) start() Answer {
 }
 
 // begin records the start of an attempt, once. It never ends a task whose cancel came first: the
-// worker did not ask whether it might begin. From a report that closes an attempt without a Start it
-// is only for the history, because a report needs no Start (V19).
+// worker did not ask whether it might begin. From a report that closes an attempt without a Start,
+// it is only for the history, because a report needs no Start (V19).
 func (s *step) begin() {
 	if s.task.Lease.StartedAt != 0 {
 		return
