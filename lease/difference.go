@@ -10,7 +10,8 @@ import (
 // differing names the fields in which a spec differs from that of a task with the same idempotency
 // key, for the words of the refusal (T1). Both specs have their defaults by now. So it does not
 // name a field of which one spec has written out the default, and none if that is all; and of the
-// retry policy it looks only at what the new spec sets, because the queue may have set the rest.
+// retry policy it looks only at what the new spec sets, because the queue may have set the rest. A
+// heartbeat time that was derived from the other one is named with it.
 func (s *step) differing(task *Task, spec *Spec) []string {
 	old := task.Spec
 	var names []string

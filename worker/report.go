@@ -38,8 +38,8 @@ func (r *report) isOutcome() bool { return r.item.GetStart() == nil }
 
 // obsolete reports whether r must not be sent any more: its attempt has ended; or r is a Start, and
 // the attempt has lapsed, which a Start would renew, or has an outcome, which says when the attempt
-// began, or was asked to stop. In the last case a first Start would end the lease (T7), and with
-// that the grace to stop.
+// began, or was asked to stop. In the last case an older coordinator, which does not know begun,
+// would end the lease at a first Start (T7), and with that the grace to stop.
 func (r *report) obsolete() bool {
 	return r.a.phase == over || (!r.isOutcome() && (r.a.phase != executing || r.a.cancelled != nil))
 }

@@ -51,7 +51,7 @@ func (a *app) line(v any, text string) error {
 // disk or into a pipe that is closed: what it does matters more than who is told. The log says so.
 func (a *app) announce(log *slog.Logger, v any, text string) {
 	if err := a.line(v, text); err != nil {
-		log.Warn("a line cannot be printed; the process goes on", "error", err.Error(), "line", text)
+		log.Error("a line cannot be printed; the process goes on", "error", err.Error(), "line", text)
 	}
 }
 

@@ -80,10 +80,11 @@ func (f quotaFlags) read() (c quota.Config, err error) {
 	c = quota.Config{Tenants: map[string]quota.Limits{}, Credentials: map[string]quota.Limits{}}
 	// each flag is checked by itself: an error about all quotas would not say which flag is wrong
 	errs := []error{
-		inFlag("quota", readQuotas(&c.Tenant, f.Quota)), checkQuotas("quota", quota.Config{Tenant: c.Tenant}),
+		inFlag("quota", readQuotas(&c.Tenant, f.Quota)),
 		inFlag("quota-credential", readQuotas(&c.Credential, f.QuotaCredential)),
-		checkQuotas("quota-credential", quota.Config{Credential: c.Credential}),
 	}
+	errs = append(errs, checkQuotas("quota", quota.Config{Tenant: c.Tenant}),
+		checkQuotas("quota-credential", quota.Config{Credential: c.Credential}))
 	for _, name := range slices.Sorted(maps.Keys(f.QuotaTenant)) {
 		errs = append(errs, inFlag("quota-tenant", readQuotaTenant(&c, name, f.QuotaTenant[name])))
 	}

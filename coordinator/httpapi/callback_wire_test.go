@@ -178,6 +178,20 @@ func TestCompletedCallbackThatSaysWhenItBegan(t *testing.T) {
 	})
 }
 
+// T7: a started callback that says that the work has begun is not turned away by a cancel that came
+// before it: the worker has the grace, and what it reports counts.
+func TestStartedCallbackOfWhatHasBegun(t *testing.T) {
+	t.Attr("rules", "T7")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		w := r.Web(t)
+		r.Submit(t, nil)
+		a := r.Lease(t)
+		r.Cancel(t, a)
+		w.Callback("started", a, `, "begun": true`).Want(t, http.StatusOK, "shouldCancel", true)
+		w.Callback("completed", a, succeeded).Want(t, http.StatusOK, "taskState", "COMPLETED")
+	})
+}
+
 // leaseEnding is a way in which a lease ends. status and want are what later callbacks must be
 // answered.
 type leaseEnding struct {

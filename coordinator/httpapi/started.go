@@ -11,6 +11,7 @@ import (
 type startedRequest struct {
 	claim
 	StartedAt instant `json:"startedAt"`
+	Begun     bool    `json:"begun"`
 }
 
 // started answers POST /v1/tasks/{task_id}/started.
@@ -26,5 +27,6 @@ func (a *api) started(w http.ResponseWriter, r *http.Request, h Holder) *problem
 		WorkerId:    m.WorkerID,
 		Traceparent: m.Traceparent,
 		StartedAt:   stamp(m.StartedAt),
+		Begun:       m.Begun,
 	}, func(v *lessorv1.StartResponse) any { return aliveOf(v) })
 }

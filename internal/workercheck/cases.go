@@ -81,7 +81,7 @@ var cases = []testCase{
 	{
 		name:     "cancel-early",
 		rules:    "K2 T7",
-		expected: "does not begin what was cancelled before its start, and takes other work",
+		expected: "does not begin what was cancelled before its start, or stops it if it had begun, and takes other work",
 		starts:   true,
 		run:      cancelEarly,
 	},

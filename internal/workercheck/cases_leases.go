@@ -17,6 +17,11 @@ func cancel(r *rig) error {
 	if err := r.cancelTask(a.task); err != nil {
 		return err
 	}
+	return r.stops(a)
+}
+
+// stops checks that the worker stops the work that was cancelled.
+func (r *rig) stops(a *attempt) error {
 	w, err := r.decided(a.task, func(a *attempt) bool { return !a.lost.IsZero() })
 	switch {
 	case err != nil:
@@ -64,11 +69,11 @@ func cancelUnheard(r *rig) error {
 }
 
 func cancelEarly(r *rig) error {
-	var early atomic.Pointer[attempt]
-	var failed error
+	var early atomic.Pointer[word]
+	cancelled := make(chan error, 1)
 	r.set(faults{hear: func(w *word) fate {
-		if w.kind == start && early.CompareAndSwap(nil, w.attempt) {
-			failed = r.cancelTask(w.attempt.task)
+		if w.kind == start && early.CompareAndSwap(nil, w) {
+			cancelled <- r.cancelTask(w.attempt.task)
 		}
 		return pass
 	}})
@@ -76,15 +81,19 @@ func cancelEarly(r *rig) error {
 	if _, err := r.submit(r.cfg.Long); err != nil {
 		return err
 	}
-	var a *attempt
+	var first *word
 	if err := r.await("it reported no start", func() bool {
-		a = early.Load()
-		return a != nil && !a.lost.IsZero()
+		first = early.Load()
+		return first != nil && (first.content == begun || !first.attempt.lost.IsZero())
 	}); err != nil {
 		return err
 	}
-	if failed != nil {
-		return failed
+	if err := <-cancelled; err != nil {
+		return err
+	}
+	a := first.attempt
+	if first.content == begun {
+		return r.stops(a)
 	}
 	if err := r.quiet(a, r.rec.gone(a), "it was told not to begin"); err != nil {
 		return err

@@ -30,7 +30,7 @@ type word struct {
 	kind    kind
 	attempt *attempt
 	at      time.Time
-	content string // equal for two reports that are the same (V13)
+	content string // equal for two reports that are the same (V13); of a start, begun or empty
 	// category is that of a fail.
 	category string
 
@@ -39,6 +39,9 @@ type word struct {
 	told    time.Time // when it had the verdict, or would have had it
 	lost    bool      // the worker did not get the answer
 }
+
+// begun is the content of a start that does not ask whether the work may begin.
+const begun = "begun"
 
 func (w *word) String() string {
 	s := fmt.Sprintf("%s of %s", w.kind, w.attempt)

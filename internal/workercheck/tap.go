@@ -361,6 +361,9 @@ func (c *call) hearReport(m report, by way) error {
 func describe(m report) (k kind, content, category string) {
 	switch m := m.(type) {
 	case *lessorv1.StartRequest:
+		if m.GetBegun() {
+			return start, begun, ""
+		}
 		return start, "", ""
 	case *lessorv1.HeartbeatRequest:
 		return heartbeat, "", ""

@@ -166,6 +166,9 @@ func (t *webTap) listen(r *http.Request, body []byte) (*word, []byte) {
 func describeJSON(said string, fields map[string]json.RawMessage) (k kind, content, category string) {
 	switch said {
 	case "started":
+		if string(fields["begun"]) == "true" {
+			return start, begun, ""
+		}
 		return start, "", ""
 	case "heartbeat":
 		return heartbeat, "", ""

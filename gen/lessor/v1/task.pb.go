@@ -32,7 +32,7 @@ const (
 //	time               SCHEDULED -> READY; READY -> FAILED (start_timeout); SCHEDULED, READY -> FAILED (deadline, resource_refs.expires_at)
 //	coordinator grant  READY -> LEASED
 //	worker gone        READY -> FAILED (resource_refs)
-//	worker Start       LEASED -> RUNNING; CANCELLING -> CANCELLED (the first Start)
+//	worker Start       LEASED -> RUNNING; CANCELLING -> CANCELLED (the first Start without begun)
 //	worker Complete    LEASED, RUNNING, CANCELLING -> COMPLETED
 //	worker Fail        LEASED, RUNNING -> SCHEDULED (retry) or FAILED; CANCELLING -> CANCELLED
 //	worker Release     LEASED, RUNNING -> READY or SCHEDULED; CANCELLING -> CANCELLED
