@@ -19,6 +19,9 @@ import (
 // DefaultAudience is the audience of tokens if none is configured.
 const DefaultAudience = "lessor"
 
+// DefaultTenant is the tenant of every caller if no credentials are required.
+const DefaultTenant = "default"
+
 // Identity says who a credential speaks for, and until when.
 type Identity struct {
 	Tenant     string

@@ -11,7 +11,7 @@ import (
 
 // Names for callers who show no credential.
 const (
-	DefaultTenant = "default" // tenant of every caller if no credentials are required
+	DefaultTenant = auth.DefaultTenant // tenant of every caller if no credentials are required
 	anonymous     = "anonymous"
 )
 

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
@@ -114,10 +115,6 @@ func (ss *Session) checkIDs(f *Frame) (problem string) {
 
 func unreadable(err error) string { return "the frame cannot be read: " + err.Error() }
 
-// unknownTenant is what workers state that do not know their tenant: the only one of a coordinator
-// that requires no credentials.
-const unknownTenant = "default"
-
 // envelope checks the tenant and the sender of a frame. The first frame binds its stream to them.
 // It returns what is wrong, and what to do about it.
 func (ss *Session) envelope(f *Frame) (why, remedy string) {
@@ -129,7 +126,7 @@ func (ss *Session) envelope(f *Frame) (why, remedy string) {
 		if first && t != "" {
 			ss.asksTenant.Store(true)
 			level := slog.LevelInfo
-			if t == unknownTenant { // nothing is wrong with the worker
+			if t == auth.DefaultTenant { // what a worker states that does not know its tenant
 				level = slog.LevelDebug
 			}
 			ss.log.Log(ss.stream.Context(), level, "a worker was told the tenant of its credential, since it has stated another one",
