@@ -36,12 +36,16 @@ type failure struct {
 	code int
 	text string // one line, lower case; several for several bad fields
 	hint string // what to do about it; may be empty
+	// cause is the error that the format wraps with %w, if any.
+	cause error
 }
 
 func (f *failure) Error() string { return f.text }
+func (f *failure) Unwrap() error { return f.cause }
 
 func fail(code int, hint, format string, args ...any) *failure {
-	return &failure{code: code, text: fmt.Sprintf(format, args...), hint: hint}
+	err := fmt.Errorf(format, args...)
+	return &failure{code: code, text: err.Error(), hint: hint, cause: errors.Unwrap(err)}
 }
 
 // report tells the user about err and returns the exit code.

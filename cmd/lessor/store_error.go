@@ -15,8 +15,6 @@ import (
 
 const hintDamaged = "keep it; lessor verify lists what is damaged; restore a backup, or make a new store of everything that can be read with lessor salvage"
 
-const hintInUse = "only one process can use a data directory; stop the other one or choose another directory"
-
 const (
 	hintOpenFiles    = "raise the limit of open files: ulimit -n, or LimitNOFILE of systemd"
 	hintAddressSpace = "raise the limit of address space to at least 4 GiB more than the store has: ulimit -v, or LimitAS of systemd"
@@ -67,7 +65,7 @@ func storeError(dir string, err error) error {
 		hint := "put " + lost.File + " back, or restore a backup into another directory; remove " + strings.Join(lost.Left, " and ") + " to begin with an empty store"
 		return fail(exitCannotStart, hint, "%v", lost)
 	case errors.As(err, &inUse):
-		return fail(exitCannotStart, hintInUse, "%v", inUse)
+		return fail(exitCannotStart, "only one process can use a data directory; stop the other one or choose another directory", "%w", inUse)
 	case errors.As(err, &newer):
 		return fail(exitCannotStart, "it was not changed; start the version of lessor that wrote it, or a newer one", "%v", newer)
 	case errors.As(err, &torn):

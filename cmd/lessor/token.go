@@ -16,6 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/words"
+	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
 )
 
@@ -132,12 +133,11 @@ func (c tokenCreateCmd) create(a *app) (made *lessorv1.CreateTokenResponse, err 
 
 // sayWhoIssues says, if a coordinator has the store open, which tokens need it stopped.
 func sayWhoIssues(err error) error {
-	f, ok := errors.AsType[*failure](err)
-	if !ok || f.hint != hintInUse {
+	if _, inUse := errors.AsType[*store.InUseError](err); !inUse {
 		return err
 	}
-	return fail(f.code, "for the first token of a tenant, stop the coordinator; an operator of the tenant gets the others "+
-		"from it while it runs, with --addr and --token-file instead of --data", "%s", f.text)
+	return fail(exitCannotStart, "for the first token of a tenant, stop the coordinator; an operator of the tenant gets the others "+
+		"from it while it runs, with --addr and --token-file instead of --data", "%v", err)
 }
 
 // tokenListCmd is lessor token list.
