@@ -51,8 +51,9 @@ BESIDE := $(shell [ "$$(getconf _NPROCESSORS_ONLN)" -ge 3 ] || echo -p 3)
 IN_MEMORY := $(if $(TMPDIR),,$(shell tried=$$(mktemp /dev/shm/lessor.XXXXXX 2>/dev/null) || exit 0; chmod +x $$tried; \
 	$$tried 2>/dev/null && df -Pk /dev/shm | awk 'END { if ($$4 > 1000000) print "GOTMPDIR=/tmp TMPDIR=/dev/shm" }'; rm -f $$tried))
 
-# Each tool has a modfile of its own: its dependencies never decide the versions of what we ship. They collect less often, too.
-BUF := GOGC=400 go tool -modfile=proto/buf.mod buf
+# Each tool has a modfile of its own: its dependencies never decide the versions of what we ship. They collect less often, too. BUF=COMMAND is another
+# buf of the same version.
+BUF ?= GOGC=400 go tool -modfile=proto/buf.mod buf
 GOLANGCI := GOGC=400 go tool -modfile=internal/lint/golangci.mod golangci-lint
 
 .PHONY: help
