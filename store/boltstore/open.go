@@ -42,8 +42,8 @@ type Options struct {
 	// LockTimeout is how long Open waits for another process to close the store. 0 is
 	// DefaultLockTimeout.
 	LockTimeout time.Duration
-	// Logger gets a message if Open takes back a commit that a loss of power cut off, and if Open
-	// upgrades the store. nil is slog.Default().
+	// Logger gets a message if Open takes back a commit that a loss of power cut off, if Open
+	// upgrades the store, and if the store was last written later than now. nil is slog.Default().
 	Logger *slog.Logger
 }
 

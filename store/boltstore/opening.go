@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -34,6 +35,7 @@ var errOlderFormat = errors.New("the store has an older format")
 // and reports the damage, instead of ending in the same way.
 func (o *opening) check(file *os.File) error {
 	o.file = file
+	o.warnOfClock(file)
 	if !hasGoodMark(file) {
 		return o.checkAtOnce(file)
 	}
@@ -49,6 +51,20 @@ func (o *opening) check(file *os.File) error {
 	}
 	o.background = background
 	return err
+}
+
+// warnOfClock logs if file was written at a time that has not come yet: the clock was set back while
+// no process had the store, or was ahead when one had it. A minute is what clocks differ by when
+// they are set to each other. A clock that is ahead now cannot be told from a long rest.
+func (o *opening) warnOfClock(file *os.File) {
+	info, err := file.Stat()
+	if err != nil {
+		return // the check meets it
+	}
+	if ahead := time.Until(info.ModTime()); ahead > time.Minute {
+		o.log.Warn("the store was last written at a time that has not come yet, so the wall clock is behind, or was ahead: run_at, deadlines, retention and credentials follow it, leases do not",
+			"store", file.Name(), "by", ahead.Round(time.Second))
+	}
 }
 
 // checkAtOnce checks a store at once. If a loss of power may have cut off the newest commit,

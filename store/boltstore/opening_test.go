@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -270,6 +271,32 @@ func TestCommitWithoutANoteIsCheckedFirst(t *testing.T) {
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// A start whose clock is behind the last write of the store is told, since run_at, deadlines and
+// credentials follow that clock. Clocks that differ by seconds are not worth a warning.
+func TestClockBehindTheStoreIsTold(t *testing.T) {
+	for _, c := range []struct {
+		ahead time.Duration
+		told  bool
+	}{{-time.Hour, false}, {30 * time.Second, false}, {2 * time.Hour, true}} {
+		dir := markedStore(t)
+		written := time.Now().Add(c.ahead)
+		if err := os.Chtimes(filepath.Join(dir, fileName), written, written); err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		s, err := Open(dir, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Contains(log.String(), "at a time that has not come yet"); told != c.told {
+			t.Errorf("the store was written %v from now, and Open logged %q; want a warning: %v", c.ahead, &log, c.told)
 		}
 	}
 }
