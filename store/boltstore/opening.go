@@ -53,9 +53,9 @@ func (o *opening) check(file *os.File) error {
 	return err
 }
 
-// warnOfClock logs if file was written at a time that has not come yet: the clock was set back while
-// no process had the store, or was ahead when one had it. A minute is what clocks differ by when
-// they are set to each other. A clock that is ahead now cannot be told from a long rest.
+// warnOfClock logs if file was written at a time that has not come yet: the clock was set back
+// while no process had the store, or was ahead when one had it. A minute is what clocks differ by
+// when they are set to each other. A clock that is ahead now cannot be told from a long rest.
 func (o *opening) warnOfClock(file *os.File) {
 	info, err := file.Stat()
 	if err != nil {
