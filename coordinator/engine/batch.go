@@ -21,10 +21,14 @@ var (
 	maxSharedChanges = 1000 // instead of maxBatchChanges, while several tenants have operations
 )
 
+// batchNumber says which batch it is. Batches become durable in the order of their numbers, which
+// begin at 1 with each start.
+type batchNumber uint64
+
 // batch holds the changes of a number of operations, which become durable together, and the
 // answers, grants and news to send after that.
 type batch struct {
-	number     uint64
+	number     batchNumber
 	changes    []*change
 	pool       *changePool // memory for further changes
 	spaces     []*space    // the spaces whose record it writes, each once; see touchSpace
@@ -89,7 +93,7 @@ type delivery struct {
 	notices []Notice
 }
 
-func newBatch(number uint64, memory *changePool) *batch {
+func newBatch(number batchNumber, memory *changePool) *batch {
 	return &batch{
 		number: number, pool: memory, most: maxBatchChanges, deliveryOf: map[*Member]*delivery{},
 	}
@@ -134,22 +138,22 @@ func (b *batch) keepClock() { b.clock = true }
 // touchSpace makes the batch write the record of a space. The record has the state of the space at
 // the time of seal.
 func (b *batch) touchSpace(s *space) {
-	if s.batch != b.number {
-		s.batch = b.number
+	if s.writtenIn != b.number {
+		s.writtenIn = b.number
 		b.spaces = append(b.spaces, s)
 	}
 }
 
 // leaveSpace undoes touchSpace.
 func (b *batch) leaveSpace(s *space) {
-	s.batch = 0
+	s.writtenIn = 0
 	b.spaces = slices.DeleteFunc(b.spaces, func(other *space) bool { return other == s })
 }
 
 // touchQueue does the same as touchSpace for a queue.
 func (b *batch) touchQueue(q *queue) {
-	if q.batch != b.number {
-		q.batch = b.number
+	if q.writtenIn != b.number {
+		q.writtenIn = b.number
 		b.queues = append(b.queues, q)
 	}
 }
@@ -197,10 +201,10 @@ func (b *batch) full() bool {
 // add merges a step's change with what the batch already does to the task.
 func (b *batch) add(entry *taskEntry, c *lease.Change) {
 	b.bytes += size(c)
-	if entry.batch != b.number {
+	if entry.changedIn != b.number {
 		have := b.pool.take()
 		have.Change, have.id, have.entry = *c, entry.id, entry
-		entry.batch, entry.change = b.number, have
+		entry.changedIn, entry.change = b.number, have
 		b.changes = append(b.changes, have)
 	} else {
 		entry.change.merge(c)

@@ -38,7 +38,7 @@ type committer struct {
 
 // writer is one of the two goroutines.
 type writer struct {
-	memory batchPool
+	memory storeBatches
 	began  atomic.Pointer[time.Time] // when its present commit began; nil: it has no commit
 }
 
@@ -333,8 +333,8 @@ func (c *committer) announce(b *batch) {
 	}
 }
 
-// batchPool holds store batches, so that later commits use their memory again.
-type batchPool struct {
+// storeBatches holds store batches, so that later commits use their memory again.
+type storeBatches struct {
 	all  []*store.Batch
 	used int
 }
@@ -342,18 +342,18 @@ type batchPool struct {
 // Bounds of the memory that is kept for later commits. The memory of a store batch grows to the
 // largest size that it ever had.
 const (
-	maxKept     = 2 << 20 // bytes of one store batch; a larger one is not kept
-	keptBatches = 16      // number of store batches that are kept
+	maxKept          = 2 << 20 // bytes of one store batch; a larger one is not kept
+	keptStoreBatches = 16      // number of store batches that are kept
 )
 
-func (p *batchPool) reset() {
+func (p *storeBatches) reset() {
 	p.all = slices.DeleteFunc(p.all, func(b *store.Batch) bool { return b.Bytes() > maxKept })
-	p.all = slices.Delete(p.all, min(len(p.all), keptBatches), len(p.all))
+	p.all = slices.Delete(p.all, min(len(p.all), keptStoreBatches), len(p.all))
 	p.used = 0
 }
 
 // next returns an empty store batch. The pool does not return the same one again before reset.
-func (p *batchPool) next() *store.Batch {
+func (p *storeBatches) next() *store.Batch {
 	if p.used == len(p.all) {
 		p.all = append(p.all, new(store.Batch))
 	}

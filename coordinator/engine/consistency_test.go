@@ -156,7 +156,7 @@ func (i *inspection) checkCounts() {
 		}
 		of.add(tasks)
 		has[q.space.name.Tenant] = of
-		if q.unused() && q.batch < i.batch().number {
+		if q.unused() && q.writtenIn < i.batch().number {
 			i.problem("queue %q is unused, and nobody forgets it", q.name)
 		}
 	})

@@ -13,9 +13,9 @@ type head[K any] struct {
 	// more is set.
 	bound K
 	more  bool // there may be entries beyond bound
-	// batch is the number of the last batch that changes the index. A scan on disk must wait for
-	// it; see pipeline.flushTo.
-	batch uint64
+	// changedIn is the last batch that changes the index. A scan on disk must wait for it; see
+	// pipeline.flushTo.
+	changedIn batchNumber
 }
 
 func newHead[K any](max int, less func(a, b K) bool) *head[K] {

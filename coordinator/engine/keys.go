@@ -16,7 +16,7 @@ func (w *workset) loadKeys(r store.Reader, segment int) (err error) {
 // segment, and segments are removed. The next part waits until this one is durable, so that a
 // commit has one part at most, however many batches it has.
 func (w *workset) moveKeys(p *pipeline) {
-	if w.moved > p.lastDurable() || !w.byKey.Busy() {
+	if w.movedIn > p.lastDurable() || !w.byKey.Busy() {
 		return
 	}
 	var changes keyindex.Changes
@@ -25,7 +25,7 @@ func (w *workset) moveKeys(p *pipeline) {
 		return err
 	})
 	if changes != nil {
-		w.moved = p.current().number
+		w.movedIn = p.current().number
 		p.current().addPut(changes)
 	}
 }

@@ -38,7 +38,7 @@ func (ls *lines) update(c *lease.Change) {
 	}
 	if was {
 		l, at := ls.spaces.queueOf(c).line(c.Old.Line()), placeOf(c.Old)
-		l.head.batch = ls.pipeline.current().number
+		l.head.changedIn = ls.pipeline.current().number
 		l.head.remove(at)
 		ls.noteMove(l, at, false)
 		ls.startReading(l)
@@ -46,7 +46,7 @@ func (ls *lines) update(c *lease.Change) {
 	}
 	if is {
 		l, at := ls.spaces.queueOf(c).line(c.New.Line()), placeOf(c.New)
-		l.head.batch = ls.pipeline.current().number
+		l.head.changedIn = ls.pipeline.current().number
 		ls.set.setOnDisk(c.New.ID, l.head.insert(at))
 		ls.noteMove(l, at, true)
 		ls.enlist(l)

@@ -86,11 +86,11 @@ func (pk *parking) update(c *lease.Change) {
 	switch was, is := isParked(c.Old), isParked(c.New); {
 	case was && !is:
 		l := pk.in(k, c.Old.Line())
-		l.head.batch = pk.pipeline.current().number
+		l.head.changedIn = pk.pipeline.current().number
 		pk.remove(l, placeOf(c.Old))
 	case is && !was:
 		l := pk.in(k, c.New.Line())
-		l.head.batch = pk.pipeline.current().number
+		l.head.changedIn = pk.pipeline.current().number
 		l.head.insert(placeOf(c.New))
 	}
 	if isLeased(c.Old) && !isLeased(c.New) || isReady(c.Old) && !isReady(c.New) || k.unused() {
@@ -165,7 +165,7 @@ func (pk *parking) remove(l *parkedLine, p place) {
 
 // refill reads the next parked tasks of a line from the store.
 func (pk *parking) refill(l *parkedLine) {
-	pk.pipeline.flushTo(l.head.batch)
+	pk.pipeline.flushTo(l.head.changedIn)
 	var keys []place
 	var more bool
 	pk.set.read(func(r store.Reader) error {

@@ -108,7 +108,7 @@ func (p *pipeline) oldest() *batch {
 }
 
 // lastDurable returns the number of the last batch that is durable.
-func (p *pipeline) lastDurable() uint64 {
+func (p *pipeline) lastDurable() batchNumber {
 	if b := p.oldest(); b != nil {
 		return b.number - 1
 	}
@@ -122,7 +122,7 @@ func (p *pipeline) flush() { p.flushTo(p.batch.number) }
 // flushTo waits only for the changes of a batch and of those before it. A scan of an index needs no
 // more than the last batch that changes this index. So after a start, when nothing has changed the
 // indexes yet, the first scans of many of them wait for no commit.
-func (p *pipeline) flushTo(number uint64) {
+func (p *pipeline) flushTo(number batchNumber) {
 	for p.lastDurable() < number && (len(p.inflight) > 0 || !p.batch.empty()) {
 		p.handOver()
 		select {

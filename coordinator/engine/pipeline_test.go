@@ -11,11 +11,11 @@ import (
 // is durable once the committer says so, and all batches before it are.
 func TestPipelineKnowsWhatIsDurable(t *testing.T) {
 	c := newCommitter(memstore.New(), newHub(), &Events{}) // it does not run: the test is the committer
-	var handed, durable []uint64
+	var handed, durable []batchNumber
 	p := newPipeline(c, func(b *batch) { handed = append(handed, b.number) },
 		func(b *batch) { durable = append(durable, b.number) })
 	fill := func() { p.current().addOp(op{}) }
-	check := func(when string, wantHanded, wantDurable int, last uint64) {
+	check := func(when string, wantHanded, wantDurable int, last batchNumber) {
 		t.Helper()
 		if len(handed) != wantHanded || len(durable) != wantDurable || p.lastDurable() != last {
 			t.Fatalf("%s: %v were handed over and %v are durable, up to %d; want %d and %d, up to %d",

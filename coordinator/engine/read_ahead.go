@@ -19,9 +19,9 @@ import (
 // readAhead is one reading of a line.
 type readAhead struct {
 	line  *line
-	after place  // the bound of the head
-	room  int    // number of places for which to read the task, too
-	batch uint64 // number of the last batch that must be durable before the reading begins
+	after place       // the bound of the head
+	room  int         // number of places for which to read the task, too
+	needs batchNumber // the last batch that must be durable before the reading begins
 	begun bool
 
 	// changed lists the places beyond the bound that tasks have taken or left since the request,
@@ -67,7 +67,7 @@ func (ls *lines) startReading(l *line) {
 	}
 	l.readAhead = &readAhead{
 		line: l, after: l.head.bound, room: ls.set.room(),
-		batch: ls.pipeline.current().number, seqs: map[uint64]struct{}{},
+		needs: ls.pipeline.current().number, seqs: map[uint64]struct{}{},
 	}
 	ls.readings[l.readAhead] = struct{}{}
 }
@@ -96,9 +96,9 @@ func (ls *lines) dropReading(a *readAhead) {
 }
 
 // beginReadings starts the requested readings for which all earlier batches are durable now.
-func (ls *lines) beginReadings(durable uint64) {
+func (ls *lines) beginReadings(durable batchNumber) {
 	for a := range ls.readings {
-		if a.batch > durable || a.begun {
+		if a.needs > durable || a.begun {
 			continue
 		}
 		a.begun = true
@@ -152,7 +152,7 @@ func (ls *lines) addReading(l *line, found reading, changed map[uint64]struct{})
 // reading, and before it for the line's changes to be durable.
 func (ls *lines) refill(l *line) {
 	ls.dropReading(l.readAhead)
-	ls.pipeline.flushTo(l.head.batch)
+	ls.pipeline.flushTo(l.head.changedIn)
 	var found reading
 	ls.set.read(func(r store.Reader) (err error) {
 		found, err = readLine(r, l.queue.space.number, l.kind, l.head.bound, ls.set.room())

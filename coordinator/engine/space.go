@@ -11,9 +11,9 @@ type space struct {
 	tenant        *tenantTally
 	number        uint32 // 0 until its first submit or queue update
 	nextSeq       uint64
-	lost          span   // sequences that the newest restore left out
-	countedFrom   uint64 // the sequence from which on ended tasks are counted by their state; see countedAs
-	batch         uint64 // number of the last batch that writes its record
+	lost          span        // sequences that the newest restore left out
+	countedFrom   uint64      // the sequence from which on ended tasks are counted by their state; see countedAs
+	writtenIn     batchNumber // the last batch that writes its record
 	queues        map[string]*queue
 	byQueueName   ordered.Set[*queue]           // the same queues, in the order of their names
 	keys          map[string]*concurrencyKey    // concurrency keys that are held or waited for

@@ -655,7 +655,7 @@ func TestABatchHandsOutToFewTakers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, inBatch := &rig{T: t, st: memstore.New()}, map[uint64]int{}
+				r, inBatch := &rig{T: t, st: memstore.New()}, map[batchNumber]int{}
 				var granted atomic.Int64
 				r.start(Config{Events: Events{Granted: func(*lease.Task, time.Duration) { // on the loop
 					granted.Add(1)
@@ -671,7 +671,7 @@ func TestABatchHandsOutToFewTakers(t *testing.T) {
 				if got := granted.Load(); got != int64(n) {
 					t.Errorf("%d tasks were granted, want %d", got, n)
 				}
-				for batch, got := range onLoop(r, func() map[uint64]int { return maps.Clone(inBatch) }) {
+				for batch, got := range onLoop(r, func() map[batchNumber]int { return maps.Clone(inBatch) }) {
 					if most := takersPerBatch + grantsPerTurn; got > most {
 						t.Errorf("batch %d hands out to %d, want at most %d", batch, got, most)
 					}

@@ -34,16 +34,16 @@ type workset struct {
 	// unknown is a key of no task, the one that was looked up last: a submit asks for its key
 	// several times.
 	unknown keyKey
-	moved   uint64 // number of the last batch with changes of moveKeys
+	movedIn batchNumber // the last batch with changes of moveKeys
 }
 
 // taskEntry is everything that the loop knows about a task, so that one map look-up is enough.
 type taskEntry struct {
-	id     lease.TaskID
-	task   *lease.Task // nil: removed by a batch that is not durable yet
-	batch  uint64      // number of the last batch that changed it
-	change *change     // the change of the task in that batch; nil once the batch is durable
-	holder *taker      // the holder of the live lease; see holderOf
+	id        lease.TaskID
+	task      *lease.Task // nil: removed by a batch that is not durable yet
+	changedIn batchNumber // the last batch that changed it
+	change    *change     // the change of the task in that batch; nil once the batch is durable
+	holder    *taker      // the holder of the live lease; see holderOf
 	// onDisk: its place is beyond the head of its line, so it need not stay in memory. A refill of
 	// the head reads it again.
 	onDisk bool
@@ -66,8 +66,8 @@ type keyTask struct {
 
 // uncommitted is an entry that a batch under way has added.
 type uncommitted[V any] struct {
-	value V
-	batch uint64 // number of the batch; once it is durable the store has the entry
+	value   V
+	addedIn batchNumber // once it is durable the store has the entry
 }
 
 func newWorkset(st store.Store) *workset {
@@ -244,7 +244,6 @@ func (w *workset) put(b *batch, c *lease.Change) {
 	}
 	b.add(entry, c)
 	entry.task = c.New
-	batch := b.number
 	if isLeased(c.Old) {
 		w.live--
 	}
@@ -252,37 +251,37 @@ func (w *workset) put(b *batch, c *lease.Change) {
 		w.live++
 	}
 	for _, done := range c.Ledger {
-		w.ledger[ledgerKey{id, done.Attempt}] = uncommitted[lease.Committed]{done, batch}
+		w.ledger[ledgerKey{id, done.Attempt}] = uncommitted[lease.Committed]{done, b.number}
 	}
 	for _, k := range c.Kept {
-		w.discards[ledgerKey{id, k.Attempt}] = uncommitted[*lease.Result]{k.Result, batch}
+		w.discards[ledgerKey{id, k.Attempt}] = uncommitted[*lease.Result]{k.Result, b.number}
 	}
 	switch {
 	case spec.IdempotencyKey == "":
 	case c.Old == nil:
-		w.keys[keyKey{id.Space, spec.IdempotencyKey}] = uncommitted[keyTask]{keyTask{id, c.Key}, batch}
+		w.keys[keyKey{id.Space, spec.IdempotencyKey}] = uncommitted[keyTask]{keyTask{id, c.Key}, b.number}
 		w.byKey.Add(records.EntryOfKey(c.New, c.Key))
 		w.unknown = keyKey{}
 	case c.New == nil:
-		w.keys[keyKey{id.Space, spec.IdempotencyKey}] = uncommitted[keyTask]{keyTask{}, batch}
+		w.keys[keyKey{id.Space, spec.IdempotencyKey}] = uncommitted[keyTask]{keyTask{}, b.number}
 		w.byKey.Removed()
 	}
 }
 
-// durable removes from memory what a change of a committed batch no longer needs there.
-func (w *workset) durable(batch uint64, c *change) {
-	if entry := c.entry; entry.batch == batch {
+// durable removes from memory what a change no longer needs there once its batch is durable.
+func (w *workset) durable(in batchNumber, c *change) {
+	if entry := c.entry; entry.changedIn == in {
 		entry.change = nil
 		w.trim(entry)
 	}
 	for _, done := range c.Ledger {
-		drop(w.ledger, ledgerKey{c.id, done.Attempt}, batch)
+		drop(w.ledger, ledgerKey{c.id, done.Attempt}, in)
 	}
 	for _, k := range c.Kept {
-		drop(w.discards, ledgerKey{c.id, k.Attempt}, batch)
+		drop(w.discards, ledgerKey{c.id, k.Attempt}, in)
 	}
 	if c.key != "" {
-		drop(w.keys, keyKey{c.id.Space, c.key}, batch)
+		drop(w.keys, keyKey{c.id.Space, c.key}, in)
 	}
 }
 
@@ -311,8 +310,8 @@ func withoutPayload(t *lease.Task) *lease.Task {
 	return &copied
 }
 
-func drop[K comparable, V any](m map[K]uncommitted[V], k K, batch uint64) {
-	if f, ok := m[k]; ok && f.batch == batch {
+func drop[K comparable, V any](m map[K]uncommitted[V], k K, in batchNumber) {
+	if f, ok := m[k]; ok && f.addedIn == in {
 		delete(m, k)
 	}
 }
