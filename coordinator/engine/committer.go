@@ -11,12 +11,17 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// committer makes batches durable, in order, and then announces their results.
+// committer makes batches durable, in order, and then announces their results. Two goroutines, the
+// writers, take turns, so that most of the work for a commit is done before the disk is free:
 //
-// Two goroutines take turns. While one waits for the disk to flush a commit, the other applies the
-// batches that arrive meanwhile to the next commit. It writes the next commit when the first one is
-// durable. So a commit holds the batches that came in while the disk was busy, and most of the work
-// for it is done before the disk is free.
+//	commit 1, writer 0   collect  write  sync ........  announce
+//	commit 2, writer 1                   collect .....  write  sync ........  announce
+//	commit 3, writer 0                                         collect .....  write  sync ........  announce
+//	baton is held by     0               1                     0                     1
+//
+// To collect is to take batches from the loop, encode them and apply them to the commit. It goes on
+// until the commit before is durable, or this one is full: so a commit has what came in while the
+// disk was busy.
 type committer struct {
 	st     store.Store
 	hub    *hub
@@ -28,8 +33,7 @@ type committer struct {
 	failed  chan struct{} // closed when a commit has failed
 	err     error         // why the commit failed; valid once failed is closed
 
-	// baton holds one token. The writer that has the token takes batches, and puts it back when its
-	// commit is written.
+	// baton holds one token while neither writer has it: see prepare.
 	baton   chan struct{}
 	asked   bool    // the loop was asked for a batch that has not come yet; guarded by baton
 	last    *commit // the newest commit; guarded by baton
@@ -42,7 +46,9 @@ type writer struct {
 	began  atomic.Pointer[time.Time] // when its present commit began; nil: it has no commit
 }
 
-// commit is a number of batches that become durable together.
+// commit is a number of batches that become durable together. It belongs to the writer that makes
+// it. The other one waits for its durable and announced; once it is durable, it also reads changes
+// and ended.
 type commit struct {
 	batches     []*batch
 	changes     int
@@ -54,7 +60,7 @@ type commit struct {
 	yields      int // how often it let ready goroutines run
 	began       time.Time
 	took        time.Duration
-	ended       time.Time     // when it became durable or failed; set before durable is closed
+	ended       time.Time     // when it became durable or failed
 	before      *commit       // the previous commit; nil once the callers of the previous commit have their answers
 	durable     chan struct{} // closed when it is durable, or has failed
 	announced   chan struct{} // closed when the callers have their answers
@@ -118,8 +124,8 @@ func (c *committer) commitOne(w *writer) bool {
 	return current.err == nil
 }
 
-// prepare waits for the baton, collects a commit and writes it without a flush. It returns nil if
-// no more commits will follow.
+// prepare waits for the baton, collects a commit, writes it without a flush, and passes the baton
+// on. It returns nil if no more commits will follow.
 func (c *committer) prepare(w *writer) *commit {
 	baton := <-c.baton
 	defer func() { c.baton <- baton }()

@@ -8,9 +8,7 @@
 //
 // While the committer makes one batch durable, the loop already fills the next one. The loop works
 // on the state after the first batch. No timer delays a commit: a commit takes all batches that
-// arrive during the fsync of the previous commit, up to a cap. The committer applies these batches
-// one by one during that fsync, and writes them after it. Before a small commit is written, ready
-// goroutines run, so that callers who come back together share it (committer.go).
+// arrive during the fsync of the previous commit, up to a cap (committer.go has a drawing).
 //
 // Nothing that a batch decided leaves the engine before its commit: no verdict, no grant, no
 // refusal that saw the new state. A call that changes nothing also waits for the commit of its
