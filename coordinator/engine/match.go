@@ -64,7 +64,7 @@ func (e *Engine) matchQueue(q *queue) (done bool) {
 		if e.agenda.heldUp(q, e.now().Serving) {
 			return true
 		}
-		t := turn.at.Value.(*taker)
+		t := turn.taker()
 		if t.free() <= 0 {
 			t.withdraw(q)
 			turn.pass()
@@ -77,7 +77,7 @@ func (e *Engine) matchQueue(q *queue) (done bool) {
 			turn.granted(e.effort.reached(end))
 		}
 		if turn.at != nil && e.effort.reached(end) {
-			q.next = turn.at
+			q.goOnAt = turn.at
 			return false
 		}
 	}
@@ -91,25 +91,30 @@ func (e *Engine) matchQueue(q *queue) (done bool) {
 // which they are available.
 type queueTurn struct {
 	queue  *queue
-	goesOn bool          // it began where the one before ended, so perhaps not at the first taker
-	at     *list.Element // the taker whose share it is; nil after the last one
-	next   *list.Element // the taker after it; at itself is the last one as soon as it has got a task
-	share  int           // how many tasks each gets in a row
-	inRow  int           // how many the present one has got
-	grants int           // to all of them
+	goesOn bool // it began at queue.goOnAt, so perhaps not at the first taker
+	share  int  // how many tasks each taker gets in a row
+	grants int  // to all of them
+
+	// moveTo sets these.
+	at    *list.Element // the taker whose share it is; nil after the last one
+	next  *list.Element // the taker after it; at itself is the last one as soon as it has got a task
+	inRow int           // how many tasks it has got
 }
+
+// taker returns the taker whose share it is.
+func (t *queueTurn) taker() *taker { return t.at.Value.(*taker) }
 
 // beginTurn begins the turn of a queue: at the taker at which the last one ended early, or else at
 // the first one.
 func beginTurn(q *queue) queueTurn {
-	t := queueTurn{queue: q, goesOn: q.next != nil, share: q.share()}
+	t := queueTurn{queue: q, goesOn: q.goOnAt != nil, share: q.share()}
 	if t.goesOn {
-		t.moveTo(q.next)
+		t.moveTo(q.goOnAt)
 	} else {
 		t.moveTo(q.available.Front())
 		q.news = false
 	}
-	q.next = nil
+	q.goOnAt = nil
 	return t
 }
 

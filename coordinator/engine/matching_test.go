@@ -732,7 +732,7 @@ func TestPreferredTaskIsNotLeftToAWorkerThatLosesItsRoomWithinATurn(t *testing.T
 			h.matchAll()
 			h.submitKey(1)
 			h.match()
-			if q.next == nil || q.next.Value != own || len(other.leases) != 0 {
+			if q.goOnAt == nil || q.goOnAt.Value != own || len(other.leases) != 0 {
 				t.Fatalf("the turn has not ended before the key's worker; the other one has %d leases, want none",
 					len(other.leases))
 			}

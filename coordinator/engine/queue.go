@@ -33,9 +33,9 @@ type queue struct {
 	// room when its turn comes, it is removed (taker.withdraw), and comes back when it has room
 	// (offer).
 	available list.List
-	// next is the taker at which the next turn goes on: the last turn ended before it had looked at
-	// all takers. nil: the next turn begins at the first.
-	next *list.Element
+	// goOnAt is the taker at which the next turn goes on: the last turn ended before it had looked
+	// at all takers. nil: the next turn begins at the first.
+	goOnAt *list.Element
 	// news: since a turn last began at the first taker, something has changed, so that takers may
 	// have a task that had none before.
 	news   bool

@@ -86,8 +86,8 @@ func (t *taker) attends(q *queue) bool { return slices.Contains(t.queues, q) }
 func (t *taker) withdraw(q *queue) {
 	q.news = q.news || len(q.pools.preferred[t.wants.Worker]) > 0
 	if place := t.placeIn[q]; place != nil {
-		if q.next == place {
-			q.next = place.Next()
+		if q.goOnAt == place {
+			q.goOnAt = place.Next()
 		}
 		q.available.Remove(place)
 		delete(t.placeIn, q)
