@@ -18,6 +18,16 @@ const (
 	leastJump = time.Second
 )
 
+// An example of what the live leases get back, in seconds: a batch is handed over at 0, its commit
+// takes 5.4, and the process is stopped from 1.5 to 4.5.
+//
+//	1.0  The commit is slow: the leases get 1.0. From now until it ends nothing expires (commitIsSlow).
+//	4.5  The loop has stood still: the leases get 3.0. Of the 4.5 that the commit has lasted, 0.5 are
+//	     left: too little to give back.
+//	5.0  Now 1.0 is left, and the leases get it.
+//	5.4  The commit ends: the leases get the last 0.4, so 5.4 in all (afterCommit). From now on, the
+//	     next commit may be slow, even if its batches were handed over before.
+
 // stalls knows the time for which the coordinator could not hear or answer workers, and how much of
 // it was given back to the live leases (A8). It belongs to the loop.
 type stalls struct {

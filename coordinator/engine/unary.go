@@ -32,7 +32,7 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 		return nil, err
 	}
 	// if the engine has stopped, the leases expire after its next start
-	giveBack := func() { e.inbox.later(r.Space.Tenant, func() { e.abandon(t) }) }
+	abandon := func() { e.inbox.later(r.Space.Tenant, func() { e.abandon(t) }) }
 	// of a call that does not wait: never; poll answers it
 	var patience <-chan time.Time
 	if r.Wait > 0 {
@@ -45,7 +45,7 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 		case a := <-answers:
 			if len(a.granted) > 0 && r.HandOver != nil {
 				if err := r.HandOver(a.granted); err != nil {
-					giveBack()
+					abandon()
 					return nil, err
 				}
 			}
@@ -55,7 +55,7 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 				return nil, err
 			}
 		case <-ctx.Done():
-			giveBack()
+			abandon()
 			return nil, context.Cause(ctx)
 		}
 	}
