@@ -92,9 +92,9 @@ type LeaseRequest struct {
 	Max     int
 	Wait    time.Duration
 	Request string // request id: a repeat of the request returns the same live leases; empty: none
-	// HandOver passes granted tasks on to the caller; nil: there is nothing to do. It may block. If
+	// Deliver passes granted tasks on to the caller; nil: there is nothing to do. It may block. If
 	// it returns an error, the caller must not have received the tasks.
-	HandOver func([]Granted) error
+	Deliver func([]Granted) error
 }
 
 // Member is a session as the engine sees it: a receiver of work with a number of slots. The engine
@@ -114,7 +114,7 @@ type Member struct {
 	// about "it"; "" if it offers none. The loop calls it, so it must not wait for anything. May be
 	// nil.
 	WhyNoSlots func() string
-	// Deliver hands over new leases.
+	// Deliver passes new leases on.
 	Deliver func([]Granted)
 	// Notify says which leases the worker must stop.
 	Notify func([]Notice)

@@ -4,7 +4,7 @@ import "sync/atomic"
 
 // maxBacklog is how many bytes may wait to be sent to a member before it gets no further task
 // (W11). The last task granted before that may exceed it. Leases that a batch has granted already
-// are handed over in any case.
+// are delivered in any case.
 var maxBacklog = 4 << 20
 
 // Backlog counts the bytes that wait to be sent to a member. The engine adds the leases that it

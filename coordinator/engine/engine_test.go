@@ -509,7 +509,7 @@ func TestLeaseRequestRepeatedWhileItWaits(t *testing.T) {
 	})
 }
 
-// W5: a task that is granted to a call whose caller has gone before the hand-over is requeued at
+// W5: a task that is granted to a call whose caller has gone before the delivery is requeued at
 // once.
 func TestTaskOfACallerThatIsGoneIsRequeued(t *testing.T) {
 	t.Attr("rules", "W5")
@@ -544,7 +544,7 @@ func TestTaskOfACallerThatIsGoneIsRequeued(t *testing.T) {
 	})
 }
 
-// S2, W5: if a call is repeated after its grant and before the hand-over, the repeat gets the task.
+// S2, W5: if a call is repeated after its grant and before the delivery, the repeat gets the task.
 // It keeps the task when the engine finds that the first caller is gone.
 func TestCallerGoneAfterItsRequestWasRepeated(t *testing.T) {
 	t.Attr("rules", "S2 W5")

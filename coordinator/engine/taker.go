@@ -48,9 +48,9 @@ func newTaker(w Wants, slots int) *taker {
 	}
 }
 
-// maxHandOver is the size in bytes from which on a unary response gets no further task. The last
+// maxResponse is the size in bytes from which on a unary response gets no further task. The last
 // task may exceed it: even a task of the largest size then still fits into a message.
-var maxHandOver = 2 << 20
+var maxResponse = 2 << 20
 
 // assignmentSize estimates how many bytes the assignment of a leased task has; the estimate is
 // rather too high than too low.
@@ -71,7 +71,7 @@ func assignmentSize(t *lease.Task) int {
 
 // free returns how many more leases the taker may get now.
 func (t *taker) free() int {
-	if t.left || t.awaitsFrame || t.refused.tooMany() || t.makesRoom != nil || t.call.bytes >= maxHandOver ||
+	if t.left || t.awaitsFrame || t.refused.tooMany() || t.makesRoom != nil || t.call.bytes >= maxResponse ||
 		t.backlogged() {
 		return 0
 	}

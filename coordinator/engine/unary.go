@@ -10,8 +10,7 @@ import (
 )
 
 // Lease grants waiting tasks. If there are none, it waits for the first one, for at most r.Wait. If
-// ctx ends before the hand-over, or the hand-over fails, the granted tasks are requeued at once
-// (W5).
+// ctx ends before they are delivered, or that fails, the granted tasks are requeued at once (W5).
 func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 	type answer struct {
 		granted []Granted
@@ -43,8 +42,8 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 	for {
 		select {
 		case a := <-answers:
-			if len(a.granted) > 0 && r.HandOver != nil {
-				if err := r.HandOver(a.granted); err != nil {
+			if len(a.granted) > 0 && r.Deliver != nil {
+				if err := r.Deliver(a.granted); err != nil {
 					abandon()
 					return nil, err
 				}
@@ -162,8 +161,8 @@ func (e *Engine) doneWaiting(t *taker) {
 	e.requests.prune(t.requestKey())
 }
 
-// abandon ends a call whose caller has disconnected before the hand-over, and requeues what the
-// call was granted (W5).
+// abandon ends a call whose caller has disconnected before the delivery, and requeues what the call
+// was granted (W5).
 func (e *Engine) abandon(t *taker) {
 	if !t.left { // if it was granted something, that was in this round, and it was not answered yet
 		e.doneWaiting(t)

@@ -36,7 +36,7 @@ func opener(ctx context.Context) session.Caller {
 	return session.Caller{Identity: gate.Identify(ctx).Identity, Token: token, Certified: certified}
 }
 
-// Lease grants waiting tasks. The response hands them over to the worker (W5).
+// Lease grants waiting tasks. The response delivers them to the worker (W5).
 func (s *workerService) Lease(ctx context.Context, req *lessorv1.LeaseRequest) (*lessorv1.LeaseResponse, error) {
 	r, bad := convert.ParseLease(req, gate.Identify(ctx).Tenant, s.Limits)
 	if bad != nil {
@@ -46,7 +46,7 @@ func (s *workerService) Lease(ctx context.Context, req *lessorv1.LeaseRequest) (
 	waiting, cancel := s.untilStop(ctx)
 	defer cancel()
 	res := &lessorv1.LeaseResponse{}
-	r.HandOver = func(granted []engine.Granted) (err error) {
+	r.Deliver = func(granted []engine.Granted) (err error) {
 		if err = sendlimit.PlaceOf(ctx).Take(waiting); err != nil {
 			return err
 		}

@@ -54,8 +54,8 @@ var (
 	sweepStep int
 	//go:linkname sweepCall github.com/lessor-dev/lessor/coordinator/engine.sweepCall
 	sweepCall int
-	//go:linkname maxHandOver github.com/lessor-dev/lessor/coordinator/engine.maxHandOver
-	maxHandOver int
+	//go:linkname maxResponse github.com/lessor-dev/lessor/coordinator/engine.maxResponse
+	maxResponse int
 	//go:linkname maxBacklog github.com/lessor-dev/lessor/coordinator/engine.maxBacklog
 	maxBacklog int
 	//go:linkname linesInTurn github.com/lessor-dev/lessor/coordinator/engine.linesInTurn
@@ -143,7 +143,7 @@ var bounds = []struct {
 	{&mostPassed, 1, 8},
 	{&sweepStep, 1, 10},
 	{&sweepCall, 5, 40},
-	{&maxHandOver, 1 << 10, 16 << 10},
+	{&maxResponse, 1 << 10, 16 << 10},
 	{&maxBacklog, 1 << 10, 32 << 10},
 	{&linesInTurn, 1, 8},
 	{&mostBlockers, 1, 4},
