@@ -76,6 +76,10 @@ func (ks Keyspace) String() string {
 	return fmt.Sprintf("Keyspace(%d)", uint8(ks))
 }
 
+// TaskParts are the keyspaces beside Spec in which a task has at most one record, under its id. A
+// task without a record in Spec has none there.
+var TaskParts = [...]Keyspace{Task, Lease, Output, Failure, Feedback, Checkpoint}
+
 // Index reports whether the keyspace is an index of tasks, whose values are empty.
 func (ks Keyspace) Index() bool {
 	switch ks {

@@ -46,9 +46,7 @@ func (s *salvager) spaceOf(t *lease.Task) *records.Space {
 
 // orphans removes records whose tasks are not there, and tells of these tasks.
 func (s *salvager) orphans() error {
-	for _, ks := range []store.Keyspace{
-		store.Task, store.Lease, store.Output, store.Failure, store.Feedback, store.Checkpoint,
-	} {
+	for _, ks := range store.TaskParts {
 		err := s.each(ks, func(r store.Reader, key []byte) error {
 			if r.Get(store.Spec, key) == nil {
 				s.b.Delete(ks, key)

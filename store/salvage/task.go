@@ -207,9 +207,8 @@ func (s *salvager) leaveOut(id lease.TaskID, t *lease.Task, reason string) {
 // remove removes what was copied of a task, but its ledger, as if the task had been deleted now.
 func (s *salvager) remove(r store.Reader, id lease.TaskID, key []byte) error {
 	s.last[id.Space] = max(s.last[id.Space], id.Seq)
-	for _, ks := range []store.Keyspace{
-		store.Spec, store.Task, store.Lease, store.Output, store.Failure, store.Feedback, store.Checkpoint,
-	} {
+	s.b.Delete(store.Spec, key)
+	for _, ks := range store.TaskParts {
 		s.b.Delete(ks, key)
 	}
 	return r.Scan(store.Discarded, key, store.PrefixEnd(key), func(key, _ []byte) bool {

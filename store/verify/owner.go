@@ -8,9 +8,7 @@ import (
 
 // checkOwners checks that the task of each record that belongs to a task exists.
 func (v *verifier) checkOwners() error {
-	for _, ks := range []store.Keyspace{
-		store.Task, store.Lease, store.Output, store.Failure, store.Feedback, store.Checkpoint,
-	} {
+	for _, ks := range store.TaskParts {
 		err := v.eachTask(ks, func(_ lease.TaskID, key []byte) error {
 			v.require(v.has(store.Spec, key), ks, key, "its task does not exist")
 			return nil
