@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,6 +33,33 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	c.warnIfOpen(ctx, grpcLis.Addr())
 	c.warnIfTokenless()
 	c.warnIfHostless()
+	grpcLis, httpLis = c.prepare(grpcLis, httpLis)
+	defer c.startChecks()()
+	parts := c.start(ctx, grpcLis, httpLis)
+	c.setReady(true)
+	if c.cfg.Standbys.Wait > 0 {
+		c.cfg.Logger.Warn("no standby follows yet: until one has everything, what is acknowledged may be on this machine only", "standby_wait", c.cfg.Standbys.Wait)
+	}
+	c.cfg.Logger.Info("serving", "version", c.cfg.Version, "epoch", c.engine.Epoch(), "grpc",
+		addressOf(grpcLis), "http", addressOf(httpLis))
+
+	var failed error
+	select {
+	case <-ctx.Done():
+	case failed = <-parts.ended: // a part that ends before ctx has failed
+		parts.left--
+	}
+	c.cfg.Logger.Info("stopping: new calls are refused, calls under way are answered",
+		"cause", cmp.Or(failed, context.Cause(ctx)))
+	if err := errors.Join(failed, c.stop(parts)); err != nil {
+		return err
+	}
+	c.cfg.Logger.Info("stopped")
+	return nil
+}
+
+// prepare returns the listeners with their limits and TLS, and notes where workers reach HTTP.
+func (c *Coordinator) prepare(grpcLis, httpLis net.Listener) (preparedGRPC, preparedHTTP net.Listener) {
 	grpcLis = c.connLimiter.Listener(grpcLis)
 	scheme := "http"
 	if httpLis != nil {
@@ -41,59 +69,71 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 		}
 	}
 	c.assigner.CallbackURL = c.cfg.Callbacks.at(httpLis, scheme)
+	return grpcLis, httpLis
+}
+
+// startChecks starts what looks at the coordinator and its callers again and again.
+func (c *Coordinator) startChecks() (end func()) {
+	ends := []func(){
+		c.gate.Start(),
+		every.Interval(storeCheckInterval, c.storeFile.look),
+		every.Interval(commitCheckInterval, (&slowCommits{pending: c.commitPending, log: c.cfg.Logger}).look),
+		every.Interval(time.Second, c.unreported.look),
+	}
+	return func() {
+		for _, end := range slices.Backward(ends) {
+			end()
+		}
+	}
+}
+
+// parts are the engine, the watch on its store and the servers, each in its goroutine.
+type parts struct {
+	ended      chan error // gets how each of them has ended
+	left       int        // how many are still to come from ended
+	stopEngine func()     // returns when everything that the engine has accepted is committed
+	stopTrail  func()
+}
+
+func (c *Coordinator) start(ctx context.Context, grpcLis, httpLis net.Listener) *parts {
 	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopEngine()
 	engineEnded := make(chan struct{})
-	parts := []func() error{
+	all := []func() error{
 		func() error { defer close(engineEnded); return c.engine.Run(engineCtx) },
 		func() error { return c.untilStoreFails(engineCtx) },
 		func() error { return c.serveGRPC(grpcLis) },
 	}
 	if httpLis != nil {
-		parts = append(parts, func() error { return c.serveHTTP(httpLis) })
+		all = append(all, func() error { return c.serveHTTP(httpLis) })
 	}
-	defer c.gate.Start()()
-	defer every.Interval(storeCheckInterval, c.storeFile.look)()
-	defer every.Interval(commitCheckInterval, (&slowCommits{pending: c.commitPending, log: c.cfg.Logger}).look)()
-	defer every.Interval(time.Second, c.unreported.look)()
-	stopTrail := c.trail.Start()
-	ended := make(chan error, len(parts))
-	for _, part := range parts {
-		go func() { ended <- part() }()
+	p := &parts{
+		ended:      make(chan error, len(all)),
+		left:       len(all),
+		stopEngine: func() { stopEngine(); <-engineEnded },
+		stopTrail:  c.trail.Start(),
 	}
-	c.setReady(true)
-	if c.cfg.Standbys.Wait > 0 {
-		c.cfg.Logger.Warn("no standby follows yet: until one has everything, what is acknowledged may be on this machine only", "standby_wait", c.cfg.Standbys.Wait)
+	for _, part := range all {
+		go func() { p.ended <- part() }()
 	}
-	c.cfg.Logger.Info("serving", "version", c.cfg.Version, "epoch", c.engine.Epoch(), "grpc",
-		addressOf(grpcLis), "http", addressOf(httpLis))
+	return p
+}
 
-	var errs []error
-	select {
-	case <-ctx.Done():
-	case err := <-ended: // a part that ends before ctx has failed
-		errs = append(errs, err)
-	}
-	c.cfg.Logger.Info("stopping: new calls are refused, calls under way are answered",
-		"cause", cmp.Or(errors.Join(errs...), context.Cause(ctx)))
+// stop stops the parts that are left, in the order that Serve promises.
+func (c *Coordinator) stop(p *parts) error {
 	c.setReady(false)
 	c.stopAll()
 	defer time.AfterFunc(lastCommits, c.feed.GiveUp).Stop() // answers need not wait longer for a standby
 	defer c.feed.Release()
 	endGRPC := c.stopServers() // while the engine still answers
-	stopTrail()
-	stopEngine()
-	<-engineEnded
+	p.stopTrail()
+	p.stopEngine()
 	c.unreported.look()
 	endGRPC()
-	for range len(parts) - len(errs) {
-		errs = append(errs, <-ended)
+	var errs []error
+	for range p.left {
+		errs = append(errs, <-p.ended)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	c.cfg.Logger.Info("stopped")
-	return nil
+	return errors.Join(errs...)
 }
 
 // addressOf returns the address of a listener, empty if lis is nil.

@@ -90,38 +90,17 @@ func (c serveCmd) Run(a *app) error {
 	}
 	defer flush()
 	cfg.TracerProvider = spans
-	grpcLis, err := c.listen("listen", c.Listen)
+	grpcLis, httpLis, err := c.listenBoth()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = grpcLis.Close() }()
-	httpLis, err := c.listenHTTP()
-	if err != nil {
-		return err
-	}
-	if httpLis != nil {
-		defer func() { _ = httpLis.Close() }()
-	}
+	defer closeBoth(grpcLis, httpLis)
 	opened := whileOpening(a, cfg, httpLis)
 	defer opened()
-	begins := !boltstore.Exists(c.Data)
-	if begins && c.Existing {
-		return fail(exitCannotStart, "mount its disk, name the right directory, or leave out --existing to begin with an empty store", "there is no store in %s", c.Data)
-	}
-	return withStore(c.Data, log, func(bolt *boltstore.Store) error {
-		if begins { // an operator whose disk is not mounted should not have to guess
-			log.Warn("there was no store: a new, empty one was made", "data", c.Data)
-		}
-		st, kept, err := c.reserve(killable(bolt), log)
+	return c.openStore(log, func(bolt *boltstore.Store) error {
+		st, err := c.watchDisk(bolt, &cfg, log)
 		if err != nil {
 			return err
-		}
-		cfg.DiskRoom = func() (free, needed, inside int64) {
-			free, _ = reserve.Free(boltstore.DiskDir(c.Data)) // the next commit reports the fault of the disk
-			return free, 0, 0
-		}
-		if kept != nil {
-			cfg.DiskFull, cfg.DiskSpent, cfg.DiskRoom = kept.Full, kept.Spent, kept.Room
 		}
 		cfg.StoreGone, cfg.LogDropped, cfg.Wall = bolt.Gone, a.log.total.Load, wallClock
 		co, err := coordinator.New(st, cfg)
@@ -132,6 +111,38 @@ func (c serveCmd) Run(a *app) error {
 		defer context.AfterFunc(a.ctx, func() { tellStopping(log) })()
 		return serveAnnounced(a, co, grpcLis, httpLis, log)
 	})
+}
+
+// openStore opens the store for use, or makes it, unless it must exist.
+func (c serveCmd) openStore(log *slog.Logger, use func(*boltstore.Store) error) error {
+	begins := !boltstore.Exists(c.Data)
+	if begins && c.Existing {
+		return fail(exitCannotStart, "mount its disk, name the right directory, or leave out --existing to begin with an empty store", "there is no store in %s", c.Data)
+	}
+	return withStore(c.Data, log, func(bolt *boltstore.Store) error {
+		if begins { // an operator whose disk is not mounted should not have to guess
+			log.Warn("there was no store: a new, empty one was made", "data", c.Data)
+		}
+		return use(bolt)
+	})
+}
+
+// watchDisk returns the store with its disk reserve, and lets cfg tell how full the disk is.
+func (c serveCmd) watchDisk(
+	bolt *boltstore.Store, cfg *coordinator.Config, log *slog.Logger,
+) (guarded store.Store, err error) {
+	guarded, kept, err := c.reserve(killable(bolt), log)
+	if err != nil {
+		return nil, err
+	}
+	cfg.DiskRoom = func() (free, needed, inside int64) {
+		free, _ = reserve.Free(boltstore.DiskDir(c.Data)) // the next commit reports the fault of the disk
+		return free, 0, 0
+	}
+	if kept != nil {
+		cfg.DiskFull, cfg.DiskSpent, cfg.DiskRoom = kept.Full, kept.Spent, kept.Room
+	}
+	return guarded, nil
 }
 
 // serveAnnounced serves, and meanwhile prints where: it serves even if nobody takes the output, or
@@ -164,11 +175,23 @@ func (c serveCmd) listen(flag, addr string) (net.Listener, error) {
 	return lis, nil
 }
 
-func (c serveCmd) listenHTTP() (net.Listener, error) {
-	if c.HTTP == "" {
-		return nil, nil
+// listenBoth opens the listeners; that of HTTP is nil if none is wanted.
+func (c serveCmd) listenBoth() (grpcLis, httpLis net.Listener, err error) {
+	if grpcLis, err = c.listen("listen", c.Listen); err != nil || c.HTTP == "" {
+		return grpcLis, nil, err
 	}
-	return c.listen("http", c.HTTP)
+	if httpLis, err = c.listen("http", c.HTTP); err != nil {
+		_ = grpcLis.Close()
+		return nil, nil, err
+	}
+	return grpcLis, httpLis, nil
+}
+
+func closeBoth(grpcLis, httpLis net.Listener) {
+	_ = grpcLis.Close()
+	if httpLis != nil {
+		_ = httpLis.Close()
+	}
 }
 
 // serving is what lessor serve --json prints when it serves.
