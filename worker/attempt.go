@@ -194,13 +194,13 @@ func (w *Worker) renewLocked(a *attempt, asked time.Time, in time.Duration) {
 
 // startTimerLocked starts the timer for the end of the lease.
 func (w *Worker) startTimerLocked(a *attempt, now time.Time) {
-	a.timerAt = a.lease.deadline
+	a.timerAt = a.lease.end
 	a.timer = time.AfterFunc(a.lease.left(now), func() { w.timerFired(a) })
 }
 
 // setTimerLocked sets the timer to the next heartbeat or the end of the lease, whichever is first.
 func (a *attempt) setTimerLocked(now time.Time) {
-	at := a.lease.deadline
+	at := a.lease.end
 	if !a.beatAt.IsZero() && a.beatAt.Before(at) {
 		at = a.beatAt
 	}
@@ -212,7 +212,7 @@ func (a *attempt) setTimerLocked(now time.Time) {
 
 // timerFired runs when the timer fires. If the lease has expired without a renewal, the handler
 // must stop, even if the coordinator still counts the lease as live. If a renewal arrived at the
-// same moment, the deadline has already moved.
+// same moment, the end of the lease has already moved.
 func (w *Worker) timerFired(a *attempt) {
 	w.lock()
 	defer w.unlock()

@@ -17,7 +17,9 @@ import (
 // replaces it. No handler begins on the basis of a dispatch that is no longer recent: the
 // coordinator may have given the task to another worker since.
 type lease struct {
-	deadline time.Time
+	// end is when the lease expires unless it is renewed. answered: it comes from an answer, not
+	// from the dispatch.
+	end      time.Time
 	answered bool
 	// limits are the attempt_timeout and the deadline of the task, if it has them: no renewal goes
 	// beyond them (A3). But the attempt_timeout does not count the time for which the coordinator
@@ -32,13 +34,13 @@ type limit struct {
 	// by is the latest time at which it can be, and span how long the dispatch was received before.
 	by   time.Time
 	span time.Duration
-	// deadline: it is the deadline of the task, not its attempt_timeout.
-	deadline bool
+	// isDeadline: it is the deadline of the task, not its attempt_timeout.
+	isDeadline bool
 }
 
 // String says what is over at the limit.
 func (l limit) String() string {
-	if l.deadline {
+	if l.isDeadline {
 		return "the deadline of the task has passed"
 	}
 	return fmt.Sprintf("the attempt_timeout of %v is over", l.span)
@@ -53,7 +55,7 @@ func limitsOf(asg *lessorv1.Assignment, received time.Time) (limits []limit) {
 	}
 	if at := spec.GetDeadline(); at != nil && asg.GetServerTime() != nil {
 		span := at.AsTime().Sub(asg.GetServerTime().AsTime())
-		limits = append(limits, limit{by: received.Add(span), span: span, deadline: true})
+		limits = append(limits, limit{by: received.Add(span), span: span, isDeadline: true})
 	}
 	return limits
 }
@@ -68,7 +70,7 @@ func (l *lease) earliest() (first limit, ok bool) {
 
 // byDeadline returns when the deadline of the task is at the latest; ok is false if it has none.
 func (l *lease) byDeadline() (by time.Time, ok bool) {
-	i := slices.IndexFunc(l.limits, func(l limit) bool { return l.deadline })
+	i := slices.IndexFunc(l.limits, func(l limit) bool { return l.isDeadline })
 	if i < 0 {
 		return time.Time{}, false
 	}
@@ -78,8 +80,8 @@ func (l *lease) byDeadline() (by time.Time, ok bool) {
 // endByDeadline ends the lease by the deadline of the task. The coordinator does, too, but its
 // clock may have been set back since the dispatch.
 func (l *lease) endByDeadline() {
-	if by, ok := l.byDeadline(); ok && l.deadline.After(by) {
-		l.deadline = by
+	if by, ok := l.byDeadline(); ok && l.end.After(by) {
+		l.end = by
 	}
 }
 
@@ -88,7 +90,7 @@ func (l *lease) endByDeadline() {
 // maxTransit the longest time that the dispatch can have been in transit.
 func grantedLease(received time.Time, in, length, maxTransit time.Duration) lease {
 	age := length - in + maxTransit
-	return lease{deadline: received.Add(in), staleAt: received.Add(maxDispatchAge(length) - age)}
+	return lease{end: received.Add(in), staleAt: received.Add(maxDispatchAge(length) - age)}
 }
 
 // maxDispatchAge is the highest age at which a dispatch counts as recent, for a lease of this
@@ -100,21 +102,21 @@ func (l *lease) stale(now time.Time) bool { return now.After(l.staleAt) }
 
 // renew updates the lease from the answer to a request that was made at the given time.
 func (l *lease) renew(asked time.Time, in time.Duration) {
-	deadline := asked.Add(in)
-	if !l.answered || deadline.After(l.deadline) {
-		l.deadline = deadline
+	end := asked.Add(in)
+	if !l.answered || end.After(l.end) {
+		l.end = end
 		l.endByDeadline()
 	}
 	l.answered = true
 }
 
-// left is the time until the deadline. The lease is live while it is positive (A3: at the deadline
-// it is expired).
-func (l *lease) left(now time.Time) time.Duration { return l.deadline.Sub(now) }
+// left is the time until the end. The lease is live while it is positive (A3: at its end it is
+// expired).
+func (l *lease) left(now time.Time) time.Duration { return l.end.Sub(now) }
 
 // expiryError says why the lease has expired.
 func (l *lease) expiryError() *StopError {
-	if first, ok := l.earliest(); ok && l.deadline.Add(maxDispatchAge(first.span)).After(first.by) {
+	if first, ok := l.earliest(); ok && l.end.Add(maxDispatchAge(first.span)).After(first.by) {
 		return &StopError{Err: ErrLeaseLost, Reason: lessorv1.Reason_REASON_DEADLINE_EXCEEDED, Detail: first.String()}
 	}
 	return &StopError{Err: ErrLeaseLost, Detail: "no renewal arrived before the lease expired"}
