@@ -41,12 +41,12 @@ type batch struct {
 	clock      bool           // commit the batch even if it holds only the clock
 	feeds      []ResolvedFeed // what live attempts reported during the batch
 
-	ops        []op
-	deliveries []*delivery // grants and notices, one entry per member
-	deliveryOf map[*Member]*delivery
-	bytes      int
-	most       int // changes from which on it is full
-	handedOut  int // to how many calls and sessions match has handed out tasks; see takersPerBatch
+	ops         []op
+	deliveries  []*delivery // grants and notices, one entry per member
+	deliveryOf  map[*Member]*delivery
+	bytes       int
+	mostChanges int // from which on it is full
+	handedOut   int // to how many calls and sessions match has handed out tasks; see takersPerBatch
 
 	sealed
 }
@@ -95,7 +95,7 @@ type delivery struct {
 
 func newBatch(number batchNumber, memory *changePool) *batch {
 	return &batch{
-		number: number, pool: memory, most: maxBatchChanges, deliveryOf: map[*Member]*delivery{},
+		number: number, pool: memory, mostChanges: maxBatchChanges, deliveryOf: map[*Member]*delivery{},
 	}
 }
 
@@ -195,7 +195,7 @@ func (b *batch) empty() bool {
 // a round has a bound of its own: if what the operations have changed counted against the grants, a
 // flood of submits would end all grants.
 func (b *batch) full() bool {
-	return len(b.ops) >= maxBatchOps || b.bytes >= maxBatchBytes || len(b.changes) >= b.most
+	return len(b.ops) >= maxBatchOps || b.bytes >= maxBatchBytes || len(b.changes) >= b.mostChanges
 }
 
 // add merges a step's change with what the batch already does to the task.

@@ -253,7 +253,7 @@ func (c *committer) add(current *commit, b *batch, w *writer) {
 	current.ops += len(b.ops)
 	current.bytes += b.bytes
 	current.changes += len(b.changes)
-	current.mostChanges = min(current.mostChanges, b.most)
+	current.mostChanges = min(current.mostChanges, b.mostChanges)
 	if b.empty() || current.err != nil {
 		return
 	}

@@ -664,7 +664,7 @@ func TestParkingManyTasksHoldsUpNoEmptyAnswer(t *testing.T) {
 		r.enqueue("umbra", func() { r.beginLease(other, false) })
 		var look func()
 		look = func() {
-			if parked = int(r.spaces.total.parked); !other.left {
+			if parked = int(r.spaces.total.parked); !other.gone {
 				r.enqueue("umbra", look)
 			}
 		}

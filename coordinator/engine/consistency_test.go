@@ -565,7 +565,7 @@ func (i *inspection) checkLeases() {
 				i.problem("task %v has no lease of request %q, which has it", id, k.request)
 			}
 		}
-		if len(r.leases) == 0 && (r.call == nil || r.call.left) {
+		if len(r.leases) == 0 && (r.call == nil || r.call.gone) {
 			i.problem("request %q is remembered for nothing", k.request)
 		}
 	}
@@ -687,7 +687,7 @@ func (i *inspection) checkWorkers() {
 			i.problem("worker %q has %d leases without a session, and %d are counted", k.worker, leases[k], p.leases)
 		}
 		for t := range p.takers {
-			if t.left {
+			if t.gone {
 				i.problem("worker %q: one of its takers has left", k.worker)
 			}
 		}

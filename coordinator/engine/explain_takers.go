@@ -16,9 +16,9 @@ func (e *Engine) workersFor(t *lease.Task) (f lease.Finding, passes bool) {
 	f = e.obstacle(q, t, a)
 	switch f.Code {
 	case lease.FoundNoWorker:
-		if q.left != 0 {
+		if q.leftAt != 0 {
 			// a worker without a session leaves when it is granted a task, which may be this one
-			f.Since = max(q.left, t.ReadySince())
+			f.Since = max(q.leftAt, t.ReadySince())
 		}
 		f.Message += e.sinceStart()
 		return f, q.counts[countLeased] > 0

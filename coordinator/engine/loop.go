@@ -100,7 +100,7 @@ func (e *Engine) round() {
 	}
 	e.readClocks()
 	e.agenda.unthrottle(e.now().Serving)
-	e.batch().most = e.intake.mostChanges(e.now().Serving)
+	e.batch().mostChanges = e.intake.mostChanges(e.now().Serving)
 	e.effort.beginRound()
 	e.runOps()
 	e.readClocks()
@@ -118,7 +118,7 @@ func (e *Engine) round() {
 
 // runOps runs the operations that wait, until the batch or the time of the round is used up.
 func (e *Engine) runOps() {
-	most := len(e.batch().changes) + e.batch().most
+	most := len(e.batch().changes) + e.batch().mostChanges
 	// what comes in later runs in the next round, and so does what makes too many changes
 	n := min(e.intake.waiting(), maxBatchOps)
 	began := e.now().Serving

@@ -94,7 +94,7 @@ func (ws *workers) arrived(t *taker) {
 
 // left records that a taker is gone.
 func (ws *workers) left(t *taker) {
-	t.left = true
+	t.gone = true
 	t.refused.stop(ws.alarms)
 	ws.alarms.stop(t.makesRoom)
 	delete(ws.takers, t)

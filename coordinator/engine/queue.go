@@ -15,7 +15,7 @@ type queue struct {
 	name      string
 	createdAt lease.Wall  // 0: it does not exist, there are only workers that wait for it
 	attending int         // number of takers that want its tasks
-	left      lease.Wall  // while there are none: when the last one left; 0: before the start, or never
+	leftAt    lease.Wall  // while there are none: when the last one left; 0: before the start, or never
 	tally                 // counts of its tasks
 	writtenIn batchNumber // the last batch that writes its record
 	settings  *lease.Settings

@@ -78,7 +78,7 @@ func (rs *requests) removeLease(t *lease.Task) {
 
 // prune forgets a request if none of its calls waits and none of its leases is live.
 func (rs *requests) prune(k requestKey) {
-	if r := rs.byKey[k]; r != nil && len(r.leases) == 0 && (r.call == nil || r.call.left) {
+	if r := rs.byKey[k]; r != nil && len(r.leases) == 0 && (r.call == nil || r.call.gone) {
 		delete(rs.byKey, k)
 	}
 }

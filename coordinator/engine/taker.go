@@ -21,7 +21,7 @@ type taker struct {
 	// forcedSingle: it has refused a task because of its concurrency key, and gets one task of a
 	// key at a time even if it declares otherwise.
 	forcedSingle bool
-	left         bool // its session has ended, or the call no longer waits
+	gone         bool // its session has ended, or the call no longer waits
 	used         usage
 	refused      refusedKeys
 	// makesRoom: it gets no work until this rings, or a lease of it ends; nil: it may get some. See
@@ -71,7 +71,7 @@ func assignmentSize(t *lease.Task) int {
 
 // free returns how many more leases the taker may get now.
 func (t *taker) free() int {
-	if t.left || t.awaitsFrame || t.refused.tooMany() || t.makesRoom != nil || t.call.bytes >= maxResponse ||
+	if t.gone || t.awaitsFrame || t.refused.tooMany() || t.makesRoom != nil || t.call.bytes >= maxResponse ||
 		t.backlogged() {
 		return 0
 	}
@@ -117,7 +117,7 @@ func (e *Engine) unattend(t *taker, queues []*queue) {
 		if q.attending--; q.attending > 0 {
 			continue
 		}
-		q.left = e.now().Wall
+		q.leftAt = e.now().Wall
 		if q.createdAt != 0 {
 			e.batch().forgetIfUnused(q)
 			continue

@@ -95,7 +95,7 @@ func (e *Engine) stillLive(leases []lease.TaskID) []lease.TaskID {
 // be parked before there is one for it, poll goes on when other operations have had their turn.
 func (e *Engine) poll(t *taker) {
 	switch {
-	case t.left: // it was answered or abandoned meanwhile
+	case t.gone: // it was answered or abandoned meanwhile
 	case e.matchNow(t) || len(t.call.granted) > 0:
 		e.answerCaller(t)
 	default:
@@ -140,7 +140,7 @@ func (e *Engine) matchNow(t *taker) (done bool) {
 // answerCaller answers a call with the leases that it has been granted so far. It does nothing if
 // the call no longer waits.
 func (e *Engine) answerCaller(t *taker) {
-	if t.left {
+	if t.gone {
 		return
 	}
 	e.doneWaiting(t)
@@ -164,7 +164,7 @@ func (e *Engine) doneWaiting(t *taker) {
 // abandon ends a call whose caller has disconnected before the delivery, and requeues what the call
 // was granted (W5).
 func (e *Engine) abandon(t *taker) {
-	if !t.left { // if it was granted something, that was in this round, and it was not answered yet
+	if !t.gone { // if it was granted something, that was in this round, and it was not answered yet
 		e.doneWaiting(t)
 	}
 	e.requeue(t.leases, "the caller disconnected before it received the task")
