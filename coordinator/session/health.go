@@ -108,14 +108,13 @@ func (ss *Session) missHeartbeat() {
 		return
 	}
 	ss.srv.Registry.missed.Inc()
-	switch lost := ss.health.limits.Missed; {
-	case missed < lost:
+	if lost := ss.health.limits.Missed; missed < lost {
 		ss.logger().Warn("heartbeat missed", "missed", missed, "lost_at", lost)
 		ss.resize()
-	default:
-		why := fmt.Sprintf("%d heartbeats were missed, one is due every %v", missed, ss.health.interval)
-		ss.reset(refusal.CodeTimeout, why, 0)
+		return
 	}
+	why := fmt.Sprintf("%d heartbeats were missed, one is due every %v", missed, ss.health.interval)
+	ss.reset(refusal.CodeTimeout, why, 0)
 }
 
 // countMiss counts a missed heartbeat. counts is false, and nothing is counted, if the heartbeat

@@ -22,19 +22,8 @@ func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat, next sess
 		return
 	}
 	ss.awaitHeartbeat()
-	ss.mu.Lock()
-	well := ss.health.takesWork()
-	ss.health.update(m, ss.slots)
-	ss.in.said = ss.health.selfReport
-	noNewWork := ss.health.whyNoWork()
-	changes := ss.health.told.next(well != (noNewWork == ""))
-	level := slog.LevelWarn
-	if ss.health.drains { // the worker stops in order
-		level = slog.LevelInfo
-	}
-	ss.state = next
-	ss.mu.Unlock()
-	ss.logHealth(level, noNewWork, changes)
+	noNewWork, changes := ss.takeHealth(m, next)
+	ss.logHealth(noNewWork, changes)
 	reports := make([]*lease.Report, len(m.GetLeases()))
 	in := convert.NewIntake(ss.srv.Limits, len(reports), 0)
 	for i, l := range m.GetLeases() {
@@ -46,10 +35,26 @@ func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat, next sess
 	ss.resize()
 }
 
+// takeHealth takes what a heartbeat says of the worker. It returns why the worker gets no new work,
+// "" if it may get work, and how many changes of that are to be logged now.
+func (ss *Session) takeHealth(m *lessorv1.WorkerHeartbeat, next sessionState) (noNewWork string, changes int) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	tookWork := ss.health.takesWork()
+	ss.health.update(m, ss.slots)
+	ss.in.said = ss.health.selfReport
+	ss.state = next
+	noNewWork = ss.health.whyNoWork()
+	return noNewWork, ss.health.told.next(tookWork != (noNewWork == ""))
+}
+
 // logHealth logs whether the worker gets new work. changes is how often that has changed since the
-// last log line. If the worker gets none, the line has this level.
-func (ss *Session) logHealth(level slog.Level, noNewWork string, changes int) {
-	log := ss.logger()
+// last log line; 0: nothing is logged. Only the reader calls it.
+func (ss *Session) logHealth(noNewWork string, changes int) {
+	log, level := ss.log, slog.LevelWarn
+	if ss.health.drains { // the worker stops in order
+		level = slog.LevelInfo
+	}
 	if changes > 1 {
 		log = log.With("changes", changes)
 	}

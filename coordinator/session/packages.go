@@ -13,27 +13,27 @@ import (
 // nothing has done so if there is nothing to do.
 func (ss *Session) carryOut(o PackageOrder) *packagePart {
 	p := ss.newPart(o)
-	switch {
-	case !ss.carriesOut() && ss.packages.fulfils(o):
-		p.tell(o.wanted(), "", "it was so before; the worker installs and removes no packages")
-	case !ss.carriesOut():
-		p.tell(failed, refusal.CodePkgPermission, "the worker installs and removes no packages")
-	default:
-		p.stream = ss.stream.Context()
-		under, tell := ss.packages.begin(p)
-		if tell {
-			ss.tellPackages() // first, so that a package that is to go away is not promised to another task
-			if now := ss.srv.resumes.streamOf(ss.admission.state); now != nil && now != ss {
-				now.tellPackages() // it has taken the session over since the caller selected this stream
-			}
-			ss.out.order(o)
+	if !ss.installsPackages() {
+		if ss.packages.fulfils(o) {
+			p.tell(o.wanted(), "", "it was so before; the worker installs and removes no packages")
+		} else {
+			p.tell(failed, refusal.CodePkgPermission, "the worker installs and removes no packages")
 		}
-		return under
+		return p
 	}
-	return p
+	p.stream = ss.stream.Context()
+	under, tell := ss.packages.begin(p)
+	if tell {
+		ss.tellPackages() // first, so that a package that is to go away is not promised to another task
+		if now := ss.srv.resumes.streamOf(ss.admission.state); now != nil && now != ss {
+			now.tellPackages() // it has taken the session over since the caller selected this stream
+		}
+		ss.out.order(o)
+	}
+	return under
 }
 
-func (ss *Session) carriesOut() bool {
+func (ss *Session) installsPackages() bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	return ss.installs

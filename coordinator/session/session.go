@@ -39,33 +39,35 @@ const (
 //
 // Until the handshake is accepted there is no writer: the reader itself sends the answers.
 type Session struct {
+	// These do not change.
 	srv    *Server
 	stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
 	who    Caller
-	size   int    // bytes of the frame that the reader handles
-	acks   acks   // leases that this frame acknowledges, until the engine gets the acknowledgements
-	bound  bool   // a frame had an acceptable tenant and sender, to which later frames are bound
-	sender string // id of that sender
+	opened time.Time
+
+	// Only the reader uses these.
+	size       int    // bytes of the frame that it handles
+	acks       acks   // leases that this frame acknowledges, until the engine gets the acknowledgements
+	bound      bool   // a frame had an acceptable tenant and sender, to which later frames are bound
+	sender     string // id of that sender
+	unnumbered int    // number of frames without a seq that it has sent
+
+	writer  streamWriter
+	sending sync.Mutex    // held while a frame is sent
+	slow    *time.Timer   // closes stuck; runs while a frame is sent
+	stuck   chan struct{} // closed when the worker did not read a frame in time
+	giveUp  func()        // closes stuck
+	written chan struct{} // closed when the last writer has ended
+
 	// asksTenant: its first frame states another tenant than the caller's. A worker can find out
 	// its tenant in this way.
-	asksTenant atomic.Bool
-
-	writer     streamWriter
-	sending    sync.Mutex    // held while a frame is sent
-	slow       *time.Timer   // closes stuck; runs while a frame is sent
-	stuck      chan struct{} // closed when the worker did not read a frame in time
-	giveUp     func()        // closes stuck
-	written    chan struct{} // closed when the last writer has ended
-	unnumbered int           // number of frames without a seq that the reader has sent
-
-	fines       fines       // delay of this stream because of refused frames and reports
-	awaitsFrame atomic.Bool // the worker was silent until a lease ended; no work until it sends a frame (W5, W9)
-
-	opened time.Time
-	heard  atomic.Int64           // when the last frame came: nanoseconds since opened
-	busy   atomic.Bool            // the reader handles a frame, so the worker is not silent
-	noWork atomic.Pointer[string] // why the engine has 0 slots of it; nil or empty: the worker offers none
-	ended  chan error             // holds one: how the session ends; later errors are dropped
+	asksTenant  atomic.Bool
+	fines       fines                  // delay of this stream because of refused frames and reports
+	awaitsFrame atomic.Bool            // the worker was silent until a lease ended; no work until it sends a frame (W5, W9)
+	heard       atomic.Int64           // when the last frame came: nanoseconds since opened
+	busy        atomic.Bool            // the reader handles a frame, so the worker is not silent
+	noWork      atomic.Pointer[string] // why the engine has 0 slots of it; nil or empty: the worker offers none
+	ended       chan error             // holds one: how the session ends; later errors are dropped
 
 	slotsMu waitLock // held while a change of the slots or packages goes to the engine
 	// What the engine knows of; guarded by slotsMu.
