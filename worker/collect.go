@@ -9,8 +9,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// batch is what the writer sends next.
-type batch struct {
+// collected is what the writer sends next.
+type collected struct {
 	frames []*lessorv1.SessionRequest
 	// last: the frames include the goodbye, the last frame of the session.
 	last bool
@@ -26,13 +26,13 @@ type batch struct {
 // There is no queue of frames. The outbox keeps what has to be said, and merges it while the stream
 // is slow: a worker with n attempts never holds more than n heartbeats, 2n reports and n limited
 // buffers of output, and a few events for each operation on a package.
-func (s *session) collect(now time.Time, gauges map[string]float64) (out batch, err error) {
+func (s *session) collect(now time.Time, gauges map[string]float64) (out collected, err error) {
 	w := s.w
 	w.lock()
 	defer w.unlock()
 	frames, err := s.resendsLocked(now)
 	if err != nil {
-		return batch{}, err
+		return collected{}, err
 	}
 	for _, f := range s.control {
 		frames = append(frames, s.sequencedLocked(f, now))

@@ -57,8 +57,8 @@ func (s *session) handleEnvelope(f *lessorv1.SessionResponse, now time.Time) (ta
 	if e := f.GetError(); e.GetCode() == codeSeqGap {
 		s.link.resendRequested(e.GetExpectedSeq())
 		wake = true
-	} else {
-		wake = s.link.acknowledged(f.GetCorr()) || wake // an answer also acknowledges
+	} else if s.link.acknowledged(f.GetCorr()) { // an answer also acknowledges
+		wake = true
 	}
 	s.eventsAcknowledgedLocked()
 	if s.link.classify(f, now) == inOrder {
