@@ -47,9 +47,10 @@ SKIPPED := -skip '^TestScripts$$/^$(call alternatives,$(COMMANDS))$$|^Test$(call
 BESIDE := $(shell [ "$$(getconf _NPROCESSORS_ONLN)" -ge 3 ] || echo -p 3)
 
 # The quick tests have their files in memory, unless TMPDIR says where, or there is no room for them or programs may not run there: what they wait for most is the
-# disk. Those of crashes, of full disks and of power cuts are among the faults.
+# disk. Those of crashes, of full disks and of power cuts are among the faults. What the Go command builds is there, too, up to a gigabyte of it: t.TempDir
+# goes by GOTMPDIR first, so that must not lead it elsewhere.
 IN_MEMORY := $(if $(TMPDIR),,$(shell tried=$$(mktemp /dev/shm/lessor.XXXXXX 2>/dev/null) || exit 0; chmod +x $$tried; \
-	$$tried 2>/dev/null && df -Pk /dev/shm | awk 'END { if ($$4 > 1000000) print "GOTMPDIR=/tmp TMPDIR=/dev/shm" }'; rm -f $$tried))
+	$$tried 2>/dev/null && df -Pk /dev/shm | awk 'END { if ($$4 > 2000000) print "GOTMPDIR=/dev/shm TMPDIR=/dev/shm" }'; rm -f $$tried))
 
 # Each tool has a modfile of its own: its dependencies never decide the versions of what we ship. They collect less often, too. BUF=COMMAND is another
 # buf of the same version.
