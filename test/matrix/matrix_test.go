@@ -4,13 +4,14 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
 
 var (
 	update = flag.Bool("update", false, "write the results of the good cells into testdata")
-	full   = flag.Bool("full", false, "all cells, instead of half of them")
+	full   = flag.Bool("full", false, "all cells, instead of a sample")
 )
 
 // X1, X2, S4, V2: each call is answered or refused as the matrix says, with every credential and
@@ -47,7 +48,10 @@ func (e *environment) checkPlaces(t *testing.T, what string, places []*place, wi
 	t.Helper()
 	var declaration strings.Builder
 	fields, cells := 0, 0
-	for _, p := range places {
+	for i, p := range places {
+		if !*full && !*update {
+			p.fields = sampled(p.fields, i)
+		}
 		results, n := e.askCells(t, p.cells(with))
 		results.compare(t, p)
 		results.declare(&declaration, p)
@@ -59,6 +63,17 @@ func (e *environment) checkPlaces(t *testing.T, what string, places []*place, wi
 		t.Errorf("%d cells for %d fields, want at least %d", cells, fields, fields*16)
 	}
 	compareDeclared(t, "testdata/"+what+".txt", declaration.String())
+}
+
+// sampled returns one of four fields of a place, from another one on than for the place before: the
+// places share most of their fields. Everything at once is asked of each place.
+func sampled(fields []field, turn int) (some []field) {
+	for i, f := range fields {
+		if (i+turn)%4 == 0 {
+			some = append(some, f)
+		}
+	}
+	return some
 }
 
 // askCells asks the cells of a place, in as few hosts as possible, and returns the results of the
@@ -150,6 +165,7 @@ func (results outcomes) declare(b *strings.Builder, p *place) {
 }
 
 // compareDeclared compares the results with a file of testdata, or writes it if -update is given.
+// Those of a sample are only some of the lines that the file has for a place.
 func compareDeclared(t *testing.T, file, got string) {
 	t.Helper()
 	if *update {
@@ -161,14 +177,30 @@ func compareDeclared(t *testing.T, file, got string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := strings.Split(string(text), "\n")
-	for i, line := range strings.Split(got, "\n") {
-		if i >= len(want) || want[i] != line {
-			t.Fatalf("%s:%d: this result is not declared there (run with -update, and judge the difference):\n%s",
-				file, i+1, line)
+	asked, declared := byPlace(got), byPlace(string(text))
+	if len(asked) != len(declared) {
+		t.Errorf("%s declares results of %d places, want %d (run with -update)", file, len(declared), len(asked))
+	}
+	for i := range min(len(asked), len(declared)) {
+		for _, line := range asked[i] {
+			if !slices.Contains(declared[i], line) {
+				t.Fatalf("%s: a result of the place %q is not declared there (run with -update, and judge the difference):\n%s",
+					file, asked[i][0], line)
+			}
 		}
 	}
-	if string(text) != got {
-		t.Errorf("%s declares results that did not occur (run with -update, and judge the difference)", file)
+	if *full && string(text) != got {
+		t.Errorf("%s declares results that did not occur, or in another order (run with -update, and judge the difference)", file)
 	}
+}
+
+// byPlace returns the lines of each place. Those of its results are indented.
+func byPlace(text string) (places [][]string) {
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "\t") {
+			places = append(places, nil)
+		}
+		places[len(places)-1] = append(places[len(places)-1], line)
+	}
+	return places
 }

@@ -86,16 +86,18 @@ func (p *place) cells(with []credential) []cell {
 	return append(bad, good...)
 }
 
-// asked reports whether a cell is asked, which all are with -full. Without it, a credential that
-// must be refused comes with one value of each field, another one than the credential before it;
-// and a role whose results are not declared with two, which are compared with each other: see
-// question.counterpart. Everything at once always comes with all values.
+// asked reports whether a cell is asked, which all are with -full. Without it, a credential of
+// another tenant and those that must be refused come with one value of each field, another one than
+// the credential before; and a role whose results are not declared with two, which are compared
+// with each other: see question.counterpart. Another tenant always repeats the whole request.
 func (c cell) asked(turn int) bool {
 	compared := c.value == other || c.value == random
 	switch {
-	case *full, c.field.kind == everything.kind, c.credential.name == stranger, c.good() && c.credential.name == c.declaringCredential:
+	case *full, c.good() && c.credential.name == c.declaringCredential:
 		return true
-	case c.good():
+	case c.credential.name == stranger && c.field.kind == everything.kind:
+		return c.value == own
+	case c.good() && c.credential.name != stranger:
 		return compared == (turn%2 == 0)
 	}
 	return c.value == values[turn%len(values)]
