@@ -140,6 +140,7 @@ func TestCallersWhoComeBackShareACommit(t *testing.T) {
 // Design 4: the size of a commit is bounded, even if more calls arrived while the commit before it
 // was under way.
 func TestCommitSizeIsBounded(t *testing.T) {
+	bound(t, 100, &maxBatchOps)
 	run(t, func(r *rig) {
 		d := new(heldDisk).install(r)
 		defer r.st.(*memstore.Store).SetHook(nil)
@@ -166,8 +167,9 @@ func TestCommitSizeIsBounded(t *testing.T) {
 // Design 4: the same for large payloads, of which a commit of all calls that may arrive would hold
 // the disk for seconds.
 func TestCommitBytesAreBounded(t *testing.T) {
+	const calls, size = 60, 16 << 10
+	bound(t, 8*size, &maxBatchBytes)
 	run(t, func(r *rig) {
-		const calls, size = 60, 1 << 20
 		d := new(heldDisk).install(r)
 		defer r.st.(*memstore.Store).SetHook(nil)
 		first := submitConcurrently(r, 1)
@@ -187,9 +189,9 @@ func TestCommitBytesAreBounded(t *testing.T) {
 
 // Design 4: the same for calls that make many small tasks.
 func TestCommitChangesAreBounded(t *testing.T) {
+	const calls, each = 20, 25
+	bound(t, 4*each, &maxBatchChanges)
 	run(t, func(r *rig) {
-		const calls = 20
-		each := maxBatchChanges / 4
 		d := new(heldDisk).install(r)
 		defer r.st.(*memstore.Store).SetHook(nil)
 		submitConcurrently(r, 1)
