@@ -4,4 +4,4 @@ package engine
 
 // quickHistories is how many histories TestRandomHistories plays unless -random.histories says
 // otherwise.
-const quickHistories = 10
+const quickHistories = 6

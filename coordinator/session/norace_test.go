@@ -4,4 +4,4 @@ package session
 
 // quickHistories is how many histories TestRandomHistories plays unless -random.histories says
 // otherwise.
-const quickHistories = 20
+const quickHistories = 10

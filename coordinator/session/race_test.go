@@ -4,4 +4,4 @@ package session
 
 // quickHistories is smaller with the race detector, because a history then takes several times as
 // long.
-const quickHistories = 5
+const quickHistories = 3
