@@ -66,6 +66,7 @@ type app struct {
 	ctx     context.Context // ends with the first signal to stop; see catchSignals
 	stopNow context.Context // ends with the second signal: stop at once
 	json    bool
+	flags   *kong.Node // what the parser of the arguments knows; nil: nothing
 	streams
 	log *logWriter // of a command that has a log; else nil
 	// last gets the error with which the command ends, as a record of its log; nil: only people get
@@ -78,13 +79,17 @@ type app struct {
 // flag of any command. Commands that run for long do: there it takes longest until somebody
 // notices.
 func (a *app) strays() []config.Stray {
+	others := append(execworker.Variables(),
+		readiness.VarPoolID, readiness.VarWorkerID, readiness.VarPoolURL, readiness.VarPoolToken,
+		readiness.VarGPUDevice)
+	// mostly this command has them all, and the parser of all commands need not be built
+	if a.flags != nil && len(config.Strays(a.flags, envPrefix, others, os.Environ())) == 0 {
+		return nil
+	}
 	all, err := newParser(&cli{}, a.streams)
 	if err != nil {
 		return nil // cannot happen: tests build this parser
 	}
-	others := append(execworker.Variables(),
-		readiness.VarPoolID, readiness.VarWorkerID, readiness.VarPoolURL, readiness.VarPoolToken,
-		readiness.VarGPUDevice)
 	return config.Strays(all.Model.Node, envPrefix, others, os.Environ())
 }
 
@@ -170,7 +175,7 @@ func dispatch(args []string, a *app) (err error) {
 	if err != nil {
 		return usageOf(err)
 	}
-	a.json = grammar.JSON
+	a.json, a.flags = grammar.JSON, parser.Model.Node
 	chooseToken(command)
 	return command.Run(a)
 }
