@@ -96,6 +96,7 @@ func setUp(env *testscript.Env) error {
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 	env.Setenv("LESSOR_HEALTH_MEM", "101") // no machine has so much in use
 	env.Setenv("LESSOR_HEALTH_DISK", "101")
+	env.Setenv("LESSOR_DISK_RESERVE", "1") // 64 MiB for each coordinator would take longer than its start
 	// otherwise each process of a race build sleeps for a second before it exits
 	env.Setenv("GORACE", "atexit_sleep_ms=0")
 	env.Values["coordinator"] = &running{}
@@ -197,7 +198,7 @@ func (r *running) start(ts *testscript.TestScript, args []string) (addr string, 
 	cmd.Args[0] = "lessor" // testscript runs the command of this name
 	cmd.Dir = ts.Getenv("WORK")
 	cmd.Env = os.Environ()
-	for _, name := range []string{"HOME", "LESSOR_HEALTH_MEM", "LESSOR_HEALTH_DISK", "OTEL_EXPORTER_OTLP_ENDPOINT"} {
+	for _, name := range []string{"HOME", "LESSOR_HEALTH_MEM", "LESSOR_HEALTH_DISK", "LESSOR_DISK_RESERVE", "OTEL_EXPORTER_OTLP_ENDPOINT"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	out, err := cmd.StdoutPipe()
