@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,6 +26,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Args[0] == callsName {
+		answerCalls()
+		return
+	}
 	testscript.Main(leakCheck{m}, map[string]func(){"lessor": main})
 }
 
@@ -60,7 +65,8 @@ func (l leakCheck) Run() int {
 //
 // Beside the commands of testscript there are:
 //
-//	exits CODE COMMAND...     runs a command that must end with this exit code
+//	exits CODE COMMAND...     runs a command that must end with this exit code; most commands of
+//	                          lessor run in one process, which has no standard input
 //	coordinator DIR [ARG...]  starts lessor serve with its data in DIR, and sets LESSOR_ADDR once it listens
 //	late QUEUE OUTPUT         takes a task, lets its lease expire, and reports the output of the first attempt too late
 //	installer NAME QUEUE      plays a worker that installs packages, until the end of the script
@@ -99,6 +105,9 @@ func setUp(env *testscript.Env) error {
 	env.Setenv("LESSOR_DISK_RESERVE", "1") // 64 MiB for each coordinator would take longer than its start
 	// otherwise each process of a race build sleeps for a second before it exits
 	env.Setenv("GORACE", "atexit_sleep_ms=0")
+	kept := &caller{environ: slices.Clone(env.Vars)}
+	env.Values["caller"] = kept
+	env.Defer(func() { _ = kept.end() })
 	env.Values["coordinator"] = &running{}
 	env.Values["spans"] = new(*spanReceiver)
 	env.Defer(func() { _ = env.Values["coordinator"].(*running).end(syscall.SIGKILL) })
@@ -111,12 +120,16 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
-	err = ts.Exec(args[1], args[2:]...)
-	got := 0
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		got = exit.ExitCode()
+	var got int
+	if kept := ts.Value("caller").(*caller); kept.takes(want, args[1:]) {
+		got = kept.run(ts, args[2:])
 	} else {
-		ts.Check(err)
+		err = ts.Exec(args[1], args[2:]...)
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			got = exit.ExitCode()
+		} else {
+			ts.Check(err)
+		}
 	}
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
