@@ -96,13 +96,15 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// setUp makes a script independent of this machine: of the files in the home directory, and of how
-// full the memory and the disk are.
+// ofCoordinators are settings of the coordinators that scripts start.
+var ofCoordinators = []string{
+	"LESSOR_HEALTH_MEM=101", "LESSOR_HEALTH_DISK=101", // no machine has so much in use
+	"LESSOR_DISK_RESERVE=1", // 64 MiB take as long as the rest of the start
+}
+
+// setUp makes a script independent of the files in the home directory.
 func setUp(env *testscript.Env) error {
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
-	env.Setenv("LESSOR_HEALTH_MEM", "101") // no machine has so much in use
-	env.Setenv("LESSOR_HEALTH_DISK", "101")
-	env.Setenv("LESSOR_DISK_RESERVE", "1") // 64 MiB for each coordinator would take longer than its start
 	// otherwise each process of a race build sleeps for a second before it exits
 	env.Setenv("GORACE", "atexit_sleep_ms=0")
 	kept := &caller{environ: slices.Clone(env.Vars)}
@@ -210,8 +212,8 @@ func (r *running) start(ts *testscript.TestScript, args []string) (addr string, 
 	cmd := exec.Command(self, args...)
 	cmd.Args[0] = "lessor" // testscript runs the command of this name
 	cmd.Dir = ts.Getenv("WORK")
-	cmd.Env = os.Environ()
-	for _, name := range []string{"HOME", "LESSOR_HEALTH_MEM", "LESSOR_HEALTH_DISK", "LESSOR_DISK_RESERVE", "OTEL_EXPORTER_OTLP_ENDPOINT"} {
+	cmd.Env = append(os.Environ(), ofCoordinators...)
+	for _, name := range []string{"HOME", "OTEL_EXPORTER_OTLP_ENDPOINT"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	out, err := cmd.StdoutPipe()
