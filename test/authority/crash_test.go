@@ -17,6 +17,7 @@ var (
 // silent worker alive for ever nor ends one early, and a worker that sends heartbeats keeps its
 // lease (A9).
 func TestCrashesUnderLeases(t *testing.T) {
+	t.Parallel() // it mostly waits
 	const livesWithGrants, each = 3, 4
 	w := newWatch(newRig(t), *crashTTL)
 	w.startCoordinator()

@@ -15,6 +15,7 @@ import (
 // origin, as after a reboot of the machine. It neither ends leases early nor keeps them alive (A8,
 // A9).
 func TestOtherMonotonicOrigin(t *testing.T) {
+	t.Parallel() // it mostly waits
 	elsewhere := []string{"unshare", "--time", "--monotonic", "1000000", "--boottime", "1000000", "--"}
 	uptime := exec.Command(elsewhere[0], append(elsewhere[1:], "cat", "/proc/uptime")...)
 	if out, err := uptime.CombinedOutput(); err != nil || len(strings.Split(string(out), ".")[0]) < len("1000000") {

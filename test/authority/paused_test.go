@@ -27,6 +27,7 @@ const (
 // heartbeat and its Complete are both answered SUPERSEDED, and the result of the second worker
 // stays (A4, V9).
 func TestPausedWorker(t *testing.T) {
+	t.Parallel() // it mostly waits
 	r := newRig(t)
 	r.c.Start()
 	r.submit(1, spec(pausedQueue, pausedTTL))

@@ -66,6 +66,7 @@ func (w *watch) pause(d time.Duration, b *heartbeater) {
 // TestCoordinatorPaused: a coordinator that stood still gives the leases that time back, once, and
 // no more than one TTL. It handles the heartbeats that waited before it expires anything (A8).
 func TestCoordinatorPaused(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for _, tt := range []struct {
 		pause time.Duration
 		keeps bool
@@ -75,6 +76,7 @@ func TestCoordinatorPaused(t *testing.T) {
 		{stallTTL * 5 / 2, false},
 	} {
 		t.Run(fmt.Sprintf("%v of a lease of %v", tt.pause, stallTTL), func(t *testing.T) {
+			t.Parallel()
 			w := newWatch(newRig(t), stallTTL)
 			w.startCoordinator()
 			held, _ := w.take("held", stallTTL)
@@ -154,6 +156,7 @@ func (w *watch) slowDisk(sync time.Duration) {
 // TestSlowDisk: on a disk whose commits take less than a lease lives, answers are late, but no
 // lease of a worker that sends heartbeats is lost, and the lease of a silent worker ends (A8).
 func TestSlowDisk(t *testing.T) {
+	t.Parallel()              // it mostly waits
 	const sync = slowTTL / 10 // a commit has two syncs
 	w := newWatch(newRig(t), slowTTL)
 	w.slowDisk(sync)
@@ -183,9 +186,10 @@ func TestSlowDisk(t *testing.T) {
 // no more than one TTL is given back. No wrong answer is given, /readyz says that the disk is slow,
 // and after a restart on a quick disk all verdicts are the same (A6, A8, A10).
 func TestDiskSlowerThanLeases(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for _, sync := range []time.Duration{shortTTL, 2 * shortTTL} {
 		t.Run(sync.String(), func(t *testing.T) {
-			t.Parallel() // it mostly waits
+			t.Parallel()
 			w := newWatch(newRig(t), shortTTL)
 			w.slowDisk(sync)
 			answer := w.pollReadyz()

@@ -19,6 +19,7 @@ import (
 // TestWallClockJumps: the wall clock of the machine jumps while leases are held, under a running
 // coordinator and during a restart. No lease ends early or late by that (A8).
 func TestWallClockJumps(t *testing.T) {
+	t.Parallel() // it mostly waits
 	const year = 365 * 24 * time.Hour
 	wall := newWallClock(t)
 	w := newWatch(newRig(t), time.Second)
