@@ -11,16 +11,18 @@ import (
 // crashes builds the images that a crash can leave: all that was synced is on the disk, and any
 // part of what was written since.
 type crashes struct {
-	rnd  *rand.Rand
-	emit func(image)
+	rnd *rand.Rand
+	sample
 }
 
 // of builds images of a crash during a commit, on a disk with all commits before it. The store must
 // have the state before the commit or after it; after it only if all of the commit is on the disk.
 // The note that the commit before was durable may be on the disk or not.
 func (cr crashes) of(before disk, c commit, number int) {
-	at := func(kind string, d disk, states ...int) {
-		cr.emit(image{kind: kind, disk: d, commit: number, states: states})
+	at := func(kind string, build func() disk, states ...int) {
+		if cr.chosen() {
+			cr.emit(image{kind: kind, disk: build(), commit: number, states: states})
+		}
 	}
 	d := func() disk {
 		d := before.clone()
@@ -30,41 +32,43 @@ func (cr crashes) of(before disk, c commit, number int) {
 		return d
 	}
 	cut := d()
-	at("cut off between writes", cut.clone(), number)
+	at("cut off between writes", cut.clone, number)
 	cut.size = c.size
 	for _, w := range c.pages {
 		cut.write(w)
-		at("cut off between writes", cut.clone(), number)
+		at("cut off between writes", cut.clone, number)
 	}
-	whole := cut.clone()
-	whole.write(c.meta)
-	at("cut off before the sync", whole, number+1)
+	at("cut off before the sync", func() disk { return cr.with(cut.clone(), c.meta) }, number+1)
 	either := func() bool { return cr.rnd.IntN(2) == 0 }
 	allButOne := func() func() bool {
 		left := cr.rnd.IntN(len(c.pages))
 		return func() bool { left--; return left != -1 }
 	}
 	for range 6 {
-		at("some of the pages", cr.some(d(), c, either), number)
-		at("torn pages", cr.torn(d(), c), number)
+		at("some of the pages", func() disk { return cr.some(d(), c, either) }, number)
+		at("torn pages", func() disk { return cr.torn(d(), c) }, number)
 		if c.first {
 			continue
 		}
-		at("some of the pages, and the meta page", cr.with(cr.some(d(), c, either), c.meta), number, number+1)
-		at("all pages but one, and the meta page", cr.with(cr.some(d(), c, allButOne()), c.meta), number, number+1)
-		at("torn pages, and the meta page", cr.with(cr.torn(d(), c), c.meta), number, number+1)
+		at("some of the pages, and the meta page", func() disk { return cr.with(cr.some(d(), c, either), c.meta) }, number, number+1)
+		at("all pages but one, and the meta page", func() disk { return cr.with(cr.some(d(), c, allButOne()), c.meta) }, number, number+1)
+		at("torn pages, and the meta page", func() disk { return cr.with(cr.torn(d(), c), c.meta) }, number, number+1)
 	}
 	if !c.first {
-		at("the meta page alone", cr.with(cr.some(d(), c, func() bool { return false }), c.meta), number, number+1)
+		none := func() bool { return false }
+		at("the meta page alone", func() disk { return cr.with(cr.some(d(), c, none), c.meta) }, number, number+1)
 	}
 	for range 12 {
+		if !cr.chosen() {
+			continue
+		}
 		from := cut
 		if !c.first && either() {
 			from = cr.some(d(), c, either)
 		}
 		// one wrong bit: see TestLyingDisk
 		if torn := cr.tornMeta(from, c.meta); bitsBetween(torn.area(c.meta)[:metaSize], c.meta.data) != 1 {
-			at("torn meta page", torn, number, number+1)
+			cr.emit(image{kind: "torn meta page", disk: torn, commit: number, states: []int{number, number + 1}})
 		}
 	}
 }
@@ -131,10 +135,10 @@ func bitsBetween(a, b []byte) (n int) {
 // TestCrash: whatever part of its last writes a crash leaves, a store opens with all that was
 // acknowledged, and with the last commit wholly or not at all (A6).
 func TestCrash(t *testing.T) {
-	checkImages(t, func(rnd *rand.Rand, rec *recording, emit func(image)) {
+	checkImages(t, func(rnd *rand.Rand, rec *recording, s sample) {
 		d := rec.start.clone()
 		for i, c := range rec.commits {
-			crashes{rnd, emit}.of(d, c, i)
+			crashes{rnd, s}.of(d, c, i)
 			d.commit(c)
 		}
 	}, (*checker).crash)
