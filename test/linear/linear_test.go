@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	histories = flag.Int("histories", 12, "histories, every second one with kills in it")
+	histories = flag.Int("histories", 8, "histories, every second one with kills in it")
 	seed      = flag.Uint64("seed", 0, "what the clients draw; 0: another one each time")
 )
 
