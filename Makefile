@@ -116,7 +116,7 @@ test-long: rules race ## Run the quick tests, all faults and the tests behind th
 	$(RACE) -count=1 -v $(BESIDE) -timeout 60m -tags faults $(call TAGGED,faults)
 	$(RACE) -count=1 -v -timeout 60m -tags long $(call TAGGED,long)
 	go run ./test/seeded
-	go test -count=1 -v -timeout 0 -tags faults ./test/crash -run '^TestWalk$$' -steps 1000
+	go test -count=1 -v -timeout 0 -tags faults ./test/crash -run '^TestWalk$$' -steps 1000 -gap 1
 	go test -count=1 -v -timeout 0 -tags faults ./test/linear -histories $$(($(PERCENT) * 2))
 	go test -count=1 -v -timeout 0 -tags faults ./test/images -one-of 1 -images $$(($(PERCENT) * 5000))
 	$(HISTORIES) ./store/keyindex ./store/timerindex -random.histories $$(($(PERCENT) * 1000)) -random.seed 0

@@ -21,6 +21,7 @@ const files = 64
 // TestFilesUsedUp: a coordinator that may open no more files still serves the connections that it
 // has, and logs why it accepts no others. When files are free again, it accepts connections.
 func TestFilesUsedUp(t *testing.T) {
+	t.Parallel()
 	w := &walker{t: t, c: harness.NewCoordinator(t, t.TempDir())}
 	w.c.Under = []string{"prlimit", fmt.Sprintf("--nofile=%d", files), "--"}
 	w.c.Start("--max-connections", "50000") // the default is smaller where so few files may be open

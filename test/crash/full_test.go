@@ -20,6 +20,7 @@ import (
 // a kill and a start. In the end nothing is granted, either. When there is room again, tasks are
 // submitted and granted without a restart.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	disk := harness.NewDisk(t, 256)
 	c := harness.NewCoordinator(t, filepath.Join(disk.Dir(), "data"))
 	c.Start()
@@ -62,6 +63,7 @@ func TestDiskFull(t *testing.T) {
 // committed. Tasks that are deleted make room inside the store, although the file does not shrink,
 // and grants go on.
 func TestResultsFillTheDisk(t *testing.T) {
+	t.Parallel()
 	disk := harness.NewDisk(t, 64)
 	c := harness.NewCoordinator(t, filepath.Join(disk.Dir(), "data"))
 	c.Start("--disk-reserve", "8MiB")
@@ -94,14 +96,15 @@ func TestResultsFillTheDisk(t *testing.T) {
 // TestStoreFillsItsDisk: if the tasks themselves have filled the disk, others are accepted once
 // some of them are deleted, although the file does not shrink.
 func TestStoreFillsItsDisk(t *testing.T) {
-	disk := harness.NewDisk(t, 256)
+	t.Parallel()
+	disk := harness.NewDisk(t, 64)
 	c := harness.NewCoordinator(t, filepath.Join(disk.Dir(), "data"))
-	start := func() { c.Start("--disk-reserve", "32MiB") }
+	start := func() { c.Start("--disk-reserve", "8MiB") }
 	start()
 	first := submitUntilFull(t, c, 300<<10)
 	for _, then := range []func(){func() {}, func() { c.Kill(); start() }} {
 		time.Sleep(50 * time.Millisecond)
-		if free := disk.Free(); free >= 32<<20 {
+		if free := disk.Free(); free >= 8<<20 {
 			t.Fatalf("%d bytes of the disk are free, want less than the disk reserve", free)
 		}
 		_, err := lessorv1.NewAdminServiceClient(c.Conn()).PurgeQueue(t.Context(),
@@ -124,6 +127,7 @@ func TestStoreFillsItsDisk(t *testing.T) {
 // file of the store does not shrink; but once all tasks are deleted, others are accepted and done,
 // again and again. So it is also after a result that found no piece of the store large enough.
 func TestEmptiedStoreTakesTasks(t *testing.T) {
+	t.Parallel()
 	disk := harness.NewDisk(t, 64)
 	data := filepath.Join(disk.Dir(), "data")
 	c := harness.NewCoordinator(t, data)

@@ -17,6 +17,7 @@ import (
 // is told. The next start has everything that was acknowledged. The commits are those of a start, a
 // submit, a grant, the end of a lease by report or expiry, and a delete (A6, A9, A10).
 func TestKillAtCommit(t *testing.T) {
+	t.Parallel()
 	hits := 0
 	for _, when := range []string{"before", "after"} {
 		for _, what := range []string{"put meta 1", "put meta 2", "put spec 2", "put lease 2", "delete lease 1", "put output 2", "put timer 1", "delete task 1"} {
@@ -54,7 +55,7 @@ func (w *walker) runUntilKilled() {
 func (w *walker) expire() {
 	tasks, workers := lessorv1.NewTaskServiceClient(w.c.Conn()), lessorv1.NewWorkerServiceClient(w.c.Conn())
 	made, err := tasks.SubmitTask(w.t.Context(), &lessorv1.SubmitTaskRequest{
-		Task: &lessorv1.TaskSpec{Queue: shortQueue, HeartbeatTimeout: durationpb.New(time.Second)},
+		Task: &lessorv1.TaskSpec{Queue: shortQueue, HeartbeatTimeout: durationpb.New(shortLease)},
 	})
 	if err != nil {
 		return

@@ -14,14 +14,20 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-var cuts = flag.Int("cuts", 20, "power cuts that hit calls under way")
+var cuts = flag.Int("cuts", 10, "power cuts that hit calls under way")
 
 // TestPowerCut: when the disk loses its power, and with it all that was not synced, nothing that
 // was acknowledged is lost or changed (A6, A10).
-func TestPowerCut(t *testing.T) { powerCuts(t, harness.NewDisk(t, 256+int64(*cuts)/2)) } // all tasks are kept: each cut comes with about a quarter of a MiB
+func TestPowerCut(t *testing.T) {
+	t.Parallel()
+	powerCuts(t, harness.NewDisk(t, 256+int64(*cuts)/2)) // all tasks are kept: each cut comes with about a quarter of a MiB
+}
 
 // TestPowerCutXFS is the same on XFS, whose journal works in another way.
-func TestPowerCutXFS(t *testing.T) { powerCuts(t, harness.NewXFS(t, 320+int64(*cuts)/2)) }
+func TestPowerCutXFS(t *testing.T) {
+	t.Parallel()
+	powerCuts(t, harness.NewXFS(t, 320+int64(*cuts)/2))
+}
 
 func powerCuts(t *testing.T, disk *harness.Disk) {
 	t.Helper()
@@ -41,6 +47,7 @@ func powerCuts(t *testing.T, disk *harness.Disk) {
 // TestPowerCutWithoutSync checks that Cut really loses what was not synced: with syncs that do
 // nothing, a cut must lose acknowledged tasks.
 func TestPowerCutWithoutSync(t *testing.T) {
+	t.Parallel()
 	t.Run("ext4", func(t *testing.T) { losesWithoutSync(t, harness.NewDisk(t, 256)) })
 	t.Run("xfs", func(t *testing.T) { losesWithoutSync(t, harness.NewXFS(t, 320)) })
 }
@@ -48,6 +55,7 @@ func TestPowerCutWithoutSync(t *testing.T) {
 // TestPowerCutWithAnotherNamespace checks that Restore brings the power back although a process
 // that started meanwhile has the disk mounted, too, in a namespace of its own.
 func TestPowerCutWithAnotherNamespace(t *testing.T) {
+	t.Parallel()
 	disk := harness.NewDisk(t, 256)
 	other := exec.CommandContext(t.Context(), "sleep", "1")
 	other.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}

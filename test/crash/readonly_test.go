@@ -14,6 +14,7 @@ import (
 // the process ends with the exit code of a failed store. A start on this disk is refused and says
 // why. When the disk can be written again, everything that was acknowledged is there (A6, A10).
 func TestReadOnlyDisk(t *testing.T) {
+	t.Parallel()
 	disk := harness.NewDisk(t, 256)
 	w := &walker{t: t, c: harness.NewCoordinator(t, filepath.Join(disk.Dir(), "data"))}
 	w.c.Start()

@@ -16,6 +16,7 @@ import (
 // TestKillWhileStarting: a coordinator is killed while it starts, for the first time or later. The
 // next start has everything that was there before.
 func TestKillWhileStarting(t *testing.T) {
+	t.Parallel()
 	const dirs = 8
 	var early, late atomic.Int64
 	for range dirs {

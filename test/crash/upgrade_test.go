@@ -20,6 +20,7 @@ import (
 // store, from each older format to the next one. The kill leaves a consistent store of some format,
 // and the next start gets from it to the same store as an upgrade without a kill.
 func TestKillWhileUpgrading(t *testing.T) {
+	t.Parallel()
 	newest := store.Current().Format()
 	left := map[uint32]int{}
 	for old := uint32(1); old < newest; old++ {

@@ -5,6 +5,7 @@ package crash
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -12,7 +13,10 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-var steps = flag.Int("steps", 8, "calls of each kind at which the system fails, one after the other; far more than there are: all")
+var (
+	steps = flag.Int("steps", 8, "up to which call of each kind the system fails at some, one after the other; far more than there are: all")
+	gap   = flag.Int("gap", 3, "the most from one such call to the next, drawn by chance; 1: every call")
+)
 
 // lastMisses is how many runs in a row may survive the fault before the test takes it that there
 // are no more such calls. A coordinator survives that the note about a durable commit is not
@@ -23,13 +27,15 @@ const lastMisses = 3
 // start. Whichever it is, the next start has all that was acknowledged. A process whose store
 // failed ends with the exit code for that (A6, A10).
 func TestWalk(t *testing.T) {
+	t.Parallel()
 	for _, fault := range []string{
 		"pwrite64:signal=SIGKILL", "fdatasync:signal=SIGKILL", "ftruncate:signal=SIGKILL", "fsync:signal=SIGKILL", "linkat:signal=SIGKILL",
 		"unlinkat:signal=SIGKILL", "pwrite64:error=ENOSPC", "pwrite64:error=EIO", "fdatasync:error=EIO", "fsync:error=EIO",
 	} {
 		t.Run(fault, func(t *testing.T) {
 			hits, misses := 0, 0
-			for n := 1; n <= *steps && misses < lastMisses; n++ {
+			for n := 1; n <= *steps && misses < lastMisses; n += 1 + rand.IntN(*gap) {
+				t.Logf("call %d", n)
 				w := &walker{t: t, c: harness.NewCoordinator(t, t.TempDir())}
 				if w.serveUntilFault(fmt.Sprintf("%s:when=%d", fault, n)) {
 					hits, misses = hits+1, 0
