@@ -82,7 +82,7 @@ clean: ## Remove bin/, the data of `make run` included
 
 ##### Test
 
-# The quick tests collect less often, too; races, faults and benchmarks run as for users.
+# The quick tests and the small worlds collect less often, too; races, faults and benchmarks run as for users.
 .PHONY: test
 test: ## Run the quick tests
 	$(QUICK) | go run ./test/rules
@@ -148,7 +148,7 @@ fuzz: ## Search with each fuzz target for FUZZ_FOR; what is found stays in testd
 
 .PHONY: prove
 prove: ## Visit every state of small worlds (docs/testing/models.md), and every cell of the authorization matrix (docs/testing.md)
-	go test -count=1 -v -timeout 10m -run EveryState ./test/exhaustive -full
+	GOGC=400 go test -count=1 -v -timeout 10m -run EveryState ./test/exhaustive -full
 	go test -count=1 -v -timeout 10m ./test/matrix -full
 
 .PHONY: seeded
