@@ -98,9 +98,9 @@ race: ## Run the quick tests with the race detector, where it may find something
 	$(IN_MEMORY) $(RACE) $(BUBBLES) $(BESIDE) $(SKIPPED) -timeout 20m $(CONCURRENT)
 
 .PHONY: simulate
-simulate: ## Simulate 5 million steps of the authority and its workers, 150 histories of the engine, 150 of each of its indexes, 100 of sessions, and 6 of the whole (docs/testing/models.md)
+simulate: ## Simulate 5 million steps of the authority and its workers, 150 histories of the engine and of its matching, 150 of each of its indexes, 100 of sessions, and 6 of the whole (docs/testing/models.md)
 	go test -count=1 -v -timeout 10m ./lease -run '^TestSimulation$$' -simulate.steps 5000000 -simulate.seed $(SEED)
-	go test -count=1 -timeout 10m ./coordinator/engine -run '^TestRandomHistories$$' -random.histories 150 -random.seed $(SEED)
+	go test -count=1 -timeout 10m ./coordinator/engine -run '^(TestRandomHistories|TestMatchingAgainstAModel)$$' -random.histories 150 -random.seed $(SEED)
 	go test -count=1 -timeout 10m ./store/keyindex ./store/timerindex -run '^TestRandomHistories$$' -random.histories 150 -random.seed $(SEED)
 	go test -count=1 -timeout 10m ./coordinator/session -run '^TestRandomHistories$$' -random.histories 100 -random.seed $(SEED)
 	go test -count=1 -timeout 10m ./test/limits -run '^TestRandomHistories$$' -random.histories 6 -random.seed $(SEED)
@@ -126,7 +126,7 @@ test-long: rules race ## Run the quick tests, all faults and the tests behind th
 	go test -count=1 -v -timeout 0 -tags faults ./test/crash -run '^TestPowerCut(XFS)?$$' -cuts $$(($(PERCENT) * 30))
 	go test -count=1 -v -timeout 0 -tags faults ./test/crash -run '^TestKill$$' -kills $$(($(PERCENT) * 200))
 
-HISTORIES := go test -count=1 -v -timeout 12h -run '^TestRandomHistories$$'
+HISTORIES := go test -count=1 -v -timeout 12h -run '^(TestRandomHistories|TestMatchingAgainstAModel)$$'
 
 # The packages in test/ to which a build tag gives other files. The rest of test/ is run by `make test`.
 FILES := {{.ImportPath}} {{.GoFiles}} {{.TestGoFiles}} {{.XTestGoFiles}}

@@ -17,23 +17,21 @@ import (
 // says what is allowed.
 func TestMatchingAgainstAModel(t *testing.T) {
 	t.Attr("rules", "W4 W12")
-	for seed := range uint64(24) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			run(t, func(r *rig) {
-				m := &matchModel{
-					rig: r, rand: rand.New(rand.NewPCG(seed, 0)), boundTo: map[string]boundWorker{},
-					crowded: map[string]time.Time{},
-				}
-				for m.step = range 150 {
-					m.act()
-					m.check()
-				}
-				if m.granted < 10 {
-					t.Errorf("%d grants in 150 steps, want at least 10: otherwise the test shows nothing", m.granted)
-				}
-			})
+	histories.Play(t, func(t *testing.T, seed uint64) {
+		run(t, func(r *rig) {
+			m := &matchModel{
+				rig: r, rand: rand.New(rand.NewPCG(seed, 0)), boundTo: map[string]boundWorker{},
+				crowded: map[string]time.Time{},
+			}
+			for m.step = range 150 {
+				m.act()
+				m.check()
+			}
+			if m.granted < 10 {
+				t.Errorf("%d grants in 150 steps, want at least 10: otherwise the test shows nothing", m.granted)
+			}
 		})
-	}
+	})
 }
 
 type matchModel struct {
@@ -47,12 +45,15 @@ type matchModel struct {
 	paused  bool
 	boundTo map[string]boundWorker // by sticky key
 	crowded map[string]time.Time   // when a task that has waited long was last too large for each worker
+	waited  []*lease.Task          // the tasks that were READY at the check before
 }
 
-// boundWorker is the worker that was last seen with a lease of a sticky key, and when that was.
+// boundWorker is the worker that was last seen with a lease of a sticky key, and when that was. The
+// key may have no binding any more if the engine was started since.
 type boundWorker struct {
-	worker string
-	last   time.Time
+	worker  string
+	last    time.Time
+	started bool
 }
 
 func (m *matchModel) pickOne(of ...string) string { return of[m.rand.IntN(len(of))] }
@@ -153,6 +154,10 @@ func (m *matchModel) changeWants(c *testSession) {
 // restartAll kills the engine; each worker comes back with the same wants and slots.
 func (m *matchModel) restartAll() {
 	m.kill()
+	for key, b := range m.boundTo {
+		b.started = true
+		m.boundTo[key] = b
+	}
 	for i, c := range m.crews {
 		m.crews[i], m.seen[i] = m.joinFor(c.Wants, c.Slots), 0
 	}
@@ -192,6 +197,7 @@ func (m *matchModel) check() {
 	for _, t := range live {
 		m.tasks = append(m.tasks, t.ID)
 	}
+	m.recordCrowded(live)
 	m.recordBindings(live)
 	for i, c := range m.crews {
 		for _, g := range c.grants()[m.seen[i]:] {
@@ -200,7 +206,6 @@ func (m *matchModel) check() {
 		}
 		m.seen[i] = len(c.grants())
 	}
-	m.recordCrowded(live)
 	for _, t := range live {
 		if t.State() == lease.Ready && !m.paused {
 			m.checkWaiting(t, live)
@@ -225,7 +230,7 @@ func (m *matchModel) recordBindings(live []*lease.Task) {
 				m.step, other, t.Lease.Worker, key)
 		}
 		seen[key] = t.Lease.Worker
-		m.boundTo[key] = boundWorker{t.Lease.Worker, time.Now()}
+		m.boundTo[key] = boundWorker{worker: t.Lease.Worker, last: time.Now()}
 	}
 }
 
@@ -284,11 +289,14 @@ func (m *matchModel) checkGrant(c *testSession, t *lease.Task, live []*lease.Tas
 
 // recordCrowded records which workers have no room for the data of a task that has waited long.
 // Such a worker may make room for it, for a moment longer than it has to, and no other worker may.
+// It may have begun to before another worker got the task, since the check before.
 func (m *matchModel) recordCrowded(live []*lease.Task) {
+	ready := slices.DeleteFunc(slices.Clone(live), func(t *lease.Task) bool { return t.State() != lease.Ready })
 	for _, c := range m.crews {
 		w := c.Wants.Worker
-		for _, t := range live {
-			if t.State() == lease.Ready && objection(&c.Wants, t, heldBy(w, live)) == tooManyBytes && !m.boundElsewhere(t, w) &&
+		for _, t := range slices.Concat(ready, m.waited) {
+			bound, _ := m.boundElsewhere(t, w)
+			if objection(&c.Wants, t, heldBy(w, live)) == tooManyBytes && !bound &&
 				m.Now().Serving.Sub(t.ReadyAt) >= passedFor {
 				m.crowded[w] = time.Now()
 			}
@@ -297,6 +305,7 @@ func (m *matchModel) recordCrowded(live []*lease.Task) {
 			m.Errorf("step %d: worker %s makes room for no task", m.step, w)
 		}
 	}
+	m.waited = ready
 }
 
 func (m *matchModel) makesRoom(c *testSession) bool {
@@ -307,7 +316,8 @@ func (m *matchModel) makesRoom(c *testSession) bool {
 func (m *matchModel) checkWaiting(t *lease.Task, live []*lease.Task) {
 	for _, c := range m.crews {
 		held := heldBy(c.Wants.Worker, live)
-		if len(held) >= c.Slots || objection(&c.Wants, t, held) != "" || m.boundElsewhere(t, c.Wants.Worker) || m.makesRoom(c) {
+		_, bound := m.boundElsewhere(t, c.Wants.Worker)
+		if len(held) >= c.Slots || objection(&c.Wants, t, held) != "" || bound || m.makesRoom(c) {
 			continue
 		}
 		m.Errorf("step %d: task %v of type %s waits, but worker %s has room and may take it",
@@ -315,15 +325,19 @@ func (m *matchModel) checkWaiting(t *lease.Task, live []*lease.Task) {
 	}
 }
 
-// boundElsewhere reports whether the sticky key of a task may still be bound to another worker. The
-// model does not know the exact end of a binding, so it allows 20 s more.
-func (m *matchModel) boundElsewhere(t *lease.Task, worker string) bool {
+// boundElsewhere reports whether the sticky key of a task is bound to another worker: for sure, or
+// perhaps, since the model does not know the exact end of a binding.
+func (m *matchModel) boundElsewhere(t *lease.Task, worker string) (sure, perhaps bool) {
 	a := t.Spec.Affinity
 	if a == nil || t.Spec.Pinned() != "" || a.Mode != lease.Sticky {
-		return false
+		return false, false
 	}
 	b, known := m.boundTo[a.Key]
-	return known && b.worker != worker && time.Since(b.last) < a.TTL+20*time.Second
+	if !known || b.worker == worker {
+		return false, false
+	}
+	since := time.Since(b.last)
+	return since < a.TTL && !b.started, since < a.TTL+20*time.Second
 }
 
 // T12: a queue in which many different requirements or types wait has a short turn. Each of its

@@ -2,6 +2,6 @@
 
 package engine
 
-// quickHistories is how many histories TestRandomHistories plays unless -random.histories says
-// otherwise.
+// quickHistories is how many histories each of TestRandomHistories and TestMatchingAgainstAModel
+// plays unless -random.histories says otherwise.
 const quickHistories = 6

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Histories are the random histories that the one random test of a package plays, and its flags
+// Histories are the random histories that the random tests of a package play, and the flags
 // -random.seed and -random.histories.
 type Histories struct {
 	pkg  string
