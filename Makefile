@@ -37,9 +37,13 @@ CONCURRENT = $$(go list -f '{{$$p := .ImportPath}}{{range .TestImports}}$(LEAKS)
 # It leaves out commands whose goroutines those of other scripts have, too, and tests in which next to nothing happens at once. make test runs them.
 COMMANDS := arguments auth backup bench bench_profile bench_scattered bulk compact completion disk_full explain help late packages placement queues restore salvage \
 	submit_lines tasks tenant tls verify
-ALONE := CommandsOfThePages CompactKeepsTheFormOfTheSums CrashedUpgradeIsCompleted CrashesInARow ExamplesOfTheHelp FairnessWeights LargestTaskIsRead \
-	LedgerTakesLittleSpace LostWriteIsNoticed MatchingAgainstAModel PageOfQueuesReadsNoOtherQueues ParserOfOneCommand RandomTurnsMatchTheWeights \
-	RunLeavesRoomOnItsDisk TimersTakeLittleSpace TornRootPageIsNoticed
+ALONE := BulkCallContinuesWithAPageToken BulkOverHTTPGoesOn BulkOverHTTPSelectsNoMoreThanMeant CommandsOfThePages \
+	CompactKeepsTheFormOfTheSums CrashedUpgradeIsCompleted CrashesInARow ExamplesOfTheHelp FairnessWeights \
+	LargestTaskIsRead LedgerTakesLittleSpace LimitsHoldUnderRandomCommands ListTasksScansABoundedNumber \
+	LongLineIsNotReadTaskByTask LostWriteIsNoticed ManyParkedTasksAreGrantedInOrder MatchingAgainstAModel \
+	NewestFirstIsTheReverse PageOfQueuesReadsNoOtherQueues PagesOfLargeItemsFitIntoAMessage ParkingManyTasksHoldsUpNobody \
+	ParserOfOneCommand PurgeContinuesWithAPageToken RandomTurnsMatchTheWeights RunLeavesRoomOnItsDisk \
+	TasksBeyondMemoryKeepTheirOrder TimersTakeLittleSpace TornRootPageIsNoticed
 empty :=
 alternatives = ($(subst $(empty) ,|,$(strip $(1))))
 SKIPPED := -skip '^TestScripts$$/^$(call alternatives,$(COMMANDS))$$|^Test$(call alternatives,$(ALONE))$$'
