@@ -16,6 +16,9 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
+// pollsOfFreeSpace is some times as long as a coordinator uses a free space that it has measured.
+const pollsOfFreeSpace = 50 * time.Millisecond
+
 // TestDiskFull: on a full disk submits are refused; reports, cancels and expiries go on, also after
 // a kill and a start. In the end nothing is granted, either. When there is room again, tasks are
 // submitted and granted without a restart.
@@ -103,7 +106,7 @@ func TestStoreFillsItsDisk(t *testing.T) {
 	start()
 	first := submitUntilFull(t, c, 300<<10)
 	for _, then := range []func(){func() {}, func() { c.Kill(); start() }} {
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(pollsOfFreeSpace)
 		if free := disk.Free(); free >= 8<<20 {
 			t.Fatalf("%d bytes of the disk are free, want less than the disk reserve", free)
 		}
@@ -113,6 +116,7 @@ func TestStoreFillsItsDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		then()
+		time.Sleep(pollsOfFreeSpace)
 		if again := submitUntilFull(t, c, 300<<10); again < first/2 {
 			t.Errorf("%d tasks filled the disk; after they were deleted, %d were accepted, want at least half as many",
 				first, again)
@@ -199,7 +203,7 @@ type fullDisk struct {
 
 func (f *fullDisk) checkSubmitRefused() {
 	f.t.Helper()
-	time.Sleep(50 * time.Millisecond) // the coordinator does not check the free space on each call
+	time.Sleep(pollsOfFreeSpace)
 	_, err := lessorv1.NewTaskServiceClient(f.c.Conn()).SubmitTask(f.t.Context(), &lessorv1.SubmitTaskRequest{
 		Task: &lessorv1.TaskSpec{Queue: patientQueue},
 	})
@@ -326,7 +330,7 @@ func (f *fullDisk) deleteAll() {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	time.Sleep(50 * time.Millisecond) // the coordinator does not check the free space on each call
+	time.Sleep(pollsOfFreeSpace)
 }
 
 // checkNoGrants checks that no task is granted, and that the coordinator says why.
