@@ -69,19 +69,25 @@ func (r *rig) pause(d time.Duration) error {
 // committed waits until the worker was told that an outcome of the task is COMMITTED. It is a
 // finding if one is REJECTED before.
 func (r *rig) committed(task string) (*word, error) {
-	return r.decided(task, func(*attempt) bool { return false })
+	return r.decided(task, anyOutcome, never)
 }
 
-// decided is committed, which gives up once enough returns true for an attempt. Then there is no
-// word.
-func (r *rig) decided(task string, enough func(*attempt) bool) (committed *word, err error) {
+func anyOutcome(*word) bool { return true }
+
+func never(*attempt) bool { return false }
+
+// decided is committed for an outcome that counts. It gives up once enough returns true for an
+// attempt. Then there is no word.
+func (r *rig) decided(
+	task string, counts func(*word) bool, enough func(*attempt) bool,
+) (committed *word, err error) {
 	refused := ""
 	err = r.await("no outcome of "+task+" was COMMITTED", func() bool {
 		for _, a := range r.rec.of(task) {
 			for _, o := range a.outcomes() {
 				switch {
 				case o.lost:
-				case o.verdict == lessorv1.Verdict_VERDICT_COMMITTED:
+				case o.verdict == lessorv1.Verdict_VERDICT_COMMITTED && counts(o):
 					committed = o
 					return true
 				case o.verdict == lessorv1.Verdict_VERDICT_REJECTED:
@@ -185,7 +191,7 @@ func (r *rig) exits() error {
 
 // committedFirst is committed for a task that must be COMPLETED in its first attempt.
 func (r *rig) committedFirst(task string) (*word, error) {
-	w, err := r.decided(task, func(a *attempt) bool { return a.number > 1 })
+	w, err := r.decided(task, anyOutcome, func(a *attempt) bool { return a.number > 1 })
 	switch {
 	case err != nil:
 		return nil, err

@@ -3,17 +3,22 @@
 package flawed
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"os"
+	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/lessor-dev/lessor/internal/workercheck"
+	"github.com/lessor-dev/lessor/worker"
 )
 
 // How a worker of the tests speaks.
@@ -26,6 +31,9 @@ const (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "flawed-worker" {
 		os.Exit(runFlawedWorker(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == "slow-worker" {
+		os.Exit(runSlowWorker(os.Args[2], os.Args[3]))
 	}
 	flag.Parse()
 	if err := flag.Set("test.parallel", "24"); err != nil { // the tests wait more than they compute
@@ -40,13 +48,19 @@ const patience = 8 * time.Second
 // check runs the cases with a worker that has the flaws.
 func check(t *testing.T, speaks, flaws string, cases ...string) []workercheck.Result {
 	t.Helper()
+	return checkWorker(t, []string{"flawed-worker", "{addr}", "{queue}", speaks, flaws}, cases...)
+}
+
+// checkWorker runs the cases with a worker that this binary is with the arguments.
+func checkWorker(t *testing.T, args []string, cases ...string) []workercheck.Result {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	failing := "fail"
 	report, err := workercheck.Check(t.Context(), workercheck.Config{
-		Command: []string{self, "flawed-worker", "{addr}", "{queue}", speaks, flaws},
+		Command: append([]string{self}, args...),
 		Queue:   "checked", Type: "check", Quick: "0", Long: "4.2", Failing: &failing, Patience: patience, Cases: cases,
 	})
 	if err != nil {
@@ -81,6 +95,49 @@ func TestGoodWorkerPasses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A handler may need a moment to stop. The next attempt is there before, and the worker may give it
+// back.
+func TestHandlerThatStopsSlowlyPasses(t *testing.T) {
+	t.Parallel()
+	for _, res := range checkWorker(t, []string{"slow-worker", "{addr}", "{queue}"}, "frozen") {
+		if res.Status != workercheck.Passed {
+			t.Errorf("%s: %s: %s", res.Case, res.Status, show(res))
+		}
+	}
+}
+
+// runSlowWorker is a worker of the SDK. Its handlers need a second to stop.
+func runSlowWorker(addr, queue string) (code int) {
+	conn, err := worker.Dial(addr)
+	if err != nil {
+		return 1
+	}
+	defer func() { _ = conn.Close() }()
+	w, err := worker.New(conn, []string{queue}, worker.Config{Concurrency: 1})
+	if err != nil {
+		return 1
+	}
+	w.Handle("check", func(ctx context.Context, t *worker.Task) ([]byte, error) {
+		seconds, err := strconv.ParseFloat(string(t.Payload), 64)
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case <-time.After(time.Duration(seconds * float64(time.Second))):
+			return nil, nil
+		case <-ctx.Done():
+			time.Sleep(time.Second)
+			return nil, ctx.Err()
+		}
+	})
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if w.Run(ctx) != nil {
+		return 1
+	}
+	return 0
 }
 
 // Each of several threads may ask for work, and wait, for itself.
