@@ -47,9 +47,6 @@ func (l leakCheck) Run() int {
 	}
 	// make test sets it for the tests; the commands that they start collect as they do for users
 	_ = os.Unsetenv("GOGC")
-	// It also has files of tests in memory. testscript would rather use the directory of go test,
-	// and the coordinators of the scripts would wait for its disk.
-	_ = os.Unsetenv("GOTMPDIR")
 	// Scripts mostly wait for processes, leases and disks, so twice as many may run as there are
 	// processors. A -parallel on the command line still wins: it is parsed later.
 	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {

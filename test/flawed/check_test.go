@@ -3,22 +3,17 @@
 package flawed
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"os"
-	"os/signal"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/lessor-dev/lessor/internal/workercheck"
-	"github.com/lessor-dev/lessor/worker"
 )
 
 // How a worker of the tests speaks.
@@ -106,38 +101,6 @@ func TestHandlerThatStopsSlowlyPasses(t *testing.T) {
 			t.Errorf("%s: %s: %s", res.Case, res.Status, show(res))
 		}
 	}
-}
-
-// runSlowWorker is a worker of the SDK. Its handlers need a second to stop.
-func runSlowWorker(addr, queue string) (code int) {
-	conn, err := worker.Dial(addr)
-	if err != nil {
-		return 1
-	}
-	defer func() { _ = conn.Close() }()
-	w, err := worker.New(conn, []string{queue}, worker.Config{Concurrency: 1})
-	if err != nil {
-		return 1
-	}
-	w.Handle("check", func(ctx context.Context, t *worker.Task) ([]byte, error) {
-		seconds, err := strconv.ParseFloat(string(t.Payload), 64)
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case <-time.After(time.Duration(seconds * float64(time.Second))):
-			return nil, nil
-		case <-ctx.Done():
-			time.Sleep(time.Second)
-			return nil, ctx.Err()
-		}
-	})
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	if w.Run(ctx) != nil {
-		return 1
-	}
-	return 0
 }
 
 // Each of several threads may ask for work, and wait, for itself.

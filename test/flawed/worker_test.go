@@ -27,6 +27,7 @@ import (
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
+	"github.com/lessor-dev/lessor/worker"
 )
 
 // flawedWorker is a worker that keeps the rules, but for the flaws that it is told; "two threads"
@@ -407,4 +408,36 @@ func (s *flawedStream) do(a *lessorv1.Assignment, stop <-chan struct{}) {
 	delete(s.stops, lease)
 	s.results[lease] = said
 	s.report(proto.CloneOf(said))
+}
+
+// runSlowWorker is a worker of the SDK. Its handlers need a second to stop.
+func runSlowWorker(addr, queue string) (code int) {
+	conn, err := worker.Dial(addr)
+	if err != nil {
+		return 1
+	}
+	defer func() { _ = conn.Close() }()
+	w, err := worker.New(conn, []string{queue}, worker.Config{Concurrency: 1})
+	if err != nil {
+		return 1
+	}
+	w.Handle("check", func(ctx context.Context, t *worker.Task) ([]byte, error) {
+		seconds, err := strconv.ParseFloat(string(t.Payload), 64)
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case <-time.After(time.Duration(seconds * float64(time.Second))):
+			return nil, nil
+		case <-ctx.Done():
+			time.Sleep(time.Second)
+			return nil, ctx.Err()
+		}
+	})
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if w.Run(ctx) != nil {
+		return 1
+	}
+	return 0
 }
