@@ -49,7 +49,7 @@
 //	lock.go                  a mutex for those who wait for a commit while they hold it
 //	quota.go fines.go        quotas of sessions and frames; bad frames slow their stream (X5)
 //	register.go              register, capacity, drain: what work the worker may get
-//	heartbeat.go pace.go     heartbeats, one at a time (W4, W11)
+//	heartbeat.go pace.go     heartbeats, and how many at once (W4, W11)
 //	health.go                missed heartbeats; full memory, disk and slots (W9)
 //	report.go feedback.go    reports and acknowledgements; feedback
 //	answers.go dispatch.go   answers to frames; dispatches of leases

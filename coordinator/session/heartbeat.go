@@ -70,7 +70,8 @@ func (ss *Session) logHealth(noNewWork string, changes int) {
 // renew gives the lease heartbeats of a frame to the engine to judge. noNewWork is why the worker
 // gets no new work; it goes into the answer.
 func (ss *Session) renew(corr string, leases []*lessorv1.HeartbeatRequest, reports []*lease.Report, noNewWork string) {
-	if !ss.out.beatTurn() {
+	cost := costOfBeat(len(leases))
+	if !ss.out.beatTurn(cost) {
 		return
 	}
 	news := progressOf(leases)
@@ -78,11 +79,11 @@ func (ss *Session) renew(corr string, leases []*lessorv1.HeartbeatRequest, repor
 		ss.feeds.passAll() // what the worker has told before; what it tells later comes after this heartbeat
 	}
 	posted := ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
-		ss.out.beatJudged(len(reports))
+		ss.out.beatJudged(cost)
 		ss.out.renewals(corr, bytes, reports, answers, noNewWork, err)
 	}, news...)
 	if !posted {
-		ss.out.beatOver()
+		ss.out.beatOver(cost)
 	}
 }
 

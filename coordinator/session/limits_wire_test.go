@@ -13,6 +13,7 @@ const (
 	beatTakes        = time.Millisecond
 	leaseTakes       = 50 * time.Microsecond
 	beatsAhead       = 2 * time.Second
+	beatsJudged      = 50 * time.Millisecond
 	resendBase       = 200 * time.Millisecond
 	resendMost       = 5 * time.Second
 	resendTries      = 6

@@ -15,6 +15,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store/memstore"
 )
 
 // W11: if a worker sends frames but never reads, the coordinator reads its frames until the buffers
@@ -258,5 +259,31 @@ func TestTaskThatWasTakenBackIsNotDispatched(t *testing.T) {
 				again++
 			}
 		}
+	})
+}
+
+// W4, A5: with a store that is slow, heartbeats that come at the same time are judged together, and
+// the reports behind them too. If each waited for the commit of the one before, a worker with many
+// leases would lose them.
+func TestHeartbeatsShareCommits(t *testing.T) {
+	t.Attr("rules", "W4 A5")
+	const beats, commit = 40, 100 * time.Millisecond
+	st := &wiretest.SlowStore{Store: memstore.New()}
+	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
+		r.SubmitAll(t, beats)
+		worker := r.OpenSession(t, "w", beats)
+		work := worker.ReceiveAssignments(beats)
+		worker.Report(wiretest.Started(work[0]))
+		synctest.Wait()
+		st.CommitTime.Store(int64(commit))
+		began := time.Now()
+		for _, a := range work {
+			worker.Send(&lessorv1.WorkerHeartbeat{Healthy: true, Leases: []*lessorv1.HeartbeatRequest{wiretest.Renewal(a)}})
+		}
+		wiretest.WantCommitted(t, worker.Report(wiretest.Completed(work[0], "")))
+		if took := time.Since(began); took > 3*commit {
+			t.Errorf("a report behind %d heartbeats took %v, want at most three commits of %v", beats, took, commit)
+		}
+		st.CommitTime.Store(0)
 	})
 }
