@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -366,6 +367,68 @@ func TestStopClosesConnections(t *testing.T) {
 			if err := server.close(); err != nil || time.Since(began) > closeWait {
 				t.Errorf("after %q, closing took %v (%v), want at most %v", sent, time.Since(began), err, closeWait)
 			}
+		})
+	}
+}
+
+// By HTTP and by gRPC, a process has the answer to its failure before it gets SIGTERM, which may
+// end its call. One that does not read the answer gets SIGTERM as soon.
+func TestAnswerComesBeforeTheSignal(t *testing.T) {
+	post := "POST /v2/internal/workers/p-0/failed HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n" +
+		"Content-Length: 15\r\n\r\n{\"pool_id\":\"p\"}"
+	for name, fails := range map[string]func(t *testing.T, conn net.Conn){
+		"HTTP": func(t *testing.T, conn net.Conn) {
+			_, _ = io.WriteString(conn, post)
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil || resp.StatusCode != http.StatusOK {
+				t.Errorf("the answer is %v (%v), want 200", resp, err)
+				return
+			}
+			_ = resp.Body.Close()
+		},
+		"gRPC": func(t *testing.T, conn net.Conn) {
+			client, err := grpc.NewClient("passthrough:///pipe", grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return conn, nil }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer secret")
+			if _, err := lessorv1.NewPoolServiceClient(client).NotifyFailed(ctx, &lessorv1.NotifyFailedRequest{WorkerId: "p-0", PoolId: "p"}); err != nil {
+				t.Error(err)
+			}
+			_ = client.Close()
+		},
+		"HTTP, and the answer is not read": func(_ *testing.T, conn net.Conn) {
+			_, _ = io.WriteString(conn, post)
+			synctest.Wait()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, slowStart)
+				w.start()
+				process := w.fakes.process()
+				l := &pipes{conns: make(chan net.Conn)}
+				server := w.serve(l, func() {})
+				client, conn := net.Pipe()
+				l.conns <- conn
+				began := time.Now()
+				fails(t, client)
+				synctest.Wait()
+				if got, took := process.signals(), time.Since(began); got != "" || took != 0 {
+					t.Errorf("the process got %q with the answer, after %v, want no signal yet", got, took)
+				}
+				w.want(failed, 1)
+				w.after(answerWait)
+				if got := process.signals(); got != "TERM" {
+					t.Errorf("the process got %q %v after the answer, want TERM", got, answerWait)
+				}
+				_ = client.Close()
+				w.close()
+				if err := server.close(); err != nil {
+					t.Error(err)
+				}
+			})
 		})
 	}
 }

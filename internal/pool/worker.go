@@ -24,6 +24,10 @@ const (
 	stopped  = lessorv1.PoolWorkerState_POOL_WORKER_STATE_STOPPED
 )
 
+// answerWait is how long a process that says that it failed has to read the answer before it gets
+// SIGTERM, which may end the call. Nobody waits for a process that does not read.
+const answerWait = 250 * time.Millisecond
+
 // worker is one worker of a pool: a process, and after its end the next one.
 type worker struct {
 	id      string
@@ -34,8 +38,9 @@ type worker struct {
 	log     *slog.Logger
 	counts  *counts
 
-	// failure wakes the goroutine that supervises the process, which then looks at the state; it
-	// has room for one. What is left of the process before does no harm.
+	// failure wakes the goroutine that supervises the process when the process says that it failed.
+	// It then looks at the state, so what is left of the process before does no harm. There is room
+	// for one.
 	failure chan struct{}
 
 	mu           sync.Mutex
@@ -70,7 +75,7 @@ func (w *worker) run(ctx, kill context.Context) {
 
 // supervise decides when a running process has to end, and returns once it has.
 func (w *worker) supervise(ctx, kill context.Context, p running) {
-	var late <-chan time.Time
+	var late, answered <-chan time.Time
 	if w.config.ReadyTimeout > 0 {
 		timer := time.NewTimer(w.config.ReadyTimeout)
 		defer timer.Stop()
@@ -81,12 +86,17 @@ func (w *worker) supervise(ctx, kill context.Context, p running) {
 		case <-p.exited():
 			return
 		case <-late:
-			w.late()
-		case <-w.failure:
-			if w.state() == failed {
+			if w.late() {
 				w.finish(kill, p)
 				return
 			}
+		case <-w.failure:
+			if w.state() == failed {
+				answered = time.After(answerWait)
+			}
+		case <-answered:
+			w.finish(kill, p)
+			return
 		case <-ctx.Done():
 			w.noteDraining()
 			w.finish(kill, p)
@@ -139,30 +149,24 @@ func (w *worker) becomeReadyLocked() {
 	w.counts.ready.WithLabelValues(w.config.ID).Inc()
 }
 
-// late stops a process that has not said in time that it is ready. One that has said so at the last
-// moment stays.
-func (w *worker) late() {
+// late notes that the time to become ready is over, and returns whether the process has to end. One
+// that has said at the last moment that it is ready stays.
+func (w *worker) late() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.view.GetState() == starting {
-		w.failLocked(fmt.Sprintf("it did not report ready within %v", w.config.ReadyTimeout))
+	if w.view.GetState() != starting {
+		return false
 	}
+	w.failLocked(fmt.Sprintf("it did not report ready within %v", w.config.ReadyTimeout))
+	return true
 }
 
-// failLocked stops the process, for a reason that the list shows. It does nothing if the process
-// has failed before.
+// failLocked notes that the process has to end, for a reason that the list shows.
 func (w *worker) failLocked(reason string) {
-	if w.view.GetState() == failed {
-		return
-	}
 	w.setLocked(failed)
 	w.view.LastFailure = reason
 	w.counts.failed.WithLabelValues(w.config.ID).Inc()
 	w.log.Warn("worker failed", "reason", reason)
-	select {
-	case w.failure <- struct{}{}:
-	default: // it is going to look anyway
-	}
 }
 
 // noteDraining says that the process is asked to finish.
@@ -270,13 +274,20 @@ func (w *worker) notifyReady(n *lessorv1.NotifyReadyRequest) error {
 func (w *worker) notifyFailed(message string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s := w.view.GetState(); s == waiting || s == stopped {
+	switch w.view.GetState() {
+	case waiting, stopped:
 		return status.Errorf(codes.FailedPrecondition, "worker_id: no process of %q runs", w.id)
+	case failed: // the same again
+		return nil
 	}
 	if message == "" {
 		message = "it said that it failed, and not why"
 	}
 	w.failLocked(message)
+	select {
+	case w.failure <- struct{}{}:
+	default: // it is going to look anyway
+	}
 	return nil
 }
 

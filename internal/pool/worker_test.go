@@ -456,7 +456,7 @@ func TestProcessThatSaysThatItFailed(t *testing.T) {
 		w.saysReady(codes.FailedPrecondition, 5)
 		w.says(codes.OK, 0, lessorv1.WorkerStatus_WORKER_STATUS_DRAINING) // as a process may that gets SIGTERM
 		w.want(failed, 1)
-		w.after(10 * time.Second)
+		w.after(answerWait + 10*time.Second)
 		w.want(waiting, 1)
 		if v := w.worker().show(); v.GetLastFailure() != "no memory" {
 			t.Errorf("the last failure is %q, want what the process said", v.GetLastFailure())
@@ -464,7 +464,37 @@ func TestProcessThatSaysThatItFailed(t *testing.T) {
 		w.fakes.obey(true)
 		w.after(time.Second)
 		w.saysFailed(codes.OK)
+		w.after(answerWait)
 		w.want(waiting, 2)
 		w.close()
 	})
+}
+
+// A process that says that it failed gets SIGTERM a moment after the answer, and none if it has
+// ended by then. A stop of the pool does not wait.
+func TestSignalAfterAFailure(t *testing.T) {
+	for name, test := range map[string]struct {
+		then func(w *world)
+		want string
+	}{
+		"stays":         {func(w *world) { w.after(answerWait) }, "TERM"},
+		"a moment less": {func(w *world) { w.after(answerWait - 1) }, ""},
+		"ends":          {func(w *world) { w.fakes.process().end(crash); w.after(answerWait) }, ""},
+		"pool stops":    {func(w *world) { w.stop(); synctest.Wait() }, "TERM"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, slowStart)
+				w.fakes.obey(false)
+				w.start()
+				process := w.fakes.process()
+				w.saysFailed(codes.OK)
+				test.then(w)
+				if got := process.signals(); got != test.want {
+					t.Errorf("the process got %q, want %q", got, test.want)
+				}
+				w.close()
+			})
+		})
+	}
 }

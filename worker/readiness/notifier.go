@@ -87,8 +87,10 @@ func (n *Notifier) Draining(ctx context.Context) error {
 	return n.notify(ctx, []string{"ready"}, &notification{Status: "draining"})
 }
 
-// Failed says that the process cannot become ready, or go on. The supervisor stops it, and starts
-// another one after a wait. reason is for people, and cut to 1,024 bytes.
+// Failed says that the process cannot become ready, or go on. The supervisor stops it with SIGTERM,
+// and starts another one after a wait. reason is for people, and cut to 1,024 bytes.
+//
+// ctx may be one that SIGTERM ends: the signal comes 250 ms after the answer.
 func (n *Notifier) Failed(ctx context.Context, reason string) error {
 	return n.notify(ctx, []string{url.PathEscape(n.worker), "failed"},
 		&notification{Status: "failed", Message: clip(reason, maxReason)})

@@ -39,9 +39,9 @@ type PoolServiceClient interface {
 	// else, so another one uses its id. FAILED_PRECONDITION: no process of it runs, or it is being
 	// stopped. INVALID_ARGUMENT names the field.
 	NotifyReady(ctx context.Context, in *NotifyReadyRequest, opts ...grpc.CallOption) (*NotifyReadyResponse, error)
-	// NotifyFailed says that a process cannot become ready, or go on. It is stopped and started
-	// again, after a wait. Repeating it is harmless. FAILED_PRECONDITION: no process of that
-	// worker_id runs.
+	// NotifyFailed says that a process cannot become ready, or go on. It gets SIGTERM 250 ms after
+	// the answer, and is started again after a wait. Repeating it is harmless. FAILED_PRECONDITION:
+	// no process of that worker_id runs.
 	NotifyFailed(ctx context.Context, in *NotifyFailedRequest, opts ...grpc.CallOption) (*NotifyFailedResponse, error)
 	// ListPools shows all pools of the supervisor, by pool_id. What was notified before it is in the
 	// answer (P4).
@@ -112,9 +112,9 @@ type PoolServiceServer interface {
 	// else, so another one uses its id. FAILED_PRECONDITION: no process of it runs, or it is being
 	// stopped. INVALID_ARGUMENT names the field.
 	NotifyReady(context.Context, *NotifyReadyRequest) (*NotifyReadyResponse, error)
-	// NotifyFailed says that a process cannot become ready, or go on. It is stopped and started
-	// again, after a wait. Repeating it is harmless. FAILED_PRECONDITION: no process of that
-	// worker_id runs.
+	// NotifyFailed says that a process cannot become ready, or go on. It gets SIGTERM 250 ms after
+	// the answer, and is started again after a wait. Repeating it is harmless. FAILED_PRECONDITION:
+	// no process of that worker_id runs.
 	NotifyFailed(context.Context, *NotifyFailedRequest) (*NotifyFailedResponse, error)
 	// ListPools shows all pools of the supervisor, by pool_id. What was notified before it is in the
 	// answer (P4).
