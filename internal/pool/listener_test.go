@@ -244,7 +244,7 @@ func TestReadyByHTTP(t *testing.T) {
 	}{
 		{readyBody(""), 200, ""},
 		{readyBody(""), 200, ""},
-		{readyBody(`,"endpoint":"other"`), 409, `worker_id: the process of \"p-0\" has said something else; another one uses its id`},
+		{readyBody(`,"endpoint":"other"`), 409, `worker_id: \"p-0\" has said something else before: this process did, or another one that uses its id"}`},
 		{`{"worker_id":"p-0","pool_id":"p","status":"draining"}`, 200, ""},
 		{readyBody(`,"endpoint":"other"`), 409, `worker_id: \"p-0\" drains, and cannot become ready again`},
 	} {

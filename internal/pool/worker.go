@@ -235,7 +235,7 @@ func (w *worker) setLocked(s lessorv1.PoolWorkerState) {
 }
 
 // notifyReady takes what a process says of itself (P2). The error is a gRPC status:
-// FAILED_PRECONDITION or ALREADY_EXISTS if another process said it (P3).
+// FAILED_PRECONDITION, or ALREADY_EXISTS if it contradicts what was said before (P3).
 func (w *worker) notifyReady(n *lessorv1.NotifyReadyRequest) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -258,7 +258,7 @@ func (w *worker) notifyReady(n *lessorv1.NotifyReadyRequest) error {
 		return nil
 	case w.notification != nil:
 		return status.Errorf(codes.AlreadyExists,
-			"worker_id: the process of %q has said something else; another one uses its id", w.id)
+			"worker_id: %q has said something else before: this process did, or another one that uses its id", w.id)
 	}
 	w.notification = n
 	w.view.Endpoint, w.view.VramUsedBytes, w.view.Capabilities = n.GetEndpoint(), n.GetVramUsedBytes(),

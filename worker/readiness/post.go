@@ -28,7 +28,8 @@ var errNoAnswer = fmt.Errorf("no answer within %v", tryTimeout)
 
 // StatusError is an answer of the supervisor other than 200. Below 500 a repeat is in vain, and the
 // process should end: 400 means that the notification is wrong, 401 that the token is, 409 that
-// another process has the name of this worker or that this process drains or is being stopped.
+// this process has said something else before, drains or is being stopped, or that another process
+// has the name of this worker.
 type StatusError struct {
 	// Status is the HTTP status.
 	Status int

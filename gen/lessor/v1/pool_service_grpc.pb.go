@@ -35,8 +35,8 @@ const (
 // UNAUTHENTICATED. A field that the supervisor does not know is bad input, as in TaskService.
 type PoolServiceClient interface {
 	// NotifyReady says that a process is ready for work, or that it takes no more. Repeating it is
-	// harmless (P3). ALREADY_EXISTS: the process of that worker_id lives, and has said something
-	// else, so another one uses its id. FAILED_PRECONDITION: no process of it runs, or it is being
+	// harmless (P3). ALREADY_EXISTS: a process of that worker_id has said something else before, this
+	// one or another one that uses its id. FAILED_PRECONDITION: no process of it runs, or it is being
 	// stopped. INVALID_ARGUMENT names the field.
 	NotifyReady(ctx context.Context, in *NotifyReadyRequest, opts ...grpc.CallOption) (*NotifyReadyResponse, error)
 	// NotifyFailed says that a process cannot become ready, or go on. It gets SIGTERM 250 ms after
@@ -108,8 +108,8 @@ func (c *poolServiceClient) GetPool(ctx context.Context, in *GetPoolRequest, opt
 // UNAUTHENTICATED. A field that the supervisor does not know is bad input, as in TaskService.
 type PoolServiceServer interface {
 	// NotifyReady says that a process is ready for work, or that it takes no more. Repeating it is
-	// harmless (P3). ALREADY_EXISTS: the process of that worker_id lives, and has said something
-	// else, so another one uses its id. FAILED_PRECONDITION: no process of it runs, or it is being
+	// harmless (P3). ALREADY_EXISTS: a process of that worker_id has said something else before, this
+	// one or another one that uses its id. FAILED_PRECONDITION: no process of it runs, or it is being
 	// stopped. INVALID_ARGUMENT names the field.
 	NotifyReady(context.Context, *NotifyReadyRequest) (*NotifyReadyResponse, error)
 	// NotifyFailed says that a process cannot become ready, or go on. It gets SIGTERM 250 ms after
