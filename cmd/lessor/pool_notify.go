@@ -18,7 +18,7 @@ type poolNotifyCmd struct {
 // poolReadyCmd is lessor pool notify ready.
 type poolReadyCmd struct {
 	VRAMBytes     size   `name:"vram-bytes" type:"positive" required:"" placeholder:"SIZE" help:"Memory of the GPU that it uses, in bytes or as 24GB."`
-	Endpoint      string `placeholder:"URL" help:"Where it serves requests, at most 1,024 bytes."`
+	Endpoint      string `placeholder:"URL" help:"Where it serves requests, as http://127.0.0.1:8001; at most 1,024 bytes."`
 	Slots         uint32 `placeholder:"N" help:"How many requests it serves at once."`
 	Model         string `placeholder:"REF" help:"Model that it has loaded, at most 256 bytes."`
 	EngineVersion string `placeholder:"TEXT" help:"Version of its software, at most 256 bytes."`

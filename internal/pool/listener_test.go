@@ -188,9 +188,14 @@ func TestReadyByHTTP(t *testing.T) {
 		{`{"worker_id":"p-0","pool_id":"p","status":"draining"}`, 200, ""},
 		{readyBody(`,"endpoint":"http://127.0.0.1:1","capabilities":{"gpu_device":9,"slots_total":4,"model_ref":"m","engine_version":"1"}`), 200, ""},
 		{readyBody(`,"capabilities":null`), 200, ""},
-		{readyBody(`,"endpoint":"\ud83d\ude00\ufffd` + "\ufffd" + `\\ud83d"`), 200, ""},
+		{readyBody(`,"endpoint":"http://h/\ud83d\ude00\ufffd` + "\ufffd" + `\\ud83d"`), 200, ""},
+		{readyBody(`,"endpoint":""`), 200, ""},
+		{readyBody(`,"endpoint":"https://[::1]:8001/v1?a=b"`), 200, ""},
+		{readyBody(`,"endpoint":"grpc://localhost"`), 200, ""},
+		{readyBody(`,"endpoint":"unix:///run/gpu-0.sock"`), 200, ""},
+		{readyBody(`,"endpoint":"unix:/run/gpu-0.sock"`), 200, ""},
 		{readyBody(`,"vram_used_bytes":18446744073709551615`), 200, ""},
-		{readyBody(`,"endpoint":"` + text(1024) + `","capabilities":{"model_ref":"` + text(256) + `","engine_version":"` + text(256) + `"}`), 200, ""},
+		{readyBody(`,"endpoint":"http://h/` + text(1015) + `","capabilities":{"model_ref":"` + text(256) + `","engine_version":"` + text(256) + `"}`), 200, ""},
 		{`{"worker_id":"gpu-3","pool_id":"gpu","status":"ready","vram_used_bytes":5,"capabilities":{"gpu_device":3}}`, 200, ""},
 
 		{"", 400, "body: ends before its JSON object is complete"},
@@ -223,6 +228,14 @@ func TestReadyByHTTP(t *testing.T) {
 		{readyBody(`,"vram_used_bytes":0`), 400, "vram_used_bytes: must not be 0"},
 		{readyBody(`,"vram_used_bytes":-1`), 400, "vram_used_bytes: is -1; it must be a whole number from 0 to 18446744073709551615"},
 		{readyBody(`,"endpoint":"` + text(1025) + `"`), 400, "endpoint: has 1025 bytes; at most 1024 are allowed"},
+		{readyBody(`,"endpoint":"nope"`), 400, `endpoint: is \"nope\"; it must be a URL such as http://127.0.0.1:8001"}`},
+		{readyBody(`,"endpoint":"127.0.0.1:8001"`), 400, `endpoint: is \"127.0.0.1:8001\"; it must be a URL`},
+		{readyBody(`,"endpoint":"localhost:8001"`), 400, `endpoint: is \"localhost:8001\"; it must be a URL`},
+		{readyBody(`,"endpoint":"//localhost:8001"`), 400, `endpoint: is \"//localhost:8001\"; it must be a URL`},
+		{readyBody(`,"endpoint":"/run/gpu-0.sock"`), 400, `endpoint: is \"/run/gpu-0.sock\"; it must be a URL`},
+		{readyBody(`,"endpoint":"http://:8001/"`), 400, `endpoint: is \"http://:8001/\"; it must be a URL`},
+		{readyBody(`,"endpoint":"http://"`), 400, `endpoint: is \"http://\"; it must be a URL`},
+		{readyBody(`,"endpoint":"http://h/\n"`), 400, `endpoint: is \"http://h/\\n\"; it must be a URL`},
 		{readyBody(`,"capabilities":[]`), 400, "capabilities: is an array; it must be an object"},
 		{readyBody(`,"capabilities":{"slots_total":"4"}`), 400, "capabilities.slots_total: is a string; it must be a number"},
 		{readyBody(`,"capabilities":{"model_ref":"` + text(257) + `"}`), 400, "capabilities.model_ref: has 257 bytes; at most 256 are allowed"},
@@ -244,9 +257,10 @@ func TestReadyByHTTP(t *testing.T) {
 	}{
 		{readyBody(""), 200, ""},
 		{readyBody(""), 200, ""},
-		{readyBody(`,"endpoint":"other"`), 409, `worker_id: \"p-0\" has said something else before: this process did, or another one that uses its id"}`},
+		{readyBody(`,"endpoint":"nope"`), 400, "endpoint: "}, // also now: what is wrong is said first
+		{readyBody(`,"endpoint":"http://other"`), 409, `worker_id: \"p-0\" has said something else before: this process did, or another one that uses its id"}`},
 		{`{"worker_id":"p-0","pool_id":"p","status":"draining"}`, 200, ""},
-		{readyBody(`,"endpoint":"other"`), 409, `worker_id: \"p-0\" drains, and cannot become ready again`},
+		{readyBody(`,"endpoint":"http://other"`), 409, `worker_id: \"p-0\" drains, and cannot become ready again`},
 	} {
 		s.posts(readyPath, test.body, test.code, test.problem)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/url"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -127,6 +128,8 @@ func checkReady(req *lessorv1.NotifyReadyRequest, w *worker) error {
 		return invalid("vram_used_bytes", "must not be 0")
 	case len(req.GetEndpoint()) > maxEndpoint:
 		return invalid("endpoint", "has %d bytes; at most %d are allowed", len(req.GetEndpoint()), maxEndpoint)
+	case req.GetEndpoint() != "" && !isURL(req.GetEndpoint()):
+		return invalid("endpoint", "is %q; it must be a URL such as http://127.0.0.1:8001", req.GetEndpoint())
 	case len(c.GetModelRef()) > maxText:
 		return invalid("capabilities.model_ref", "has %d bytes; at most %d are allowed", len(c.GetModelRef()), maxText)
 	case len(c.GetEngineVersion()) > maxText:
@@ -137,6 +140,13 @@ func checkReady(req *lessorv1.NotifyReadyRequest, w *worker) error {
 			"is %d, but the worker was given GPU %d (%s)", c.GetGpuDevice(), *w.gpu, readiness.VarGPUDevice)
 	}
 	return nil
+}
+
+// isURL returns whether text is a URL that says where something is: after the scheme it has a host,
+// or no host and a path, as unix:///run/gpu-0.sock. It takes no host and port without a scheme.
+func isURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && u.Scheme != "" && (u.Hostname() != "" || u.Host == "" && u.Path != "")
 }
 
 // unknown refuses a field that this program does not know: the caller means something by it.

@@ -28,7 +28,8 @@ type Notifier struct {
 // Ready is what a ready process offers. The supervisor shows it to whoever asks. All fields but
 // VRAMUsedBytes may be zero.
 type Ready struct {
-	// Endpoint is where the process serves requests: a URL of at most 1,024 bytes.
+	// Endpoint is where the process serves requests: a URL such as http://127.0.0.1:8001, of at
+	// most 1,024 bytes. What has no scheme, or neither a host nor a path, is refused with 400.
 	Endpoint string
 	// VRAMUsedBytes is how much memory of the GPU the process uses, in bytes. Required: 0 is
 	// refused with 400.

@@ -231,7 +231,8 @@ type NotifyReadyRequest struct {
 	PoolId string `protobuf:"bytes,2,opt,name=pool_id,json=poolId,proto3" json:"pool_id,omitempty"`
 	// READY or DRAINING. Required.
 	Status WorkerStatus `protobuf:"varint,3,opt,name=status,proto3,enum=lessor.v1.WorkerStatus" json:"status,omitempty"`
-	// Where it serves requests, if it does: a URL. At most 1,024 bytes.
+	// Where it serves requests, if it does: a URL with a scheme and a host or a path, such as
+	// http://127.0.0.1:8001. At most 1,024 bytes.
 	Endpoint string `protobuf:"bytes,4,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
 	// Memory of the GPU that it uses. Required with READY: not 0.
 	VramUsedBytes uint64 `protobuf:"varint,5,opt,name=vram_used_bytes,json=vramUsedBytes,proto3" json:"vram_used_bytes,omitempty"`
