@@ -159,8 +159,8 @@ func (w *Worker) handleAnswerLocked(a *attempt, asked time.Time, ans answer) err
 		return nil
 	case ans.GetVerdict() == lessorv1.Verdict_VERDICT_REJECTED:
 		return w.handleRejectedLocked(a, ans)
-	case ans.GetReason() == lessorv1.Reason_REASON_ALREADY_REPORTED:
-		return ErrFinished // the outcome was processed before the Start or heartbeat
+	case a.phase == reporting && ans.GetReason() == lessorv1.Reason_REASON_ALREADY_REPORTED:
+		return ErrFinished // the worker's own outcome was processed before the Start or heartbeat
 	}
 	stop := &StopError{Err: ErrLeaseLost, Reason: ans.GetReason(), Detail: ans.GetDetail()}
 	w.loseLocked(a, stop)

@@ -144,32 +144,80 @@ func TestCancelledBeforeStart(t *testing.T) {
 	})
 }
 
-// V5, V18: if somebody else has reported the outcome of the lease, with the task token, the handler
-// goes on. Confirm says that the attempt is over, and the outcome of the handler is sent and
-// refused.
+// K2, V5: if somebody else has reported the outcome of the lease, with the task token, the attempt
+// is over, and the next one may run already. So the handler's context ends, Task.Lost is closed,
+// Confirm says the same, and what the handler returns is not reported. The answer to the Start may
+// be the first that says so.
 func TestAlreadyReported(t *testing.T) {
+	t.Attr("rules", "K2")
+	for _, on := range []string{"the heartbeat", "the Start"} {
+		t.Run("on "+on, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCoordinator(t)
+				answers, causes := make(chan error, 1), make(chan error, 1)
+				r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+					lost := task.Lost()
+					go func() { answers <- task.Confirm(context.Background(), time.Second) }()
+					<-ctx.Done()
+					<-lost
+					causes <- context.Cause(ctx)
+					return []byte("output"), nil
+				})
+				s := c.accept()
+				s.dispatch("t1")
+				begun := time.Now()
+				if on == "the Start" {
+					s.answer(s.reports(), verdict(lessorv1.Verdict_VERDICT_CANCELLED, lessorv1.Reason_REASON_ALREADY_REPORTED))
+				} else {
+					s.acknowledge(s.renewal(), &lessorv1.LeaseAck{
+						Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_ALREADY_REPORTED,
+					})
+				}
+				var stop *worker.StopError
+				if got := <-answers; !errors.As(got, &stop) || stop.Reason != lessorv1.Reason_REASON_ALREADY_REPORTED {
+					t.Errorf("Confirm = %v, want %v with reason ALREADY_REPORTED", got, worker.ErrLeaseLost)
+				}
+				if took := time.Since(begun); took > lull {
+					t.Errorf("the context ended %v after the dispatch, want at the answer", took)
+				}
+				wantLoss(t, r, s, causes, lessorv1.Reason_REASON_ALREADY_REPORTED)
+			})
+		})
+	}
+}
+
+// K5: if the handler has returned, ALREADY_REPORTED on a late heartbeat can mean the worker's own
+// outcome, whose verdict may be lost. So it changes nothing: the outcome is sent again until it has
+// a verdict.
+func TestAlreadyReportedByItself(t *testing.T) {
+	t.Attr("rules", "K5")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
-		answers := make(chan error, 1)
-		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
-			answers <- task.Confirm(ctx, time.Second)
-			time.Sleep(time.Second)
-			return nil, context.Cause(ctx)
+		answers, goOn := make(chan error, 1), make(chan struct{})
+		r := c.run(worker.Config{}, func(_ context.Context, task *worker.Task) ([]byte, error) {
+			go func() { answers <- task.Confirm(context.Background(), time.Second) }()
+			<-goOn
+			return []byte("output"), nil
 		})
 		s := c.accept()
 		s.dispatch("t1")
 		s.started("t1")
-		s.acknowledge(s.renewal(), &lessorv1.LeaseAck{
+		beat := s.renewal()
+		close(goOn)
+		s.outcome()
+		s.acknowledge(beat, &lessorv1.LeaseAck{
 			Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_ALREADY_REPORTED,
 		})
 		if got := <-answers; !errors.Is(got, worker.ErrFinished) {
 			t.Errorf("Confirm = %v, want %v", got, worker.ErrFinished)
 		}
+		s.finish(errBroken)
+		s = c.accept()
 		f, report := s.outcome()
-		if report.GetComplete() == nil {
-			t.Errorf("report = %v, want a complete", report)
+		if string(report.GetComplete().GetOutput()) != "output" {
+			t.Errorf("the worker repeated %v, want its outcome", report)
 		}
-		s.answer(f, verdict(lessorv1.Verdict_VERDICT_REJECTED, lessorv1.Reason_REASON_DUPLICATE_REPORT))
+		s.commit(f)
 		r.shutdown()
 	})
 }

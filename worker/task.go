@@ -267,7 +267,8 @@ func (t *Task) Confirm(ctx context.Context, d time.Duration) error {
 // attempt over HTTP, at CallbackURL, and do nothing else (H1). A handler may pass it to a process
 // that it starts, for heartbeats and checkpoints, and to learn of a cancel. The handler should
 // still return the outcome itself: if somebody reports the outcome with the token, that report
-// counts, and what the handler returns is refused.
+// counts. The next heartbeat then ends the handler's context with ErrLeaseLost and
+// REASON_ALREADY_REPORTED, and what the handler returns is discarded or refused.
 func (t *Task) TaskToken() (token string, expires time.Time) {
 	w := t.attempt().w
 	w.lock()
