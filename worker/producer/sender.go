@@ -45,6 +45,10 @@ func (s *sender) run(ctx context.Context) {
 			return
 		case <-s.client.wake:
 		case <-s.stream.endedChan():
+			if ctx.Err() != nil { // the stream has perhaps ended only because the client was closed
+				s.closeStream(errClosed)
+				return
+			}
 			s.client.setStreamErr(s.stream.err)
 			s.closeStream(s.stream.err)
 			s.pause(ctx)
@@ -68,6 +72,9 @@ func (s *sender) sendNext(ctx context.Context) {
 	}
 	if s.stream == nil {
 		opened, err := openStream(ctx, s.client)
+		if err != nil && ctx.Err() != nil { // what gRPC says of it is then "context canceled"
+			err = errClosed
+		}
 		if err != nil {
 			s.client.setStreamErr(err)
 			if repeatable(err) {
