@@ -77,16 +77,26 @@ func (w *Worker) queueReportLocked(r *report) {
 func (w *Worker) replaceIfTooLargeLocked(r *report) *report {
 	r.size = wire.Size(r.item)
 	if room := w.mu.maxMessage - frameOverhead; r.size > room {
-		return r.replaced(fmt.Sprintf("at most %d fit into a message", room))
+		return w.replacedLocked(r, fmt.Sprintf("at most %d fit into a message: %s", room, w.messageLimitLocked()))
 	}
 	return r
 }
 
-// replaced returns the failure in place of an outcome that is too large.
-func (r *report) replaced(why string) *report {
-	failure := r.a.unreportable(Configuration, fmt.Sprintf("it has %d bytes, and %s", r.size, why))
-	failure.size = itemOverhead
-	return failure
+// messageLimitLocked says whose limit the size of a message is.
+func (w *Worker) messageLimitLocked() string {
+	if w.mu.maxMessage < w.cfg.MaxMessageBytes {
+		return fmt.Sprintf("the coordinator reads at most %d bytes", w.mu.maxMessage)
+	}
+	return fmt.Sprintf("Config.MaxMessageBytes of the worker is %d", w.mu.maxMessage)
+}
+
+// replacedLocked returns the failure in place of an outcome that is too large, and logs it: the
+// handler knows nothing of it.
+func (w *Worker) replacedLocked(r *report, why string) *report {
+	failed := r.a.unreportable(Configuration, fmt.Sprintf("it has %d bytes, and %s", r.size, why))
+	failed.size = itemOverhead
+	w.deferLocked(func() { r.a.logFailure(failed.item.GetFail().GetError(), nil) })
+	return failed
 }
 
 // maxMessage returns the size of the largest frame that is sent, in bytes.
@@ -161,7 +171,7 @@ func (w *Worker) retryLocked(r *report, why string, delay retryDelay) {
 	switch often := r.tries >= w.cfg.ReportTries; {
 	case r.obsolete():
 	case r.oversize: // a failure, with its cause, is more use than another attempt, which would end the same way
-		w.queueReportLocked(r.replaced("a message with it alone was refused as too large"))
+		w.queueReportLocked(w.replacedLocked(r, "a message with it alone was refused as too large"))
 	case often && !r.isOutcome():
 		// A Start may be missing (V19); heartbeats renew the lease.
 	case often && (r.suspect || r.a.lease.left(time.Now()) <= 0):

@@ -367,13 +367,14 @@ func TestCoordinatorsMessageLimit(t *testing.T) {
 
 // S7: if a frame is refused as too large although it is within the limits that are known, its
 // reports are sent again in frames of their own. An outcome that is refused alone is replaced by a
-// failure, and takes no other with it.
+// failure, which is logged, and takes no other with it.
 func TestOutcomeThatIsRefusedAsTooLarge(t *testing.T) {
 	t.Attr("rules", "S7 K5")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
-		release := make(chan struct{})
-		r := c.run(worker.Config{Concurrency: 5, MaxMessageBytes: 16 << 20}, func(_ context.Context, task *worker.Task) ([]byte, error) {
+		release, log := make(chan struct{}), &journal{}
+		cfg := worker.Config{Concurrency: 5, MaxMessageBytes: 16 << 20, Logger: slog.New(slog.NewTextHandler(log, nil))}
+		r := c.run(cfg, func(_ context.Context, task *worker.Task) ([]byte, error) {
 			<-release
 			if task.ID == "large" {
 				return make([]byte, 3<<20), nil
@@ -413,6 +414,7 @@ func TestOutcomeThatIsRefusedAsTooLarge(t *testing.T) {
 			s.commit(f)
 		}
 		r.shutdown()
+		wantFailureLogged(t, log, "a message with it alone was refused as too large")
 	})
 }
 
@@ -492,6 +494,51 @@ func TestUnansweredReport(t *testing.T) {
 		s.commit(f)
 		r.shutdown()
 	})
+}
+
+// S7: an output that no message has room for fails its task. The log says so once, as of every
+// failure, and names the limit that has to change: the worker's own, or the coordinator's.
+func TestOutputTooLargeForAMessageIsLogged(t *testing.T) {
+	t.Attr("rules", "S7")
+	for name, c := range map[string]struct {
+		own, coordinators uint64
+		want              string
+	}{
+		"the worker's limit":      {256 << 10, 4 << 20, "at most 258048 fit into a message: Config.MaxMessageBytes of the worker is 262144"},
+		"the coordinator's limit": {4 << 20, 256 << 10, "at most 258048 fit into a message: the coordinator reads at most 262144 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				coord := startCoordinator(t)
+				coord.accepts = func(_ *stream, a *lessorv1.Accept) { a.MaxMessageBytes = c.coordinators }
+				log := &journal{}
+				cfg := worker.Config{MaxMessageBytes: int(c.own), Logger: slog.New(slog.NewTextHandler(log, nil))}
+				r := coord.run(cfg, func(context.Context, *worker.Task) ([]byte, error) { return make([]byte, 300<<10), nil })
+				s := coord.accept()
+				s.dispatch("t1")
+				f, report := s.outcome()
+				checkUnreportable(t, report, worker.Configuration, c.want)
+				s.commit(f)
+				r.shutdown()
+				wantFailureLogged(t, log, c.want)
+			})
+		})
+	}
+}
+
+// wantFailureLogged checks that the log has one failure of category CONFIGURATION, with the text.
+func wantFailureLogged(t *testing.T, log *journal, text string) {
+	t.Helper()
+	var failures []string
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, `msg="task failed"`) {
+			failures = append(failures, line)
+		}
+	}
+	if len(failures) != 1 || !strings.Contains(failures[0], "level=WARN") || !strings.Contains(failures[0], "CONFIGURATION") ||
+		!strings.Contains(failures[0], text) {
+		t.Errorf("the log has the failures %q, want one warning, CONFIGURATION: %s", failures, text)
+	}
 }
 
 // An outcome that the coordinator rejects for its content leaves the lease live, so the worker then
