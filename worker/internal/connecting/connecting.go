@@ -7,11 +7,13 @@ import (
 )
 
 // Why returns what gRPC's message says about a connection that could not be made. If only one side
-// seems to use TLS, or the coordinator stands still, it says so, since the message does not: in the
-// first case, another try cannot help.
+// seems to use TLS, the address is that of another server, or the coordinator stands still, it says
+// so, since the message does not: in the first two cases, another try cannot help.
 func Why(message string) string {
 	reason := Cause(message)
 	switch {
+	case strings.Contains(reason, "looked like an HTTP/1.1 header"), strings.Contains(reason, "no application protocol"):
+		return reason + " (the server at that address does not speak gRPC; the address must be that of serve --listen, not of --http)"
 	case strings.Contains(reason, "does not look like a TLS handshake"):
 		return reason + " (the coordinator does not use TLS, but the transport credentials of this connection require it)"
 	case strings.Contains(reason, "server preface") && strings.Contains(reason, "use of closed network connection"):
