@@ -11,11 +11,11 @@
 //		if task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED { ... }
 //	}
 //
-// In a bubble of testing/synctest everything runs on fake time: an hour takes some hundredths of a
-// second, or about 0.2 s while a handler runs, whose lease is renewed; with the race detector three
-// times as much. A worker's own heartbeats, which renew no lease, come once a minute. Outside of a
-// bubble, a task that fails each time becomes FAILED after the 15 seconds or so that its retries
-// wait by default; RetryAtOnce shortens them.
+// In a bubble of testing/synctest everything runs on fake time: an hour takes about 0.1 s, or 0.2 s
+// while a handler runs, whose lease is renewed; with the race detector four to six times as much. A
+// worker's own heartbeats, which renew no lease, come once a minute. Outside of a bubble, a task
+// that fails each time becomes FAILED after the 15 seconds or so that its retries wait by default;
+// RetryAtOnce shortens them.
 //
 // The most important path of a handler is the one on which it loses its lease, and must stop:
 // LoseLease takes it there at once, and ExpireLease by a lost network, which counts as a loss of
@@ -52,8 +52,8 @@ import (
 )
 
 // WaitLimit is how long a call waits for a task in a bubble of testing/synctest, on its fake time.
-// That takes about a second, or some ten while a handler hangs. Before a task that is to run later,
-// sleep.
+// That takes 3 to 5 s, or 6 to 10 while a handler hangs; with the race detector up to 20 and 50.
+// Before a task that is to run later, sleep.
 const WaitLimit = 48 * time.Hour
 
 // bubbleHeartbeat is how often workers send a heartbeat in a bubble. Each one measures the test's
