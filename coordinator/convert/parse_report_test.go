@@ -84,7 +84,7 @@ func TestBadFieldsAreNotedInTheReport(t *testing.T) {
 		{"delay invalid", release(&lessorv1.ReleaseRequest{Delay: &durationpb.Duration{Seconds: 1, Nanos: -1}}), "delay", "not a valid duration"},
 		{"retry_after of any length", fail(failure(&lessorv1.TaskError{RetryAfter: &durationpb.Duration{Seconds: math.MaxInt64}})), "", ""},
 		{"reason over", release(&lessorv1.ReleaseRequest{Reason: text(1025)}), "reason", "the limit is 1024"},
-		{"empty item", parseReport(&lessorv1.Report{}, in), "report", "must not be empty"},
+		{"no kind", parseReport(&lessorv1.Report{}, in), "report", "has no kind that this coordinator knows"},
 	} {
 		switch bad := tt.report.Invalid; {
 		case tt.field == "" && bad != nil:
@@ -207,7 +207,7 @@ func TestReportsOfAFrame(t *testing.T) {
 		got = append(got, fmt.Sprintf("%v %s %q %q %t", r.Kind, r.TaskID, output, r.Detail, r.Started))
 	}
 	want := []string{
-		`complete a "1" "" true`, `start b "" "" false`, `start  "" "" false`, `complete c "2" "" false`,
+		`complete a "1" "" true`, `start b "" "" false`, `unspecified  "" "" false`, `complete c "2" "" false`,
 		`fail d "" "" true`, `release e "" "r" true`,
 	}
 	if !slices.Equal(got, want) {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -63,7 +64,7 @@ func TestReportsAreIndependentAndInOrder(t *testing.T) {
 		}
 		want := []string{
 			"START COMMITTED NONE", "COMPLETE COMMITTED NONE", "COMPLETE COMMITTED NONE replayed", "COMPLETE REJECTED DUPLICATE_REPORT",
-			"START CANCELLED ALREADY_REPORTED", "START REJECTED INVALID_REQUEST", "FAIL COMMITTED NONE", "RELEASE COMMITTED NONE",
+			"START CANCELLED ALREADY_REPORTED", "UNSPECIFIED REJECTED INVALID_REQUEST", "FAIL COMMITTED NONE", "RELEASE COMMITTED NONE",
 			"COMPLETE REJECTED INVALID_REQUEST", "COMPLETE REJECTED RESULT_TOO_LARGE", "START REJECTED UNKNOWN_TASK",
 			"START REJECTED INVALID_LEASE", "COMPLETE COMMITTED NONE",
 		}
@@ -85,6 +86,22 @@ func TestReportsAreIndependentAndInOrder(t *testing.T) {
 			t.Errorf("the Start got %v and the Fail %v, want expires_in and retry_at", got[0], got[6])
 		}
 		wiretest.WantContains(t, "detail", got[8].GetDetail(), "report_id: has 257 bytes; the limit is 256")
+	})
+}
+
+// V1: a report of a kind that the coordinator does not know is REJECTED, and neither the verdict
+// nor the metrics claim that it was of one of the known kinds.
+func TestReportOfAnUnknownKind(t *testing.T) {
+	t.Attr("rules", "V1")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		newer := &lessorv1.Report{}
+		newer.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), []byte("new")))
+		for _, v := range worker.Report(&lessorv1.Report{}, newer) {
+			wiretest.WantEqual(t, "verdict", describeVerdict(v), "UNSPECIFIED REJECTED INVALID_REQUEST")
+			wiretest.WantEqual(t, "detail", v.GetDetail(), "report: has no kind that this coordinator knows")
+		}
+		r.WantMetric(t, `lessor_verdicts_total{kind="unspecified",reason="INVALID_REQUEST",verdict="REJECTED"}`, 2)
 	})
 }
 

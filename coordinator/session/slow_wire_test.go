@@ -89,7 +89,7 @@ func TestWorkerThatReadsSlowly(t *testing.T) {
 		worker.Send(wiretest.Registration(1))
 		report := &lessorv1.Reports{}
 		for range items {
-			report.Reports = append(report.Reports, &lessorv1.Report{})
+			report.Reports = append(report.Reports, wiretest.Started(nil))
 		}
 		go func() {
 			for range frames {

@@ -145,7 +145,7 @@ func (PackageStatus) EnumDescriptor() ([]byte, []int) {
 type ReportKind int32
 
 const (
-	// Never sent.
+	// The report was of no kind that the coordinator knows; it is REJECTED.
 	ReportKind_REPORT_KIND_UNSPECIFIED ReportKind = 0
 	// StartRequest.
 	ReportKind_REPORT_KIND_START ReportKind = 1
