@@ -247,13 +247,22 @@ func (ss *Session) workerError(m *lessorv1.SessionRequest) {
 	switch {
 	case ss.member == nil:
 	case e.GetCode() == refusal.CodeSeqGap:
-		ss.srv.Registry.gapsOut.Inc()
-		if !ss.out.resendFrom(e.GetExpectedSeq()) {
-			why := fmt.Sprintf("the frame with seq %d is not stored: it is too old, or was never sent", e.GetExpectedSeq())
-			ss.reset(refusal.CodeSeqGap, why, 0)
-		}
+		ss.resend(m.GetId(), e.GetExpectedSeq())
 	case e.GetCode() == refusal.CodeConcurrency:
 		ss.refusesKey(m.GetId(), e)
+	}
+}
+
+// resend sends the frames from the expected seq on again, because the worker reports a gap (W7).
+func (ss *Session) resend(corr string, expected uint64) {
+	if next := ss.out.nextSeq(); expected < 1 || expected > next {
+		why := fmt.Sprintf("error.expected_seq: is %d; the range is 1 to %d", expected, next)
+		ss.refuse(corr, refusal.CodeInvalid, why, "send the seq of the first frame that is missing")
+		return
+	}
+	ss.srv.Registry.gapsOut.Inc()
+	if !ss.out.resendFrom(expected) {
+		ss.reset(refusal.CodeSeqGap, fmt.Sprintf("the frame with seq %d is no longer kept", expected), 0)
 	}
 }
 

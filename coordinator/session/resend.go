@@ -108,13 +108,20 @@ func (o *outbox) putBack(leases []handedLease) {
 	}
 }
 
+// nextSeq returns the seq of the next new frame.
+func (o *outbox) nextSeq() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.sent.last + 1
+}
+
 // resendFrom sends the frame with the given seq and all frames after it again (W7). ok is false if
 // one of them is not retained any more. If the worker has acknowledged that frame, resendFrom does
-// nothing: the frame arrived after the worker asked for it.
+// nothing: the frame arrived after the worker asked for it. seq is at most nextSeq.
 func (o *outbox) resendFrom(seq uint64) (ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if seq != 0 && seq <= o.sent.acked {
+	if seq <= o.sent.acked {
 		return true
 	}
 	if ok = o.sent.resendFrom(seq); ok {

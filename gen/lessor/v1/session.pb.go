@@ -480,8 +480,8 @@ type SessionRequest_Error struct {
 	// Something went wrong at the worker; it is logged. Two codes do more: after E.RESULT.SEQ_GAP
 	// the coordinator sends its frames again from expected_seq on, or resets the session if it no
 	// longer has them; E.CMD.CONCURRENCY_VIOLATION refuses a task because the worker runs another
-	// one of its concurrency key: it is requeued at once (W14). If the task has no key, or the
-	// session does not hold the lease, the answer is an error.
+	// one of its concurrency key: it is requeued at once (W14). If the frame was never sent, the
+	// task has no key, or the session does not hold the lease, the answer is an error.
 	Error *Error `protobuf:"bytes,23,opt,name=error,proto3,oneof"`
 }
 
@@ -3021,7 +3021,8 @@ type Error struct {
 	Remediation string `protobuf:"bytes,3,opt,name=remediation,proto3" json:"remediation,omitempty"`
 	// How long to wait before you repeat it. Absent: a repeat does not help.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// With E.RESULT.SEQ_GAP: the seq that was expected; send again from there (W7).
+	// With E.RESULT.SEQ_GAP: the seq that was expected; send again from there (W7). At least 1 and at
+	// most one more than the newest that was sent.
 	ExpectedSeq uint64 `protobuf:"varint,5,opt,name=expected_seq,json=expectedSeq,proto3" json:"expected_seq,omitempty"`
 	// With E.CMD.CONCURRENCY_VIOLATION: the task that the worker refuses.
 	TaskId string `protobuf:"bytes,6,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
