@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -89,9 +91,10 @@ func (f *Fields) TaskID(value string) (id lease.TaskID, known bool) {
 }
 
 // Span reads a duration, which must not be negative. An absent one is 0. One that does not fit into
-// a time.Duration becomes the longest that does: every limit is far below it, so the field is
-// refused with its limit, or cut to that, as any that is too long.
-func (f *Fields) Span(name string, d *durationpb.Duration) time.Duration {
+// a time.Duration is refused with the limit most, because the caller could name it only as another
+// one. With the limit NoLimit it becomes the longest that fits: the caller cuts it. All others are
+// for the caller to compare with the limit.
+func (f *Fields) Span(name string, d *durationpb.Duration, most time.Duration) time.Duration {
 	seconds, nanos := d.GetSeconds(), int64(d.GetNanos())
 	switch {
 	case d == nil:
@@ -100,9 +103,27 @@ func (f *Fields) Span(name string, d *durationpb.Duration) time.Duration {
 		seconds < 0 && nanos > 0:
 		f.Fail(name, "is not a valid duration: %d s and %d ns", seconds, nanos)
 	case seconds < 0 || nanos < 0:
-		f.Fail(name, "is %v; it cannot be negative", d.AsDuration())
+		f.Fail(name, "is %s; it cannot be negative", spanText(d))
+	case d.AsDuration() == NoLimit && most != NoLimit:
+		f.Fail(name, "is %s; the limit is %v", spanText(d), most)
 	}
 	return d.AsDuration()
+}
+
+// NoLimit is the limit of a span that is cut, not refused, if it is too long.
+const NoLimit time.Duration = math.MaxInt64
+
+// spanText returns a valid duration as Go writes it, or only in seconds if it does not fit into a
+// time.Duration.
+func spanText(d *durationpb.Duration) string {
+	if v := d.AsDuration(); v != math.MinInt64 && v != math.MaxInt64 {
+		return v.String()
+	}
+	text := strconv.FormatInt(d.GetSeconds(), 10)
+	if nanos := max(d.GetNanos(), -d.GetNanos()); nanos != 0 {
+		text += strings.TrimRight(fmt.Sprintf(".%09d", nanos), "0")
+	}
+	return text + "s"
 }
 
 // latestSecond is the latest time that fits into a lease.Wall, in seconds since 1970.

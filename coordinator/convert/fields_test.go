@@ -2,9 +2,13 @@ package convert
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -47,5 +51,37 @@ func TestNamesOfQueuesAreShared(t *testing.T) {
 	}
 	if got := queueNames.shared(strings.Clone(long)); unsafe.StringData(got) == unsafe.StringData(long) {
 		t.Error("a name that was refused is kept")
+	}
+}
+
+// S4: an error about a duration names what was sent, also if no time.Duration holds it.
+func TestSpansAreNamedAsSent(t *testing.T) {
+	t.Attr("rules", "S4")
+	for _, c := range []struct {
+		seconds int64
+		nanos   int32
+		want    string // empty: no error here
+	}{
+		{3601, 0, ""}, // only the caller compares what fits
+		{math.MaxInt64 / 1_000_000_000, 854775807, "is 9223372036.854775807s; the limit is 1h0m0s"},
+		{315_576_000_001, 0, "is 315576000001s; the limit is 1h0m0s"},
+		{1 << 62, 500_000_000, "is 4611686018427387904.5s; the limit is 1h0m0s"},
+		{-5, -500_000_000, "is -5.5s; it cannot be negative"},
+		{math.MinInt64, -1, "is -9223372036854775808.000000001s; it cannot be negative"},
+		{1 << 62, -1, "is not a valid duration: 4611686018427387904 s and -1 ns"},
+	} {
+		sent := &durationpb.Duration{Seconds: c.seconds, Nanos: c.nanos}
+		f, got := Fields{}, ""
+		f.Span("wait", sent, time.Hour)
+		if f.Err != nil {
+			got = f.Err.Problem
+		}
+		if got != c.want {
+			t.Errorf("%v: the problem is %q, want %q", sent, got, c.want)
+		}
+	}
+	cut := Fields{}
+	if d := cut.Span("wait", &durationpb.Duration{Seconds: 1 << 62}, NoLimit); d != math.MaxInt64 || cut.Err != nil {
+		t.Errorf("without a limit: %v (%v), want the longest duration", d, cut.Err)
 	}
 }

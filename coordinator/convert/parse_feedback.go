@@ -40,8 +40,12 @@ func ParseFeedback(m *lessorv1.FeedbackItem, l lease.Limits) (engine.Feed, *leas
 }
 
 func parseChunk(f *Fields, path string, m *lessorv1.FeedbackChunk) lease.Chunk {
-	if n := max(len(m.GetText()), len(m.GetData())); n > maxChunkBytes {
-		f.Fail(path+"body", "has %d bytes; the limit is %d", n, maxChunkBytes)
+	field, n := "text", len(m.GetText()) // body is a oneof: no field has that name
+	if data := m.GetData(); data != nil {
+		field, n = "data", len(data)
+	}
+	if n > maxChunkBytes {
+		f.Fail(path+field, "has %d bytes; the limit is %d", n, maxChunkBytes)
 	}
 	checkMetadata(f, path+"metadata", m.GetMetadata())
 	return lease.Chunk{

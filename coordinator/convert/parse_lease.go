@@ -21,7 +21,7 @@ func ParseLease(m *lessorv1.LeaseRequest, tenant string, l lease.Limits) (engine
 			Queues: f.Queues("queues", m.GetQueues()),
 		},
 		Max:     f.Items("max_tasks", m.GetMaxTasks(), 1),
-		Wait:    min(f.Span("wait", m.GetWait()), maxWait),
+		Wait:    min(f.Span("wait", m.GetWait(), NoLimit), maxWait),
 		Request: f.ID("request_id", m.GetRequestId()),
 	}
 	ParseCapabilities(&f, "capabilities", m.GetCapabilities(), &r.Wants)

@@ -101,7 +101,7 @@ func ParseFail(m *lessorv1.FailRequest, in *Intake) *lease.Report {
 			Message:    e.GetMessage(),
 			Stack:      e.GetStackTrace(),
 			Retryable:  e.Retryable,
-			RetryAfter: f.Span("error.retry_after", e.GetRetryAfter()),
+			RetryAfter: f.Span("error.retry_after", e.GetRetryAfter(), NoLimit),
 			Phase:      f.ID("cancelled_during_phase", m.GetCancelledDuringPhase()),
 			Partial:    m.GetPartialProgress(),
 			Metrics:    ParseMetrics(&f, m.GetMetrics()),
@@ -119,7 +119,7 @@ func ParseRelease(m *lessorv1.ReleaseRequest, in *Intake) *lease.Report {
 	r := in.claim(&f, lease.KindRelease, m)
 	r.ID = f.ID("report_id", m.GetReportId())
 	r.Detail = f.Text("reason", m.GetReason(), MaxReason)
-	r.Delay = f.Span("delay", m.GetDelay())
+	r.Delay = f.Span("delay", m.GetDelay(), lease.MaxDelay)
 	r.Started = f.started(m.GetStartedAt())
 	r.Invalid = f.Err
 	return r

@@ -26,13 +26,13 @@ func ParseSpec(m *lessorv1.TaskSpec, l lease.Limits) (*lease.Spec, error) {
 		Labels:            m.GetLabels(),
 		RunAt:             f.Wall("run_at", m.GetRunAt()),
 		Deadline:          f.Wall("deadline", m.GetDeadline()),
-		AttemptTimeout:    f.Span("attempt_timeout", m.GetAttemptTimeout()),
-		StartTimeout:      f.Span("start_timeout", m.GetStartTimeout()),
+		AttemptTimeout:    f.Span("attempt_timeout", m.GetAttemptTimeout(), lease.MaxTimeout),
+		StartTimeout:      f.Span("start_timeout", m.GetStartTimeout(), lease.MaxTimeout),
 		Retry:             ParseRetryPolicy(&f, "retry_policy", m.GetRetryPolicy()),
-		HeartbeatInterval: f.Span("heartbeat_interval", m.GetHeartbeatInterval()),
-		HeartbeatTimeout:  f.Span("heartbeat_timeout", m.GetHeartbeatTimeout()),
-		CancelGrace:       f.Span("cancel_grace", m.GetCancelGrace()),
-		Retention:         f.Span("retention", m.GetRetention()),
+		HeartbeatInterval: f.Span("heartbeat_interval", m.GetHeartbeatInterval(), lease.MaxHeartbeatTimeout/2),
+		HeartbeatTimeout:  f.Span("heartbeat_timeout", m.GetHeartbeatTimeout(), lease.MaxHeartbeatTimeout),
+		CancelGrace:       f.Span("cancel_grace", m.GetCancelGrace(), lease.MaxCancelGrace),
+		Retention:         f.Span("retention", m.GetRetention(), lease.MaxRetention),
 		ConcurrencyKey:    m.GetConcurrencyKey(),
 		ConcurrencyLimit:  m.GetConcurrencyLimit(),
 		FairnessKey:       m.GetFairnessKey(),
@@ -59,9 +59,9 @@ func ParseRetryPolicy(f *Fields, name string, m *lessorv1.RetryPolicy) lease.Ret
 	p := lease.RetryPolicy{
 		MaxAttempts:    m.GetMaxAttempts(),
 		MaxLosses:      m.GetMaxLosses(),
-		InitialBackoff: f.Span(name+".initial_backoff", m.GetInitialBackoff()),
+		InitialBackoff: f.Span(name+".initial_backoff", m.GetInitialBackoff(), lease.MaxInitialBackoff),
 		Multiplier:     m.GetBackoffMultiplier(),
-		MaxBackoff:     f.Span(name+".max_backoff", m.GetMaxBackoff()),
+		MaxBackoff:     f.Span(name+".max_backoff", m.GetMaxBackoff(), lease.MaxMaxBackoff),
 	}
 	const most = int(lease.CategoryCancelled)
 	name += ".non_retryable_categories"

@@ -79,7 +79,7 @@ func parseAffinity(f *Fields, m *lessorv1.Affinity) *lease.Affinity {
 	}
 	return &lease.Affinity{
 		Key: m.GetKey(), Mode: enum(f, "affinity.mode", m.GetMode(), lease.Preferred),
-		TTL: f.Span("affinity.ttl", m.GetTtl()),
+		TTL: f.Span("affinity.ttl", m.GetTtl(), lease.MaxAffinityTTL),
 	}
 }
 

@@ -87,8 +87,11 @@ func inMillis(text string) string {
 	return quotedOrSpan.ReplaceAllStringFunc(text, func(found string) string {
 		d, err := time.ParseDuration(found)
 		switch {
-		case err != nil: // quoted
+		case err != nil && found[0] == '"':
 			return found
+		case err != nil: // seconds that do not fit into a time.Duration
+			whole, part, _ := strings.Cut(strings.TrimSuffix(found, "s"), ".")
+			return whole + (part + "000")[:3]
 		case d > 0 && d < time.Millisecond:
 			return "1"
 		}

@@ -37,7 +37,7 @@ func (s *adminService) KickWorker(
 ) (*lessorv1.KickWorkerResponse, error) {
 	f := s.fields()
 	reason := f.Text("reason", req.GetReason(), convert.MaxReason)
-	away := f.Span("retry_after", req.GetRetryAfter())
+	away := f.Span("retry_after", req.GetRetryAfter(), kickedAtMost)
 	if away > kickedAtMost {
 		f.Fail("retry_after", "is %v; the limit is %v", away, kickedAtMost)
 	}

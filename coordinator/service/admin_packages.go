@@ -66,7 +66,7 @@ func (s *adminService) orderPackage(
 ) (*lessorv1.PackageOperation, error) {
 	o.Name, o.Version, o.Operation = req.GetName(), req.GetVersion(), f.ID("request_id", req.GetRequestId())
 	f.Package("", o.Name, o.Version)
-	wait := f.Span("wait", req.GetWait())
+	wait := f.Span("wait", req.GetWait(), maxPackageWait)
 	if wait > maxPackageWait {
 		f.Fail("wait", "is %v; the limit is %v", wait, maxPackageWait)
 	}

@@ -29,7 +29,7 @@ func (s *authService) CreateToken(
 	ctx context.Context, req *lessorv1.CreateTokenRequest,
 ) (*lessorv1.CreateTokenResponse, error) {
 	f := s.fields()
-	life := f.Span("ttl", req.GetTtl())
+	life := f.Span("ttl", req.GetTtl(), auth.MaxLife)
 	if req.GetTtl() != nil && life < time.Second {
 		f.Fail("ttl", "is %v; the range is 1s to %v", life, auth.MaxLife)
 	}
@@ -100,7 +100,7 @@ func (s *authService) RotateKey(
 	ctx context.Context, req *lessorv1.RotateKeyRequest,
 ) (*lessorv1.RotateKeyResponse, error) {
 	f := s.fields()
-	retire := f.Span("retire_after", req.GetRetireAfter())
+	retire := f.Span("retire_after", req.GetRetireAfter(), convert.NoLimit)
 	if f.Err != nil {
 		return nil, refusal.Status(f.Err)
 	}

@@ -23,6 +23,9 @@ func (s *taskService) newTaskWatcher(
 	ctx context.Context, f *convert.Fields, req *lessorv1.WatchTaskRequest, to *eventSender,
 ) (watcher, engine.Watching, error) {
 	tenant := gate.Identify(ctx).Tenant
+	if req.GetTaskId() == "" {
+		f.Fail("task_id", "is empty, and so is run_id; set exactly one of them")
+	}
 	id, err := parseTaskID(ctx, f, req.GetTaskId())
 	if err == nil && req.GetAfterSequence() != 0 {
 		// before resumable: a task of another tenant is refused just like a missing one (X2)

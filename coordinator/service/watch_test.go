@@ -385,20 +385,22 @@ func TestHeadersOfAWatchComeOnceItHasBegun(t *testing.T) {
 	})
 }
 
-// A watch needs either a task or a run.
+// A watch needs either a task or a run, and an error says so.
 func TestWatchNeedsOneTarget(t *testing.T) {
 	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
 		id := r.Submit(t, nil).GetTaskId()
 		for name, tt := range map[string]struct {
 			req  *lessorv1.WatchTaskRequest
-			want codes.Code
+			want string
 		}{
-			"none": {&lessorv1.WatchTaskRequest{}, codes.InvalidArgument},
-			"both": {&lessorv1.WatchTaskRequest{TaskId: id, RunId: "run"}, codes.InvalidArgument},
+			"none": {&lessorv1.WatchTaskRequest{}, "task_id: is empty, and so is run_id; set exactly one of them"},
+			"both": {&lessorv1.WatchTaskRequest{TaskId: id, RunId: "run"}, "run_id: is set together with task_id; set only one of them"},
 		} {
-			if _, err := wiretest.WatchAll(t.Context(), r, tt.req); status.Code(err) != tt.want {
-				t.Errorf("%s: %v, want %v", name, err, tt.want)
+			_, err := wiretest.WatchAll(t.Context(), r, tt.req)
+			if status.Code(err) != codes.InvalidArgument {
+				t.Errorf("%s: %v, want INVALID_ARGUMENT", name, err)
 			}
+			wiretest.WantEqual(t, name, status.Convert(err).Message(), tt.want)
 		}
 	})
 }

@@ -158,7 +158,7 @@ func TestBadFeedbackIsRefused(t *testing.T) {
 			"chunks[0].channel: has 257 bytes": func(m *lessorv1.FeedbackItem) {
 				m.Chunks = []*lessorv1.FeedbackChunk{{Channel: wiretest.Text(257)}}
 			},
-			"chunks[0].body: has 65537 bytes; the limit is 65536": func(m *lessorv1.FeedbackItem) {
+			"chunks[0].data: has 65537 bytes; the limit is 65536": func(m *lessorv1.FeedbackItem) {
 				m.Chunks = []*lessorv1.FeedbackChunk{{Body: &lessorv1.FeedbackChunk_Data{Data: make([]byte, 64<<10+1)}}}
 			},
 			"chunks[0].metadata: has 257 bytes": func(m *lessorv1.FeedbackItem) {
