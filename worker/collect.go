@@ -4,8 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -111,10 +109,7 @@ func (s *session) capacityAndDrainLocked(now time.Time) (frames []*lessorv1.Sess
 	if d := s.w.mu.drain; d.requested && !s.drainSent {
 		s.drainSent = true
 		frames = append(frames, s.sequencedLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Drain{
-			Drain: &lessorv1.Drain{
-				Reason:   clip(d.reason, maxReason),
-				Deadline: timestamppb.New(d.stopHandlersAt.Add(s.w.cfg.StopTimeout)),
-			},
+			Drain: &lessorv1.Drain{Reason: clip(d.reason, maxReason), Deadline: s.w.drainDeadlineLocked()},
 		}}, now))
 	}
 	return frames

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // drainState is the state of the worker's drain (W10).
@@ -89,6 +91,16 @@ func (w *Worker) requestDrain(reason string, timeout time.Duration) {
 	w.moveLocked(drainAsked)
 	w.refuseOperationsLocked()
 	w.deferLocked(func() { w.log.Info("draining", "reason", reason, "patience", timeout) })
+}
+
+// drainDeadlineLocked returns when the worker will have ended. It is nil if that is so late that
+// the coordinator would refuse it, as with the longest timeout, which means for ever.
+func (w *Worker) drainDeadlineLocked() *timestamppb.Timestamp {
+	ends := w.mu.drain.stopHandlersAt.Add(w.cfg.StopTimeout)
+	if ends.Year() > maxYear {
+		return nil
+	}
+	return timestamppb.New(ends)
 }
 
 // stopHandlers ends the contexts of all handlers and of the installer, because the drain timeout is

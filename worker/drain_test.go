@@ -120,7 +120,8 @@ func TestErrorsAfterDrain(t *testing.T) {
 }
 
 // W10: DrainTimeout and StopTimeout may be the longest Duration. Their sum must not overflow, which
-// would stop the handlers at once.
+// would stop the handlers at once. The drain states no deadline then, because the coordinator would
+// refuse one that is so late, and with it the drain.
 func TestDrainWithTheLongestTimeouts(t *testing.T) {
 	t.Attr("rules", "W10")
 	synctest.Test(t, func(t *testing.T) {
@@ -137,6 +138,9 @@ func TestDrainWithTheLongestTimeouts(t *testing.T) {
 		s.dispatch("t1")
 		s.started("t1")
 		r.stop()
+		if d := s.next("drain", isDrain).GetDrain(); d.GetDeadline() != nil {
+			t.Errorf("drain = %v, want no deadline", d)
+		}
 		f, report := s.outcome()
 		if report.GetComplete() == nil {
 			t.Errorf("report = %v, want a complete", report)

@@ -17,6 +17,8 @@ const (
 	// maxProgressText is the longest progress message, in bytes. It is short because progress is
 	// sent often.
 	maxProgressText = 1 << 10
+	// maxYear is the last year that is wholly within the range of times.
+	maxYear = 2261
 	// maxDelay is the longest delay of a release.
 	maxDelay = 24 * time.Hour
 	// maxParallel is the largest capacity of a session.

@@ -162,6 +162,31 @@ func TestTypesAreMatched(t *testing.T) {
 	})
 }
 
+// W10: a drain with a bad field is refused, and the worker goes on to get work. The reason has the
+// limit of other reasons, and may be as long.
+func TestBadDrainIsRefused(t *testing.T) {
+	t.Attr("rules", "W10")
+	wiretest.Serve(t, nil, func(t *testing.T, r *wiretest.Rig) {
+		worker := r.OpenSession(t, "w", 1)
+		for want, d := range map[string]*lessorv1.Drain{
+			"drain.reason: has 1025 bytes; the limit is 1024":                   {Reason: wiretest.Text(1025)},
+			"drain.deadline: is not a valid timestamp: 0 s and -4 ns":           {Deadline: &timestamppb.Timestamp{Nanos: -4}},
+			"drain.deadline: is 1969-12-31T23:59:59Z; it cannot be before 1970": {Deadline: &timestamppb.Timestamp{Seconds: -1}},
+			"drain.deadline: is 2300-01-01T00:00:00Z; the limit is 2262-04-11T23:47:15Z": {
+				Deadline: timestamppb.New(time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC)),
+			},
+		} {
+			worker.WantError(worker.Send(d), refusal.CodeInvalid, want)
+		}
+		r.SubmitAll(t, 1)
+		wiretest.WantCommitted(t, worker.Report(wiretest.Completed(worker.ReceiveAssignments(1)[0], "")))
+		worker.Send(&lessorv1.Drain{Reason: wiretest.Text(1024)})
+		synctest.Wait()
+		r.SubmitAll(t, 1)
+		worker.WantNoFrame()
+	})
+}
+
 // W10: a worker that has sent a drain gets no new tasks, whatever it sends. Its tasks continue and
 // get their verdicts until it sends a goodbye. The log says once why it drains.
 func TestDrainFromTheWorker(t *testing.T) {

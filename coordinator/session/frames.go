@@ -233,7 +233,7 @@ func (ss *Session) work(m *lessorv1.SessionRequest, kind frameKind, next session
 	case frameCapacity:
 		ss.capacity(m.GetId(), m.GetCapacity())
 	case frameDrain:
-		ss.takeDrain(m.GetDrain(), next)
+		ss.takeDrain(m.GetId(), m.GetDrain(), next)
 	case framePkgEvent:
 		ss.packageEvent(m.GetId(), m.GetPkgEvent())
 	}

@@ -175,7 +175,14 @@ func (ss *Session) resize() {
 }
 
 // takeDrain handles a drain frame: the worker wants no new work for the rest of the session (W10).
-func (ss *Session) takeDrain(m *lessorv1.Drain, next sessionState) {
+func (ss *Session) takeDrain(corr string, m *lessorv1.Drain, next sessionState) {
+	f := convert.Fields{Limits: ss.srv.Limits}
+	f.Text("drain.reason", m.GetReason(), convert.MaxReason)
+	f.Wall("drain.deadline", m.GetDeadline())
+	if f.Err != nil {
+		ss.refuse(corr, refusal.CodeInvalid, f.Err.Error(), "")
+		return
+	}
 	ss.mu.Lock()
 	again := ss.health.drains
 	ss.state, ss.health.drains = next, true
@@ -183,7 +190,7 @@ func (ss *Session) takeDrain(m *lessorv1.Drain, next sessionState) {
 	ss.mu.Unlock()
 	if !again {
 		why := []any{"reason", lease.Clip(m.GetReason(), maxWords)}
-		if until := m.GetDeadline(); until.IsValid() {
+		if until := m.GetDeadline(); until != nil {
 			why = append(why, "deadline", until.AsTime())
 		}
 		ss.log.Info("the worker drains", why...)

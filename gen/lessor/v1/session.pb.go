@@ -2911,7 +2911,7 @@ func (x *Capacity) GetPerTypeLimits() map[string]uint32 {
 // Drain stops new work, from either side.
 type Drain struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why, for people.
+	// Why, for people. At most 1,024 bytes.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	// By when the worker is to have ended, or means to. Nothing else happens at that time. Absent:
 	// not stated.
