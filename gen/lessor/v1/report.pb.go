@@ -199,8 +199,8 @@ func (x *Concurrency) GetMaxBytes() uint64 {
 type Assignment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The task as its worker needs it, payload included. It leaves out history, lease, retention,
-	// start timeout and what the fields below say, and of the retry policy all but max_attempts and
-	// max_losses; GetTask has them.
+	// start timeout, run_at, concurrency_limit and what the fields below say, and of the retry policy
+	// all but max_attempts and max_losses; GetTask has them.
 	Task *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	// Number of this grant: 1, 2, 3 ...
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
