@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -25,7 +26,8 @@ import (
 )
 
 // W9: if the worker of a run gets no new work because of its memory, the run says so once, and says
-// once when there is new work again. Then it goes on.
+// once when there is new work again. Then it goes on. The clock is real: that of a bubble would
+// stand still while the command waits for heartbeats.
 func TestRunSaysThatItGetsNoNewWork(t *testing.T) {
 	t.Attr("rules", "W9")
 	co, err := coordinator.New(memstore.New(), coordinator.Config{
@@ -42,7 +44,7 @@ func TestRunSaysThatItGetsNoNewWork(t *testing.T) {
 	alive, stop := context.WithCancel(t.Context())
 	go func() { serving <- co.Serve(alive, lis, nil) }()
 	var memory fullMemory
-	memory.beats.Store(1 << 30)
+	memory.beats.Store(math.MaxInt64)
 	cl, err := dial("passthrough:///coordinator", grpc.WithStreamInterceptor(memory.intercept),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
 	if err != nil {
