@@ -329,11 +329,11 @@ func (b *book) take(t *talk, f *lessorv1.SessionRequest) {
 	case nil:
 		return
 	case *lessorv1.SessionRequest_Error:
+		// without a key, or another session holds the lease; a frame after the next one
+		t.refused[f.GetId()] = p.Error.GetCode() == refusal.CodeConcurrency || p.Error.GetExpectedSeq() > t.last+1
 		if t.wanted = p.Error.GetExpectedSeq(); t.wanted > t.last {
 			t.wanted = 0 // it was not said yet
 		}
-		// without a key, or another session holds the lease
-		t.refused[f.GetId()] = p.Error.GetCode() == refusal.CodeConcurrency
 		return
 	case *lessorv1.SessionRequest_Goodbye:
 		t.over, t.gone = true, true
