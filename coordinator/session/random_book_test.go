@@ -188,7 +188,9 @@ func (b *book) delivered(l *line, f *lessorv1.SessionRequest) {
 	defer b.mu.Unlock()
 	t := b.lines[l]
 	if t == nil {
-		if f.GetHandshake() != nil && b.hellos[l] == nil {
+		if n := slices.IndexFunc(b.every, func(t *talk) bool { return t.line == l }); n >= 0 { // it has ended
+			b.late(b.every[n], f)
+		} else if f.GetHandshake() != nil && b.hellos[l] == nil {
 			b.hellos[l], l.greeted = f, time.Now()
 		}
 		return
@@ -197,8 +199,7 @@ func (b *book) delivered(l *line, f *lessorv1.SessionRequest) {
 		return
 	}
 	if t.over || !b.w.open.serves(l) {
-		t.tooLate(f)
-		b.packagesTooLate(t, f)
+		b.late(t, f)
 		return
 	}
 	t.heard = time.Now()
@@ -215,6 +216,13 @@ func (b *book) delivered(l *line, f *lessorv1.SessionRequest) {
 	case earlyNew:
 		t.gaps++
 	}
+}
+
+// late notes a frame that comes while its line is ending, or has just ended: the reader may still
+// have it in its hands then.
+func (b *book) late(t *talk, f *lessorv1.SessionRequest) {
+	t.tooLate(f)
+	b.packagesTooLate(t, f)
 }
 
 // tooLate notes a frame that comes while its line is ending. It is taken only where it comes at
