@@ -326,7 +326,9 @@ func (c *committer) announce(b *batch) {
 	b.answer(nil)
 	if c.events.Changed != nil {
 		for _, ch := range b.changes {
-			c.events.Changed(ch.Old, ch.New)
+			if ch.Old != nil || ch.New != nil { // not made and deleted in the same batch
+				c.events.Changed(ch.Old, ch.New)
+			}
 		}
 	}
 	for _, d := range b.deliveries {

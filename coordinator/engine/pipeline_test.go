@@ -4,8 +4,23 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
+
+// A task that was made and deleted in the same batch has no version that was durable, and nobody is
+// told of it.
+func TestTaskOfOneBatchIsNoChange(t *testing.T) {
+	var told [][2]*lease.Task
+	c := newCommitter(memstore.New(), newHub(), &Events{Changed: func(before, after *lease.Task) {
+		told = append(told, [2]*lease.Task{before, after})
+	}})
+	made := &lease.Task{}
+	c.announce(&batch{changes: []*change{{}, {Change: lease.Change{New: made}}}})
+	if want := [][2]*lease.Task{{nil, made}}; !slices.Equal(told, want) {
+		t.Errorf("told %v, want %v", told, want)
+	}
+}
 
 // The committer gets a batch only when it has asked for one and there is something to tell. A batch
 // is durable once the committer says so, and all batches before it are.

@@ -19,7 +19,7 @@ var (
 type Sweep struct {
 	Space Space
 	Run   string // only the tasks of this run; empty: of all, and of none
-	Key   string // only the task with this idempotency key; empty: any. After and Until do not matter then
+	Key   string // only the task with this idempotency key, for which Choose alone decides; empty: any
 	// Matches reports whether the sweep looks at a task; nil: it looks at all. It is called outside
 	// of the loop, with a version that may be old, so it may look only at what no version changes.
 	Matches func(*lease.Task) bool
