@@ -1418,6 +1418,28 @@ func TestStoppedRunPrintsTheLinesThatEndedMeanwhile(t *testing.T) {
 	}
 }
 
+// If the workers finish all lines while they stop, the run is complete, whether or not it heard of
+// the last end before theirs.
+func TestStoppedRunIsCompleteIfNothingIsLeft(t *testing.T) {
+	for _, keepOrder := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			fake := newFakeCoordinator()
+			r := startRun(t, fake, t.TempDir(), 2, keepOrder)
+			fake.end(1, completed)
+			synctest.Wait()
+			fake.mu.Lock()
+			fake.watches = nil // the event of the next line does not arrive any more
+			fake.mu.Unlock()
+			fake.end(2, completed)
+			r.cancel(errKilled)
+			r.finish("<a><b>")
+			if r.err != nil || r.summary != (Summary{Lines: 2, Done: 2}) {
+				t.Errorf("summary %+v, error %v, want 2 lines done, and no error", r.summary, r.err)
+			}
+		})
+	}
+}
+
 // A run that ends says why it ends, and not also that it could not find out which lines have ended
 // meanwhile.
 func TestStoppedRunCannotReachTheCoordinator(t *testing.T) {

@@ -49,13 +49,14 @@ var errOver = errors.New("the run is over")
 
 // Run submits the lines and prints each when it has ended. It prints all lines, also those that
 // ended while an earlier process worked on the run. It returns when nothing is left to print, or
-// with ctx's cause if ctx ends first; the summary then counts what is left to run. The caller must
-// run the workers. After RetryFailed has left lines, nothing is printed before all of them are
-// open: they would count as failed.
+// with ctx's cause if ctx ends first and something is left, which the summary then counts. The
+// caller must run the workers. After RetryFailed has left lines, nothing is printed before all of
+// them are open: they would count as failed.
 func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
 	if err := j.retryLeft(ctx, cfg.Tasks); err != nil {
 		return Summary{Lines: j.Lines(), Left: j.Lines(), Stopped: true}, cmp.Or(context.Cause(ctx), err)
 	}
+	workers := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(errOver)
 	r := j.newRun(cfg)
@@ -88,7 +89,13 @@ func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
 		// the next process prints the lines after one that has not ended; of another run, nobody
 		// would see them
 		resumable := !j.temporary
-		err = errors.Join(err, r.follow.printRest(last, cfg.KeepOrder && resumable))
+		rest := r.follow.printRest(last, cfg.KeepOrder && resumable)
+		complete := rest == nil && r.follow.printed.left() == 0 && !cfg.Screen.outputFailed()
+		if complete && errors.Is(err, context.Cause(workers)) { // they finished it while they stopped
+			err = nil
+		} else {
+			err = errors.Join(err, rest)
+		}
 	}
 	summary := r.follow.summary()
 	summary.Lines, summary.Stopped = j.Lines(), err != nil
