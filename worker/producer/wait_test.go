@@ -31,14 +31,16 @@ func TestWait(t *testing.T) {
 		p := producer.New(c.Conn())
 		defer func() { _ = p.Close() }()
 		id := c.Submit(&lessorv1.TaskSpec{Queue: "q", Type: "echo", Payload: []byte("hi")})
-		go func() {
+		var later sync.WaitGroup
+		defer later.Wait() // until the worker is one that the end of the test stops
+		later.Go(func() {
 			time.Sleep(time.Hour)
 			c.Restart()
 			time.Sleep(time.Hour)
 			w := c.Worker("q", worker.Config{})
 			w.Handle("echo", func(_ context.Context, t *worker.Task) ([]byte, error) { return t.Payload, nil })
 			c.Run(w)
-		}()
+		})
 		begun := time.Now()
 		task, err := p.Wait(t.Context(), id)
 		if err != nil || task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED || string(task.GetOutput()) != "hi" {
