@@ -91,11 +91,12 @@ func (c workerCheckCmd) print(w io.Writer, res workercheck.Result) {
 	if res.Problem != "" {
 		fmt.Fprintf(w, "%8s %s\n", "", res.Problem)
 	}
-	if !c.Verbose {
+	if c.Verbose {
+		for _, line := range res.Transcript {
+			fmt.Fprintf(w, "%8s %s\n", "", line)
+		}
+	} else if res.Case != workercheck.Cases()[0] { // why it cannot be checked at all is always shown
 		return
-	}
-	for _, line := range res.Transcript {
-		fmt.Fprintf(w, "%8s %s\n", "", line)
 	}
 	for _, line := range res.Output {
 		fmt.Fprintf(w, "%8s | %s\n", "", line)

@@ -14,7 +14,18 @@ type testCase struct {
 	only []way
 	// fails: it needs a task that fails. starts: it needs a worker that reports its starts.
 	fails, starts bool
-	run           func(*rig) error
+	// silent: sessions send heartbeats as seldom as in production, so that none acknowledges a
+	// dispatch in passing.
+	silent bool
+	run    func(*rig) error
+}
+
+// sessionBeat is how often a session must send a heartbeat.
+func (t *testCase) sessionBeat() time.Duration {
+	if t.silent {
+		return 10 * time.Second
+	}
+	return time.Second
 }
 
 // leftOut returns why the case does not apply to the worker; empty: it does.
@@ -113,6 +124,18 @@ var cases = []testCase{
 		name: "busy", rules: "S4 K5", expected: "comes back when the coordinator said, not before", run: busy,
 	},
 	{
+		name: "ack", rules: "W5", expected: "acknowledges a dispatch at once, and not by a heartbeat that is due much later",
+		only: []way{stream}, silent: true, run: acks,
+	},
+	{
+		name: "unheard", rules: "W5", expected: "begins no attempt after the first one before the coordinator has heard of it",
+		only: []way{stream}, fails: true, run: unheard,
+	},
+	{
+		name: "dispatch-again", rules: "W5 W8", expected: "executes a task once whose dispatch comes again after a restart of the coordinator",
+		only: []way{stream}, run: dispatchAgain,
+	},
+	{
 		name: "dispatch-twice", rules: "W6 W7", expected: "executes a task once whose dispatch comes twice",
 		only: []way{stream}, run: dispatchTwice,
 	},
@@ -128,7 +151,20 @@ var cases = []testCase{
 		expected: "counts expires_in; the coordinator's clock may be 10 h behind", run: clock(-10 * time.Hour),
 	},
 	{
-		name: "drain", rules: "W10", expected: "finishes what it runs when an operator drains it, and takes no more", only: []way{stream}, run: drain,
+		name: "forgotten", rules: "K3 W8", run: forgotten,
+		expected: "begins anew with a coordinator that knows nothing of it, as one with another store",
+	},
+	{
+		name: "displaced", rules: "W8", expected: "begins a new session if another stream has taken the place of its own",
+		only: []way{stream}, run: displaced,
+	},
+	{
+		name: "kicked", rules: "K2", expected: "stops what it runs when it is kicked and its leases have ended, and takes work when it is back",
+		only: []way{stream}, run: kicked,
+	},
+	{
+		name: "drain", rules: "W10", run: drain, only: []way{stream},
+		expected: "finishes what it runs when an operator drains it, takes no more, and says goodbye",
 	},
 	{
 		name: "term-idle", rules: "W10", expected: "ends after SIGTERM", run: termIdle,

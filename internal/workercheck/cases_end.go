@@ -12,14 +12,12 @@ func drain(r *rig) error {
 		return err
 	}
 	r.rec.note("(drain the worker)")
-	list, err := r.workers.ListWorkers(r.ctx, &lessorv1.ListWorkersRequest{})
+	err = r.eachWorker(func(w *lessorv1.Worker) error {
+		_, err := r.workers.DrainWorker(r.ctx, &lessorv1.DrainWorkerRequest{WorkerId: w.GetWorkerId(), Reason: "checked"})
+		return err
+	})
 	if err != nil {
 		return err
-	}
-	for _, w := range list.GetWorkers() {
-		if _, err := r.workers.DrainWorker(r.ctx, &lessorv1.DrainWorkerRequest{WorkerId: w.GetWorkerId(), Reason: "checked"}); err != nil {
-			return err
-		}
 	}
 	next, err := r.submit(r.cfg.Quick)
 	if err != nil {
@@ -31,7 +29,14 @@ func drain(r *rig) error {
 	if err := r.pause(settle); err != nil {
 		return err
 	}
-	return r.untouched(next, "it was drained")
+	if err := r.untouched(next, "it was drained"); err != nil {
+		return err
+	}
+	err = r.await("it was drained and has nothing left to do: it did not say goodbye", func() bool { return r.rec.streams == 0 })
+	if r.worker.ended() != "" {
+		return nil
+	}
+	return err
 }
 
 func termIdle(r *rig) error {

@@ -30,13 +30,16 @@ func (r *rig) stops(a *attempt) error {
 		return wrong("it did not stop within the cancel grace of %v", cancelGrace)
 	case w.kind == fail && w.category != "CANCELLED":
 		return wrong("it reported %v; the category of what a cancel has stopped is CANCELLED", w)
+	case w.kind == complete && w.at.Sub(a.granted) < MinLong:
+		return wrong("it reported %v after %v, although the task takes %v or more: what a cancel has cut off is a failure of category CANCELLED",
+			w, w.at.Sub(a.granted).Round(10*time.Millisecond), MinLong)
 	}
 	return r.worksOn()
 }
 
 // cancelUnheard is for workers that wait for the coordinator to say that the grace is over.
 func cancelUnheard(r *rig) error {
-	r.set(faults{parts: true})
+	r.set(faults{parts: func(a *attempt) bool { return !a.stopping.IsZero() }})
 	a, err := r.begin(r.cfg.Long, lasting)
 	if err != nil {
 		return err

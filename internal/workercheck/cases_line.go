@@ -12,13 +12,21 @@ func (r *rig) interrupted(by func() error) error {
 	if err != nil {
 		return err
 	}
+	var before, after int
+	r.rec.look(func() { before = len(r.rec.known) })
 	if err := by(); err != nil {
 		return err
 	}
 	if _, err := r.committedFirst(a.task); err != nil {
 		return err
 	}
-	return r.worksOn()
+	if err := r.worksOn(); err != nil {
+		return err
+	}
+	if r.rec.look(func() { after = len(r.rec.known) }); after > before {
+		return wrong("it came back with another instance_id, and is now two workers, each with max_parallel tasks: the id is that of the process, the same on each stream")
+	}
+	return nil
 }
 
 // awayFor is how long the network or the coordinator is away.

@@ -1,6 +1,7 @@
 package workercheck
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -35,7 +36,7 @@ func work(r *rig) error {
 	}
 	w, err := r.committedFirst(long)
 	if err != nil {
-		return err
+		return within(fmt.Sprintf("the long task, which must take %v or somewhat more", MinLong), err)
 	}
 	if took := w.at.Sub(a.granted); took < MinLong {
 		return wrong("the long task took %v; the payload for it must be one that takes %v or more",
@@ -179,16 +180,4 @@ func rejected(r *rig) error {
 		return err
 	}
 	return r.notAgain(a, "was REJECTED")
-}
-
-func dispatchTwice(r *rig) error {
-	r.set(faults{twice: true})
-	r.launch()
-	if err := r.worksOn(); err != nil {
-		return err
-	}
-	if err := r.pause(settle); err != nil {
-		return err
-	}
-	return r.once()
 }

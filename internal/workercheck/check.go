@@ -167,7 +167,7 @@ func (c *check) run(ctx context.Context, t *testCase) (res Result, rec *record, 
 	if err := ctx.Err(); err != nil {
 		return res, nil, err
 	}
-	r, err := newRig(ctx, c.cfg)
+	r, err := newRig(ctx, c.cfg, t.sessionBeat())
 	if err != nil {
 		return res, nil, fmt.Errorf("start a coordinator for the case %s: %w", t.name, err)
 	}

@@ -5,13 +5,15 @@
 //
 //	check.go     Check runs all cases
 //	cases.go     the list of cases: what the worker must do; what happens in them is in
-//	             cases_reports.go, cases_leases.go, cases_line.go and cases_end.go
+//	             cases_reports.go, cases_leases.go, cases_line.go, cases_dispatch.go,
+//	             cases_session.go and cases_end.go
 //	rig.go       what a case has in its hands: a coordinator, the worker, the line between them
 //	wait.go      what cases wait for, and find
 //	program.go   the process of the worker
 //	record.go    what the worker has said, and what it was told
 //	line.go      the listeners for the worker, which can be taken down
 //	tap*.go      what listens on gRPC and on HTTP, and puts in the faults
+//	dispatches.go  which attempts an acknowledgement of a frame is about
 //	busy.go      how the coordinator refuses for a while
 //	distort.go   what a worker must put up with in answers: fields that it does not know, other clocks
 package workercheck

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -61,6 +63,8 @@ type attempt struct {
 	lost time.Time
 	// stopping is when the worker was told to stop within a grace; zero: it was not.
 	stopping time.Time
+	// acked: the worker has acknowledged the frame with the dispatch.
+	acked bool
 }
 
 func (a *attempt) String() string { return fmt.Sprintf("%s, attempt %d", a.task, a.number) }
@@ -105,13 +109,18 @@ type record struct {
 	way      way
 	attempts []*attempt
 	leases   map[string]*attempt
-	asked    []time.Time // when it asked for work, or opened a stream
+	asked    []time.Time              // when it asked for work, or opened a stream
+	streams  int                      // that are open, and on which it has not said goodbye
+	hello    *lessorv1.SessionRequest // its newest handshake; nil: none
+	known    map[string]bool          // the instances of its handshakes
+	queues   []string                 // from which it has last asked for work
+	refusal  string                   // the last error that it was told
 	lines    []string
 	changed  chan struct{} // closed with the next change
 }
 
 func newRecord() *record {
-	return &record{began: time.Now(), leases: map[string]*attempt{}, changed: make(chan struct{})}
+	return &record{began: time.Now(), leases: map[string]*attempt{}, known: map[string]bool{}, changed: make(chan struct{})}
 }
 
 // note adds a line to the transcript.
@@ -146,17 +155,44 @@ func (r *record) ask(by way, what string) {
 }
 
 // grant: the worker is told of an attempt. One that it knows is not granted again.
-func (r *record) grant(task, lease string, number uint32) {
+func (r *record) grant(task, lease string, number uint32) *attempt {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.leases[lease] != nil {
-		r.add("coordinator: %s, once more", r.leases[lease])
-		return
+	if known := r.leases[lease]; known != nil {
+		r.add("coordinator: %s, once more", known)
+		return known
 	}
 	a := &attempt{task: task, number: number, granted: time.Now()}
 	r.attempts = append(r.attempts, a)
 	r.leases[lease] = a
 	r.add("coordinator: here is %s", a)
+	return a
+}
+
+// ack: the worker acknowledges the dispatch of attempts.
+func (r *record) ack(of []*attempt) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range of {
+		a.acked = true
+		r.add("worker: ack of %v", a)
+	}
+}
+
+// opens: the worker opens a stream.
+func (r *record) opens() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.streams++
+	r.add("worker: opens a stream")
+}
+
+// leaves: a stream is over, for the worker at least.
+func (r *record) leaves() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.streams--
+	r.add("(open streams: %d)", r.streams)
 }
 
 // say: the worker says something about an attempt. The lease may be empty if the number is not 0.
@@ -251,15 +287,56 @@ func (r *record) stop(a *attempt, grace time.Duration) {
 	r.add("coordinator: cancel of %v, grace %v", a, grace)
 }
 
+// kick: the worker is told that all its leases have ended.
+func (r *record) kick() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range r.attempts {
+		a.lose()
+	}
+	r.add("coordinator: all leases have ended")
+}
+
+// handshake: the worker begins a session.
+func (r *record) handshake(m *lessorv1.SessionRequest) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hello = proto.CloneOf(m)
+	instance := m.GetHandshake().GetWorker().GetInstanceId()
+	switch {
+	case instance != "":
+	case m.GetHandshake().GetResume() != nil:
+		return // that of the session
+	default: // each of them is another one
+		instance = fmt.Sprintf("without an id, %d", len(r.known))
+	}
+	r.known[instance] = true
+}
+
+// takesFrom: the worker asks for work from the queues.
+func (r *record) takesFrom(queues []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queues = queues
+}
+
+// refuse: the worker is told an error.
+func (r *record) refuse(of string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refusal = fmt.Sprintf("%s: %v", of, err)
+	r.add("coordinator: %s", r.refusal)
+}
+
 // ofLease returns the attempt with the lease; nil: the worker was told of none.
 func (r *record) ofLease(lease string) (a *attempt) {
 	r.look(func() { a = r.leases[lease] })
 	return a
 }
 
-// toldToStop reports whether the worker was told to stop some attempt within a grace.
-func (r *record) toldToStop() (is bool) {
-	r.look(func() { is = slices.ContainsFunc(r.attempts, func(a *attempt) bool { return !a.stopping.IsZero() }) })
+// any reports whether the worker was told of an attempt that is so.
+func (r *record) any(so func(*attempt) bool) (is bool) {
+	r.look(func() { is = slices.ContainsFunc(r.attempts, so) })
 	return is
 }
 

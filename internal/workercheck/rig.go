@@ -46,7 +46,9 @@ type rig struct {
 	grpc *line
 	http *line
 
-	store *memstore.Store
+	// sessionBeat is how often a session must send a heartbeat.
+	sessionBeat time.Duration
+	store       *memstore.Store
 	// present is where the coordinator listens now.
 	present atomic.Pointer[listeners]
 	stop    context.CancelFunc
@@ -66,8 +68,8 @@ type listeners struct{ grpc, http *bufconn.Listener }
 const pipeBuffer = 1 << 20
 
 // newRig starts a coordinator and the line to it, and no worker.
-func newRig(ctx context.Context, cfg *Config) (r *rig, err error) {
-	r = &rig{cfg: cfg, ctx: ctx, store: memstore.New()}
+func newRig(ctx context.Context, cfg *Config, sessionBeat time.Duration) (r *rig, err error) {
+	r = &rig{cfg: cfg, ctx: ctx, sessionBeat: sessionBeat, store: memstore.New()}
 	defer func() {
 		if err != nil {
 			r.end()
@@ -113,7 +115,7 @@ func dialer(dial func() (net.Conn, error)) func(context.Context, string, string)
 func (r *rig) serve() error {
 	co, err := coordinator.New(r.store, coordinator.Config{
 		Logger:    slog.New(slog.DiscardHandler),
-		Sessions:  session.Config{Health: session.NeverFull, HeartbeatInterval: time.Second},
+		Sessions:  session.Config{Health: session.NeverFull, HeartbeatInterval: r.sessionBeat},
 		Callbacks: coordinator.Callbacks{URL: "http://" + r.http.Addr().String()},
 	})
 	if err != nil {
@@ -141,6 +143,13 @@ func (r *rig) shutdown() error {
 func (r *rig) restart() error {
 	r.store = r.store.Reopen()
 	r.rec.note("(the coordinator is there again)")
+	return r.serve()
+}
+
+// renew starts a coordinator that knows nothing of the one before, which has ended.
+func (r *rig) renew() error {
+	r.store = memstore.New()
+	r.rec.note("(another coordinator is there, with an empty store)")
 	return r.serve()
 }
 

@@ -46,10 +46,9 @@ type faults struct {
 	busy func() time.Duration
 	// twice makes every dispatch come twice.
 	twice bool
-	// parts: once the worker was told to stop an attempt within a grace, nothing that it says about
-	// attempts reaches the coordinator, and nothing more comes to it on a stream. So it must know
-	// by itself when the grace is over.
-	parts bool
+	// parts: once the worker was told of an attempt for which it returns true, nothing that the
+	// worker says about attempts reaches the coordinator, and nothing more comes to it on a stream.
+	parts func(*attempt) bool
 	// distort changes what the worker is told.
 	distort *distortion
 }
@@ -77,7 +76,10 @@ func (t *tap) now() faults {
 }
 
 // parted reports whether worker and coordinator hear no more of each other.
-func (t *tap) parted() bool { return t.now().parts && t.rec.toldToStop() }
+func (t *tap) parted() bool {
+	parts := t.now().parts
+	return parts != nil && t.rec.any(parts)
+}
 
 func (t *tap) hear(w *word) fate {
 	if t.parted() {
@@ -139,7 +141,9 @@ func (t *tap) carry(_ any, near grpc.ServerStream) error {
 	}
 	c := &call{tap: t, near: near, method: method, session: method.FullName() == "lessor.v1.WorkerService.Session"}
 	if c.session {
-		t.rec.note("worker: opens a stream")
+		t.rec.opens()
+		c.leave = sync.OnceFunc(t.rec.leaves)
+		defer c.leave()
 		defer t.rec.note("(the stream ends)")
 	}
 	ctx, end := context.WithCancelCause(near.Context())
@@ -165,6 +169,9 @@ func (t *tap) carry(_ any, near grpc.ServerStream) error {
 		if errors.Is(err, errEnd) {
 			return nil
 		}
+		if near.Context().Err() == nil && !errors.Is(err, errCut) {
+			t.rec.refuse(string(method.Name()), err)
+		}
 		return err
 	}
 	near.SetTrailer(far.Trailer())
@@ -189,6 +196,8 @@ type call struct {
 	method  protoreflect.MethodDescriptor
 	session bool                 // the call is a stream
 	said    atomic.Pointer[word] // what a unary call says; nil: nothing about an attempt
+	sent    dispatches           // of a stream
+	leave   func()               // the stream is over, or the worker has said goodbye
 }
 
 // up carries what the worker sends. Its error ends the call.
@@ -273,6 +282,7 @@ type report interface {
 func (c *call) hearMessage(m proto.Message) error {
 	switch m := m.(type) {
 	case *lessorv1.LeaseRequest:
+		c.rec.takesFrom(m.GetQueues())
 		c.rec.ask(calls, "Lease")
 		return c.refuseIfBusy(nil)
 	case *lessorv1.SessionRequest:
@@ -285,20 +295,26 @@ func (c *call) hearMessage(m proto.Message) error {
 
 // hearFrame is hearMessage for a frame of a session.
 func (c *call) hearFrame(m *lessorv1.SessionRequest) error {
+	if id := m.GetAck().GetFor(); id != "" {
+		c.rec.ack(c.sent.upTo(id))
+	}
 	switch p := m.GetPayload().(type) {
 	case *lessorv1.SessionRequest_Handshake:
 		how := "handshake"
 		if p.Handshake.GetResume() != nil {
 			how += ", resume"
 		}
+		c.rec.handshake(m)
 		c.rec.ask(stream, how)
 		return c.refuseIfBusy(m)
 	case *lessorv1.SessionRequest_Register:
+		c.rec.takesFrom(p.Register.GetQueues())
 		c.rec.note("worker: register, %d slots", p.Register.GetCapabilities().GetConcurrency().GetMaxParallel())
 	case *lessorv1.SessionRequest_Drain:
 		c.rec.note("worker: drain")
 	case *lessorv1.SessionRequest_Goodbye:
 		c.rec.note("worker: goodbye")
+		c.leave()
 	case *lessorv1.SessionRequest_Error:
 		c.rec.note("worker: error %s: %s", p.Error.GetCode(), p.Error.GetMessage())
 	case *lessorv1.SessionRequest_Heartbeat:
@@ -418,19 +434,21 @@ func (c *call) tellMessage(m proto.Message) error {
 	return nil
 }
 
-func (c *call) grant(assignments []*lessorv1.Assignment) {
+func (c *call) grant(assignments []*lessorv1.Assignment) (granted []*attempt) {
 	for _, a := range assignments {
-		c.rec.grant(a.GetTask().GetTaskId(), a.GetLeaseId(), a.GetAttempt())
+		granted = append(granted, c.rec.grant(a.GetTask().GetTaskId(), a.GetLeaseId(), a.GetAttempt()))
 	}
+	return granted
 }
 
 func (c *call) tellFrame(m *lessorv1.SessionResponse) error {
 	var cut error
+	var granted []*attempt
 	switch p := m.GetPayload().(type) {
 	case *lessorv1.SessionResponse_Accept:
 		c.rec.note("coordinator: accept, resumed: %v", p.Accept.GetResumed())
 	case *lessorv1.SessionResponse_Dispatch:
-		c.grant(p.Dispatch.GetAssignments())
+		granted = c.grant(p.Dispatch.GetAssignments())
 	case *lessorv1.SessionResponse_Verdicts:
 		for _, v := range p.Verdicts.GetVerdicts() {
 			cut = errors.Join(cut, c.tellVerdict(c.rec.unanswered(v.GetLeaseId(), kindOf(v.GetKind())), v))
@@ -448,10 +466,14 @@ func (c *call) tellFrame(m *lessorv1.SessionResponse) error {
 	case *lessorv1.SessionResponse_Drain:
 		c.rec.note("coordinator: drain")
 	case *lessorv1.SessionResponse_Error:
-		c.rec.note("coordinator: error %s: %s", p.Error.GetCode(), p.Error.GetMessage())
+		c.rec.refuse("error "+p.Error.GetCode(), errors.New(p.Error.GetMessage()))
 	case *lessorv1.SessionResponse_Reset_:
 		c.rec.note("coordinator: reset %s: %s", p.Reset_.GetCode(), p.Reset_.GetReason())
+		if p.Reset_.GetLeasesEnded() {
+			c.rec.kick()
+		}
 	}
+	c.sent.add(m.GetId(), granted)
 	if cut != nil {
 		return errCut
 	}

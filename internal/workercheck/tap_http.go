@@ -3,6 +3,7 @@ package workercheck
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -63,6 +64,13 @@ func (a *answer) Header() http.Header         { return a.header }
 func (a *answer) WriteHeader(status int)      { a.status = status }
 func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
 
+// code returns the code and the message of an error, in what it is an answer to.
+func (a *answer) code() (of string, err error) {
+	var said struct{ Code, Message string }
+	_ = json.Unmarshal(a.body.Bytes(), &said)
+	return fmt.Sprintf("status %d %s", a.status, said.Code), errors.New(said.Message)
+}
+
 // send passes the answer on to the worker.
 func (t *webTap) send(w http.ResponseWriter, a *answer) {
 	body := a.body.Bytes()
@@ -87,6 +95,13 @@ func decode(body []byte) (v any, err error) {
 
 // leases is POST /v1/leases.
 func (t *webTap) leases(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	var asks struct{ Queues []string }
+	_ = json.Unmarshal(body, &asks) // the coordinator refuses what is no object
+	t.rec.takesFrom(asks.Queues)
 	t.rec.ask(web, "POST /v1/leases")
 	if wait := t.busy(); wait > 0 {
 		t.rec.note("coordinator: come back in %v", wait)
@@ -96,11 +111,10 @@ func (t *webTap) leases(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, `{"error": "too_many_requests", "code": %q, "message": "too many calls; try again later"}`, codeCalls)
 		return
 	}
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return
-	}
 	a := t.forward(r, body)
+	if a.status >= http.StatusBadRequest {
+		t.rec.refuse(a.code())
+	}
 	var granted struct {
 		Assignments []struct {
 			TaskID  string `json:"taskId"`

@@ -51,9 +51,40 @@ func (r *rig) awaitFor(patience time.Duration, what string, done func() bool) er
 		return err
 	}
 	if how := r.worker.ended(); how != "" {
-		return wrong("%s; the worker has ended (%s)", what, how)
+		return wrong("%s; the worker has ended (%s)%s", what, how, r.idle())
 	}
-	return wrong("%s within %v", what, patience)
+	return wrong("%s within %v%s", what, patience, r.idle())
+}
+
+// idle says why a worker has had no task at all; empty: it had one.
+func (r *rig) idle() (why string) {
+	r.rec.look(func() {
+		switch {
+		case len(r.rec.attempts) > 0:
+			return
+		case len(r.rec.asked) == 0:
+			why = "; it has not asked for work"
+		case len(r.rec.queues) > 0 && !slices.Contains(r.rec.queues, r.cfg.Queue):
+			why = fmt.Sprintf("; it asks for work from %s, and the tasks are in the queue %s", strings.Join(r.rec.queues, ", "), r.cfg.Queue)
+		default:
+			why = fmt.Sprintf("; it asks for work, but has got none: does it take tasks of the type %s?", r.cfg.Type)
+		}
+		if r.rec.refusal != "" {
+			why += "; the last error that it got: " + r.rec.refusal
+		}
+	})
+	return why
+}
+
+// taken waits until the worker was told of the first attempt of a task.
+func (r *rig) taken(task string) (a *attempt, err error) {
+	err = r.await("it did not take "+task, func() bool {
+		if all := r.rec.of(task); len(all) > 0 {
+			a = all[0]
+		}
+		return a != nil
+	})
+	return a, err
 }
 
 // pause waits, unless the check is stopped.
@@ -147,8 +178,8 @@ func (r *rig) worksAfter(told string) error {
 	if err != nil {
 		return err
 	}
-	if err := r.await(told+": it did not take "+task, func() bool { return len(r.rec.of(task)) > 0 }); err != nil {
-		return err
+	if _, err := r.taken(task); err != nil {
+		return within(told, err)
 	}
 	if _, err := r.committed(task); err != nil {
 		return within("it takes work afterwards, and does not do it", err)

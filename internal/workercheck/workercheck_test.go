@@ -2,6 +2,7 @@ package workercheck
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
@@ -117,7 +118,7 @@ func TestTellsLossOnceItHasArrived(t *testing.T) {
 // A case may end, for example by a signal, when it has stopped its coordinator and not started it
 // again.
 func TestRigEndsWhileItsCoordinatorIsStopped(t *testing.T) {
-	r, err := newRig(t.Context(), &Config{Queue: "q", Type: "t"})
+	r, err := newRig(t.Context(), &Config{Queue: "q", Type: "t"}, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,5 +222,51 @@ func TestDistortion(t *testing.T) {
 		`"someday":{"from":"the future"}}],"someday":{"from":"the future"}}`
 	if string(b) != want {
 		t.Errorf("%s, want %s", b, want)
+	}
+}
+
+// An acknowledgement of a frame is also about all frames before it on the stream, and about none
+// after it.
+func TestAcknowledgedDispatches(t *testing.T) {
+	first, second, third := &attempt{number: 1}, &attempt{number: 2}, &attempt{number: 3}
+	d := dispatches{}
+	d.add("d1", []*attempt{first})
+	d.add("d2", []*attempt{second})
+	d.add("d1", []*attempt{first}) // sent again
+	d.add("verdicts", nil)
+	d.add("d3", []*attempt{third})
+	for _, of := range []struct {
+		id   string
+		want []*attempt
+	}{{"unknown", nil}, {"d1", []*attempt{first}}, {"d1", nil}, {"verdicts", []*attempt{second}}, {"d3", []*attempt{third}}} {
+		if got := d.upTo(of.id); !slices.Equal(got, of.want) {
+			t.Errorf("an ack of %s acknowledges %v, want %v", of.id, got, of.want)
+		}
+	}
+}
+
+// W8: an instance is a process: the id is the same on each stream. Without an id, each stream that
+// resumes no session is another instance.
+func TestInstancesOfHandshakes(t *testing.T) {
+	r := newRecord()
+	for _, of := range []struct {
+		instance string
+		resume   *lessorv1.Resume
+		want     int
+	}{
+		{"a", nil, 1},
+		{"a", nil, 1},
+		{"a", &lessorv1.Resume{}, 1},
+		{"b", nil, 2},
+		{"", &lessorv1.Resume{}, 2},
+		{"", nil, 3},
+		{"", nil, 4},
+	} {
+		r.handshake(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Handshake{Handshake: &lessorv1.Handshake{
+			Worker: &lessorv1.WorkerInfo{InstanceId: of.instance}, Resume: of.resume,
+		}}})
+		if n := len(r.known); n != of.want {
+			t.Errorf("after a handshake of %q, resume %v: %d instances, want %d", of.instance, of.resume, n, of.want)
+		}
 	}
 }

@@ -74,13 +74,15 @@ func TestGoodWorkerPasses(t *testing.T) {
 	// pass all.
 	byStream := []string{
 		"work", "cancel", "cancel-unheard", "no-verdict", "item-error", "network-down", "stop",
-		"crash", "away", "dispatch-twice", "newer", "drain", "term-idle", "term-busy", "term-cut",
+		"crash", "away", "ack", "unheard", "dispatch-again", "dispatch-twice", "newer", "forgotten", "displaced", "kicked",
+		"drain", "term-idle", "term-busy", "term-cut",
 	}
+	onStreams := []string{"ack", "unheard", "dispatch-again", "dispatch-twice", "item-error", "displaced", "kicked", "drain", "term-cut"}
 	for speaks, cases := range map[string][]string{calls: nil, stream: byStream} {
 		t.Run(speaks, func(t *testing.T) {
 			t.Parallel()
 			for _, res := range check(t, speaks, "", cases...) {
-				if skipped := slices.Contains([]string{"dispatch-twice", "item-error", "drain", "term-cut"}, res.Case); skipped && speaks == calls {
+				if slices.Contains(onStreams, res.Case) && speaks == calls {
 					if res.Status != workercheck.Skipped || res.Problem == "" {
 						t.Errorf("%s: %s, although it is about streams", res.Case, res.Status)
 					}
@@ -135,6 +137,7 @@ func TestFlawsAreFound(t *testing.T) {
 		{"rejected", calls, "repeats verdicts", "which was REJECTED"},
 		{"cancel", calls, "ignores cancel", "it did not stop within"},
 		{"cancel", calls, "other category", "is CANCELLED"},
+		{"cancel", calls, "completes what was stopped", "although the task takes"},
 		{"cancel-unheard", calls, "asks twice", "it goes on with"},
 		{"cancel-unheard", calls, "gives up", "it did not repeat its report"},
 		{"cancel-unheard", calls, "repeats late", "after it was told that the grace was over"},
@@ -152,12 +155,20 @@ func TestFlawsAreFound(t *testing.T) {
 		{"away", calls, "exits", "instead of waiting for the coordinator"},
 		{"away", calls, "knocks", "it tried to connect"},
 		{"busy", calls, "impatient", "to wait for 3s"},
+		{"ack", stream, "acknowledges nothing", "neither by an ack, nor by a start or a heartbeat within"},
+		{"unheard", stream, "begins unheard", "of which the coordinator had heard nothing"},
+		{"dispatch-again", stream, "executes twice", "it sent 2 outcomes of"},
 		{"dispatch-twice", stream, "executes twice", "it sent 2 outcomes of"},
 		{"item-error", stream, "gives up", "no outcome of"},
 		{"newer", calls, "strict", "the worker has ended"},
 		{"clock-ahead", calls, "renews by expires_at", "lost its lease"},
 		{"clock-behind", calls, "by expires_at", "lost its lease"},
+		{"network-down", stream, "another instance", "with another instance_id"},
+		{"forgotten", stream, "keeps its token", "it must begin anew: it did not take"},
+		{"displaced", stream, "keeps its token", "so that its token is of no more use: no outcome of"},
+		{"kicked", stream, "ignores kick", "after it was kicked and told that its leases have ended"},
 		{"drain", stream, "aborts", "the worker has ended"},
+		{"drain", stream, "stays", "it did not say goodbye"},
 		{"term-idle", calls, "deaf", "it still runs"},
 		{"term-busy", calls, "greedy", "it took a task after SIGTERM"},
 		{"term-busy", calls, "drops", "without a word about"},

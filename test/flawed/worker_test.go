@@ -60,8 +60,7 @@ func runFlawedWorker(args []string) (code int) {
 	w.client = lessorv1.NewWorkerServiceClient(conn)
 	if speaks == stream {
 		(&flawedStream{
-			flawedWorker: w, results: map[string]*lessorv1.Report{}, running: map[string]string{},
-			stops: map[string]chan struct{}{},
+			flawedWorker: w, results: map[string]*lessorv1.Report{}, running: map[string]*flawedLease{},
 		}).run(queue)
 	} else {
 		var threads sync.WaitGroup
@@ -185,7 +184,7 @@ func (w *flawedWorker) execute(a *lessorv1.Assignment) {
 		}
 		var v verdict
 		var failed error
-		if err != nil && !w.has("hides failure") || cancelled {
+		if err != nil && !w.has("hides failure") || cancelled && !w.has("completes what was stopped") {
 			v, failed = w.client.Fail(context.Background(), &lessorv1.FailRequest{
 				TaskId: id, LeaseId: leaseID, ReportId: "r", Error: &lessorv1.TaskError{Category: category, Message: "it failed"},
 			}, grpc.WaitForReady(true))
@@ -230,11 +229,20 @@ type flawedStream struct {
 	mu      sync.Mutex
 	out     lessorv1.WorkerService_SessionClient
 	frames  int
-	running map[string]string           // task ids by lease
-	stops   map[string]chan struct{}    // closed by a cancel, by lease
+	running map[string]*flawedLease     // by lease
 	results map[string]*lessorv1.Report // without a verdict, by lease
 	drained bool
-	told    bool // the coordinator knows that it drains
+	told    bool             // the coordinator knows that it drains
+	away    time.Duration    // for which a reset has told it to stay away
+	resume  *lessorv1.Resume // only of those that keep a token for ever
+}
+
+// flawedLease is what a flawedStream executes, or is about to.
+type flawedLease struct {
+	*lessorv1.Assignment
+	renewed time.Time
+	begin   func()        // nil: it has begun
+	stop    chan struct{} // closed by a cancel
 }
 
 func (s *flawedStream) send(m *lessorv1.SessionRequest) {
@@ -252,7 +260,8 @@ func (s *flawedStream) run(queue string) {
 		if errors.Is(err, io.EOF) && s.has("exits at reset") {
 			return
 		}
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(200*time.Millisecond + s.away)
+		s.away = 0
 	}
 }
 
@@ -270,10 +279,14 @@ func (s *flawedStream) session(queue string) error {
 	}
 	s.mu.Lock()
 	s.out = out
+	instance := strconv.Itoa(os.Getpid())
+	if s.has("another instance") {
+		instance = strconv.Itoa(s.frames)
+	}
 	s.send(&lessorv1.SessionRequest{
 		Tenant: "default", Sender: &lessorv1.Sender{Role: "worker", Id: "flawed"},
 		Payload: &lessorv1.SessionRequest_Handshake{Handshake: &lessorv1.Handshake{
-			Protocol: 1, Worker: &lessorv1.WorkerInfo{Name: "flawed", InstanceId: "flawed-" + strconv.Itoa(os.Getpid())},
+			Protocol: 1, Worker: &lessorv1.WorkerInfo{Name: "flawed", InstanceId: "flawed-" + instance}, Resume: s.resume,
 		}},
 	})
 	s.mu.Unlock()
@@ -297,7 +310,7 @@ func (s *flawedStream) beat(out lessorv1.WorkerService_SessionClient, ended <-ch
 			return
 		case <-time.After(200 * time.Millisecond):
 		}
-		if s.over() {
+		if s.over() && !s.has("stays") {
 			_ = out.Send(&lessorv1.SessionRequest{
 				Id:      "bye",
 				Payload: &lessorv1.SessionRequest_Goodbye{Goodbye: &lessorv1.Goodbye{}},
@@ -307,8 +320,12 @@ func (s *flawedStream) beat(out lessorv1.WorkerService_SessionClient, ended <-ch
 		s.mu.Lock()
 		s.drainAfterSignal()
 		var leases []*lessorv1.HeartbeatRequest
-		for leaseID, task := range s.running {
-			leases = append(leases, &lessorv1.HeartbeatRequest{TaskId: task, LeaseId: leaseID})
+		for leaseID, l := range s.running {
+			if s.has("acknowledges nothing") && time.Since(l.renewed) < l.GetHeartbeatInterval().AsDuration() {
+				continue
+			}
+			l.renewed = time.Now()
+			leases = append(leases, &lessorv1.HeartbeatRequest{TaskId: l.GetTask().GetTaskId(), LeaseId: leaseID})
 		}
 		s.send(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Heartbeat{Heartbeat: &lessorv1.WorkerHeartbeat{Healthy: true, Leases: leases}}})
 		s.mu.Unlock()
@@ -326,11 +343,16 @@ func (s *flawedStream) drainAfterSignal() {
 func (s *flawedStream) take(m *lessorv1.SessionResponse, queue string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m.GetAck().GetRequest() {
+	if m.GetAck().GetRequest() && !s.has("acknowledges nothing") {
 		s.send(&lessorv1.SessionRequest{Ack: &lessorv1.Ack{For: m.GetId()}})
 	}
 	switch {
 	case m.GetAccept() != nil:
+		if s.has("keeps its token") {
+			s.resume = &lessorv1.Resume{
+				SessionId: m.GetAccept().GetSessionId(), SessionToken: m.GetAccept().GetSessionToken(), LastSeenSeq: m.GetSeq(),
+			}
+		}
 		s.send(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Register{Register: &lessorv1.Register{
 			Queues: []string{queue}, Capabilities: &lessorv1.Capabilities{Concurrency: &lessorv1.Concurrency{MaxParallel: 2}},
 		}}})
@@ -345,12 +367,8 @@ func (s *flawedStream) take(m *lessorv1.SessionResponse, queue string) {
 				s.report(&lessorv1.Report{Report: &lessorv1.Report_Release{Release: &lessorv1.ReleaseRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()}}})
 				continue
 			}
-			if s.running[a.GetLeaseId()] == "" && s.results[a.GetLeaseId()] == nil || s.has("executes twice") {
-				s.running[a.GetLeaseId()] = a.GetTask().GetTaskId()
-				s.report(&lessorv1.Report{Report: &lessorv1.Report_Start{Start: &lessorv1.StartRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()}}})
-				stop := make(chan struct{})
-				s.stops[a.GetLeaseId()] = stop
-				go s.do(a, stop)
+			if s.running[a.GetLeaseId()] == nil && s.results[a.GetLeaseId()] == nil || s.has("executes twice") {
+				s.begin(a)
 			}
 		}
 	case m.GetVerdicts() != nil:
@@ -359,6 +377,16 @@ func (s *flawedStream) take(m *lessorv1.SessionResponse, queue string) {
 				s.report(proto.CloneOf(said))
 			} else if v.GetKind() != lessorv1.ReportKind_REPORT_KIND_START {
 				delete(s.results, v.GetLeaseId())
+			} else if l := s.running[v.GetLeaseId()]; l != nil && l.begin != nil {
+				l.begin()
+				l.begin = nil
+			}
+		}
+	case m.GetReset_() != nil:
+		s.away = m.GetReset_().GetRetryAfter().AsDuration()
+		if m.GetReset_().GetLeasesEnded() && !s.has("ignores kick") {
+			for id := range s.running {
+				s.cancel(&lessorv1.Cancel{LeaseId: id})
 			}
 		}
 	case m.GetCancel() != nil:
@@ -371,6 +399,20 @@ func (s *flawedStream) take(m *lessorv1.SessionResponse, queue string) {
 	}
 }
 
+// begin takes an attempt. One after the first begins when the coordinator has heard of it.
+func (s *flawedStream) begin(a *lessorv1.Assignment) {
+	l := &flawedLease{Assignment: a, renewed: time.Now(), stop: make(chan struct{})}
+	s.running[a.GetLeaseId()] = l
+	if !s.has("acknowledges nothing") {
+		s.report(&lessorv1.Report{Report: &lessorv1.Report_Start{Start: &lessorv1.StartRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()}}})
+	}
+	l.begin = func() { go s.do(a, l.stop) }
+	if a.GetAttempt() == 1 || s.has("begins unheard") {
+		l.begin()
+		l.begin = nil
+	}
+}
+
 func (s *flawedStream) report(r *lessorv1.Report) {
 	s.send(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Reports{Reports: &lessorv1.Reports{Reports: []*lessorv1.Report{r}}}})
 }
@@ -378,9 +420,9 @@ func (s *flawedStream) report(r *lessorv1.Report) {
 // cancel stops an attempt, which then reports that, or forgets one whose lease is lost.
 func (s *flawedStream) cancel(m *lessorv1.Cancel) {
 	lease := m.GetLeaseId()
-	if stop := s.stops[lease]; stop != nil && !s.has("ignores cancel") {
-		close(stop)
-		delete(s.stops, lease)
+	if l := s.running[lease]; l != nil && l.stop != nil && !s.has("ignores cancel") {
+		close(l.stop)
+		l.stop = nil
 	}
 	if m.GetGrace() == nil {
 		delete(s.running, lease)
@@ -391,21 +433,26 @@ func (s *flawedStream) cancel(m *lessorv1.Cancel) {
 // do does one attempt.
 func (s *flawedStream) do(a *lessorv1.Assignment, stop <-chan struct{}) {
 	id, lease := a.GetTask().GetTaskId(), a.GetLeaseId()
-	seconds, _ := strconv.ParseFloat(string(a.GetTask().GetSpec().GetPayload()), 64)
-	said := &lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: &lessorv1.CompleteRequest{TaskId: id, LeaseId: lease, ReportId: "r"}}}
+	seconds, err := strconv.ParseFloat(string(a.GetTask().GetSpec().GetPayload()), 64)
+	var failure *lessorv1.TaskError
+	if err != nil {
+		failure = &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE, Message: err.Error()}
+	}
 	select {
 	case <-time.After(time.Duration(seconds*float64(time.Second)) + time.Millisecond):
 	case <-stop:
-		stopped := &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_CANCELLED, Message: "cancelled"}
-		said = &lessorv1.Report{Report: &lessorv1.Report_Fail{Fail: &lessorv1.FailRequest{TaskId: id, LeaseId: lease, ReportId: "r", Error: stopped}}}
+		failure = &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_CANCELLED, Message: "cancelled"}
+	}
+	said := &lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: &lessorv1.CompleteRequest{TaskId: id, LeaseId: lease, ReportId: "r"}}}
+	if failure != nil {
+		said = &lessorv1.Report{Report: &lessorv1.Report_Fail{Fail: &lessorv1.FailRequest{TaskId: id, LeaseId: lease, ReportId: "r", Error: failure}}}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.running[lease] == "" && !s.has("executes twice") {
+	if s.running[lease] == nil && !s.has("executes twice") {
 		return // the lease is lost
 	}
 	delete(s.running, lease)
-	delete(s.stops, lease)
 	s.results[lease] = said
 	s.report(proto.CloneOf(said))
 }

@@ -1136,7 +1136,9 @@ type WorkerInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Stable name; the same after a restart. Required; equals sender.id.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// This process. Empty: the coordinator makes one up.
+	// This process: the same on each stream that it opens, and of no other process. Its leases and
+	// max_parallel follow it. Empty: the coordinator makes one up for each stream that resumes no
+	// session, so that a worker which comes back without resume has its slots anew.
 	InstanceId string `protobuf:"bytes,2,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	// Version of the worker's software.
 	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
