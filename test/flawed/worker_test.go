@@ -389,6 +389,12 @@ func (s *flawedStream) take(m *lessorv1.SessionResponse, queue string) {
 				s.cancel(&lessorv1.Cancel{LeaseId: id})
 			}
 		}
+	case m.GetHeartbeatAck() != nil:
+		for _, v := range m.GetHeartbeatAck().GetLeases() {
+			if v.GetShouldCancel() { // it may be there before the cancel, and the only one to come
+				s.cancel(&lessorv1.Cancel{LeaseId: v.GetLeaseId(), Grace: v.GetCancelGraceLeft()})
+			}
+		}
 	case m.GetCancel() != nil:
 		s.cancel(m.GetCancel())
 	case m.GetDrain() != nil:
