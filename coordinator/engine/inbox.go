@@ -243,9 +243,12 @@ func (q *question[T]) run() {
 
 func (q *question[T]) after(err error) { q.done <- err }
 
-// abandon drops fn, with all that it holds, if it has not had its turn.
-func (q *question[T]) abandon() {
-	if q.taken.CompareAndSwap(false, true) {
-		q.fn = nil
+// abandon drops fn, with all that it holds, if it has not had its turn. It reports whether it has
+// done so.
+func (q *question[T]) abandon() bool {
+	if !q.taken.CompareAndSwap(false, true) {
+		return false
 	}
+	q.fn = nil
+	return true
 }

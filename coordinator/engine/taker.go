@@ -3,6 +3,7 @@ package engine
 import (
 	"container/list"
 	"slices"
+	"sync/atomic"
 
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -37,6 +38,7 @@ type unaryCall struct {
 	granted []Granted
 	bytes   int                    // estimated size of granted
 	reply   func([]Granted, error) // gives the caller its answer
+	left    atomic.Bool            // the caller has left, and waits for no answer
 }
 
 func newTaker(w Wants, slots int) *taker {

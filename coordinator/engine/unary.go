@@ -11,7 +11,11 @@ import (
 
 // Lease grants waiting tasks. If there are none, it waits for the first one, for at most r.Wait. If
 // ctx ends before they are delivered, or that fails, the granted tasks are requeued at once (W5).
+// If ctx ends before the call has its turn, nothing is granted.
 func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	type answer struct {
 		granted []Granted
 		err     error
@@ -27,14 +31,16 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 		default: // the caller has an answer: an op of the call has failed, too
 		}
 	}}
-	if err := e.inbox.put(r.Space.Tenant, t.op(func() { e.beginLease(t, r.Wait > 0) })); err != nil {
+	wait := r.Wait > 0
+	begin := &question[struct{}]{fn: func() (none struct{}, _ error) { e.beginLease(t, wait); return none, nil }}
+	if err := e.inbox.put(r.Space.Tenant, t.op(begin.run)); err != nil {
 		return nil, err
 	}
 	// if the engine has stopped, the leases expire after its next start
 	abandon := func() { e.inbox.later(r.Space.Tenant, func() { e.abandon(t) }) }
 	// of a call that does not wait: never; poll answers it
 	var patience <-chan time.Time
-	if r.Wait > 0 {
+	if wait {
 		timer := time.NewTimer(r.Wait)
 		defer timer.Stop()
 		patience = timer.C
@@ -54,7 +60,10 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 				return nil, err
 			}
 		case <-ctx.Done():
-			abandon()
+			t.call.left.Store(true)
+			if !begin.abandon() {
+				abandon()
+			}
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -95,7 +104,7 @@ func (e *Engine) stillLive(leases []lease.TaskID) []lease.TaskID {
 // be parked before there is one for it, poll goes on when other operations have had their turn.
 func (e *Engine) poll(t *taker) {
 	switch {
-	case t.gone: // it was answered or abandoned meanwhile
+	case t.gone || t.call.left.Load(): // it was answered meanwhile, or is abandoned
 	case e.matchNow(t) || len(t.call.granted) > 0:
 		e.answerCaller(t)
 	default:
