@@ -9,28 +9,30 @@ import (
 
 // This file has the frames about packages (W13), in both directions.
 
-// carryOut has the worker of a registered session carry out an order. A worker that installs
+// beginOrder notes an order to the worker of a registered session, without waiting for anything. It
+// returns the part of the operation, and whether tellOrder must follow. A worker that installs
 // nothing has done so if there is nothing to do.
-func (ss *Session) carryOut(o PackageOrder) *packagePart {
-	p := ss.newPart(o)
+func (ss *Session) beginOrder(o PackageOrder) (p *packagePart, tell bool) {
+	p = ss.newPart(o)
 	if !ss.installsPackages() {
 		if ss.packages.fulfils(o) {
 			p.tell(o.wanted(), "", "it was so before; the worker installs and removes no packages")
 		} else {
 			p.tell(failed, refusal.CodePkgPermission, "the worker installs and removes no packages")
 		}
-		return p
+		return p, false
 	}
 	p.stream = ss.stream.Context()
-	under, tell := ss.packages.begin(p)
-	if tell {
-		ss.tellPackages() // first, so that a package that is to go away is not promised to another task
-		if now := ss.srv.resumes.streamOf(ss.admission.state); now != nil && now != ss {
-			now.tellPackages() // it has taken the session over since the caller selected this stream
-		}
-		ss.out.order(o)
+	return ss.packages.begin(p)
+}
+
+// tellOrder tells the worker of an order that beginOrder has noted. It waits for a commit.
+func (ss *Session) tellOrder(p *packagePart) {
+	ss.tellPackages() // first, so that a package that is to go away is not promised to another task
+	if now := ss.srv.resumes.streamOf(ss.admission.state); now != nil && now != ss {
+		now.tellPackages() // it has taken the session over since the caller selected this stream
 	}
-	return under
+	ss.packages.tellUpTo(p, ss.out)
 }
 
 func (ss *Session) installsPackages() bool {
