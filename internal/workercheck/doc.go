@@ -10,10 +10,13 @@
 //	rig.go       what a case has in its hands: a coordinator, the worker, the line between them
 //	wait.go      what cases wait for, and find
 //	program.go   the process of the worker
-//	record.go    what the worker has said, and what it was told
+//	word.go      one thing that the worker said about an attempt
+//	record.go    all that the worker has said, and what it was told
 //	line.go      the listeners for the worker, which can be taken down
-//	tap*.go      what listens on gRPC and on HTTP, and puts in the faults
-//	dispatches.go  which attempts an acknowledgement of a frame is about
+//	tap.go       the faults; tap_grpc.go and tap_http.go listen and carry, tap_frames.go reads
+//	             what gRPC carries, and puts the faults in
+//	dispatches.go
+//	             which attempts an acknowledgement of a frame is about
 //	busy.go      how the coordinator refuses for a while
 //	distort.go   what a worker must put up with in answers: fields that it does not know, other clocks
 package workercheck
