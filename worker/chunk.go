@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"bytes"
 	"maps"
 	"strconv"
 	"unicode/utf8"
@@ -41,23 +40,25 @@ type chunk struct {
 	mime     string
 	data     []byte
 	metadata map[string]string
+	// borrowed: data is that of the caller, and has to be copied.
+	borrowed bool
 	// complete: nothing is appended to it.
 	complete bool
 }
 
-// copied returns a copy of the chunk, cut to the limits of the coordinator.
-func (c Chunk) copied() chunk {
-	copied := chunk{channel: clipID(c.Channel), mime: clipID(c.MIMEType), data: bytes.Clone(c.Data)}
+// clipped returns the chunk cut to the limits of the coordinator. It borrows the data.
+func (c Chunk) clipped() chunk {
+	clipped := chunk{channel: clipID(c.Channel), mime: clipID(c.MIMEType), data: c.Data, borrowed: true}
 	for k, v := range c.Metadata {
-		if len(copied.metadata) >= maxChunkMetadata {
+		if len(clipped.metadata) >= maxChunkMetadata {
 			break
 		}
-		if copied.metadata == nil {
-			copied.metadata = make(map[string]string)
+		if clipped.metadata == nil {
+			clipped.metadata = make(map[string]string)
 		}
-		copied.metadata[clipID(k)] = clipID(v)
+		clipped.metadata[clipID(k)] = clipID(v)
 	}
-	return copied
+	return clipped
 }
 
 // size is how many bytes of the output buffer the chunk uses.

@@ -75,13 +75,14 @@ func (f *feedback) write(channel string, p []byte) {
 	}
 	for len(p) > 0 {
 		p = f.appendLocked(channel, p)
+		f.dropOldestLocked()
 	}
-	f.dropOldestLocked()
+	f.copyBorrowedLocked()
 	f.scheduleLocked()
 }
 
 // appendLocked adds the beginning of p to the last chunk, or to a new one, and returns the rest of
-// p. A full chunk ends with a line if it can.
+// p. A full chunk ends with a line if it can. A new chunk borrows p; see copyBorrowedLocked.
 func (f *feedback) appendLocked(channel string, p []byte) []byte {
 	last := len(f.mu.chunks) - 1
 	if last < 0 || !f.mu.chunks[last].accepts(channel) {
@@ -97,12 +98,25 @@ func (f *feedback) appendLocked(channel string, p []byte) []byte {
 			cut = runeStart(p, free) // a line that is longer than a chunk, or began in the middle of this one
 		}
 	}
-	c.data = append(c.data, p[:cut]...)
+	if c.data == nil {
+		c.data, c.borrowed = p[:cut:cut], true
+	} else {
+		c.data = append(c.data, p[:cut]...)
+	}
 	f.mu.size += cut
 	return p[cut:]
 }
 
-// addChunk adds a chunk that is not joined with other output.
+// copyBorrowedLocked copies the data of the newest chunks, if it is still the caller's. For a write
+// that is done once it is known what is kept: of a long one, most is dropped.
+func (f *feedback) copyBorrowedLocked() {
+	for i := len(f.mu.chunks) - 1; i >= 0 && f.mu.chunks[i].borrowed; i-- {
+		c := &f.mu.chunks[i]
+		c.data, c.borrowed = bytes.Clone(c.data), false
+	}
+}
+
+// addChunk adds a chunk that is not joined with other output. Its data is copied.
 func (f *feedback) addChunk(c chunk) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,6 +130,7 @@ func (f *feedback) addChunk(c chunk) {
 	}
 	f.mu.chunks = append(f.mu.chunks, c)
 	f.mu.size += c.size()
+	f.copyBorrowedLocked()
 	f.dropOldestLocked()
 	f.scheduleLocked()
 }
@@ -135,6 +150,7 @@ func (f *feedback) nextIndexLocked(channel string) uint64 {
 func (f *feedback) dropOldestLocked() {
 	for f.mu.size > f.limit && len(f.mu.chunks) > 1 {
 		oldest := f.mu.chunks[0]
+		f.mu.chunks[0] = chunk{} // or its data would stay as long as the array does
 		f.mu.chunks = f.mu.chunks[1:]
 		f.mu.size -= oldest.size()
 		f.countDroppedLocked(oldest)
@@ -244,6 +260,7 @@ func (f *feedback) take(ends bool) (items []*lessorv1.FeedbackItem) {
 	f.mu.size = 0
 	if len(begun) > 0 {
 		f.appendLocked(channel, begun)
+		f.copyBorrowedLocked()
 	}
 	return items
 }
@@ -257,7 +274,7 @@ func (f *feedback) cutRuneLocked() (channel string, begun []byte) {
 	}
 	c := &f.mu.chunks[last]
 	cut := len(c.data) - unfinishedRune(c.data)
-	channel, begun = c.channel, bytes.Clone(c.data[cut:])
+	channel, begun = c.channel, c.data[cut:]
 	if c.data = c.data[:cut]; cut == 0 {
 		f.mu.chunks = f.mu.chunks[:last]
 		f.mu.nextIndex[channel]--

@@ -1,11 +1,13 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -175,6 +177,71 @@ func TestFeedbackBound(t *testing.T) {
 	}
 	if dropped := f.close(); dropped != len(text)-kept.Len() {
 		t.Errorf("%d dropped, want %d", dropped, len(text)-kept.Len())
+	}
+}
+
+// W11: a write of any length, and a chunk that is too large, takes no more memory than may wait:
+// what is dropped anyhow is not copied first.
+func TestFeedbackCopiesLittle(t *testing.T) {
+	t.Attr("rules", "W11")
+	const most = 8 << 20
+	long := bytes.Repeat([]byte("a line of output\n"), 64<<20/17)
+	for name, add := range map[string]func(*feedback){
+		"write": func(f *feedback) { f.write("out", long) },
+		"chunk": func(f *feedback) { f.addChunk(Chunk{Channel: "out", Data: long}.clipped()) },
+	} {
+		f := &feedback{limit: largestChunk, owner: nobody{}}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		add(f)
+		runtime.ReadMemStats(&after)
+		if got := after.TotalAlloc - before.TotalAlloc; got > most {
+			t.Errorf("%s: %d bytes were allocated for %d, want at most %d", name, got, len(long), most)
+		}
+		kept := 0
+		for _, item := range f.take(true) {
+			for _, c := range item.GetChunks() {
+				kept += len(c.GetText())
+			}
+		}
+		if dropped := f.close(); kept+dropped != len(long) || kept > largestChunk {
+			t.Errorf("%s: %d bytes kept and %d dropped, want %d together", name, kept, dropped, len(long))
+		}
+	}
+}
+
+// What was dropped does not stay in memory behind what waits.
+func TestFeedbackForgetsDropped(t *testing.T) {
+	f := &feedback{limit: largestChunk, owner: nobody{}}
+	defer f.close()
+	f.write("out", bytes.Repeat([]byte("x"), 3*maxChunk))
+	array := f.mu.chunks
+	f.limit = 2 * maxChunk
+	f.write("err", []byte("x"))
+	if kept := len(f.mu.chunks); kept > 2 || array[0].data != nil {
+		t.Errorf("%d chunks wait, and %d bytes of the first are still there, want at most 2, and none", kept, len(array[0].data))
+	}
+}
+
+// The caller may change what it has written, and the data of its chunks.
+func TestFeedbackIsACopy(t *testing.T) {
+	f := &feedback{limit: largestChunk, owner: nobody{}}
+	defer f.close()
+	text := []byte(strings.Repeat("x", 2*maxChunk+9))
+	want := string(text) + "y"
+	f.write("out", text)
+	clear(text)
+	data := []byte("y")
+	f.addChunk(Chunk{Channel: "out", Data: data}.clipped())
+	clear(data)
+	var got strings.Builder
+	for _, item := range f.take(false) {
+		for _, c := range item.GetChunks() {
+			got.WriteString(c.GetText())
+		}
+	}
+	if got.String() != want {
+		t.Errorf("%d bytes sent, want the %d that were written", got.Len(), len(want))
 	}
 }
 

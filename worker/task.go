@@ -213,7 +213,7 @@ func (t *Task) SetMetric(name string, value float64) {
 // Emit sends a chunk of output to watchers, in order with what is written to Output, and as that
 // is: it never blocks, and the oldest output may be dropped. The next chunk of the channel then
 // says how many bytes were dropped (MetadataDropped). A chunk that is too large is dropped at once.
-func (t *Task) Emit(c Chunk) { t.attempt().feedback.addChunk(c.copied()) }
+func (t *Task) Emit(c Chunk) { t.attempt().feedback.addChunk(c.clipped()) }
 
 // Output returns a writer for what the attempt prints on a channel such as "stdout" or "log".
 // Watchers see it while the task runs. It is not stored. It is sent every 100 ms; what is more than
