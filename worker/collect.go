@@ -17,9 +17,10 @@ type collected struct {
 	waits bool
 }
 
-// collect takes what waits in the outbox and makes frames of it: at most one of each kind, so that
-// a lot of one kind does not hold up the others. If gauges is not nil the frames include a
-// heartbeat, otherwise only if a lease needs one. The error means that the stream is broken.
+// collect takes what waits in the outbox and makes frames of it: of each kind at most one, or as
+// many bytes as one may have, so that a lot of one kind does not hold up the others. If gauges is
+// not nil the frames include a heartbeat, otherwise only if a lease needs one. The error means that
+// the stream is broken.
 //
 // There is no queue of frames. The outbox keeps what has to be said, and merges it while the stream
 // is slow: a worker with n attempts never holds more than n heartbeats, 2n reports and n limited
@@ -166,9 +167,7 @@ func (s *session) reportsLocked(now time.Time) (frames []*lessorv1.SessionReques
 		r.tries++
 		reports, items = append(reports, r), append(items, r.item)
 	})
-	if len(lastFeedback) > 0 {
-		frames = append(frames, s.feedbackFrameLocked(lastFeedback))
-	}
+	frames = s.feedbackFramesLocked(lastFeedback)
 	if len(items) > 0 {
 		f := s.sequencedLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Reports{
 			Reports: &lessorv1.Reports{Reports: items},
@@ -179,8 +178,7 @@ func (s *session) reportsLocked(now time.Time) (frames []*lessorv1.SessionReques
 	return frames
 }
 
-// feedbackLocked returns a frame of progress and output. It is not answered, and it is not sent
-// again.
+// feedbackLocked returns frames of progress and output. They are not answered, and not sent again.
 func (s *session) feedbackLocked() []*lessorv1.SessionRequest {
 	var items []*lessorv1.FeedbackItem
 	size := func(a *attempt) int { return a.feedback.pendingSize() }
@@ -188,16 +186,31 @@ func (s *session) feedbackLocked() []*lessorv1.SessionRequest {
 		a.feedbackQueued = false
 		items = appendFeedback(items, a, false)
 	})
-	if len(items) == 0 {
-		return nil
-	}
-	return []*lessorv1.SessionRequest{s.feedbackFrameLocked(items)}
+	return s.feedbackFramesLocked(items)
 }
 
-func (s *session) feedbackFrameLocked(items []*lessorv1.FeedbackItem) *lessorv1.SessionRequest {
-	return s.frameLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Feedback{
-		Feedback: &lessorv1.Feedback{Items: items},
-	}})
+// feedbackFramesLocked returns frames of the items: one, unless they are too many for that. Those
+// of one attempt may be, if it has a large buffer of tiny chunks.
+func (s *session) feedbackFramesLocked(items []*lessorv1.FeedbackItem) (frames []*lessorv1.SessionRequest) {
+	for len(items) > 0 {
+		n := itemsOfFrame(items)
+		frames = append(frames, s.frameLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Feedback{
+			Feedback: &lessorv1.Feedback{Items: items[:n]},
+		}}))
+		items = items[n:]
+	}
+	return frames
+}
+
+// itemsOfFrame returns how many of the items the coordinator takes in one frame.
+func itemsOfFrame(items []*lessorv1.FeedbackItem) int {
+	entries := 0
+	for n, item := range items[:min(len(items), maxItems)] {
+		if entries += 1 + len(item.GetChunks()); entries > maxEntries {
+			return n
+		}
+	}
+	return min(len(items), maxItems)
 }
 
 // appendFeedback appends the unsent feedback of a to items; ends: it is the last.

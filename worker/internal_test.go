@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -266,6 +267,85 @@ func TestFeedbackTinyChunks(t *testing.T) {
 		t.Errorf("%d chunks kept, want %d", chunks, want)
 	}
 	f.close()
+}
+
+// However much feedback waits, also of one attempt, no frame has more of it than the coordinator
+// takes. All of it is sent, in order; that of attempts that end comes before their reports.
+func TestFeedbackFrames(t *testing.T) {
+	for name, test := range map[string]struct {
+		chunks []int // of each attempt
+		frames int
+	}{
+		"one frame":         {slices.Repeat([]int{1}, maxItems), 1},
+		"too many items":    {append([]int{maxChunks + 1}, slices.Repeat([]int{1}, maxItems-1)...), 2},
+		"too many chunks":   {slices.Repeat([]int{maxChunks}, maxItems/2), 2},
+		"of one attempt":    {[]int{maxEntries}, 2},
+		"nothing was added": {[]int{0}, 0},
+	} {
+		for _, ends := range []bool{false, true} {
+			s := &session{w: newWorker(t), sent: make(map[string]*sentFrame)}
+			s.w.mu.maxMessage = 1 << 30
+			for i, n := range test.chunks {
+				a := &attempt{w: s.w, leaseID: fmt.Sprint(i), phase: reporting}
+				a.feedback.limit, a.feedback.owner = s.w.mu.maxMessage/4, nobody{}
+				defer a.feedback.close()
+				for j := range n {
+					a.feedback.write(twoChannels[j%2], []byte("x"))
+				}
+				s.w.mu.outbox.feedback = append(s.w.mu.outbox.feedback, a)
+				if ends {
+					s.w.mu.outbox.reports = append(s.w.mu.outbox.reports, a.fail(&lessorv1.TaskError{}))
+				}
+			}
+			s.w.lock()
+			frames := s.feedbackLocked
+			if ends {
+				frames = func() []*lessorv1.SessionRequest {
+					frames := s.reportsLocked(time.Now())
+					if reports := frames[len(frames)-1].GetReports().GetReports(); len(reports) != len(test.chunks) {
+						t.Errorf("%s: the last frame has %d reports, want %d", name, len(reports), len(test.chunks))
+					}
+					return frames[:len(frames)-1]
+				}
+			}
+			checkFeedbackFrames(t, fmt.Sprintf("%s, ends %v", name, ends), frames(), test.chunks, test.frames)
+			s.w.unlock()
+		}
+	}
+}
+
+// twoChannels are written in turn, so that each write makes a chunk.
+var twoChannels = [2]string{"out", "err"}
+
+// checkFeedbackFrames checks that n frames have the chunks of the attempts, within the limits.
+func checkFeedbackFrames(t *testing.T, what string, frames []*lessorv1.SessionRequest, chunks []int, n int) {
+	t.Helper()
+	if len(frames) != n {
+		t.Errorf("%s: %d frames, want %d", what, len(frames), n)
+	}
+	got := make([]int, len(chunks))
+	for _, f := range frames {
+		items := f.GetFeedback().GetItems()
+		entries := len(items)
+		for _, item := range items {
+			entries += len(item.GetChunks())
+			of, _ := strconv.Atoi(item.GetLeaseId())
+			for _, c := range item.GetChunks() {
+				channel, index := twoChannels[got[of]%2], uint64(got[of]/2)
+				if c.GetChannel() != channel || c.GetIndex() != index {
+					t.Fatalf("%s: got chunk %d of %s, want chunk %d of %s", what, c.GetIndex(), c.GetChannel(), index, channel)
+				}
+				got[of]++
+			}
+		}
+		if len(items) > maxItems || entries > maxEntries {
+			t.Errorf("%s: a frame has %d items and %d chunks, want at most %d items and %d entries",
+				what, len(items), entries-len(items), maxItems, maxEntries)
+		}
+	}
+	if !slices.Equal(got, chunks) {
+		t.Errorf("%s: got %d chunks, want %d", what, got, chunks)
+	}
 }
 
 // Writes to one channel are joined until another channel is written; each channel has its own

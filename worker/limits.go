@@ -39,6 +39,8 @@ const (
 	maxID = text.Max
 	// maxItems is the largest number of items in one frame.
 	maxItems = 1_000
+	// maxEntries is the largest number of items and chunks in one frame together.
+	maxEntries = 100_000
 	// maxChunks is the largest number of chunks in one item of feedback.
 	maxChunks = 256
 	// maxChunk is the size up to which writes to one output are joined into one chunk, in bytes.
