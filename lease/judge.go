@@ -17,7 +17,11 @@ func (s *step) judgeAll(c Judge) {
 // the first match wins.
 func (s *step) judgeReport(tenant string, r *Report) Answer {
 	if err := r.check(s.rules.Limits); err != nil && !s.wasCommitted(tenant, r) { // V1
-		return s.refuseMalformed(tenant, r, rejected(InvalidRequest, err.Error()))
+		detail := err.Error()
+		if r.Kind == KindHeartbeat { // whether there is still a lease to renew is not looked at
+			detail += "; this heartbeat did not renew the lease"
+		}
+		return s.refuseMalformed(tenant, r, rejected(InvalidRequest, detail))
 	}
 	id, wellFormed := ParseTaskID(r.TaskID)
 	var found *Task

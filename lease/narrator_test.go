@@ -128,6 +128,7 @@ func (n *narrator) runOther(verb string, w words) {
 	case "limit":
 		n.rules.Limits.Discarded = n.number(w, "discarded", n.rules.Limits.Discarded)
 		n.rules.Limits.Output = n.number(w, "output", n.rules.Limits.Output)
+		n.rules.Limits.Checkpoint = n.number(w, "checkpoint", n.rules.Limits.Checkpoint)
 		n.rules.Limits.Stack = n.number(w, "stack", n.rules.Limits.Stack)
 	case "backup":
 		n.saved = n.store.backup()

@@ -134,7 +134,7 @@ func TestBadCallbacksAreInTheHistory(t *testing.T) {
 		w := r.Web(t)
 		for _, c := range []struct{ verb, body, kind, detail string }{
 			{"started", `{"attempt": 1`, "START", "body: ends before its JSON object is complete"},
-			{"heartbeat", `{"attempt": 1, "progressPct": 101}`, "HEARTBEAT", "progressPct: is 101; the range is 0 to 100"},
+			{"heartbeat", `{"attempt": 1, "progressPct": 101}`, "HEARTBEAT", "progressPct: is 101; the range is 0 to 100; this heartbeat did not renew the lease"},
 			{"heartbeat", `{"attempt": 1, "checkpoint": ` + deep + `}`, "HEARTBEAT", ""},
 			{"completed", `{"attempt": 1, "outcome": "DONE"}`, "COMPLETE", `outcome: is "DONE"; it is SUCCEEDED, FAILED or CANCELLED`},
 			{"completed", `{"attempt": 1, "outcome": "FAILED", "error": {"category": "BAD"}}`, "FAIL", ""},
