@@ -36,9 +36,12 @@ WAIT = 20  # seconds that a request for work waits
 log = logging.getLogger("worker")
 
 
-def work(payload, stop):
-    """Your work: the payload in, the output out, both bytes. Once stop is set, it returns soon, with anything, and has no more effects."""
-    for _ in range(int(payload)):
+def work(payload, stop, news):
+    """Your work: the payload in, the output out, both bytes. Once stop is set, it returns soon, with anything, and has no more effects.
+    What it puts into news goes with each heartbeat from then on: progress, metrics, checkpoint."""
+    goal = int(payload)
+    for count in range(goal):
+        news["progress"] = task_pb2.Progress(fraction=count / goal, message=f"{count} of {goal}")
         if stop.wait(0.1):
             break
     return payload
@@ -87,7 +90,7 @@ class Attempt:
         # When the lease ends, on this machine's own clock. Not counted from before the Lease, which may have waited longer than the lease lives;
         # from here it is too late by the time that the assignment was under way. So this only bounds the start, whose answer says how long it is.
         self.ends = time.monotonic() + seconds(assignment.expires_in)
-        self.stop, self.done = threading.Event(), threading.Event()
+        self.stop, self.done, self.news = threading.Event(), threading.Event(), {}
 
     def run(self):
         try:
@@ -101,12 +104,16 @@ class Attempt:
         return self.renew(self.workers.Start, report_pb2.StartRequest(**self.name))
 
     def heartbeat(self):
-        return self.renew(self.workers.Heartbeat, report_pb2.HeartbeatRequest(**self.name))
+        return self.renew(self.workers.Heartbeat, report_pb2.HeartbeatRequest(**self.news, **self.name), report_pb2.HeartbeatRequest(**self.name))
 
-    def renew(self, call, request):
-        """Returns whether the lease lives. It is counted from before the call: so it never seems to live longer than it does."""
+    def renew(self, call, request, bare=None):
+        """Returns whether the lease lives. It is counted from before the call: so it never seems to live longer than it does.
+        A request that is refused for what it brings does not say whether the lease lives, and has not renewed it: the bare one does."""
         sent = time.monotonic()
         answer = call(request, timeout=min(CALL, self.left()), wait_for_ready=True)
+        if bare and answer.reason == task_pb2.REASON_INVALID_REQUEST:
+            log.error("%s: %s", self.assignment.attempt_id, answer.detail)
+            return self.renew(call, bare)
         committed = answer.verdict == task_pb2.VERDICT_COMMITTED
         self.ends = sent + seconds(answer.expires_in) if committed else -math.inf
         if answer.HasField("cancel_grace_left"):
@@ -134,7 +141,7 @@ class Attempt:
         """Do the work. Returns its output and its error, None if there is none."""
         output = error = None
         try:
-            output = bytes(work(self.assignment.task.spec.payload, self.stop))
+            output = bytes(work(self.assignment.task.spec.payload, self.stop, self.news))
         except Exception as err:
             error = failure("USER_CODE", repr(err))
         self.done.set()

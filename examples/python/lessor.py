@@ -214,12 +214,22 @@ class Attempt:
             if self._checkpoint is not None:
                 beat["checkpoint"] = self._checkpoint
             try:
-                self._renew("heartbeat", beat)
+                self._renew_with(beat)
             except Refused as err:
                 self._refused(err)
                 return
             except NoVerdict:
                 pass  # the next one will tell, or the lease runs out
+
+    def _renew_with(self, beat):
+        """A heartbeat that is refused for what it brings has renewed nothing, and does not say whether the lease lives: a bare one does."""
+        try:
+            self._renew("heartbeat", beat)
+        except Refused as err:
+            if err.status not in (400, 413) or not beat:
+                raise
+            log.error("%s", err)
+            self._renew("heartbeat", {})
 
     def _renew(self, verb, said):
         asked = time.monotonic()

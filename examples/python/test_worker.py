@@ -197,6 +197,25 @@ class WorkerTest(unittest.TestCase):
             failed = self.coordinator.get(task)
             self.assertEqual((failed["state"], failed["error"]["category"]), ("FAILED", "CONFIGURATION"))
 
+    def test_a_checkpoint_that_is_too_large_does_not_end_the_attempt(self):
+        for size in (100_000, 6 << 20):  # over the limit of a checkpoint, and of a body
+            self.coordinator.submit("q14", {}, heartbeatIntervalMs=50, heartbeatTimeoutMs=SILENCE_MS)
+            attempt, renewed = lessor.Attempt(lessor.lease(self.coordinator.url, "w", ["q14"], 0), "w"), threading.Event()
+            say = attempt._say
+
+            def saying(verb, said):
+                answer = say(verb, said)
+                if verb == "heartbeat":
+                    renewed.set()
+                return answer
+
+            def handle(running):
+                running.progress(1, checkpoint="x" * size)
+                self.assertTrue(renewed.wait(PATIENCE))
+
+            attempt._say = saying
+            self.assertEqual(attempt.run(handle), "SUCCEEDED")
+
     def test_an_output_may_be_bytes(self):
         task = self.coordinator.submit("q12", {})
         attempt = lessor.Attempt(lessor.lease(self.coordinator.url, "w", ["q12"], 0), "w")
