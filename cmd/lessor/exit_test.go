@@ -124,15 +124,16 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 		},
 		"TLS there": {
 			status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`), 3,
-			"error: cannot reach the coordinator: the server at that address does not speak gRPC, or only with TLS\n" +
-				"hint: if it requires TLS, set --tls-ca to its authority; with --tls-cert, that authority must be in its --tls-client-ca. Or " + hintFull + "; the log of the coordinator tells\n",
+			"error: cannot reach the coordinator: the server at that address does not speak gRPC, or has closed the connection\n" +
+				"hint: without --tls and --tls-ca, it may require TLS: set --tls-ca to its authority. Or, with --tls-cert, it may have refused that " +
+				"certificate: the authority must be in the coordinator's --tls-client-ca. Or " + hintFull + ". The log of the coordinator tells\n",
 		},
 		"too many connections": {
 			status.Error(codes.Unavailable,
 				`connection error: desc = "error reading server preface: read tcp 127.0.0.1:2->127.0.0.1:1: read: connection reset by peer"`), 3,
 			"error: cannot reach the coordinator: read tcp 127.0.0.1:2->127.0.0.1:1: read: connection reset by peer\n" +
 				"hint: it was stopped, or something in between cuts connections. Or too many connections may be open, in total or from this address " +
-				"(serve --max-connections, --max-connections-of-address). If it requires TLS, set --tls-ca to its authority; with --tls-cert, it may have " +
+				"(serve --max-connections, --max-connections-of-address). Or, without --tls and --tls-ca, it may require TLS: set --tls-ca to its authority. Or, with --tls-cert, it may have " +
 				"refused that certificate: the authority must be in the coordinator's --tls-client-ca. The log of the coordinator tells\n",
 		},
 		"too many connections with TLS": {

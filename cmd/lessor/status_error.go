@@ -254,12 +254,13 @@ func endOfQuoted(s string) string { return strings.ReplaceAll(strings.TrimSuffix
 
 const (
 	hintFull = "too many connections may be open, in total or from this address (serve --max-connections, --max-connections-of-address)"
+	hintTLS  = "without --tls and --tls-ca, it may require TLS: set --tls-ca to its authority"
 	hintCert = "with --tls-cert, it may have refused that certificate: the authority must be in the coordinator's --tls-client-ca"
 	// The hints for a connection that was cut: once it had worked, in the handshake of TLS, and
-	// before anything is known.
+	// before anything is known: not even whether TLS was in use, which gRPC does not tell.
 	hintLost  = "it was stopped, or something in between cuts connections; the log of the coordinator tells"
 	hintShook = "it was stopped, or something in between cuts connections. Or " + hintFull + ". Or, " + hintCert + ". The log of the coordinator tells"
-	hintCut   = "it was stopped, or something in between cuts connections. Or " + hintFull + ". If it requires TLS, set --tls-ca to its authority; " + hintCert +
+	hintCut   = "it was stopped, or something in between cuts connections. Or " + hintFull + ". Or, " + hintTLS + ". Or, " + hintCert +
 		". The log of the coordinator tells"
 )
 
@@ -313,8 +314,8 @@ func dialProblem(message string) (problem, hint string) {
 		return "it refuses the connection: " + endOfQuoted(alert),
 			"the authority of --tls-cert must be in the coordinator's --tls-client-ca"
 	case strings.Contains(message, "server preface"):
-		return noGRPC + ", or only with TLS",
-			"if it requires TLS, set --tls-ca to its authority; with --tls-cert, that authority must be in its --tls-client-ca. Or " + hintFull + "; the log of the coordinator tells"
+		return noGRPC + ", or has closed the connection",
+			hintTLS + ". Or, " + hintCert + ". Or " + hintFull + ". The log of the coordinator tells"
 	}
 	return message, running
 }
