@@ -3,7 +3,6 @@ package lease
 import (
 	"bytes"
 	"maps"
-	"reflect"
 	"slices"
 )
 
@@ -14,6 +13,7 @@ import (
 // heartbeat time that was derived from the other one is named with it.
 func (s *step) differing(task *Task, spec *Spec) []string {
 	old := task.Spec
+	retry := spec.Retry.Or(old.Retry)
 	var names []string
 	for _, f := range []struct {
 		name string
@@ -30,7 +30,12 @@ func (s *step) differing(task *Task, spec *Spec) []string {
 		{"deadline", spec.Deadline == old.Deadline},
 		{"attempt_timeout", spec.AttemptTimeout == old.AttemptTimeout},
 		{"start_timeout", spec.StartTimeout == old.StartTimeout},
-		{"retry_policy", reflect.DeepEqual(spec.Retry.Or(old.Retry), old.Retry)},
+		{"retry_policy.max_attempts", retry.MaxAttempts == old.Retry.MaxAttempts},
+		{"retry_policy.max_losses", retry.MaxLosses == old.Retry.MaxLosses},
+		{"retry_policy.initial_backoff", retry.InitialBackoff == old.Retry.InitialBackoff},
+		{"retry_policy.backoff_multiplier", retry.Multiplier == old.Retry.Multiplier},
+		{"retry_policy.max_backoff", retry.MaxBackoff == old.Retry.MaxBackoff},
+		{"retry_policy.non_retryable_categories", slices.Equal(retry.NonRetryable, old.Retry.NonRetryable)},
 		{"heartbeat_interval", spec.HeartbeatInterval == old.HeartbeatInterval},
 		{"heartbeat_timeout", spec.HeartbeatTimeout == old.HeartbeatTimeout},
 		{"cancel_grace", spec.CancelGrace == old.CancelGrace},

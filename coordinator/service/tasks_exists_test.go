@@ -29,7 +29,10 @@ func wholeSpec(another bool) *lessorv1.TaskSpec {
 		Queue: name, Type: name, Payload: bytes.Repeat([]byte(name), 2000), RunId: name, TaskKey: name, AssetId: name,
 		Priority: int32(n), RunAt: at, Deadline: timestamppb.New(at.AsTime().Add(time.Hour)),
 		AttemptTimeout: seconds(n), StartTimeout: seconds(n),
-		RetryPolicy:       &lessorv1.RetryPolicy{MaxAttempts: uint32(n), MaxBackoff: seconds(60)},
+		RetryPolicy: &lessorv1.RetryPolicy{
+			MaxAttempts: uint32(n), MaxLosses: uint32(n), InitialBackoff: seconds(n), BackoffMultiplier: float64(n), MaxBackoff: seconds(60 + n),
+			NonRetryableCategories: []lessorv1.ErrorCategory{lessorv1.ErrorCategory(n)},
+		},
 		HeartbeatInterval: seconds(n), HeartbeatTimeout: seconds(10 + n), CancelGrace: seconds(n), Retention: seconds(n),
 		Labels: map[string]string{"secret": name}, ConcurrencyKey: name, ConcurrencyLimit: uint32(n), FairnessKey: name,
 		Requirements: &lessorv1.Requirements{Runtimes: []string{name}, Resources: map[string]float64{"cpu": 1}},
@@ -68,10 +71,19 @@ func TestRefusalNamesWhatDiffers(t *testing.T) {
 			if v := other.ProtoReflect(); !v.Has(f) || v.Get(f).Equal(base.ProtoReflect().Get(f)) {
 				t.Errorf("wholeSpec has no other value for %s", f.Name())
 			}
-			refused(exchange(base, other, f), "spec that differs in "+string(f.Name()))
+			if f.Name() != "retry_policy" { // of it, the parts are named
+				refused(exchange(base, other, f), "spec that differs in "+string(f.Name()))
+			}
+		}
+		parts := base.GetRetryPolicy().ProtoReflect().Descriptor().Fields()
+		for i := range parts.Len() {
+			changed := proto.CloneOf(base)
+			changed.RetryPolicy = exchange(base.GetRetryPolicy(), other.GetRetryPolicy(), parts.Get(i))
+			refused(changed, "spec that differs in retry_policy."+string(parts.Get(i).Name()))
 		}
 		refused(other, "spec that differs in queue, type, payload, run_id, task_key, asset_id, priority, run_at, deadline, attempt_timeout, "+
-			"start_timeout, retry_policy, heartbeat_interval, heartbeat_timeout, cancel_grace, labels, requirements, resource_refs, affinity, "+
+			"start_timeout, retry_policy.max_attempts, retry_policy.max_losses, retry_policy.initial_backoff, retry_policy.backoff_multiplier, "+
+			"retry_policy.max_backoff, retry_policy.non_retryable_categories, heartbeat_interval, heartbeat_timeout, cancel_grace, labels, requirements, resource_refs, affinity, "+
 			"concurrency_key, concurrency_limit, fairness_key, retention")
 		longer := proto.CloneOf(base)
 		longer.Payload = append(longer.Payload, 'x')
@@ -85,9 +97,9 @@ func TestRefusalNamesWhatDiffers(t *testing.T) {
 	})
 }
 
-// exchange returns a copy of a spec with the field that another one has.
-func exchange(spec, other *lessorv1.TaskSpec, f protoreflect.FieldDescriptor) *lessorv1.TaskSpec {
-	changed := proto.CloneOf(spec)
+// exchange returns a copy of a message with the field that another one has.
+func exchange[M proto.Message](m, other M, f protoreflect.FieldDescriptor) M {
+	changed := proto.CloneOf(m)
 	changed.ProtoReflect().Set(f, other.ProtoReflect().Get(f))
 	return changed
 }
