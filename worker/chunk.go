@@ -8,9 +8,12 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// chunkOverhead is counted for each chunk in addition to its data, in bytes, so that the number of
-// tiny chunks is limited too.
-const chunkOverhead = 64
+// chunkOverhead is counted for each chunk in addition to what it carries, in bytes, so that the
+// number of tiny chunks is limited too. metadataOverhead is counted for each entry of its metadata.
+const (
+	chunkOverhead    = 64
+	metadataOverhead = 8
+)
 
 // MetadataDropped is the metadata key under which a chunk says how many bytes of its channel were
 // dropped right before it; see Task.Output.
@@ -24,8 +27,8 @@ type Chunk struct {
 	// MIMEType is the type of Data. Empty: text/plain if Data is valid UTF-8, else
 	// application/octet-stream.
 	MIMEType string
-	// Data is the content; at most 64 KiB. Together with Metadata and 64 bytes more it must fit
-	// into Config.OutputBuffer, or else it is dropped.
+	// Data is the content; at most 64 KiB. Together with all other fields, 64 bytes more, and 8 for
+	// each entry of Metadata, it must fit into Config.OutputBuffer, or else it is dropped.
 	Data []byte
 	// Metadata is free text: at most 63 entries, keys and values of at most 256 bytes. Anything
 	// beyond these limits is cut off. Control characters become spaces, in Channel and MIMEType
@@ -63,9 +66,9 @@ func (c Chunk) clipped() chunk {
 
 // size is how many bytes of the output buffer the chunk uses.
 func (c *chunk) size() int {
-	n := chunkOverhead + len(c.data)
+	n := chunkOverhead + len(c.channel) + len(c.mime) + len(c.data)
 	for k, v := range c.metadata {
-		n += len(k) + len(v)
+		n += metadataOverhead + len(k) + len(v)
 	}
 	return n
 }

@@ -104,7 +104,7 @@ type Config struct {
 	// OutputBuffer is how many bytes of Task.Output one attempt keeps until they are sent, 100 ms
 	// later or when the stream is less slow. If there is more, the oldest output is dropped. At
 	// least 8 KiB, at most a quarter of MaxMessageBytes. Default: what the largest Chunk takes,
-	// nearly 96 KiB, or a quarter of MaxMessageBytes if that is less.
+	// some 97 KiB, or a quarter of MaxMessageBytes if that is less.
 	OutputBuffer int
 	// MaxMessageBytes is the size of the largest frame that the worker sends, in bytes. If the
 	// coordinator reads less, it says so, and its limit holds. An outcome that does not fit is

@@ -87,8 +87,8 @@ func (f *feedback) appendLocked(channel string, p []byte) []byte {
 	last := len(f.mu.chunks) - 1
 	if last < 0 || !f.mu.chunks[last].accepts(channel) {
 		f.mu.chunks = append(f.mu.chunks, chunk{channel: channel, index: f.nextIndexLocked(channel)})
-		f.mu.size += chunkOverhead
 		last++
+		f.mu.size += f.mu.chunks[last].size()
 	}
 	c := &f.mu.chunks[last]
 	cut := len(p)

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
@@ -263,10 +264,39 @@ func TestFeedbackTinyChunks(t *testing.T) {
 		}
 		chunks += len(item.GetChunks())
 	}
-	if want := 8 * maxChunk / (chunkOverhead + 1); chunks != want {
+	if want := 8 * maxChunk / (chunkOverhead + len("out") + 1); chunks != want {
 		t.Errorf("%d chunks kept, want %d", chunks, want)
 	}
 	f.close()
+}
+
+// pendingSize is an upper bound for what is sent, so that frames stay within their limit, and the
+// buffer within its own: also if names and metadata take more than the data.
+func TestPendingSizeIsABound(t *testing.T) {
+	long := strings.Repeat("n", maxID)
+	tiny := make(map[string]string)
+	for i := range maxChunkMetadata {
+		tiny[fmt.Sprint(i)] = ""
+	}
+	for name, c := range map[string]Chunk{
+		"names": {Channel: long, MIMEType: long}, "binary": {Channel: "c", Data: []byte{0xff}}, "text": {Channel: "c", Data: []byte("x")},
+		"tiny metadata": {Channel: "c", Metadata: tiny}, "long metadata": {Channel: "c", Metadata: map[string]string{long: long}},
+	} {
+		f := &feedback{limit: 1 << 20, owner: nobody{}}
+		for range 3 * maxChunks {
+			f.addChunk(c.clipped())
+		}
+		most, n := f.pendingSize(), 0
+		for _, item := range f.take(true) {
+			n += proto.Size(item)
+		}
+		if n > most {
+			t.Errorf("%s: %d bytes are sent, want at most %d", name, n, most)
+		}
+		if f.close(); most > 1<<20+10*itemOverhead {
+			t.Errorf("%s: %d bytes wait, want at most the limit of %d", name, most, 1<<20)
+		}
+	}
 }
 
 // However much feedback waits, also of one attempt, no frame has more of it than the coordinator

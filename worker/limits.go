@@ -49,9 +49,9 @@ const (
 	// handler may add to a chunk; that leaves room for MetadataDropped.
 	maxChunkData     = 64 << 10
 	maxChunkMetadata = 63
-	// largestChunk is the size of the largest chunk with its metadata, as the output buffer counts
-	// it, in bytes.
-	largestChunk = chunkOverhead + maxChunkData + maxChunkMetadata*2*maxID
+	// largestChunk is the size of the largest chunk with all that it may carry, as the output
+	// buffer counts it, in bytes.
+	largestChunk = chunkOverhead + 2*maxID + maxChunkData + maxChunkMetadata*(metadataOverhead+2*maxID)
 	// itemOverhead is an upper bound, in bytes, for a heartbeat without its checkpoint, or an item
 	// of feedback without its output: ids and a progress.
 	itemOverhead = 2 << 10

@@ -612,6 +612,9 @@ func TestFramesStayWithinMaxMessageBytes(t *testing.T) {
 		r := c.run(worker.Config{Concurrency: len(ids), MaxMessageBytes: limit}, func(_ context.Context, task *worker.Task) ([]byte, error) {
 			task.Progress(0.5, strings.Repeat("m", 2000), strings.Repeat("s", 2000))
 			fmt.Fprint(task.Output("log"), strings.Repeat("o", 10_000))
+			for range 250 { // with names that take more than the data
+				task.Emit(worker.Chunk{Channel: strings.Repeat("c", 256), MIMEType: strings.Repeat("m", 256), Data: []byte("o")})
+			}
 			<-finish
 			fmt.Fprint(task.Output("log"), strings.Repeat("o", 10_000))
 			return make([]byte, 5_000), nil
