@@ -7,13 +7,14 @@ import (
 	"github.com/lessor-dev/lessor/worker/internal/text"
 )
 
-// clip makes s valid UTF-8 of at most limit bytes.
+// clip makes s valid UTF-8 of at most limit bytes. If it cuts s, the result is a copy: it may wait
+// for long, and would keep all of s in memory.
 func clip(s string, limit int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= limit {
 		return s
 	}
-	return s[:runeStart(s, limit)]
+	return strings.Clone(s[:runeStart(s, limit)])
 }
 
 // clipID is clip for text that the coordinator treats as an identifier: at most maxID bytes, and
@@ -30,11 +31,14 @@ func clipID(s string) string {
 // clipFront is like clip, but it keeps the end of s.
 func clipFront(s string, limit int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
-	cut := max(0, len(s)-limit)
+	if len(s) <= limit {
+		return s
+	}
+	cut := len(s) - limit
 	for cut < len(s) && !utf8.RuneStart(s[cut]) {
 		cut++
 	}
-	return s[cut:]
+	return strings.Clone(s[cut:])
 }
 
 // runeStart returns the largest index, at most limit, at which s can be cut without splitting a

@@ -480,6 +480,29 @@ func TestClipFront(t *testing.T) {
 	}
 }
 
+// What is left of a long text does not keep all of it in memory for as long as it waits to be sent.
+func TestClippedTextIsACopy(t *testing.T) {
+	const long = 16 << 20
+	heap := func() int {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	for name, cut := range map[string]func(string) string{
+		"clip":      func(s string) string { return clip(s, maxText) },
+		"clipID":    clipID,
+		"clipFront": func(s string) string { return clipFront(s, maxText) },
+	} {
+		before := heap()
+		kept := cut(strings.Repeat("x", long))
+		if more := heap() - before; more > long/2 {
+			t.Errorf("%s: %d bytes stay in memory, want not much more than the %d that are kept", name, more, len(kept))
+		}
+		runtime.KeepAlive(kept)
+	}
+}
+
 // X1: without TLS, Dial connects only to a target on this machine.
 func TestIsLocal(t *testing.T) {
 	for target, want := range map[string]bool{
