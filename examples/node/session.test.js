@@ -250,6 +250,29 @@ test("a lease is not renewed any more once its handler has returned", async (t) 
   assert.ok(next.last("reports").reports.reports[0].complete);
 });
 
+test("progress that is refused is left out of the next heartbeat, which goes out at once", async (t) => {
+  let signal;
+  const { opened } = play(t, (task, run) => {
+    signal = run.signal;
+    run.progress(7);
+    return new Promise(() => {});
+  });
+  const line = await opened();
+  line.accept();
+  line.dispatch("t1");
+  line.answer("reports", "verdicts", committed("t1"));
+  line.lose();
+  const next = await opened();
+  next.accept(); // the first heartbeat of a stream names the leases
+  const refused = { leases: [{ leaseId: "t1", verdict: "VERDICT_REJECTED", reason: "REASON_INVALID_REQUEST", detail: "progress: is 7" }] };
+  assert.equal(next.last("heartbeat").heartbeat.leases[0].progress.fraction, 7);
+  next.answer("heartbeat", "heartbeatAck", refused);
+  assert.equal(next.last("heartbeat").heartbeat.leases[0].progress, null);
+  assert.ok(!signal.aborted);
+  next.answer("heartbeat", "heartbeatAck", refused); // what is left is wrong, too
+  assert.ok(signal.aborted);
+});
+
 test("what got no verdict is repeated after growing waits", async (t) => {
   const { waits, opened } = play(t);
   const line = await opened();

@@ -296,16 +296,22 @@ export class Worker extends EventEmitter {
   }
 
   #renewed(leases, askedAt) {
+    let again = false;
     for (const ack of leases) {
       const attempt = this.#attempts.get(ack.leaseId);
       if (!attempt || ack.error || askedAt === undefined) continue; // no verdict: the next heartbeat asks again
       if (ack.verdict === COMMITTED) {
         attempt.renewed(askedAt, ack);
         if (ack.shouldCancel && !attempt.cancelled) attempt.cancel(ack.cancelReason);
+      } else if (ack.reason === "REASON_INVALID_REQUEST" && attempt.progress) {
+        this.log(`${attempt.task.taskId}: ${ack.detail}`); // renewed nothing, and does not say that the lease is lost: a bare heartbeat tells
+        attempt.progress = null;
+        again = true;
       } else if (ack.reason !== "REASON_ALREADY_REPORTED") {
         this.#discard(attempt, ack.reason);
       }
     }
+    if (again) this.#heartbeat();
   }
 
   #progress(attempt, progress) {
