@@ -14,6 +14,8 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/internal/wiretest"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
 )
 
 // While the disk is full, every way to submit a task is refused, and each refusal has a wait.
@@ -138,4 +140,30 @@ func TestRoomOfTheDiskIsShown(t *testing.T) {
 			}
 		})
 	}
+}
+
+// statsStore is a store of this size.
+type statsStore struct {
+	store.Store
+	stats store.Stats
+}
+
+func (s statsStore) Stats() store.Stats { return s.stats }
+
+// The free space inside the store that the metrics have is the one that the status has and that
+// decides about new tasks, not all of it: a backup may keep the rest, or the disk lack it.
+func TestRoomInsideTheStoreIsShown(t *testing.T) {
+	st := statsStore{memstore.New(), store.Stats{FileBytes: 1000, FreeBytes: 700, ReusableBytes: 300}}
+	wiretest.Serve(t, st, func(t *testing.T, r *wiretest.Rig) {
+		metrics := wiretest.GetPath(t, r, "/metrics", http.StatusOK)
+		for _, want := range []string{"\nlessor_store_bytes 1000\n", "\nlessor_store_free_bytes 300\n", "\nlessor_store_used_bytes 300\n"} {
+			if !strings.Contains(metrics, want) {
+				t.Errorf("the metrics lack %q", want)
+			}
+		}
+		s, err := r.Admin.GetStatus(t.Context(), &lessorv1.GetStatusRequest{})
+		if err != nil || s.GetStoreFreeBytes() != 300 {
+			t.Errorf("store_free_bytes of the status is %d (%v), want 300", s.GetStoreFreeBytes(), err)
+		}
+	})
 }

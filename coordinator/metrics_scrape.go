@@ -57,8 +57,12 @@ func (c *Coordinator) watchDisk() {
 	m, cfg := c.metrics, c.cfg
 	m.gauge("lessor_store_bytes", "Size of the store's file.",
 		func() float64 { return float64(c.feed.Stats().FileBytes) })
-	m.gauge("lessor_store_free_bytes",
-		"Free space inside the store's file.", func() float64 { return float64(c.feed.Stats().FreeBytes) })
+	m.gauge("lessor_store_free_bytes", "Free space inside the store's file that commits use before it grows.",
+		func() float64 { return float64(c.feed.Stats().ReusableBytes) })
+	m.gauge("lessor_store_used_bytes", "What the records take inside the store's file.", func() float64 {
+		stats := c.feed.Stats()
+		return float64(stats.FileBytes - stats.FreeBytes)
+	})
 	m.gauge("lessor_store_gone", "1 while the store's file is not where it was opened.", while(cfg.StoreGone))
 	m.gauge("lessor_commit_pending_seconds",
 		"How long the commit under way has lasted, without its wait for a standby; 0 while there is none.",

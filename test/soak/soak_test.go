@@ -172,10 +172,9 @@ func takeSample(t *testing.T, c *harness.Coordinator) sample {
 	}
 	s := sample{
 		files: float64(len(files)), heap: heap["# HeapAlloc ="], goroutines: metrics["go_goroutines"],
-		storeAll: metrics["lessor_store_bytes"],
+		storeUse: metrics["lessor_store_used_bytes"], storeAll: metrics["lessor_store_bytes"],
 	}
-	s.storeUse = s.storeAll - metrics["lessor_store_free_bytes"]
-	if s.heap == 0 || s.goroutines == 0 || s.storeAll == 0 {
+	if s.heap == 0 || s.goroutines == 0 || s.storeUse == 0 || s.storeAll == 0 {
 		t.Fatalf("a sample lacks something: %+v", s)
 	}
 	return s
