@@ -147,13 +147,40 @@ func (t *Task) leasedFinding(now Now) Finding {
 	if l.HeartbeatAt > at {
 		word, at = "last heartbeat", l.HeartbeatAt
 	}
-	return Finding{
+	f := Finding{
 		Code:    FoundLeased,
 		Since:   l.GrantedAt,
 		Until:   now.WallAt(t.ExpiresAt(now)),
 		Message: fmt.Sprintf("worker %q holds attempt %d; %s %v ago", l.Worker, l.Attempt, word, ago(now, at)),
 		Remedy:  "its worker reports, or the lease expires because no heartbeat arrives",
 	}
+	if due := t.Spec.HeartbeatInterval; ago(now, at) > due+due/2 { // a heartbeat may be late by as much as a session allows
+		f.Message += fmt.Sprintf("; a heartbeat is overdue, one is due every %v", due)
+		if r := l.rejected(); r != nil {
+			f.Message += "; " + r.rejection()
+		}
+	}
+	return f
+}
+
+// rejected returns an event about a report under the lease that was rejected, of a heartbeat if
+// there is one: its holder was heard then, but did not renew the lease. It returns nil if there is
+// none.
+func (l *Lease) rejected() (found *Event) {
+	for i := range l.Events { // these may be about earlier attempts, too
+		e := &l.Events[i]
+		if e.Type == EventRefused && e.Attempt == l.Attempt && e.Reason.Verdict() == VerdictRejected &&
+			(found == nil || e.Kind == KindHeartbeat) {
+			found = e
+		}
+	}
+	return found
+}
+
+// rejection says in words that a report was rejected. The history has each kind of refusal once, so
+// the time is that of the first.
+func (e *Event) rejection() string {
+	return fmt.Sprintf("a %s was rejected, first at %s: %s", e.Kind, e.At.Time().Format("15:04:05.000"), e.Reason)
 }
 
 // silentBy returns when the lease ends if nothing more is heard of its holder, without regard to
@@ -365,11 +392,9 @@ func (t *Task) timeLimitFindings(now Now) (all []Finding) {
 func (e *Ended) story() string {
 	s := fmt.Sprintf("attempt %d was offered to worker %q at %s",
 		e.Attempt, e.Worker, e.GrantedAt.Time().Format(clockTime))
-	last := e.GrantedAt
 	add := func(at Wall, words string) {
 		if at != 0 {
 			s += ", " + words + " " + at.Time().Format(clockTime)
-			last = max(last, at)
 		}
 	}
 	if e.AckedAt == 0 && e.Cause != Reported {
@@ -379,8 +404,12 @@ func (e *Ended) story() string {
 	add(e.StartedAt, "started at")
 	add(e.HeartbeatAt, "last heartbeat at")
 	s += fmt.Sprintf("; it ended at %s, %s", e.At.Time().Format(clockTime), e.Cause)
-	if e.Cause == LeaseExpired || e.Cause == DispatchUnacked {
-		s += fmt.Sprintf(", after %v of silence", time.Duration(e.At-last).Round(time.Millisecond))
+	renewed := max(e.GrantedAt, e.StartedAt, e.HeartbeatAt)
+	switch without := time.Duration(e.At - renewed).Round(time.Millisecond); e.Cause {
+	case LeaseExpired: // not "silence": a report that was rejected renews nothing
+		s += fmt.Sprintf(", not renewed for %v", without)
+	case DispatchUnacked:
+		s += fmt.Sprintf(", after %v of silence", without)
 	}
 	return s
 }

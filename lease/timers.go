@@ -219,19 +219,29 @@ func stallDetail(l *Lease, ttl time.Duration) string {
 	return fmt.Sprintf("; the coordinator stood still meanwhile, for at least the %v by which it can extend the lease", ttl)
 }
 
-// silenceDetail says in words what did not arrive from the holder.
+// silenceDetail says in words what did not arrive from the holder, and what was rejected instead.
 func silenceDetail(l *Lease, cause Reason) string {
 	switch {
 	case cause == DispatchUnacked:
 		return "the grant was not acknowledged"
-	case l.HeartbeatAt != 0:
-		return "no heartbeat came after the one at " + l.HeartbeatAt.Time().Format("15:04:05.000")
-	case l.StartedAt != 0:
-		return "no heartbeat came after the start"
-	case l.AckedAt != 0:
-		return "no heartbeat came after the acknowledgement"
+	case l.AckedAt == 0:
+		return "the worker sent nothing after the grant"
 	}
-	return "the worker sent nothing after the grant"
+	came, after := "came", "the acknowledgement"
+	switch {
+	case l.HeartbeatAt != 0:
+		after = "the one at " + l.HeartbeatAt.Time().Format("15:04:05.000")
+	case l.StartedAt != 0:
+		after = "the start"
+	}
+	rejected := l.rejected()
+	if rejected == nil {
+		return "no heartbeat came after " + after
+	}
+	if rejected.Kind == KindHeartbeat {
+		came = "was accepted"
+	}
+	return "no heartbeat " + came + " after " + after + "; " + rejected.rejection()
 }
 
 // becomeReady makes a SCHEDULED task READY. A task that waited for its run_at gets the last place

@@ -457,7 +457,7 @@ func TestExplainDescribesALostLease(t *testing.T) {
 		time.Sleep(lease.DefaultHeartbeatTimeout + 3*time.Second)
 		r.want(r.say(lease.KindComplete, g), lease.VerdictCancelled, lease.LeaseExpired)
 		x := r.explain(id)
-		for _, words := range []string{`worker "w"`, "started at 2000-01-01T00:00:00.000Z", "heartbeat at 2000-01-01T00:00:10.000Z", "ended at 2000-01-01T00:01:40.000Z, LEASE_EXPIRED", "after 1m30s of silence"} {
+		for _, words := range []string{`worker "w"`, "started at 2000-01-01T00:00:00.000Z", "heartbeat at 2000-01-01T00:00:10.000Z", "ended at 2000-01-01T00:01:40.000Z, LEASE_EXPIRED", "not renewed for 1m30s"} {
 			if !strings.Contains(x.Story, words) {
 				r.Errorf("Story is %q, want it to contain %q", x.Story, words)
 			}

@@ -17,11 +17,10 @@ func Cause(l *lessorv1.LeaseStory) string {
 	switch l.GetCause() {
 	case lessorv1.Reason_REASON_REPORTED:
 		text += ": its worker reported"
-	case lessorv1.Reason_REASON_LEASE_EXPIRED, lessorv1.Reason_REASON_DISPATCH_UNACKED:
-		text += fmt.Sprintf(": nothing was heard of the worker for %v", silence(l))
-		if l.GetDetail() != "" {
-			text += ": " + l.GetDetail()
-		}
+	case lessorv1.Reason_REASON_LEASE_EXPIRED: // the worker may have been heard: what is rejected renews nothing
+		text += withDetail(fmt.Sprintf(": its worker did not renew it for %v", unrenewed(l)), l)
+	case lessorv1.Reason_REASON_DISPATCH_UNACKED:
+		text += withDetail(fmt.Sprintf(": nothing was heard of the worker for %v", unrenewed(l)), l)
 	case lessorv1.Reason_REASON_CANCEL_TIMEOUT:
 		text += ": its worker did not stop within cancel_grace"
 	case lessorv1.Reason_REASON_DEADLINE_EXCEEDED:
@@ -37,10 +36,19 @@ func Cause(l *lessorv1.LeaseStory) string {
 	return text
 }
 
-// silence returns the time from the worker's last message about a lease to the end of the lease.
-func silence(l *lessorv1.LeaseStory) time.Duration {
+// withDetail adds what the history has about the end of the lease, if anything.
+func withDetail(text string, l *lessorv1.LeaseStory) string {
+	if l.GetDetail() == "" {
+		return text
+	}
+	return text + ": " + l.GetDetail()
+}
+
+// unrenewed returns the time from the last message that renewed a lease, at first its grant, to the
+// end of the lease.
+func unrenewed(l *lessorv1.LeaseStory) time.Duration {
 	last := l.GetGrantedAt().AsTime()
-	for _, at := range []*timestamppb.Timestamp{l.GetAckedAt(), l.GetStartedAt(), l.GetHeartbeatAt()} {
+	for _, at := range []*timestamppb.Timestamp{l.GetStartedAt(), l.GetHeartbeatAt()} {
 		if at != nil && at.AsTime().After(last) {
 			last = at.AsTime()
 		}

@@ -74,18 +74,19 @@ func TestValueOfAName(t *testing.T) {
 	}
 }
 
-// A worker was silent since its last message about the lease, whichever that was.
-func TestSilenceBeginsWithTheLastMessage(t *testing.T) {
+// A lease was not renewed since its grant, its start or the last heartbeat, whichever was the last.
+// An acknowledgement renews nothing.
+func TestTimeWithoutARenewal(t *testing.T) {
 	at := func(seconds int64) *timestamppb.Timestamp { return &timestamppb.Timestamp{Seconds: seconds} }
 	for want, story := range map[time.Duration]*lessorv1.LeaseStory{
 		9 * time.Second: {GrantedAt: at(1), EndedAt: at(10)},
-		8 * time.Second: {GrantedAt: at(1), AckedAt: at(2), EndedAt: at(10)},
+		8 * time.Second: {GrantedAt: at(2), AckedAt: at(5), EndedAt: at(10)},
 		7 * time.Second: {GrantedAt: at(1), AckedAt: at(2), StartedAt: at(3), EndedAt: at(10)},
 		4 * time.Second: {GrantedAt: at(1), AckedAt: at(2), StartedAt: at(3), HeartbeatAt: at(6), EndedAt: at(10)},
 		5 * time.Second: {GrantedAt: at(1), AckedAt: at(2), StartedAt: at(5), HeartbeatAt: at(3), EndedAt: at(10)},
 	} {
-		if got := silence(story); got != want {
-			t.Errorf("%v: silent for %v, want %v", story, got, want)
+		if got := unrenewed(story); got != want {
+			t.Errorf("%v: not renewed for %v, want %v", story, got, want)
 		}
 	}
 }
@@ -153,8 +154,8 @@ func TestExpiredLeaseHasTheDetailOfTheHistory(t *testing.T) {
 	at := func(seconds int64) *timestamppb.Timestamp { return &timestamppb.Timestamp{Seconds: seconds} }
 	story := &lessorv1.LeaseStory{GrantedAt: at(1), EndedAt: at(10), Cause: lessorv1.Reason_REASON_LEASE_EXPIRED}
 	for want, detail := range map[string]string{
-		"LEASE_EXPIRED: nothing was heard of the worker for 9s":                          "",
-		"LEASE_EXPIRED: nothing was heard of the worker for 9s: nothing after the grant": "nothing after the grant",
+		"LEASE_EXPIRED: its worker did not renew it for 9s":                          "",
+		"LEASE_EXPIRED: its worker did not renew it for 9s: nothing after the grant": "nothing after the grant",
 	} {
 		story.Detail = detail
 		if got := Cause(story); got != want {
