@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -45,8 +47,10 @@ func (n queueNames) setPaused(a *app, r remote, paused bool) error {
 	return r.with(a, func(cl *client) error {
 		return changeEach(a, n.Name, func(ctx context.Context, name string) (proto.Message, string, error) {
 			// An update would create a missing queue, and a user who mistyped the name would
-			// believe that the right one is paused.
-			if _, err := cl.admin.GetQueue(ctx, &lessorv1.GetQueueRequest{WorkspaceId: r.Workspace, Name: name}); err != nil {
+			// believe that the right one is paused. Who may not even read the queue may not change
+			// it, and is to hear which role that takes.
+			_, err := cl.admin.GetQueue(ctx, &lessorv1.GetQueueRequest{WorkspaceId: r.Workspace, Name: name})
+			if err != nil && status.Code(err) != codes.PermissionDenied {
 				return nil, "", err
 			}
 			answer, err := cl.admin.UpdateQueue(ctx,
