@@ -14,7 +14,7 @@ type queueUpdateCmd struct {
 	Pause       bool               `typed:"" xor:"pause" help:"Stop granting tasks; leased tasks go on."`
 	Resume      bool               `typed:"" xor:"pause" help:"Resume granting tasks."`
 	MaxInflight *uint32            `placeholder:"N" help:"Most live leases at once; 0 is no limit."`
-	Rate        *rate              `placeholder:"RATE" help:"Limit on the rate of grants, such as 5/s, 300/m, 1000/h or 50/d; 0 is no limit."`
+	Rate        *rate              `placeholder:"RATE" help:"Limit on the rate of grants, such as 5/s, 300/m, 1000/h or 50/d; a bare number is per second; 0 is no limit."`
 	Burst       uint32             `type:"positive" placeholder:"N" help:"With --rate: most grants at once (as many as the rate allows in a second, at least 1)."`
 	Weight      map[string]float64 `placeholder:"KEY=W" mapsep:"none" help:"Share of a fairness key in the turns, relative to the others (1); 0 forgets the key. Repeatable."`
 

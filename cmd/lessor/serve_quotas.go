@@ -16,7 +16,7 @@ import (
 
 // quotaFlags are the flags for the quotas of tenants and of their credentials (X5).
 type quotaFlags struct {
-	Quota           map[string]string `placeholder:"LIMIT=VALUE" help:"Quota of each tenant: a rate of calls, submits or frames, such as calls=500/s, or calls=500/s:2000 with a burst; or a number of sessions, streams, watches, waits or tasks at once, such as tasks=100000; or none. By default sessions=20000, streams=20000, watches=10000 and waits=100000. Repeatable."`
+	Quota           map[string]string `placeholder:"LIMIT=VALUE" help:"Quota of each tenant: a rate of calls, submits or frames, such as calls=500/s (also 300/m, 1000/h or 50/d; a bare number is per second), or calls=500/s:2000 with a burst; or a number of sessions, streams, watches, waits or tasks at once, such as tasks=100000; or none. By default sessions=20000, streams=20000, watches=10000 and waits=100000. Repeatable."`
 	QuotaCredential map[string]string `placeholder:"LIMIT=VALUE" help:"Quota of each credential, which applies in addition; any limit but tasks; by default none. Repeatable."`
 	QuotaTenant     map[string]string `placeholder:"TENANT.LIMIT=VALUE" help:"Quota of one tenant: acme.calls=50/s, or acme.credential.calls=5/s for each of its credentials. Repeatable."`
 }
