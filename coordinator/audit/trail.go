@@ -45,16 +45,50 @@ type Trail struct {
 	log       *slog.Logger
 
 	mu      sync.Mutex
-	counted map[string]map[kind]uint64 // by tenant: how often each kind was seen in this window and is in no entry yet
+	counted map[string]map[kind]sum // by tenant: what was seen of each kind in this window and is in no entry yet
 }
 
 // kind identifies refusals, or calls without effect, that share an entry. It is an entry without
-// the fields that differ between them.
+// the fields that may differ between them.
 type kind records.Audit
+
+// sum is how often a kind was seen, and those fields that a kind lacks and that were the same each
+// time.
+type sum struct {
+	times                           uint64
+	workspace, object, detail, corr string
+}
+
+// sumOf returns the sum of what was seen so often, always as in the entry.
+func sumOf(a *records.Audit, times uint64) sum {
+	return sum{times, a.Workspace, a.Object, a.Detail, a.Corr}
+}
+
+func (s sum) plus(other sum) sum {
+	if s.times == 0 {
+		return other
+	}
+	s.times += other.times
+	for _, f := range [...]struct{ of, others *string }{
+		{&s.workspace, &other.workspace}, {&s.object, &other.object}, {&s.detail, &other.detail}, {&s.corr, &other.corr},
+	} {
+		if *f.of != *f.others {
+			*f.of = ""
+		}
+	}
+	return s
+}
+
+// entry returns the entry of a sum.
+func (s sum) entry(k kind) records.Audit {
+	a := records.Audit(k)
+	a.Times, a.Workspace, a.Object, a.Detail, a.Corr = s.times, s.workspace, s.object, s.detail, s.corr
+	return a
+}
 
 // New returns a trail that keeps entries for the retention.
 func New(e Engine, st store.Store, retention time.Duration, log *slog.Logger) *Trail {
-	return &Trail{engine: e, st: st, retention: retention, log: log, counted: map[string]map[kind]uint64{}}
+	return &Trail{engine: e, st: st, retention: retention, log: log, counted: map[string]map[kind]sum{}}
 }
 
 // Record makes an entry durable. It is for what does not change the store; before it takes effect,
@@ -109,7 +143,7 @@ func (t *Trail) isFirst(a records.Audit) bool {
 	if _, known := seen[k]; known || len(seen) >= maxKinds {
 		return false
 	}
-	seen[k] = 0
+	seen[k] = sum{}
 	return true
 }
 
@@ -119,7 +153,7 @@ func (t *Trail) notFirst(a records.Audit) {
 	k := kindOf(a)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if seen := t.seenBy(a.Tenant); seen[k] == 0 {
+	if seen := t.seenBy(a.Tenant); seen[k].times == 0 {
 		delete(seen, k)
 	}
 }
@@ -134,14 +168,14 @@ func (t *Trail) count(a records.Audit, times uint64) {
 	if _, known := seen[k]; !known && len(seen) >= maxKinds {
 		k = kind{Tenant: a.Tenant, Action: various, Outcome: a.Outcome}
 	}
-	seen[k] += times
+	seen[k] = seen[k].plus(sumOf(&a, times))
 }
 
 // seenBy returns the counts of a tenant in this window. The caller holds mu.
-func (t *Trail) seenBy(tenant string) map[kind]uint64 {
+func (t *Trail) seenBy(tenant string) map[kind]sum {
 	seen := t.counted[tenant]
 	if seen == nil {
-		seen = map[kind]uint64{}
+		seen = map[kind]sum{}
 		t.counted[tenant] = seen
 	}
 	return seen
@@ -176,19 +210,18 @@ func (t *Trail) run(ctx context.Context) {
 func (t *Trail) sumUp() {
 	t.mu.Lock()
 	counted := t.counted
-	t.counted = map[string]map[kind]uint64{}
+	t.counted = map[string]map[kind]sum{}
 	t.mu.Unlock()
 	for _, seen := range counted {
-		for k, times := range seen {
-			if times == 0 {
+		for k, s := range seen {
+			if s.times == 0 {
 				continue
 			}
-			a := records.Audit(k)
-			a.Times = times
+			a := s.entry(k)
 			if err := t.engine.Record(a); err != nil {
-				t.count(a, times)
+				t.count(a, s.times)
 				t.log.Warn("a sum was not written to the audit yet",
-					"tenant", a.Tenant, "action", a.Action, "times", times, "error", err)
+					"tenant", a.Tenant, "action", a.Action, "times", s.times, "error", err)
 			}
 		}
 	}

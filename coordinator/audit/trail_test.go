@@ -115,7 +115,7 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 			if len(all) != 2*minute+2 {
 				t.Fatalf("minute %d: %d entries, want %d: two each minute", minute, len(all), 2*minute+2)
 			}
-			if last := all[len(all)-1]; last.Times != 999 || last.Subject != "eve" || last.Object != "" || last.Detail != "" {
+			if last := all[len(all)-1]; last.Times != 999 || last.Subject != "eve" || last.Object != "" || last.Corr != "" {
 				t.Errorf("minute %d: the last entry is %+v, want the sum of the other 999", minute, last)
 			}
 		}
@@ -125,6 +125,48 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 			t.Errorf("%d entries after ten minutes without refusals, want 6", len(all))
 		}
 	})
+}
+
+// X4: a sum keeps what all of its refusals or calls have in common: of one, everything.
+func TestSumKeepsWhatIsCommon(t *testing.T) {
+	t.Attr("rules", "X4")
+	for _, c := range []struct {
+		objects []string // of the calls after the first
+		want    string
+	}{
+		{[]string{"t2"}, "t2"},
+		{[]string{"t2", "t2"}, "t2"},
+		{[]string{"t2", "t3"}, ""},
+		{[]string{"t2", "t3", "t3"}, ""},
+	} {
+		withTrail(t, func(d *fakeEngine, trail *Trail) {
+			stop := trail.Start()
+			trail.Refuse(refusal("eve", "PurgeQueue"))
+			d.down = true // a sum that cannot be written at first keeps it, too
+			for i, object := range c.objects {
+				a := refusal("eve", "PurgeQueue")
+				a.Workspace, a.Object, a.Corr = "w", object, fmt.Sprint("r", i)
+				trail.Refuse(a)
+			}
+			time.Sleep(window)
+			synctest.Wait()
+			d.down = false
+			stop()
+			want := refusal("eve", "PurgeQueue")
+			want.Workspace, want.Object, want.Times = "w", c.want, uint64(len(c.objects))
+			if len(c.objects) == 1 {
+				want.Corr = "r0"
+			}
+			all := d.entries("acme")
+			if len(all) != 2 {
+				t.Fatalf("%v: the audit is %+v, want two entries", c.objects, all)
+			}
+			got := all[1]
+			if got.At, got.Serving = 0, 0; got != want {
+				t.Errorf("%v: the sum is %+v, want %+v", c.objects, got, want)
+			}
+		})
+	}
 }
 
 // X4: a tenant gets only few entries, however many kinds of refusals it has. The counts of the

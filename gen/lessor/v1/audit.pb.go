@@ -55,8 +55,9 @@ type AuditEvent struct {
 	// event of its own.
 	Tasks uint64 `protobuf:"varint,13,opt,name=tasks,proto3" json:"tasks,omitempty"`
 	// How often the same was refused, or was done without any effect, such as another cancel of the
-	// same task. A caller that goes on leaves one event at once and then one a minute. 0 for what had
-	// an effect, and for the first call without one.
+	// same task. A caller that goes on leaves one event at once and then one a minute, of which
+	// workspace_id, object, detail and request_id are empty unless they were the same each time. 0
+	// for what had an effect, and for the first call without one.
 	Times         uint64 `protobuf:"varint,14,opt,name=times,proto3" json:"times,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
