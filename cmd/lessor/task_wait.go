@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -172,7 +173,7 @@ type awaited struct {
 // ctx ended; "" if nothing was.
 func (w *taskWait) await(ctx context.Context, ids []string) (why string, failure error) {
 	w.begun, w.left = true, uint64(len(ids))
-	p := producer.New(w.cl)
+	p := producer.NewWithConfig(w.cl, producer.Config{Logger: slog.New(notes{w.a})})
 	defer func() { _ = p.Close() }()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -199,6 +200,26 @@ func (w *taskWait) await(ctx context.Context, ids []string) (why string, failure
 	}
 	return why, failure
 }
+
+// notes is a handler for a command without a log. It prints the warnings of the SDK as a command
+// notes something.
+type notes struct{ a *app }
+
+func (notes) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+
+// Handle prints the message and the values of its attributes, of which it has an error.
+func (n notes) Handle(_ context.Context, r slog.Record) error {
+	text := r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		text += ": " + a.Value.String()
+		return true
+	})
+	n.a.note("%s", printable(text))
+	return nil
+}
+
+func (n notes) WithAttrs([]slog.Attr) slog.Handler { return n }
+func (n notes) WithGroup(string) slog.Handler      { return n }
 
 func awaitEach(ctx context.Context, p *producer.Client, ids []string) <-chan awaited {
 	ends := make(chan awaited)
