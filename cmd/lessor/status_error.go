@@ -46,8 +46,7 @@ func explainStatus(err error) *failure {
 		return fail(exitFailed, deniedHint(s), "%s", s.Message())
 	case codes.Unavailable:
 		if detail.ReasonOf(s) != "" { // the coordinator has answered
-			return fail(exitUnavailable, waitHint(s, "try again later"), "the coordinator is unavailable: %s",
-				s.Message())
+			return fail(exitUnavailable, unavailableHint(s), "the coordinator is unavailable: %s", s.Message())
 		}
 		problem, hint := dialProblem(s.Message())
 		return fail(exitUnavailable, waitHint(s, hint), "cannot reach the coordinator: %s", problem)
@@ -192,6 +191,13 @@ func exhaustedHint(s *status.Status) string {
 		hint += `; "lessor status", to the host tenant, and the log of the coordinator say how much room it needs`
 	}
 	return hint
+}
+
+func unavailableHint(s *status.Status) string {
+	if detail.ReasonOf(s) == "STORE_GONE" { // a repeat helps only after somebody has done something
+		return "its file must be moved back, or its contents be saved: docs/operations.md, A disk that is full, slow or gone"
+	}
+	return waitHint(s, "try again later")
 }
 
 // violations lists the bad fields, one on each line.
