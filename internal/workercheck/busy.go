@@ -20,6 +20,9 @@ const (
 	codeOverloaded = "E.COORDINATOR.OVERLOADED"
 )
 
+// codeTimeout is the code of a reset for want of heartbeats.
+const codeTimeout = "E.TIMEOUT"
+
 // busyStatus refuses a call for some time.
 func busyStatus(wait time.Duration) error {
 	st := status.New(codes.ResourceExhausted, "too many calls; try again later")

@@ -56,6 +56,9 @@ var cases = []testCase{
 		name: "waited", rules: "A3", expected: "keeps the lease of a task for which it had waited longer than the lease lives", run: waited,
 	},
 	{
+		name: "idle", rules: "W9", expected: "sends the heartbeats of its session also while it has no task", only: []way{stream}, run: idle,
+	},
+	{
 		name:     "grant-lost",
 		rules:    "K5 S2",
 		expected: "asks again with the same request id if the answer with work was lost",

@@ -2,6 +2,7 @@ package workercheck
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -9,6 +10,24 @@ import (
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
+
+// idle is for workers that send heartbeats for their tasks alone.
+func idle(r *rig) error {
+	r.launch()
+	if err := r.await("it did not ask for work", func() bool { return len(r.rec.asked) > 0 }); err != nil {
+		return err
+	}
+	if err := r.pause(5 * r.sessionBeat); err != nil { // three that are missing end the session
+		return err
+	}
+	var silent bool
+	r.rec.look(func() { silent = slices.Contains(r.rec.resets, codeTimeout) })
+	if silent {
+		return wrong("its session was ended for want of heartbeats (%s): one is due every heartbeat_interval of the accept, here %v, with or without leases",
+			codeTimeout, r.sessionBeat)
+	}
+	return r.worksOn()
+}
 
 // forgotten is for workers that show for ever what only the coordinator before could know, such as
 // a session token.

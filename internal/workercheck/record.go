@@ -37,6 +37,7 @@ type record struct {
 	known    map[string]bool          // the instances of its handshakes
 	queues   []string                 // from which it has last asked for work
 	refusal  string                   // the last error that it was told
+	resets   []string                 // the codes with which its sessions were ended
 	lines    []string
 	changed  chan struct{} // closed with the next change
 }
@@ -207,6 +208,14 @@ func (r *record) stop(a *attempt, grace time.Duration) {
 		a.stopping = time.Now()
 	}
 	r.add("coordinator: cancel of %v, grace %v", a, grace)
+}
+
+// reset: the worker is told that its session ends.
+func (r *record) reset(code, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.resets = append(r.resets, code)
+	r.add("coordinator: reset %s: %s", code, reason)
 }
 
 // kick: the worker is told that all its leases have ended.

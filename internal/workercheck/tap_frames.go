@@ -201,7 +201,7 @@ func (c *call) tellFrame(m *lessorv1.SessionResponse) error {
 	case *lessorv1.SessionResponse_Error:
 		c.rec.refuse("error "+p.Error.GetCode(), errors.New(p.Error.GetMessage()))
 	case *lessorv1.SessionResponse_Reset_:
-		c.rec.note("coordinator: reset %s: %s", p.Reset_.GetCode(), p.Reset_.GetReason())
+		c.rec.reset(p.Reset_.GetCode(), p.Reset_.GetReason())
 		if p.Reset_.GetLeasesEnded() {
 			c.rec.kick()
 		}

@@ -74,10 +74,10 @@ func TestGoodWorkerPasses(t *testing.T) {
 	// pass all.
 	byStream := []string{
 		"work", "cancel", "cancel-unheard", "no-verdict", "item-error", "network-down", "stop",
-		"crash", "away", "ack", "unheard", "dispatch-again", "dispatch-twice", "newer", "forgotten", "displaced", "kicked",
+		"crash", "away", "ack", "unheard", "dispatch-again", "dispatch-twice", "newer", "idle", "forgotten", "displaced", "kicked",
 		"drain", "term-idle", "term-busy", "term-cut",
 	}
-	onStreams := []string{"ack", "unheard", "dispatch-again", "dispatch-twice", "item-error", "displaced", "kicked", "drain", "term-cut"}
+	onStreams := []string{"idle", "ack", "unheard", "dispatch-again", "dispatch-twice", "item-error", "displaced", "kicked", "drain", "term-cut"}
 	for speaks, cases := range map[string][]string{calls: nil, stream: byStream} {
 		t.Run(speaks, func(t *testing.T) {
 			t.Parallel()
@@ -167,6 +167,7 @@ func TestFlawsAreFound(t *testing.T) {
 		{"forgotten", stream, "keeps its token", "it must begin anew: it did not take"},
 		{"displaced", stream, "keeps its token", "so that its token is of no more use: no outcome of"},
 		{"kicked", stream, "ignores kick", "after it was kicked and told that its leases have ended"},
+		{"idle", stream, "silent while idle", "for want of heartbeats"},
 		{"drain", stream, "aborts", "the worker has ended"},
 		{"drain", stream, "stays", "it did not say goodbye"},
 		{"term-idle", calls, "deaf", "it still runs"},

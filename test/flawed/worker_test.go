@@ -327,6 +327,10 @@ func (s *flawedStream) beat(out lessorv1.WorkerService_SessionClient, ended <-ch
 			l.renewed = time.Now()
 			leases = append(leases, &lessorv1.HeartbeatRequest{TaskId: l.GetTask().GetTaskId(), LeaseId: leaseID})
 		}
+		if len(leases) == 0 && s.has("silent while idle") {
+			s.mu.Unlock()
+			continue
+		}
 		s.send(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Heartbeat{Heartbeat: &lessorv1.WorkerHeartbeat{Healthy: true, Leases: leases}}})
 		s.mu.Unlock()
 	}
