@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,7 +17,8 @@ import (
 )
 
 // IssueToken issues a token in a store that no coordinator has open. Operators make their first
-// token in this way. IssueToken also adds an entry to the audit.
+// token in this way. IssueToken also adds an entry to the audit. A *store.CommitError means that
+// the store has failed; all other errors about the request are statuses.
 func IssueToken(
 	ctx context.Context, st store.Store, audience string, r auth.Request,
 ) (*lessorv1.CreateTokenResponse, error) {
@@ -25,6 +27,9 @@ func IssueToken(
 		return nil, err
 	}
 	token, t, err := keyring.Create(ctx, r, time.Now())
+	if errors.As(err, new(*store.CommitError)) { // there is no coordinator to try again, and the caller looks after the disk
+		return nil, err
+	}
 	if err != nil {
 		return nil, refusal.Status(err)
 	}

@@ -110,6 +110,9 @@ func (c tokenCreateCmd) create(a *app) (made *lessorv1.CreateTokenResponse, err 
 				Life:     c.TTL,
 				IssuedBy: "lessor token create --data",
 			})
+			if errors.As(err, new(*store.CommitError)) {
+				return storeError(c.Data, err)
+			}
 			return err
 		})
 		return made, sayWhoIssues(err)
