@@ -35,8 +35,7 @@
 //	Session.slotsMu         held while a change of the slots or packages goes to the engine
 //	Session.mu              guards the state of a stream
 //	resumeTable.mu          guards which stream has which session
-//	inventory.mu
-//	outbox.mu, feedbackQueue.mu, fines.mu, Registry.mu, operations.mu, Session.sending
+//	inventory.mu, outbox.mu, feedbackQueue.mu, fines.mu, Registry.mu, operations.mu, Session.sending
 //
 // # Where things are
 //

@@ -80,8 +80,7 @@ func (o *PackageOrder) wanted() lessorv1.PackageStatus {
 // packagePart is the part of an operation that one worker carries out.
 type packagePart struct {
 	order  PackageOrder
-	shows  *lessorv1.Package // the package meanwhile; nil: as the worker has said. Guarded by inventory.mu, like told
-	told   bool              // the order is in the outbox
+	shows  *lessorv1.Package // the package meanwhile; nil: as the worker has said. Guarded by inventory.mu
 	ended  chan struct{}     // closed when the part has ended; then result does not change any more
 	result atomic.Pointer[lessorv1.PackageResult]
 	stream context.Context //nolint:containedctx // that of the stream on which the worker was asked; nil when the part has ended
@@ -228,19 +227,6 @@ func (v *inventory) begin(p *packagePart) (under *packagePart, tell bool) {
 	p.shows = &lessorv1.Package{Name: o.Name, Version: o.Version, Status: o.begun()}
 	v.underWay = append(v.underWay, p)
 	return p, true
-}
-
-// tellUpTo puts the order of a part into the outbox, unless the part has ended, and before it those
-// that were noted earlier: the worker carries them out in the order in which they were given.
-func (v *inventory) tellUpTo(p *packagePart, out *outbox) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for _, q := range v.underWay[:slices.Index(v.underWay, p)+1] {
-		if !q.told {
-			q.told = true
-			out.order(q.order)
-		}
-	}
 }
 
 // take changes the packages as an event says. It returns the part under way about which the event

@@ -17,14 +17,14 @@ var (
 	maxParts      = 100_000 // of all of them together
 )
 
-// ordersAtOnce is how many workers are told of an order at once: there may be thousands, and each
-// may have to wait for a commit.
+// ordersAtOnce is how many workers are given an order at once: there may be thousands, and each may
+// have to wait for a commit.
 const ordersAtOnce = 32
 
 // PackageOperation is an order that a number of workers carry out.
 type PackageOperation struct {
 	order PackageOrder
-	begun chan struct{} // closed when parts is complete, which waits for no commit
+	begun chan struct{} // closed when parts is complete
 	parts []*packagePart
 	size  int // number of the parts, also before there are any
 }
@@ -32,9 +32,9 @@ type PackageOperation struct {
 // Await returns when all workers have told what became of the package, or after the time, or when
 // ctx ends. The operation goes on.
 func (p *PackageOperation) Await(ctx context.Context, wait time.Duration) {
+	<-p.begun
 	late := time.NewTimer(wait)
 	defer late.Stop()
-	<-p.begun
 	for _, part := range p.parts {
 		select {
 		case <-part.ended:
@@ -105,7 +105,7 @@ func (r *Registry) Operation(tenant string, o PackageOrder) *PackageOperation {
 }
 
 // CarryOut has the workers of sessions of a tenant carry out an order, unless it repeats another
-// one that has begun meanwhile. It does not wait until they are told.
+// one that has begun meanwhile.
 func (r *Registry) CarryOut(tenant string, o PackageOrder, workers []*Session) *PackageOperation {
 	p, added := r.operations.add(tenant, o, len(workers))
 	if !added {
@@ -113,23 +113,16 @@ func (r *Registry) CarryOut(tenant string, o PackageOrder, workers []*Session) *
 	}
 	defer close(p.begun)
 	p.parts = make([]*packagePart, len(workers))
-	var tell []func()
-	var seen turn.Counter
-	for i, ss := range workers {
-		seen.Every(32)
-		part, untold := ss.beginOrder(o)
-		if p.parts[i] = part; untold {
-			tell = append(tell, func() { ss.tellOrder(part) })
-		}
-	}
-	for first := range min(ordersAtOnce, len(tell)) { // they end when the engine stops, if not before
-		go func() {
+	var running sync.WaitGroup
+	for first := range min(ordersAtOnce, len(workers)) {
+		running.Go(func() {
 			var seen turn.Counter
-			for i := first; i < len(tell); i += ordersAtOnce {
+			for i := first; i < len(workers); i += ordersAtOnce {
 				seen.Every(32)
-				tell[i]()
+				p.parts[i] = workers[i].carryOut(o)
 			}
-		}()
+		})
 	}
+	running.Wait()
 	return p
 }

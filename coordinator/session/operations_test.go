@@ -1,17 +1,12 @@
 package session
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"testing"
 	"testing/synctest"
-	"time"
 
-	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-	"github.com/lessor-dev/lessor/lease"
 )
 
 // W13: of each tenant the last operations are remembered, and as many as the numbers of their
@@ -60,32 +55,8 @@ func TestForgottenOperationIsJoinedAtTheWorker(t *testing.T) {
 	}
 }
 
-// W13: a worker is told of its orders in the order in which they were given, whichever of those who
-// tell it comes first, and of none that has ended meanwhile.
-func TestOrdersAreToldInTheirOrder(t *testing.T) {
-	t.Attr("rules", "W13")
-	ss, v, out := &Session{}, inventory{}, newOutbox(slog.New(slog.DiscardHandler))
-	var parts []*packagePart
-	for _, id := range []string{"first", "ended", "third", "last"} {
-		p, _ := v.begin(ss.newPart(PackageOrder{Operation: id, Name: id, Version: "1"}))
-		parts = append(parts, p)
-	}
-	v.settle(parts[1], failed, "", "")
-	for _, i := range []int{2, 0, 1, 3, 2} {
-		v.tellUpTo(parts[i], out)
-	}
-	var told []string
-	for _, f := range out.waiting.pushed {
-		told = append(told, f.make(lease.Now{}, convert.Tokens{}).GetCorr())
-	}
-	if want := []string{"first", "third", "last"}; !slices.Equal(told, want) {
-		t.Errorf("the worker is told %v, want %v", told, want)
-	}
-}
-
-// W13: a call waits for no commit to tell workers of its order. Each worker gets the order itself,
-// and one that waits for a commit holds up only a few others: no more than ordersAtOnce wait at a
-// time.
+// W13: each worker gets the order itself, and a worker that waits for a commit holds up only a few
+// others. No more than ordersAtOnce workers wait at a time.
 func TestOrdersToManyWorkers(t *testing.T) {
 	t.Attr("rules", "W13")
 	synctest.Test(t, func(t *testing.T) {
@@ -98,42 +69,35 @@ func TestOrdersToManyWorkers(t *testing.T) {
 			}
 			workers[i].slotsMu.Lock() // as while a commit goes on
 		}
-		told := func(want int) {
-			t.Helper()
+		begun := func() (n int) {
 			synctest.Wait()
-			n := 0
 			for _, ss := range workers {
-				n += len(ss.out.waiting.pushed)
+				n += len(ss.packages.underWay)
 			}
-			if n != want {
-				t.Errorf("%d workers have been told, want %d", n, want)
-			}
+			return n
 		}
-		began := time.Now()
-		p := NewRegistry().CarryOut("t", PackageOrder{Operation: "op", Name: "a", Version: "1"}, workers)
-		p.Await(t.Context(), time.Second)
-		left, leave := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, leave)
-		p.Await(left, time.Hour)
-		for i, r := range p.Results() {
-			if r.GetSessionId() != workers[i].id || r.GetStatus() != installing {
-				t.Errorf("worker %d has the result %v, want it installing", i, r)
-			}
+		done := make(chan *PackageOperation)
+		go func() {
+			done <- NewRegistry().CarryOut("t", PackageOrder{Operation: "op", Name: "a", Version: "1"}, workers)
+		}()
+		if n := begun(); n != ordersAtOnce {
+			t.Errorf("%d workers are given the order at once, want %d", n, ordersAtOnce)
 		}
-		if waited := time.Since(began); waited != 2*time.Second {
-			t.Errorf("waited for %v, want a second each", waited)
-		}
-		for _, ss := range workers[ordersAtOnce:] {
+		for i, ss := range workers[1:] {
 			ss.slotsMu.Unlock()
+			if n := begun(); i == 0 && n != ordersAtOnce+1 {
+				t.Errorf("%d workers were given the order when one no longer waits, want %d", n, ordersAtOnce+1)
+			}
 		}
-		told(0) // as many wait as may
-		workers[1].slotsMu.Unlock()
-		told(3) // and those that come after it in its turn
-		for _, ss := range workers[2:ordersAtOnce] {
-			ss.slotsMu.Unlock()
+		// the first one holds up those that come after it in its turn
+		if n, want := begun(), len(workers)-2; n != want {
+			t.Errorf("%d workers were given the order while one waits, want %d", n, want)
 		}
-		told(len(workers) - 3)
 		workers[0].slotsMu.Unlock()
-		told(len(workers))
+		for i, r := range (<-done).Results() {
+			if o := workers[i].out; r.GetSessionId() != workers[i].id || len(o.waiting.pushed) != 1 {
+				t.Errorf("worker %d has the result of %s, and %d frames", i, r.GetSessionId(), len(o.waiting.pushed))
+			}
+		}
 	})
 }

@@ -9,30 +9,28 @@ import (
 
 // This file has the frames about packages (W13), in both directions.
 
-// beginOrder notes an order to the worker of a registered session, without waiting for anything. It
-// returns the part of the operation, and whether tellOrder must follow. A worker that installs
+// carryOut has the worker of a registered session carry out an order. A worker that installs
 // nothing has done so if there is nothing to do.
-func (ss *Session) beginOrder(o PackageOrder) (p *packagePart, tell bool) {
-	p = ss.newPart(o)
+func (ss *Session) carryOut(o PackageOrder) *packagePart {
+	p := ss.newPart(o)
 	if !ss.installsPackages() {
 		if ss.packages.fulfils(o) {
 			p.tell(o.wanted(), "", "it was so before; the worker installs and removes no packages")
 		} else {
 			p.tell(failed, refusal.CodePkgPermission, "the worker installs and removes no packages")
 		}
-		return p, false
+		return p
 	}
 	p.stream = ss.stream.Context()
-	return ss.packages.begin(p)
-}
-
-// tellOrder tells the worker of an order that beginOrder has noted. It waits for a commit.
-func (ss *Session) tellOrder(p *packagePart) {
-	ss.tellPackages() // first, so that a package that is to go away is not promised to another task
-	if now := ss.srv.resumes.streamOf(ss.admission.state); now != nil && now != ss {
-		now.tellPackages() // it has taken the session over since the caller selected this stream
+	under, tell := ss.packages.begin(p)
+	if tell {
+		ss.tellPackages() // first, so that a package that is to go away is not promised to another task
+		if now := ss.srv.resumes.streamOf(ss.admission.state); now != nil && now != ss {
+			now.tellPackages() // it has taken the session over since the caller selected this stream
+		}
+		ss.out.order(o)
 	}
-	ss.packages.tellUpTo(p, ss.out)
+	return under
 }
 
 func (ss *Session) installsPackages() bool {

@@ -808,7 +808,6 @@ func TestPackageOrderToAStreamThatWasDisplaced(t *testing.T) {
 		p.play([]byte("OUV"))
 		p.c.Sessions.CarryOut(gate.DefaultTenant,
 			session.PackageOrder{Operation: "op", Name: "p", Version: "0", Remove: true}, selected)
-		synctest.Wait()
 		p.play([]byte("M"))
 		if len(selected) != 1 || len(p.leases) > 0 {
 			t.Errorf("%d sessions, %d tasks are granted to the worker that has to remove their package, want 1 and none", len(selected), len(p.leases))

@@ -51,12 +51,22 @@ func (w *world) orders() {
 	}
 	o.Source = "of " + o.Operation
 	w.note("an operator wants %+v of %q", o, f.Worker)
-	some := w.open.Select(home.Tenant, f)
-	if len(some) == 0 || w.open.Operation(home.Tenant, o) != nil {
+	open := w.open
+	carryOut := func() {
+		w.ordering <- true
+		defer func() { <-w.ordering }()
+		some := open.Select(home.Tenant, f)
+		if len(some) == 0 || open.Operation(home.Tenant, o) != nil {
+			return
+		}
+		asked := w.book.ordering(o, some)
+		w.book.ordered(asked, open.CarryOut(home.Tenant, o, some))
+	}
+	if !w.slow {
+		carryOut()
 		return
 	}
-	asked := w.book.ordering(o, some)
-	w.book.ordered(asked, w.open.CarryOut(home.Tenant, o, some))
+	w.busy.Go(carryOut) // it waits for the commit under way
 }
 
 // packs lets a peer say what has become of a package that it was asked for, or of another one.

@@ -83,17 +83,18 @@ func playHistory(t *testing.T, seed uint64) {
 // world is a coordinator with its workers, producers and operators.
 type world struct {
 	*testing.T
-	rng    *rand.Rand
-	slow   bool          // commits take time
-	misses int           // heartbeats after which a session is lost
-	slack  time.Duration // for how long the reader of a line may be at a frame that nothing comes of
-	book   *book
-	peers  []*peer
-	sdks   []*sdk
-	tasks  []lease.TaskID    // that may not have ended
-	seen   map[string]string // the leases that were counted, and the instance that had each
-	busy   sync.WaitGroup    // calls under way
-	given  []PackageOrder    // to workers
+	rng      *rand.Rand
+	slow     bool          // commits take time
+	misses   int           // heartbeats after which a session is lost
+	slack    time.Duration // for how long the reader of a line may be at a frame that nothing comes of
+	book     *book
+	peers    []*peer
+	sdks     []*sdk
+	tasks    []lease.TaskID    // that may not have ended
+	seen     map[string]string // the leases that were counted, and the instance that had each
+	busy     sync.WaitGroup    // calls under way
+	given    []PackageOrder    // to workers
+	ordering chan bool         // one order is given at a time
 
 	eng        *engine.Engine
 	quotas     *quota.Book
@@ -122,7 +123,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		T: t, rng: rand.New(rand.NewPCG(seed, 0)), seeds: rand.New(rand.NewPCG(seed, 1)), seen: map[string]string{},
 		lines: map[*line]*Server{},
-		fates: map[fate]int{},
+		fates: map[fate]int{}, ordering: make(chan bool, 1),
 	}
 	w.book = newBook(w)
 	w.over, w.hangUp = context.WithCancel(context.Background())
