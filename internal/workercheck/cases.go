@@ -167,7 +167,7 @@ var cases = []testCase{
 	},
 	{
 		name: "drain", rules: "W10", run: drain, only: []way{stream},
-		expected: "finishes what it runs when an operator drains it, takes no more, and says goodbye",
+		expected: "finishes what it runs when an operator drains it, takes no more, and leaves",
 	},
 	{
 		name: "term-idle", rules: "W10", expected: "ends after SIGTERM", run: termIdle,

@@ -271,12 +271,6 @@ func (r *record) any(so func(*attempt) bool) (is bool) {
 	return is
 }
 
-func (a *attempt) lose() {
-	if a.lost.IsZero() {
-		a.lost = time.Now()
-	}
-}
-
 // heard reports whether the worker has said a thing of the kind.
 func (r *record) heard(k kind) (is bool) {
 	r.look(func() {

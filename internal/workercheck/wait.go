@@ -51,13 +51,13 @@ func (r *rig) awaitFor(patience time.Duration, what string, done func() bool) er
 		return err
 	}
 	if how := r.worker.ended(); how != "" {
-		return wrong("%s; the worker has ended (%s)%s", what, how, r.idle())
+		return wrong("%s; the worker has ended (%s)%s", what, how, r.whyNoTask())
 	}
-	return wrong("%s within %v%s", what, patience, r.idle())
+	return wrong("%s within %v%s", what, patience, r.whyNoTask())
 }
 
-// idle says why a worker has had no task at all; empty: it had one.
-func (r *rig) idle() (why string) {
+// whyNoTask says why a worker has had no task at all; empty: it had one.
+func (r *rig) whyNoTask() (why string) {
 	r.rec.look(func() {
 		switch {
 		case len(r.rec.attempts) > 0:

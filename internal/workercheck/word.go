@@ -64,6 +64,13 @@ type attempt struct {
 
 func (a *attempt) String() string { return fmt.Sprintf("%s, attempt %d", a.task, a.number) }
 
+// lose: the worker was told that the lease is lost.
+func (a *attempt) lose() {
+	if a.lost.IsZero() {
+		a.lost = time.Now()
+	}
+}
+
 // outcomes returns what would end the attempt, in the order in which the worker said it.
 func (a *attempt) outcomes() []*word {
 	return slices.DeleteFunc(slices.Clone(a.words), func(w *word) bool { return !w.kind.outcome() })
