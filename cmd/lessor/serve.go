@@ -108,7 +108,7 @@ func (c serveCmd) Run(a *app) error {
 			return startError(c.Data, err)
 		}
 		opened()
-		defer context.AfterFunc(a.ctx, func() { tellStopping(log) })()
+		defer tellWhenStopping(a.ctx, log)()
 		return serveAnnounced(a, co, grpcLis, httpLis, log)
 	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 	"strings"
 	"time"
@@ -24,6 +25,21 @@ func tellReady(log *slog.Logger, status string) {
 
 // tellStopping tells it that the process stops in order.
 func tellStopping(log *slog.Logger) { tellManager(log, daemon.SdNotifyStopping, "STATUS=stopping") }
+
+// tellWhenStopping calls tellStopping when ctx ends. A process that would end calls release, which
+// waits until that has been told, if ctx has ended: there may have been nothing else to do.
+func tellWhenStopping(ctx context.Context, log *slog.Logger) (release func()) {
+	told := make(chan struct{})
+	undo := context.AfterFunc(ctx, func() {
+		defer close(told)
+		tellStopping(log)
+	})
+	return func() {
+		if !undo() {
+			<-told
+		}
+	}
+}
 
 // A start that takes long asks for extension more time every extendEvery.
 const (

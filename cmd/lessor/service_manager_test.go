@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,6 +72,28 @@ func TestManagerIsTold(t *testing.T) {
 	m.wants("STOPPING=1", "STATUS=stopping")
 	stop(t, serve)
 	m.wants("STOPPING=1", "STATUS=stopping")
+}
+
+// A process that has nothing to do but to stop does not end before the manager knows.
+func TestManagerKnowsBeforeTheEnd(t *testing.T) {
+	m := newManager(t)
+	raw, err := m.at.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		ctx, cancel := context.WithCancel(t.Context())
+		release := tellWhenStopping(ctx, slog.Default())
+		cancel()
+		release()
+		var missing error
+		if err := raw.Read(func(fd uintptr) bool {
+			_, _, missing = syscall.Recvfrom(int(fd), make([]byte, 4096), syscall.MSG_DONTWAIT)
+			return true
+		}); err != nil || missing != nil {
+			t.Fatalf("the process would end, and the manager was not told: %v", errors.Join(err, missing))
+		}
+	}
 }
 
 // While a store is opened, which may take longer than a service manager waits, the manager is asked

@@ -77,7 +77,7 @@ func (c standbyRunCmd) Run(a *app) error {
 			return storeError(c.Data, err)
 		}
 		tellReady(log, "connecting to "+c.Addr)
-		defer context.AfterFunc(a.ctx, func() { tellStopping(log) })()
+		defer tellWhenStopping(a.ctx, log)()
 		return errors.Join(c.follow(a, cl, place, httpLis, log), place.Close())
 	})
 }
